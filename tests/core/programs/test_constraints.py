@@ -6,8 +6,8 @@ from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import program_report
 from jax_array_info_core.origins.origins import UserLines
+from jax_array_info_core.programs.constraints import constraints_of
 from jax_array_info_core.programs.program_report import module_of
-from jax_array_info_core.programs.values import constraints_of
 from tests.programs import abstract, line
 
 pytestmark = [pytest.mark.once_per_version, pytest.mark.needs_devices(8)]

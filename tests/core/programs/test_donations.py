@@ -9,11 +9,11 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import program_report
+from jax_array_info_core.arrays.stage_leaves import argument_values, output_values
 from jax_array_info_core.compat.stages import Stages, argument_leaves, output_leaves, program_mesh
 from jax_array_info_core.hlo.read import read_module
 from jax_array_info_core.layouts import MeshAxes, Spec
 from jax_array_info_core.programs.donations import UNUSED, common_end, donations_of
-from jax_array_info_core.programs.values import argument_values, output_values
 from jax_array_info_core.reports import Donation, ProgramValue, ShardingDescription
 from tests.programs import abstract, line
 

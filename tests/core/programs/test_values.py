@@ -8,9 +8,9 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import program_report
+from jax_array_info_core.arrays.stage_leaves import argument_values
 from jax_array_info_core.compat.stages import ProgramLeaf
 from jax_array_info_core.errors import UnsupportedValueError
-from jax_array_info_core.programs.values import argument_values
 from tests.programs import abstract, cube, line, loss, step, step_arguments
 
 pytestmark = [pytest.mark.once_per_version, pytest.mark.needs_devices(8)]

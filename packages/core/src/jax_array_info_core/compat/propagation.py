@@ -17,8 +17,8 @@ OLDEST = (0, 10)
 """Before this version of JAX, Shardy's passes end the process, or tell no origins."""
 
 
-def require_shardy() -> None:
-    """Raise UnsupportedValueError if Shardy is missing or switched off."""
+def require_shardy(stages: Stages | None = None) -> None:
+    """Raise UnsupportedValueError if Shardy is missing or switched off, or the stages are compiled alone."""
     import jax
 
     if jax.__version_info__[:2] < OLDEST:
@@ -27,6 +27,10 @@ def require_shardy() -> None:
         )
     if not getattr(jax.config, "jax_use_shardy_partitioner", True):
         raise UnsupportedValueError("Shardy is off: set jax_use_shardy_partitioner to True")
+    if stages is not None and stages.traced is None and stages.lowered is None:
+        raise UnsupportedValueError(
+            "a Compiled has no origins: pass the function, or a jax.stages.Traced or Lowered"
+        )
 
 
 def lowered_for_propagation(stages: Stages, values: Sequence[Any]) -> tuple[Stages, str]:
@@ -43,11 +47,7 @@ def lowered_for_propagation(stages: Stages, values: Sequence[Any]) -> tuple[Stag
     """
     import jax
 
-    require_shardy()
-    if stages.traced is None and stages.lowered is None:
-        raise UnsupportedValueError(
-            "a Compiled has no origins: pass the function, or a jax.stages.Traced or Lowered"
-        )
+    require_shardy(stages)
     given: list[Any] = [getattr(value, "sharding", None) for value in values]
     shardings = [one for one in given if is_sharding(one)]
     device = next((next(iter(one.device_set)) for one in shardings if has_devices(one)), None)

@@ -17,8 +17,8 @@ from ..hlo.module import Instruction, Module, Passing, operations
 from ..hlo.replica_groups import group_axes, pair_axes
 from ..layouts.spec import MeshAxes, effective_axes
 from ..origins.origins import UserLines
-from ..reports.origin import Origin
-from ..reports.program import Collective, Constraint, Phase, SentBytes, SentTotals
+from ..reports.origin import Origin, Phase
+from ..reports.program import Collective, Constraint, SentBytes, SentTotals
 from ..reports.program_memory import Temporary
 
 MOST_SCOPES = 16
@@ -43,7 +43,8 @@ _STACK = re.compile(r"[\w.]+\(")
 
 _ORDER: tuple[Phase | None, ...] = ("forward", "backward", None)
 
-_REDUCTIONS = frozenset({"all-reduce", "reduce-scatter"})
+REDUCTIONS = frozenset({"all-reduce", "reduce-scatter"})
+"""Collectives that sum over devices."""
 _REQUESTED = re.compile(
     r"/(?:all_gather|all_to_all|p?broadcast|p(?:max|min|permute|sum)|ragged_all_to_all|reduce_scatter)\w*$"
 )
@@ -153,7 +154,7 @@ class _Describer:
         """Return the path of the argument that is moved; None if something else is."""
         parameter = self.dataflow.argument(Value(moved.value.computation, moved.operand))
         name = parameter.op_name if parameter is not None else None
-        if name is None and moved.value.element is None and moved.kind not in _REDUCTIONS:
+        if name is None and moved.value.element is None and moved.kind not in REDUCTIONS:
             # The partitioner of JAX 0.12 gives a collective the name of the argument.
             name = moved.instruction.op_name
         return self.paths.get(name or "")
@@ -180,7 +181,7 @@ class _Describer:
         if origin is None:
             return None
         is_exact = any(found is one for one in own) and (
-            moved.kind in _REDUCTIONS or _REQUESTED.search(found.op_name or "") is not None
+            moved.kind in REDUCTIONS or _REQUESTED.search(found.op_name or "") is not None
         )
         lines = (
             {None} if self.constrained is None else self.constrained.get(math.prod(moved.shape.dims), set())

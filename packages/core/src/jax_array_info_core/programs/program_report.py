@@ -12,10 +12,12 @@ from dataclasses import replace
 from typing import Any
 
 from .. import compat
+from ..arrays.stage_leaves import argument_values, output_values
 from ..compat.arrays import traceback_lines
 from ..compat.devices import only_cpu
 from ..compat.jaxprs import constrained_outputs, jaxpr_names
 from ..compat.jitted import with_object_keys
+from ..compat.propagation import require_shardy
 from ..compat.shardings import has_devices
 from ..compat.stages import (
     MemoryStatistics,
@@ -47,12 +49,13 @@ from ..reports.findings import known_codes
 from ..reports.origin import Origin
 from ..reports.program import Collective, ProgramReport, Rematerialization, Uncounted, UncountedFlops
 from ..reports.program_memory import ProgramMemory, Temporary
+from .because import explained
 from .collectives import collectives_of, merged, totals_of
 from .compiled import CompiledStages, compiled_stages, gpu_shortage
+from .constraints import constraints_of, with_padding
 from .donations import donatable, donations_of
 from .out_of_memory import out_of_memory_of
 from .updates import with_lost_axes, with_replaced
-from .values import argument_values, constraints_of, output_values, with_padding
 from .warnings_of_compile import rematerializations_of
 
 _KEPT = "reduce_precision"
@@ -250,6 +253,7 @@ def program_report(
     *args: Any,
     topology: str | None = None,
     fresh: bool = False,
+    explain: bool | None = False,
     ignore_codes: str | Iterable[str] = (),
     **kwargs: Any,
 ) -> ProgramReport:
@@ -259,8 +263,8 @@ def program_report(
     does. Nothing runs, nothing is allocated and nothing is donated. JAX caches the compiled program; a call
     of the function compiles it again only in versions of JAX that do not share it.
 
-    A function with an argument that is called ``topology``, ``fresh`` or ``ignore_codes`` itself is given as
-    a ``functools.partial``.
+    A function with an argument that is called as one of the options itself is given as a
+    ``functools.partial``.
 
     Args:
         f: A jitted or plain function; or a ``jax.stages.Traced``, ``Lowered`` or ``Compiled``, without
@@ -272,12 +276,14 @@ def program_report(
             ``topology_mesh``. None compiles for the devices of the arguments.
         fresh: Whether to compile even if JAX has the program in a cache. XLA prints its rematerialization
             warnings only while it compiles.
+        explain: Whether to find ``because``, the operation that each collective is needed for. Shardy then
+            propagates the shardings once more, in a process of its own. None does so where Shardy can.
         ignore_codes: Codes of findings to leave out, such as ``"JAI207"``.
         **kwargs: Keyword arguments of the function.
 
     Raises:
         UnsupportedValueError: (a ValueError) If ``f`` is neither a function nor a stage, or a stage with
-            arguments.
+            arguments; with ``explain=True``, before JAX 0.10, of a Compiled, or without Shardy.
         TopologyError: (a ValueError) If the topology does not exist, has another number of devices than
             the mesh, or needs a package that is not installed.
 
@@ -297,6 +303,7 @@ def program_report(
     with contextlib.nullcontext() if target is None and not any(map(_is_elsewhere, values)) else only_cpu():
         process = os.getpid()
         stages = stages_of(f, args, kwargs)
+        explains = explain is not False and _can_explain(stages, is_required=explain is True)
         if os.getpid() != process:  # compiling would wait forever for threads that a fork does not have
             raise UnsupportedValueError("the function forks while it is traced, and returns in the fork too")
         compiled = compiled_stages(stages, target, fresh=fresh)
@@ -337,7 +344,7 @@ def program_report(
     )
     if module is None:
         return report
-    return _with_program(report, module, compiled, place, given, lines)
+    return _with_program(report, module, compiled, place, given, lines, explains=explains)
 
 
 def _with_program(
@@ -347,6 +354,8 @@ def _with_program(
     topology: Topology | None,
     leaves: Sequence[ProgramLeaf],
     lines: UserLines,
+    *,
+    explains: bool,
 ) -> ProgramReport:
     """Return a report with the facts from the text of the compiled program."""
     times = executions(module)
@@ -357,6 +366,10 @@ def _with_program(
     }
     flops, uncounted = flops_of(module, times, lines)
     collectives, unread = collectives_of(module, times, report.mesh, paths, lines, report.constraints)
+    reasons: tuple[str, ...] = ()
+    if collectives and explains:
+        lowered = compiled.stages.lowered
+        collectives, reasons = explained(collectives, report.arguments, report.outputs, lowered, lines)
     rematerializations: tuple[Rematerialization, ...] = rematerializations_of(
         compiled.warnings,
         module,
@@ -393,8 +406,19 @@ def _with_program(
         uncounted_flops=uncounted,
         unread=tuple(dict.fromkeys((*module.unread, *unread))),
         unread_local=tuple(dict.fromkeys(line for line in module.unread if not may_send(line))),
-        caveats=(*report.caveats, *caveats_of(report.platform, dtypes, collectives, module)),
+        caveats=(*report.caveats, *caveats_of(report.platform, dtypes, collectives, module), *reasons),
     )
+
+
+def _can_explain(stages: Stages, *, is_required: bool) -> bool:
+    """Return whether Shardy can propagate a program; if it must and cannot, raise UnsupportedValueError."""
+    try:
+        require_shardy(stages)
+    except UnsupportedValueError:
+        if is_required:
+            raise
+        return False
+    return True
 
 
 def _is_elsewhere(value: Any) -> bool:

@@ -14,6 +14,7 @@ from ..hlo.frames import pass_of
 from ..layouts.dtypes import bits_of_name, named_in_full, packed_nbytes
 from ..layouts.spec import Spec, finer_axes
 from ..reports.propagation import (
+    Because,
     Conflict,
     ConflictOperand,
     Loss,
@@ -38,6 +39,8 @@ _SHORT = {"i1": "pred", "complex<f32>": "c64", "complex<f64>": "c128"}
 _MOST_STEPS = 10_000
 MOST_REPLICATED = 20
 """Number of replicated values in a report."""
+RESULT = "result"
+"""Name of the result of an operation among the operands of its conflict."""
 
 
 @functools.lru_cache
@@ -118,6 +121,51 @@ class Explanation(AxisOrigins):
                 )
         ordered = sorted(_most_first(rows), key=lambda row: -row.avoidable_nbytes * row.count)
         return tuple(ordered[:MOST_REPLICATED])
+
+    def causes(self) -> Iterator[tuple[Because, frozenset[int]]]:
+        """Yield what needs collectives, each with the numbers of elements that they may give a device."""
+        for operation in self._computing():
+            rule = operation.rule
+            if rule is None or not operation.results:
+                continue
+            where = {"origin": self._line(operation.place), "phase": pass_of(operation.place.name)}
+            conflicts = self._conflicts_of(operation)
+            for one in conflicts:
+                because = Because(
+                    kind="conflict",
+                    mesh_axes=one.mesh_axes,
+                    rule=one.rule,
+                    op=one.op,
+                    operands=one.operands,
+                    **where,
+                )
+                is_moved = any(each.name == RESULT for each in one.operands)
+                values = (*operation.operands, *(operation.results if is_moved else ()))
+                yield because, frozenset(self._elements(value, one.mesh_axes) for value in values)
+            kept = {factor for dims in rule.results for dim in dims for factor in dim}
+            letters = [one for one in self._operand_letters(operation, rule) if one.factor not in kept]
+            excluded = {name for one in conflicts for name in one.mesh_axes}
+            names = dict.fromkeys(part.name for one in letters for part in one.parts)
+            if over := tuple(name for name in names if name not in excluded):
+                operands = tuple(self._operand(one, one.names[0]) for one in letters)
+                because = Because(
+                    kind="sum",
+                    mesh_axes=over,
+                    rule=str(rule),
+                    op=operation.place.op,
+                    operands=operands,
+                    **where,
+                )
+                result = operation.results[0]
+                yield because, frozenset({self._elements(result, ()), self._elements(result, over)})
+
+    def _elements(self, value: Value, without: Collection[str]) -> int:
+        """Return the number of elements of a value on a device, if some mesh axes do not shard it."""
+        axes = tuple(
+            tuple(name for name in names if self._graph.part(name).name not in without)
+            for names in value.axes
+        )
+        return math.prod(shard_of(value.shape or (), axes, self._graph.sizes))
 
     def _explaining(self, value: Value, names: Collection[str]) -> Loss | None:
         """Return the nearest loss of some mesh axes before a value."""
@@ -282,13 +330,14 @@ class Explanation(AxisOrigins):
                 if parts:
                     yield Letter(value, position, factor, tuple(parts), tuple(names))
 
+    def _operand_letters(self, operation: Operation, rule: Rule) -> Iterator[Letter]:
+        """Yield the factors that the operands of an operation shard."""
+        for position, (value, dims) in enumerate(zip(operation.operands, rule.operands, strict=False)):
+            yield from self._letters(position, value, dims, rule)
+
     def _found_conflicts(self, operation: Operation, rule: Rule) -> Iterator[Conflict]:
         """Yield the conflicts of an operation, one for each mesh axis."""
-        letters = [
-            letter
-            for position, (value, dims) in enumerate(zip(operation.operands, rule.operands, strict=False))
-            for letter in self._letters(position, value, dims, rule)
-        ]
+        letters = [*self._operand_letters(operation, rule)]
         seen: set[str] = set()
         for one in letters:
             if one.factor in rule.whole and one.parts[0].name not in seen:
@@ -310,15 +359,7 @@ class Explanation(AxisOrigins):
                 yield self._conflict(operation, rule, name, [one, other])
 
     def _conflict(self, operation: Operation, rule: Rule, name: str, letters: Sequence[Letter]) -> Conflict:
-        operands = tuple(
-            ConflictOperand(
-                name="result" if one.position < 0 else self._name(one.value),
-                spec=self.spec(one.value),
-                letter=letter_of(one.factor),
-                axis_origin=self.origin(one.value, _text_of(one, name, letters)),
-            )
-            for one in letters
-        )
+        operands = tuple(self._operand(one, _text_of(one, name, letters)) for one in letters)
         sizes = [self.nbytes(one.value) for one in letters]
         return Conflict(
             mesh_axis=name,
@@ -328,6 +369,15 @@ class Explanation(AxisOrigins):
             result=self.spec(operation.results[0]),
             nbytes=min((size for size in sizes if size is not None), default=None),
             **self._where(operation.place),
+        )
+
+    def _operand(self, one: Letter, name: str) -> ConflictOperand:
+        """Return an operand, or the result, that shards a letter over a mesh axis."""
+        return ConflictOperand(
+            name=RESULT if one.position < 0 else self._name(one.value),
+            spec=self.spec(one.value),
+            letter=letter_of(one.factor),
+            axis_origin=self.origin(one.value, name),
         )
 
     def _found_losses(self, operation: Operation, rule: Rule) -> Iterator[Loss]:

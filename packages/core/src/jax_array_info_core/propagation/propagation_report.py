@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ..arrays.stage_leaves import argument_values, output_values
 from ..compat.jitted import with_object_keys
 from ..compat.propagation import lowered_for_propagation, module_bytecode
 from ..compat.stages import argument_leaves, array_leaves, output_leaves, program_name, stages_of
 from ..layouts.spec import MeshAxes, Spec
 from ..origins.origins import UserLines
-from ..programs.values import argument_values, output_values
 from ..reports.findings import known_codes
 from ..reports.program import ProgramValue
 from ..reports.propagation import PropagatedLeaf, PropagationReport
@@ -54,22 +54,14 @@ def propagation_report(
     arguments, outputs = argument_values(given, None), output_values(returned, None)
     name = program_name(f"module @{stages.traced.fun_name}" if stages.traced else stages.lowered.as_text())
     try:
-        graph = Graph(ask(module_bytecode(stages.lowered)))
+        graph, found = explanation_of(stages.lowered, arguments, outputs, lines)
     except NoAnswerError as error:
         return PropagationReport(name=name, platform=platform, reason=str(error), ignored_codes=codes)
     mesh = next((one.asked.mesh for one in (*arguments, *outputs) if one.asked and one.asked.mesh), None)
     if mesh is None and graph.sizes:
         mesh = MeshAxes(tuple(graph.sizes), tuple(graph.sizes.values()))
-    kept = [one for one in arguments if not one.is_pruned]
-    hidden = graph.argument_count - len(kept)  # tokens and hoisted constants
-    paths = [*[None] * hidden, *(one.path for one in kept)]
-    requested = [*[()] * hidden, *map(_requested, kept)]
-    found = Explanation(
-        graph, paths, requested, [one.path for one in outputs], [*map(_requested, outputs)], lines
-    )
-    inside = iter(graph.values[hidden : graph.argument_count])
-    results = _results(graph, len(outputs))
-    leaves = tuple(_leaf(one, value, found) for one, value in zip(outputs, results, strict=True))
+    inside = iter(graph.values[graph.argument_count - sum(not one.is_pruned for one in arguments) :])
+    results = results_of(graph, len(outputs))
     return PropagationReport(
         name=name,
         mesh=mesh,
@@ -78,7 +70,7 @@ def propagation_report(
         arguments=tuple(
             _leaf(one, None if one.is_pruned else next(inside, None), found) for one in arguments
         ),
-        outputs=leaves,
+        outputs=tuple(_leaf(one, value, found) for one, value in zip(outputs, results, strict=True)),
         values=found.values(),
         conflicts=found.conflicts(),
         lost=found.lost(),
@@ -87,6 +79,40 @@ def propagation_report(
         unread=found.opaque(),
         ignored_codes=codes,
     )
+
+
+def explanation_of(
+    lowered: Any, arguments: Sequence[ProgramValue], outputs: Sequence[ProgramValue], lines: UserLines
+) -> tuple[Graph, Explanation]:
+    """Return a lowered program after Shardy's propagation, and its explanation.
+
+    Args:
+        lowered: A ``jax.stages.Lowered``.
+        arguments: Its arguments, with the pruned ones.
+        outputs: Its outputs.
+        lines: The search for the user's line.
+
+    Raises:
+        NoAnswerError: If Shardy gives no answer.
+    """
+    graph = Graph(ask(module_bytecode(lowered)))
+    kept = [one for one in arguments if not one.is_pruned]
+    hidden = graph.argument_count - len(kept)  # tokens and hoisted constants
+    paths = [*[None] * hidden, *(one.path for one in kept)]
+    requested = [*[()] * hidden, *map(_requested, kept)]
+    names = [one.path for one in outputs]
+    return graph, Explanation(graph, paths, requested, names, [*map(_requested, outputs)], lines)
+
+
+def results_of(graph: Graph, count: int) -> list[Value | None]:
+    """Return the values that the program returns, with the shardings that they are returned with.
+
+    Args:
+        graph: The program.
+        count: Number of outputs. A value that the program lacks is None.
+    """
+    found: list[Value | None] = list(graph.outputs[max(len(graph.outputs) - count, 0) :])  # no tokens
+    return found + [None] * (count - len(found))
 
 
 _REARRANGED = (
@@ -105,13 +131,6 @@ def _caveats(found: Explanation, outputs: Sequence[Value]) -> tuple[str, ...]:
 def _requested(leaf: ProgramValue) -> Axes:
     """Return the mesh axes that the user requested."""
     return leaf.asked.spec.axes if leaf.asked and leaf.asked.spec else ()
-
-
-def _results(graph: Graph, count: int) -> Sequence[Value | None]:
-    """Return the values that the program returns, with the shardings that they are returned with."""
-    shift = max(len(graph.outputs) - count, 0)  # tokens
-    found: list[Value | None] = list(graph.outputs[shift:])
-    return found + [None] * (count - len(found))
 
 
 def _leaf(leaf: ProgramValue, value: Value | None, found: Explanation) -> PropagatedLeaf:

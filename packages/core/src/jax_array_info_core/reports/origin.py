@@ -1,9 +1,13 @@
-"""Allocation sites: lines of source code."""
+"""Lines of source code, and the pass of a step that they are in."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import Literal
+
+Phase = Literal["forward", "backward"]
+"""Part of a training step: the forward pass, or the backward pass with what it recomputes."""
 
 MOST_CALLERS = 16
 """Maximum number of callers of a line."""

@@ -12,9 +12,10 @@ from ..notebooks import Displayed
 from ..quantities import counted
 from .array import Leaf, ShardingDescription, same_sharding
 from .findings import Finding, findings_words
-from .origin import Origin
+from .origin import Origin, Phase
 from .program_findings import program_findings
 from .program_memory import OutOfMemory, ProgramMemory
+from .propagation import Because
 
 Uncounted = Literal["kernel", "size", "executions"]
 """Reason why flops are not counted.
@@ -66,9 +67,6 @@ def uncounted_words(rows: Iterable[UncountedFlops]) -> Iterator[str]:
         else:
             yield f"{count} {plural} of {of} {missing}"
 
-
-Phase = Literal["forward", "backward"]
-"""Part of a training step: the forward pass, or the backward pass with what it recomputes."""
 
 Known = Literal["known", "compiled before", "not captured"]
 """Whether XLA's rematerialization warnings are known.
@@ -280,6 +278,10 @@ class Collective:
 
     is_async: bool = False
     """Whether it starts and ends in separate instructions, so that computation can overlap."""
+
+    because: tuple[Because, ...] = ()
+    """The operation that needs it; of equal collectives, one for all or one for each. Empty if ``explain`` is
+    off, or if none or too many fit."""
 
     @property
     def total_nbytes(self) -> int | None:

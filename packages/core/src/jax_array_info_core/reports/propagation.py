@@ -12,8 +12,7 @@ from ..notebooks import Displayed
 from ..quantities import counted
 from .array import Leaf
 from .findings import Finding, FindingKind, FindingLeaf, findings_words, reported
-from .origin import Origin, SourceLine
-from .program import Phase
+from .origin import Origin, Phase, SourceLine
 
 OriginKind = Literal["argument", "output", "constraint", "shard_map"]
 """What a mesh axis of a value comes from: an argument's or an output's requested sharding, a constraint
@@ -171,7 +170,7 @@ class ReplicatedValue(PropagatedValue):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConflictOperand:
-    """An operand of a conflict."""
+    """An operand of a conflict, or of a sum over devices."""
 
     name: str
     """Path of the operand, if it is an argument; else its line or its operation."""
@@ -229,6 +228,32 @@ class Conflict:
         """The mesh axes: two if they shard one letter."""
         names = (self.mesh_axis, *(each.axis_origin.mesh_axis for each in self.operands))
         return tuple(dict.fromkeys(name.partition(":")[0] for name in names))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Because:
+    """The operation that a collective is needed for."""
+
+    kind: Literal["conflict", "sum"]
+    """``conflict``: its operands exclude each other. ``sum``: it sums a dimension that is sharded."""
+
+    mesh_axes: tuple[str, ...]
+    """Mesh axes of the conflict, or those that shard the dimension."""
+
+    rule: str
+    """The operation as an einsum, such as ``ik,kj->ij``."""
+
+    op: str
+    """Name of the operation in JAX."""
+
+    operands: tuple[ConflictOperand, ...] = ()
+    """Those of the conflict, or those that shard the dimension."""
+
+    origin: Origin | None = None
+    """Line of the operation."""
+
+    phase: Phase | None = None
+    """Forward or backward pass; None outside gradients."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,165 +1,24 @@
-"""Arguments, outputs and sharding constraints of a program."""
+"""Sharding constraints of a program."""
 
 from __future__ import annotations
 
 import itertools
 import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from .. import compat
-from ..arrays.paths import key_path_keys, path_text
+from ..arrays.stage_leaves import shard_shape
 from ..compat.jaxprs import JaxprConstraint, jaxpr_constraints
-from ..compat.shardings import describe_sharding, host_memory_kind, is_named
-from ..compat.stages import ProgramLeaf
-from ..errors import ArrayInfoError
+from ..compat.shardings import describe_sharding
 from ..hlo.module import Module
-from ..layouts.dtypes import bits_per_element, dtype_name
-from ..layouts.spec import MeshAxes, effective_axes
-from ..layouts.xla import parse_xla_sharding, spec_of_xla
+from ..layouts.dtypes import dtype_name
 from ..origins.origins import Owner, UserLines
 from ..plans.plan import uneven_axes
-from ..quantities import counted
-from ..reports.array import ShardingDescription, same_sharding
+from ..reports.array import ShardingDescription
 from ..reports.program import Constraint, ProgramValue
-from ..text import plain_shape
-
-_IN_VARIABLE = re.compile(r"(?P<name>\w+)\[(?:(?P<number>\d+)|'(?P<key>\w+)')\]")
-"""JAX's name of an argument that a function takes as one of several."""
-
-
-def argument_values(leaves: Sequence[ProgramLeaf], mesh: MeshAxes | None) -> tuple[ProgramValue, ...]:
-    """Return the arguments of a program.
-
-    Args:
-        leaves: The arguments, as JAX's stages describe them.
-        mesh: Mesh of the program, for shardings without a spec.
-    """
-    paths = _distinct([_argument_path(leaf) for leaf in leaves])
-    is_single = mesh is None or math.prod(mesh.sizes) == 1
-    return tuple(
-        _value(path, leaf, mesh, is_whole=is_single or leaf.is_pruned)
-        for path, leaf in zip(paths, leaves, strict=True)
-    )
-
-
-def output_values(leaves: Sequence[ProgramLeaf], mesh: MeshAxes | None) -> tuple[ProgramValue, ...]:
-    """Return the outputs of a program.
-
-    Args:
-        leaves: The outputs, as JAX's stages describe them.
-        mesh: Mesh of the program, for shardings without a spec.
-    """
-    paths = _distinct([path_text(["outputs", *key_path_keys(leaf.keys)]) for leaf in leaves])
-    return tuple(_value(path, leaf, mesh, is_whole=False) for path, leaf in zip(paths, leaves, strict=True))
-
-
-def _argument_path(leaf: ProgramLeaf) -> str:
-    """Return the path of an argument: its name and its keys.
-
-    JAX calls one of ``*rest`` ``rest[0]``, and one of ``**options`` ``options['key']``.
-    """
-    found = _IN_VARIABLE.fullmatch(leaf.name or "")
-    name = [leaf.name] if found is None else [found["number"] or found["key"]]
-    if found is not None and found["number"]:
-        name.insert(0, found["name"])
-    return path_text([*name, *key_path_keys(leaf.keys)])
-
-
-def _distinct(paths: Sequence[str]) -> list[str]:
-    """Return paths with a number after those that occur before."""
-    seen: dict[str, int] = {}
-    found = []
-    for path in paths:
-        seen[path] = seen.get(path, 0) + 1
-        found.append(path if seen[path] == 1 else f"{path}#{seen[path]}")
-    return found
-
-
-def _value(path: str, leaf: ProgramLeaf, mesh: MeshAxes | None, *, is_whole: bool) -> ProgramValue:
-    """Return an argument or an output.
-
-    Args:
-        path: Its path.
-        leaf: The leaf, as JAX's stages describe it.
-        mesh: Mesh of the program.
-        is_whole: Whether a device has all of a leaf without a sharding. Else its bytes are unknown, such as
-            those of the outputs of a program that was refused.
-    """
-    shape = plain_shape(leaf.shape)
-    asked = None if leaf.asked is None else described(leaf.asked, len(shape), mesh)
-    got = None if leaf.got is None else described(leaf.got, len(shape), mesh)
-    sharding = leaf.asked if leaf.got is None else leaf.got
-    return ProgramValue(
-        path=path,
-        shape=shape,
-        dtype=dtype_name(leaf.dtype),
-        bits=bits_per_element(leaf.dtype),
-        nbytes=_device_nbytes(shape, leaf.dtype, sharding) if sharding is not None or is_whole else None,
-        asked=asked,
-        is_asked_known=leaf.is_asked_known,
-        got=got,
-        reason=None if asked is None or got is None else _difference(asked, got, len(shape)),
-        is_pruned=leaf.is_pruned,
-        memory_kind=None if sharding is None else sharding.memory_kind,
-        is_in_host_memory=sharding is not None and host_memory_kind(sharding) is not None,
-    )
-
-
-def described(sharding: Any, ndim: int, mesh: MeshAxes | None) -> ShardingDescription:
-    """Return the description of a sharding, with an equivalent spec of the program's mesh if there is one.
-
-    Args:
-        sharding: Any sharding.
-        ndim: Number of axes of the array.
-        mesh: Mesh of the program.
-    """
-    description = describe_sharding(sharding, ndim)
-    if description.spec is None and description.text is not None and mesh is not None:
-        try:
-            spec = spec_of_xla(parse_xla_sharding(description.text), mesh.shape)
-        except ArrayInfoError:
-            spec = None
-        if spec is not None:
-            return replace(description, spec=spec, mesh=mesh)
-    return description
-
-
-def _device_nbytes(shape: tuple[Any, ...], dtype: Any, sharding: Any) -> int | None:
-    """Return the bytes of the largest shard."""
-    shard = shape if sharding is None else shard_shape(shape, sharding)
-    bits = bits_per_element(dtype)
-    if bits is None or shard is None or not all(isinstance(dim, int) for dim in shard):
-        return None
-    return -(-math.prod(shard) * bits // 8)
-
-
-def shard_shape(shape: tuple[Any, ...], sharding: Any) -> tuple[int, ...] | None:
-    """Return the shape of the largest shard, padded where it is uneven; None if it is unknown."""
-    if not all(isinstance(dim, int) for dim in shape):
-        return None
-    try:
-        return tuple(sharding.shard_shape(shape))
-    except ValueError:
-        if not is_named(sharding):
-            return None
-    sizes = sharding.mesh.shape
-    axes = effective_axes(describe_sharding(sharding, len(shape)).spec, sizes, len(shape))  # type: ignore[arg-type]
-    counts = [math.prod(sizes[name] for name in names) for names in axes]
-    return tuple(-(-dim // count) for dim, count in zip(shape, counts, strict=True))
-
-
-def _difference(asked: ShardingDescription, got: ShardingDescription, ndim: int) -> str | None:
-    """Return why a sharding is not the requested one; None if the two are equivalent."""
-    if asked.spec is not None and got.spec is not None and asked.spec.unconstrained:
-        return f"the spec leaves {counted(len(asked.spec.unconstrained), 'axis', 'axes')} to the compiler"
-    if same_sharding(asked, got, ndim):
-        return None
-    return "XLA chose it" if None in (asked.spec, got.spec) else "XLA chose another sharding"
-
 
 _Place = tuple[str, int] | str | None
 """File and line; the name of an operation; None for the arguments and outputs of the program."""
