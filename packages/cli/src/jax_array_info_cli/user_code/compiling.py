@@ -121,7 +121,7 @@ def _program_report(
     from jax_array_info_core import program_report
 
     # A persistent cache would have no warnings.
-    report_of = functools.partial(program_report, topology=request.topology, fresh=True)
+    report_of = functools.partial(program_report, topology=request.topology, fresh=True, explain=None)
     return _report(request, function, make, mesh, report_of)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..layouts.spec import placement
+from ..layouts.spec import effective_spec, placement
 from ..origins.origins import UserLines
 from ..propagation.explanation import Explanation
 from ..propagation.graph import Graph
@@ -86,7 +86,8 @@ def _differences(graph: Graph, found: Explanation, outputs: Sequence[ProgramValu
             continue
         spec, ndim = found.spec(value), len(output.shape)
         if placement(spec, graph.sizes, ndim) != placement(output.got.spec, graph.sizes, ndim):
-            texts.append(f"{output.path} {spec} (compiled: {output.got.spec})")
+            shown = [effective_spec(one, graph.sizes) for one in (spec, output.got.spec)]
+            texts.append(f"{output.path} {shown[0]} (compiled: {shown[1]})")
     if not texts:
         return ()
     more = f" and {len(texts) - _MOST} more" if len(texts) > _MOST else ""

@@ -128,7 +128,10 @@ class Explanation(AxisOrigins):
             rule = operation.rule
             if rule is None or not operation.results:
                 continue
-            where = {"origin": self._line(operation.place), "phase": pass_of(operation.place.name)}
+            where: dict[str, Any] = {
+                "origin": self._line(operation.place),
+                "phase": pass_of(operation.place.name),
+            }
             conflicts = self._conflicts_of(operation)
             for one in conflicts:
                 because = Because(

@@ -79,6 +79,7 @@ from .program import (
 )
 from .propagation import (
     AxisOrigin as AxisOrigin,
+    Because as Because,
     Conflict as Conflict,
     ConflictOperand as ConflictOperand,
     Loss as Loss,

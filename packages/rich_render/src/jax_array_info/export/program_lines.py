@@ -20,6 +20,7 @@ from jax_array_info_core.stored.reading import Budget, read_whole
 
 from .. import style
 from ..tables.program_words import (
+    because_words,
     collective_axes_words,
     counted_path,
     kept_words,
@@ -266,6 +267,8 @@ def _collective_words(collective: Collective) -> Iterator[str]:
         yield phase
     if collective.origin is not None and collective.origin.is_near:
         yield "near this line"
+    if because := because_words(collective):
+        yield f"because {because}"
     yield from _place_words(collective)
 
 

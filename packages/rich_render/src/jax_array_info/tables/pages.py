@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
@@ -260,6 +261,13 @@ def _wrapped(line: Line, width: int) -> list[Line]:
     return [replace(line, text=indent + piece) for piece in pieces]
 
 
+def _word_pieces(text: str) -> Sequence[str]:
+    """Return the words of a text, each with the space after it."""
+    return _WORD.findall(text)
+
+
+_WORD = re.compile(r"\s*\S+\s?")
+
 Grouping = Sequence[Sequence[str]]
 """The columns of a table: names of those that are stacked in each, the first of them its head."""
 
@@ -282,6 +290,9 @@ class StackedColumn:
 
     is_path: bool = False
     """Whether the cells are paths, which break only after ``/`` and inside long keys."""
+
+    is_text: bool = False
+    """Whether the cells are texts, which break between words."""
 
     look: str = ""
     """Style of the cells."""
@@ -338,8 +349,8 @@ def _cell(group: Sequence[StackedColumn], number: int) -> Iterator[Line]:
     indent = "" if group[0].is_number else _INDENT
     for place, column in enumerate(group):
         words = column.cells[number]
+        keys = path_pieces if column.is_path else _word_pieces if column.is_text else None
         if place == 0:
-            yield Line(words, column.look, path_pieces if column.is_path else None)
+            yield Line(words, column.look, keys)
         elif words:
-            keys = path_pieces if column.is_path else None
             yield Line(indent + clipped(column.before + words), column.look, keys)

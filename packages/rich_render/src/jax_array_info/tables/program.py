@@ -22,15 +22,18 @@ from .program_memory import memory_table, write_memory, write_warnings_unknown
 from .program_values import free_values_table, write_values
 from .program_words import (
     UNKNOWN,
+    because_words,
     collective_axes_words,
     counted_path,
     each_words,
+    folded_text,
     over_words,
     phase_words,
     scope_words,
     sent_words,
     title_words,
     total_words,
+    without_indices,
 )
 from .words import origin_words
 
@@ -38,13 +41,18 @@ _MOST_SUMS = 8
 """Maximum number of sums by kind and axes."""
 _WIDE: Grouping = (
     ("total",), ("each",), ("collective",), ("over",), ("array",), ("argument",), ("line",), ("scope",),
-    ("phase",),
+    ("phase",), ("because",),
 )  # fmt: skip
 _GROUPINGS: Sequence[Grouping] = (
     _WIDE,
-    (("total",), ("collective", "over"), ("array", "each", "argument"), ("line", "scope", "phase")),
-    (("total",), ("collective", "over", "phase"), ("array", "each", "argument", "line", "scope")),
-    (("total",), ("collective", "over", "array", "each", "argument", "line", "scope", "phase")),
+    (
+        ("total",),
+        ("collective", "over"),
+        ("array", "each", "argument"),
+        ("line", "scope", "phase", "because"),
+    ),
+    (("total",), ("collective", "over", "phase"), ("array", "each", "argument", "line", "scope", "because")),
+    (("total",), ("collective", "over", "array", "each", "argument", "line", "scope", "phase", "because")),
 )
 
 
@@ -98,24 +106,34 @@ def collectives_table(
         _GROUPINGS,
         width=width,
         encoding=encoding,
-        rest=_rest(rest) if rest else None,
+        rest=_rest([one for one, _ in rest]) if rest else None,
     )
 
 
-def _folded(collectives: Sequence[Collective], marks: style.Marks) -> list[Collective]:
-    """Return the collectives, those of arguments that differ only in the indices of their paths as one."""
+def _folded(collectives: Sequence[Collective], marks: style.Marks) -> list[tuple[Collective, str]]:
+    """Return the collectives, those of arguments that differ only in the indices of their paths as one.
+
+    Each has the words on what it is needed for.
+    """
     paths = [one.path or "" for one in collectives]
+    words = [because_words(one) for one in collectives]
+    facts = [
+        (replace(one, path=None, count=1, because=()), without_indices(text))
+        for one, text in zip(collectives, words, strict=True)
+    ]
     folded = []
-    for path, members in folded_paths(paths, [replace(one, path=None, count=1) for one in collectives]):
+    for path, members in folded_paths(paths, facts):
         count = sum(collectives[member].count for member in members)
         name = counted_path(path, len(members), marks) if path else None
-        folded.append(replace(collectives[members[0]], path=name, count=count))
+        text = folded_text([words[member] for member in members])
+        folded.append((replace(collectives[members[0]], path=name, count=count), text))
     if len(folded) < len(collectives):
-        folded.sort(key=lambda one: (one.times is not None, -(one.bound_nbytes or 0)))
+        folded.sort(key=lambda row: (row[0].times is not None, -(row[0].bound_nbytes or 0)))
     return folded
 
 
-def _columns(collectives: Sequence[Collective], marks: style.Marks) -> list[StackedColumn]:
+def _columns(rows: Sequence[tuple[Collective, str]], marks: style.Marks) -> list[StackedColumn]:
+    collectives = [one for one, _ in rows]
     return [
         StackedColumn("total", [*map(total_words, collectives)], is_number=True),
         StackedColumn("each", [each_words(one, marks) for one in collectives]),
@@ -126,6 +144,7 @@ def _columns(collectives: Sequence[Collective], marks: style.Marks) -> list[Stac
         StackedColumn("line", [origin_words(one.origin) for one in collectives]),
         StackedColumn("scope", [scope_words(one.scopes) for one in collectives], "in ", is_path=True),
         StackedColumn("phase", [*map(phase_words, collectives)]),
+        StackedColumn("because", [words for _, words in rows], "because ", is_text=True),
     ]
 
 

@@ -11,7 +11,9 @@ from jax_array_info_core.layouts import MeshAxes, Spec
 from jax_array_info_core.layouts.spec import effective_spec
 from jax_array_info_core.quantities import counted
 from jax_array_info_core.reports import (
+    Because,
     Collective,
+    ConflictOperand,
     ProgramReport,
     SentBytes,
     ShardingDescription,
@@ -118,6 +120,31 @@ def phase_words(part: Collective | SentBytes) -> str:
     """Return the pass of a collective or of a total, and whether it is asynchronous."""
     is_async = isinstance(part, Collective) and part.is_async
     return ", ".join(filter(None, (part.phase, "async" if is_async else "")))
+
+
+def because_words(collective: Collective) -> str:
+    """Return what a collective is needed for: ``'i' (x) and 'k' (wi) clash in dot_general ik,kj->ij``.
+
+    A sum is ``'k' is summed in dot_general ik,kj->ij``. Other mesh axes than those of the collective follow.
+    """
+    return "; ".join(_because_words(one, collective.axes or ()) for one in collective.because)
+
+
+def _because_words(one: Because, axes: Sequence[str]) -> str:
+    over = "" if set(one.mesh_axes) == set(axes) else f" {over_words(one.mesh_axes)}"
+    if one.kind == "sum":
+        letters = ", ".join(dict.fromkeys(f"'{each.letter}'" for each in one.operands))
+        what = f"{letters or 'a dimension'} is summed"
+    else:
+        letters = " and ".join(f"'{each.letter}' ({_source_words(each)})" for each in one.operands)
+        what = f"{letters} {'is needed whole' if len(one.operands) == 1 else 'clash'}"
+    return f"{what}{over} in {one.op} {one.rule}"
+
+
+def _source_words(operand: ConflictOperand) -> str:
+    """Return where an operand has its mesh axis from: an argument, or the line of a constraint."""
+    of = operand.axis_origin
+    return of.path or (operand.name if of.origin is None else f"{of.kind} {of.origin.place}")
 
 
 def without_indices(text: str) -> str:

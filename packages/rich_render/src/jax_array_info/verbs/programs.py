@@ -47,6 +47,7 @@ def print_program(
     *args: Any,
     topology: str | None = None,
     fresh: bool = False,
+    explain: bool | None = None,
     ignore_codes: str | Iterable[str] = (),
     max_rows: int | None = 20,
     **kwargs: Any,
@@ -109,6 +110,8 @@ def print_program(
         topology: Topology to compile for, such as ``"v5p:2x2x2"``. None for the devices of the
             arguments, which can be those of a ``topology_mesh``.
         fresh: Whether to compile again, so that XLA prints its warnings for a program compiled before.
+        explain: Whether to print the operation that each collective is needed for. None does so on JAX 0.10
+            and later, unless Shardy is off.
         ignore_codes: Codes of findings to leave out, such as ``"JAI207"``.
         max_rows: Maximum number of rows of each table. One more row sums the others. None shows all.
         **kwargs: Keyword arguments of the function.
@@ -120,11 +123,17 @@ def print_program(
     """
     check_max_rows(max_rows)
     if isinstance(f, ProgramReport):
-        if args or kwargs or topology is not None or fresh or ignore_codes:
+        if args or kwargs or topology is not None or fresh or explain or ignore_codes:
             refuse_with(ProgramReport, ["the other arguments"])
         report = f
     else:
-        report = program_report(f, *args, topology=topology, fresh=fresh, ignore_codes=ignore_codes, **kwargs)
+        options: dict[str, Any] = {
+            "topology": topology,
+            "fresh": fresh,
+            "explain": explain,
+            "ignore_codes": ignore_codes,
+        }
+        report = program_report(f, *args, **options, **kwargs)
     deliver(report, lambda report: show_program(report, max_rows=max_rows))
 
 

@@ -1,0 +1,121 @@
+import sys
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import PartitionSpec as P
+
+from jax_array_info_core import program_report
+from jax_array_info_core.errors import UnsupportedValueError
+from tests.programs import abstract, cube, loss, scanned, step, step_arguments
+
+pytestmark = [pytest.mark.once_per_version, pytest.mark.needs_devices(8)]
+with_shardy = pytest.mark.skipif(
+    jax.__version_info__[:2] < (0, 10), reason="Shardy tells origins from JAX 0.10 on"
+)
+
+
+def words(one):
+    """Return what a collective is needed for: the kind, the rule, and the letters with their arguments."""
+    return [
+        (each.kind, each.rule, [(operand.letter, operand.axis_origin.path) for operand in each.operands])
+        for each in one.because
+    ]
+
+
+def of_kind(report, kind, axes=("fsdp",)):
+    return [one for one in report.collectives if one.kind == kind and one.axes == axes]
+
+
+@with_shardy
+def test_each_gather_of_a_step_names_the_operands_that_clash():
+    params, x = step_arguments(cube())
+    shardings = jax.tree.map(lambda leaf: leaf.sharding, params)
+    report = program_report(jax.jit(step, out_shardings=shardings), params, x, explain=True)
+    gathers = of_kind(report, "all-gather")
+    assert sorted((one.path, one.phase, *words(one)) for one in gathers) == [
+        ("params/wi", "forward", ("conflict", "ijl,lk->ijk", [("i", "x"), ("l", "params/wi")])),
+        ("params/wo", "backward", ("conflict", "ijl,kl->ijk", [("i", "x"), ("l", "params/wo")])),
+        ("params/wo", "forward", ("conflict", "ijl,lk->ijk", [("i", "x"), ("k", "params/wo")])),
+    ]
+    for one in gathers:
+        assert (one.because[0].origin.file, one.because[0].origin.line) == (one.origin.file, one.origin.line)
+
+
+@with_shardy
+def test_each_reduction_names_the_sum():
+    report = program_report(jax.grad(loss), *step_arguments(cube()), explain=True)
+    (activations,) = of_kind(report, "all-reduce", ("tensor",))
+    assert words(activations) == [("sum", "ijl,lk->ijk", [("l", "params/wi"), ("l", "params/wo")])]
+    for one in of_kind(report, "all-reduce", ("data", "fsdp")):
+        # Both gradients are sums of one line: what they have in common is the rule.
+        assert words(one) == [("sum", "kli,klj->ij", [])]
+        assert one.because[0].mesh_axes == ("data", "fsdp")
+
+
+@with_shardy
+def test_gathers_of_scanned_layers_are_followed_to_the_stacked_arguments():
+    function, arguments = scanned(cube(), checkpoint=True)
+    gathers = of_kind(program_report(function, *arguments, explain=True), "all-gather")
+    assert sum(one.count for one in gathers) == 5
+    for one in gathers:
+        assert len(one.because) == one.count, one
+        for each in one.because:
+            assert one.path in [operand.axis_origin.path for operand in each.operands]
+
+
+@with_shardy
+def test_a_sort_needs_the_dimension_whole():
+    report = program_report(jnp.sort, abstract(cube(), P(None, "fsdp"), (8, 4096)), explain=True)
+    found = [one for one in report.collectives if one.because]
+    assert found
+    for one in found:
+        (because,) = one.because
+        assert (because.kind, because.op, len(because.operands)) == ("conflict", "sort", 1)
+
+
+@with_shardy
+def test_a_collective_of_the_users_has_no_reason():
+    mesh = cube()
+    summed = jax.shard_map(lambda x: jax.lax.psum(x, "fsdp"), mesh=mesh, in_specs=P("fsdp"), out_specs=P())
+    report = program_report(summed, abstract(mesh, P("fsdp"), (16,)), explain=True)
+    assert [(one.kind, one.because) for one in report.collectives] == [("all-reduce", ())]
+
+
+@with_shardy
+def test_an_output_that_propagation_shards_in_another_way_is_a_caveat():
+    mesh = cube()
+    x = abstract(mesh, P("fsdp"), (16, 8))
+    report = program_report(lambda x: jnp.concatenate([x, x[:1] * x.sum()]), x, explain=True)
+    assert report.outputs[0].shape == (17, 8)
+    (caveat,) = [one for one in report.caveats if "disagree" in one]
+    assert "outputs P('fsdp',) (compiled: P())" in caveat
+
+
+@with_shardy
+def test_where_shardy_fails_the_report_stands_with_a_caveat(monkeypatch):
+    monkeypatch.setattr("jax_array_info_core.propagation.process._WORKERS", {})
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    report = program_report(jax.grad(loss), *step_arguments(cube()), explain=True)
+    assert report.collectives
+    assert not any(one.because for one in report.collectives)
+    (caveat,) = [one for one in report.caveats if "/nowhere/python" in one]
+    assert caveat.startswith("Why collectives are needed is unknown: ")
+
+
+@with_shardy
+def test_reasons_are_left_out_unless_asked_for_and_of_a_compiled():
+    arguments = step_arguments(cube())
+    assert not any(one.because for one in program_report(jax.grad(loss), *arguments).collectives)
+    compiled = jax.jit(jax.grad(loss)).lower(*arguments).compile()
+    assert program_report(compiled, explain=None).collectives
+    with pytest.raises(UnsupportedValueError, match="a Compiled has no origins"):
+        program_report(compiled, explain=True)
+
+
+@pytest.mark.skipif(jax.__version_info__[:2] >= (0, 10), reason="Shardy tells origins from JAX 0.10 on")
+def test_before_jax_0_10_reasons_are_refused_if_they_are_asked_for():
+    arguments = step_arguments(cube())
+    assert program_report(jax.grad(loss), *arguments, explain=None).collectives
+    with pytest.raises(UnsupportedValueError, match=r"needs JAX 0\.10 or later"):
+        program_report(jax.grad(loss), *arguments, explain=True)
