@@ -3,6 +3,7 @@
 from jax_array_info.layouts import MeshAxes, Spec
 from jax_array_info.reports import (
     AxisOrigin,
+    Because,
     Collective,
     Conflict,
     ConflictOperand,
@@ -129,6 +130,25 @@ def gather(path, at, nbytes=131072, **fields):
         origin=line(at),
         path=path,
         **fields,
+    )
+
+
+def because(kind, rule, *operands, axes=("fsdp",), op="dot_general"):
+    """Return what needs a collective; each operand is a letter, and the argument that it has the axis from."""
+    return Because(
+        kind=kind,
+        mesh_axes=axes,
+        rule=rule,
+        op=op,
+        operands=tuple(
+            ConflictOperand(
+                name=path,
+                spec=spec(*axes),
+                letter=letter,
+                axis_origin=AxisOrigin(mesh_axis=axes[0], kind="argument", path=path),
+            )
+            for letter, path in operands
+        ),
     )
 
 

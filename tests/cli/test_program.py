@@ -189,7 +189,7 @@ def placed(monkeypatch):
     def stand_in(topology, axes):
         return Mesh(np.array(jax.devices())[::-1].reshape([*axes.values()]), tuple(axes))
 
-    def reported(function, *arguments, topology, fresh, ignore_codes):
+    def reported(function, *arguments, **_):
         report = program_report(function, *arguments)
         found.append(arguments[0].sharding.mesh.devices.flat[0].id)
         return report

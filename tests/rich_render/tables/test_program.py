@@ -18,7 +18,7 @@ from jax_array_info.render import render, text_of
 from jax_array_info.reports import Donation, Origin, ProgramMemory, SourceLine, Temporary, UncountedFlops
 from jax_array_info.tables.program import program_table
 from jax_array_info_core.text import printable
-from tests.sample_programs import SCAN, STEP, TOO_LARGE, gather, leaf, program
+from tests.sample_programs import SCAN, STEP, TOO_LARGE, because, gather, leaf, program, reduction
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -258,6 +258,33 @@ def test_collectives_of_arguments_that_differ_in_indices_share_a_row():
     assert "12.0 MiB" in rows[0]
     assert "params/head" in rows[1]
     assert "1 more" in shown
+
+
+def test_collectives_have_the_operation_that_needs_them():
+    rule = "ik,kj->ij"
+    layers = [
+        gather(
+            f"layers/{number}/w",
+            3,
+            2**20,
+            because=(because("conflict", rule, ("i", "x"), ("k", f"layers/{number}/w")),),
+        )
+        for number in range(12)
+    ]
+    whole = gather("x", 4, 2**10, because=(because("conflict", "ij->ij", ("j", "x"), op="sort"),))
+    sums = because("sum", rule, ("k", "x"), ("k", "wi"), axes=("data", "fsdp"))
+    summed = reduction(("fsdp",), 5, 2**10, "backward", because=(sums,))
+    alike = reduction(
+        ("data",), 6, 2**9, "backward", because=(replace(sums, operands=(), mesh_axes=("data",)),)
+    )
+    shown = text_of(program_table(program(*layers, whole, summed, alike), width=200), width=200)
+    rows = [line.split("│")[-2].strip() for line in shown.splitlines() if line.count("│") > 2]
+    assert [row for row in rows if " in " in row] == [
+        "'i' (x) and 'k' (layers/0-11/w) clash in dot_general ik,kj->ij",
+        "'j' (x) is needed whole in sort ij->ij",
+        "'k' is summed over data, fsdp in dot_general ik,kj->ij",
+        "a dimension is summed in dot_general ik,kj->ij",
+    ]
 
 
 def test_print_program_shows_a_number_of_rows(capsys):

@@ -84,12 +84,14 @@ def print_program(
       temporaries (larger on CPU). For the figures of an accelerator, use a
       topology_mesh.
     TPU may send float32 operands of matrix products as bfloat16, half the bytes.
-                                 collectives
-    ┏━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━┳━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━┓
-    ┃     total ┃ collective ┃ over  ┃ array           ┃ line           ┃
-    ┡━━━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━╇━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━┩
-    │ 128.0 KiB │ all-reduce │ model │ float32[64,512] │ train.py:8 mlp │
-    └───────────┴────────────┴───────┴─────────────────┴────────────────┘
+                                  collectives
+    ┏━━━━━━━━━━━┳━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┓
+    ┃     total ┃ collective   ┃ array           ┃ line                            ┃
+    ┡━━━━━━━━━━━╇━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┩
+    │ 128.0 KiB │ all-reduce   │ float32[64,512] │ train.py:8 mlp                  │
+    │           │   over model │                 │   because 'k' is summed in      │
+    │           │              │                 │     dot_general ik,kj->ij       │
+    └───────────┴──────────────┴─────────────────┴─────────────────────────────────┘
 
     The function is compiled, as in ``program_report``; it does not run. Bytes are those of one device.
 
@@ -100,6 +102,7 @@ def print_program(
       without the collectives in a loop of unknown length or in a branch.
     - ``largest temporaries`` are the largest values at the highest point of the schedule, with their lines.
     - ``2 collectives × 8.0 MiB × 4 runs`` are equal collectives that a loop runs 4 times.
+    - ``because`` is the operation that needs the collective, as an einsum, on JAX 0.10 and later.
 
     A notebook also shows the lines of the user's source that move or keep bytes.
 
