@@ -280,10 +280,10 @@ def test_collectives_have_the_operation_that_needs_them():
     shown = text_of(program_table(program(*layers, whole, summed, alike), width=200), width=200)
     rows = [line.split("│")[-2].strip() for line in shown.splitlines() if line.count("│") > 2]
     assert [row for row in rows if " in " in row] == [
-        "'i' (x) and 'k' (layers/0-11/w) clash in dot_general ik,kj->ij",
+        "'i' (x) and 'k' (layers/0-11/w) clash in ik,kj->ij",
         "'j' (x) is needed whole in sort ij->ij",
-        "'k' is summed over data, fsdp in dot_general ik,kj->ij",
-        "a dimension is summed in dot_general ik,kj->ij",
+        "'k' is summed over data, fsdp in ik,kj->ij",
+        "a dimension is summed in ik,kj->ij",
     ]
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ..layouts.spec import effective_spec, placement
 from ..origins.origins import UserLines
 from ..propagation.explanation import Explanation
-from ..propagation.graph import Graph
+from ..propagation.graph import Graph, Value
 from ..propagation.process import NoAnswerError
 from ..propagation.propagation_report import explanation_of, results_of
 from ..reports.origin import Origin
@@ -18,6 +19,8 @@ from ..reports.program import Collective, ProgramValue
 from ..reports.propagation import Because
 from .collectives import REDUCTIONS
 
+_ONCE = REDUCTIONS | {"all-gather"}
+"""Collectives of which an operation needs one. Others move data there and back."""
 _MOST = 3
 """Maximum number of outputs that a caveat names."""
 
@@ -43,29 +46,49 @@ def explained(
     except NoAnswerError as error:
         return tuple(collectives), (f"Why collectives are needed is unknown: {error}.",)
     causes = [*found.causes()]
-    rows = tuple(replace(one, because=_because(one, causes)) for one in collectives)
-    return rows, _differences(graph, found, outputs)
+    fitting = [_because(one, causes, found) for one in collectives]
+    # One gather or sum over its axes is for an operation: of two that fit, one would be wrong.
+    claims = Counter(
+        (one.kind, one.axes, because)
+        for one, found_for in zip(collectives, fitting, strict=True)
+        for because in found_for
+        if because.operands and one.kind in _ONCE
+    )
+    rows = (
+        replace(one, because=because if all(claims[one.kind, one.axes, each] < 2 for each in because) else ())
+        for one, because in zip(collectives, fitting, strict=True)
+    )
+    return tuple(rows), _differences(graph, found, outputs)
 
 
-def _because(one: Collective, causes: Iterable[tuple[Because, frozenset[int]]]) -> tuple[Because, ...]:
+def _because(
+    one: Collective, causes: Iterable[tuple[Because, Sequence[Value]]], found: Explanation
+) -> tuple[Because, ...]:
     """Return what equal collectives are needed for; nothing unless it is one, or one for each.
 
-    A sum fits a reduction, and a conflict any other collective, if it has the mesh axes, and the argument
-    that is moved or the line. Those with both fit better, then those of the same pass and size. Of several
-    that differ only in their operands, what they have in common is returned.
+    A sum fits a reduction, and a conflict any other collective, if it has the mesh axes, the pass and the
+    size, and the argument that is moved or the line; both fit better. Of several that differ only in their
+    operands, what they have in common is returned.
     """
     kind = "sum" if one.kind in REDUCTIONS else "conflict"
     axes = {name.partition(":")[0] for name in one.axes or ()}
-    fitting = [cause for cause in causes if cause[0].kind == kind and axes and axes <= {*cause[0].mesh_axes}]
-    of_path = [cause for cause in fitting if one.path is not None and one.path in _paths(cause[0])]
-    of_line = [cause for cause in fitting if _is_same_line(cause[0].origin, one.origin)]
-    left = [cause for cause in of_path if cause in of_line] or of_path or of_line
-    left = [cause for cause in left if cause[0].phase == one.phase] or left
-    left = [cause for cause in left if math.prod(one.shape) in cause[1]] or left
-    found = dict.fromkeys(because for because, _ in left)
-    if len(found) in (1, one.count):
-        return (*found,)
-    alike = {replace(because, operands=()) for because in found}
+    size = math.prod(one.shape)
+    sent_without: list[Collection[str]] = [axes] if one.kind == "all-gather" else [(), axes]
+    fitting = [
+        because
+        for because, values in causes
+        if because.kind == kind
+        and axes
+        and axes <= {*because.mesh_axes}
+        and (one.phase is None or because.phase in (None, one.phase))
+        and any(size == found.elements(value, without) for value in values for without in sent_without)
+    ]
+    of_path = [because for because in fitting if one.path is not None and one.path in _paths(because)]
+    of_line = [because for because in fitting if _is_same_line(because.origin, one.origin)]
+    left = dict.fromkeys([because for because in of_path if because in of_line] or of_path or of_line)
+    if len(left) in (1, one.count):
+        return (*left,)
+    alike = {replace(because, operands=()) for because in left}
     return (*alike,) if len(alike) == 1 else ()
 
 

@@ -122,52 +122,38 @@ class Explanation(AxisOrigins):
         ordered = sorted(_most_first(rows), key=lambda row: -row.avoidable_nbytes * row.count)
         return tuple(ordered[:MOST_REPLICATED])
 
-    def causes(self) -> Iterator[tuple[Because, frozenset[int]]]:
-        """Yield what needs collectives, each with the numbers of elements that they may give a device."""
+    def causes(self) -> Iterator[tuple[Because, tuple[Value, ...]]]:
+        """Yield what needs collectives, with the values that are sent: operands, or the result of a sum."""
         for operation in self._computing():
             rule = operation.rule
             if rule is None or not operation.results:
                 continue
             where: dict[str, Any] = {
+                "rule": str(rule),
+                "op": operation.place.op,
                 "origin": self._line(operation.place),
                 "phase": pass_of(operation.place.name),
             }
             conflicts = self._conflicts_of(operation)
             for one in conflicts:
-                because = Because(
-                    kind="conflict",
-                    mesh_axes=one.mesh_axes,
-                    rule=one.rule,
-                    op=one.op,
-                    operands=one.operands,
-                    **where,
-                )
                 is_moved = any(each.name == RESULT for each in one.operands)
                 values = (*operation.operands, *(operation.results if is_moved else ()))
-                yield because, frozenset(self._elements(value, one.mesh_axes) for value in values)
+                yield (
+                    Because(kind="conflict", mesh_axes=one.mesh_axes, operands=one.operands, **where),
+                    values,
+                )
             kept = {factor for dims in rule.results for dim in dims for factor in dim}
             letters = [one for one in self._operand_letters(operation, rule) if one.factor not in kept]
             excluded = {name for one in conflicts for name in one.mesh_axes}
             names = dict.fromkeys(part.name for one in letters for part in one.parts)
             if over := tuple(name for name in names if name not in excluded):
                 operands = tuple(self._operand(one, one.names[0]) for one in letters)
-                because = Because(
-                    kind="sum",
-                    mesh_axes=over,
-                    rule=str(rule),
-                    op=operation.place.op,
-                    operands=operands,
-                    **where,
-                )
-                result = operation.results[0]
-                yield because, frozenset({self._elements(result, ()), self._elements(result, over)})
+                yield Because(kind="sum", mesh_axes=over, operands=operands, **where), (*operation.results,)
 
-    def _elements(self, value: Value, without: Collection[str]) -> int:
+    def elements(self, value: Value, without: Collection[str]) -> int:
         """Return the number of elements of a value on a device, if some mesh axes do not shard it."""
-        axes = tuple(
-            tuple(name for name in names if self._graph.part(name).name not in without)
-            for names in value.axes
-        )
+        part = self._graph.part
+        axes = tuple(tuple(one for one in names if part(one).name not in without) for names in value.axes)
         return math.prod(shard_of(value.shape or (), axes, self._graph.sizes))
 
     def _explaining(self, value: Value, names: Collection[str]) -> Loss | None:

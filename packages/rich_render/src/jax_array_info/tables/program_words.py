@@ -123,9 +123,9 @@ def phase_words(part: Collective | SentBytes) -> str:
 
 
 def because_words(collective: Collective) -> str:
-    """Return what a collective is needed for: ``'i' (x) and 'k' (wi) clash in dot_general ik,kj->ij``.
+    """Return what a collective is needed for: ``'i' (x) and 'k' (wi) clash in ik,kj->ij``.
 
-    A sum is ``'k' is summed in dot_general ik,kj->ij``. Other mesh axes than those of the collective follow.
+    A sum is ``'k' is summed in ik,kj->ij``. Other mesh axes than those of the collective follow.
     """
     return "; ".join(_because_words(one, collective.axes or ()) for one in collective.because)
 
@@ -138,7 +138,8 @@ def _because_words(one: Because, axes: Sequence[str]) -> str:
     else:
         letters = " and ".join(f"'{each.letter}' ({_source_words(each)})" for each in one.operands)
         what = f"{letters} {'is needed whole' if len(one.operands) == 1 else 'clash'}"
-    return f"{what}{over} in {one.op} {one.rule}"
+    op = "" if one.op == "dot_general" else f"{one.op} "  # that of an einsum
+    return f"{what}{over} in {op}{one.rule}"
 
 
 def _source_words(operand: ConflictOperand) -> str:
