@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from ..hlo.module import Frame, unescaped
@@ -117,7 +117,7 @@ class Value:
     """The value outside that enters the region of this argument, or the value inside that leaves."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Rule:
     """How an operation propagates shardings."""
 
@@ -132,6 +132,22 @@ class Rule:
 
     whole: frozenset[int]
     """Factors that the operation needs as a whole."""
+
+    @cached_property
+    def linked(self) -> dict[tuple[int, int], list[tuple[int, int]]]:
+        """The dimensions that share a factor with each dimension of another operand or result.
+
+        Both are the number of the tensor, the results last, and that of the dimension.
+        """
+        dims = [
+            (tensor, dim, set(factors))
+            for tensor, mapping in enumerate((*self.operands, *self.results))
+            for dim, factors in enumerate(mapping)
+        ]
+        return {
+            (tensor, dim): [(other, its) for other, its, theirs in dims if other != tensor and own & theirs]
+            for tensor, dim, own in dims
+        }
 
     def __str__(self) -> str:
         """Return the rule as an einsum: ``ik,kj->ij``."""
