@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -22,7 +22,7 @@ from ..reports.propagation import (
     ReplicatedValue,
 )
 from .axis_origins import OWN, AxisOrigins
-from .graph import Operation, Part, Place, Rule, Value, letter_of, shard_of
+from .graph import NOWHERE, Axes, Operation, Part, Place, Rule, Value, letter_of, shard_of
 
 _NOT_COMPUTED = (
     "sdy.",
@@ -36,8 +36,6 @@ _NOT_COMPUTED = (
 """Names of operations that pass values on, and of constants."""
 _SHORT = {"i1": "pred", "complex<f32>": "c64", "complex<f64>": "c128"}
 _MOST_STEPS = 10_000
-MOST_REPLICATED = 20
-"""Number of replicated values in a report."""
 
 
 @functools.lru_cache
@@ -54,11 +52,8 @@ def dtype_of(text: str) -> str:
 class Letter(NamedTuple):
     """A factor of an operation's rule that an operand or the result shards."""
 
-    value: Value
-    """The operand or the result."""
-
     position: int
-    """Number of the operand; negative for a result."""
+    """Number of the operand; from -1 down, that of a result."""
 
     factor: int
     """Number of the factor."""
@@ -75,18 +70,25 @@ class Explanation(AxisOrigins):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._conflicts: dict[int, tuple[Conflict, ...]] = {}
         self._losses: dict[int, tuple[Loss, ...]] = {}
+        self._known_facts: dict[Hashable, dict[str, Any]] = {}
+        # Operations of equal layers have the same rules and shardings.
+        self._nbytes = functools.cache(self._bytes_of_shard)
+        self._letters = functools.cache(self._letters_of)
+        self._excluding = functools.cache(self._exclusions)
+        self._finer = functools.cache(self._finer_axes)
 
     def values(self) -> tuple[PropagatedValue, ...]:
         """Return what the operations compute, the most bytes first."""
-        return _most_first(PropagatedValue(**self._facts(value)) for value in self._results())
+        facts = [self._facts(value) for value in self._results]
+        rows = {id(one): PropagatedValue(**one) for one in self._known_facts.values()}
+        return _most_first(rows[id(one)] for one in facts)
 
     def opaque(self) -> tuple[str, ...]:
         """Return the operations on sharded values that have no rule, each with its line."""
         found = (
             f"{one.place.op or one.name} of {self._line(one.place) or 'an unknown line'}"
-            for one in self._computing()
+            for one in self._computing
             if one.rule is None
             and not one.is_manual
             and any(any(value.axes) for value in one.operands)
@@ -96,28 +98,31 @@ class Explanation(AxisOrigins):
 
     def replicated(self) -> tuple[ReplicatedValue, ...]:
         """Return the values that could be sharded over more mesh axes, the most avoidable bytes first."""
-        rows: list[ReplicatedValue] = []
-        for value in self._results():
+        found: dict[Hashable, ReplicatedValue] = {}
+        rows = []
+        for value in self._results:
             nbytes = self.nbytes(value)
-            if not nbytes or value.definer is None or value.definer.is_manual:
+            if not nbytes or value.shape is None or value.definer is None or value.definer.is_manual:
                 continue
-            unused = tuple(
-                (name, size) for name, size in self._graph.sizes.items() if not self._has(value.axes, name)
-            )
-            further = finer_axes(shard_of(value.shape or (), value.axes, self._graph.sizes), unused)
-            names = tuple(name for dim in further for name in dim)
+            names, count = self._finer(value.shape, value.axes)
             if names:
-                count = math.prod(self._graph.sizes[name] for name in names)
-                rows.append(
-                    ReplicatedValue(
-                        **self._facts(value),
-                        mesh_axes=names,
-                        avoidable_nbytes=nbytes - nbytes // count,
-                        loss=self._explaining(value, names),
+                facts, loss = self._facts(value), self._explaining(value, names)
+                key = id(facts), id(loss)
+                if key not in found:
+                    avoidable = nbytes - nbytes // count
+                    found[key] = ReplicatedValue(
+                        **facts, mesh_axes=names, avoidable_nbytes=avoidable, loss=loss
                     )
-                )
-        ordered = sorted(_most_first(rows), key=lambda row: -row.avoidable_nbytes * row.count)
-        return tuple(ordered[:MOST_REPLICATED])
+                rows.append(found[key])
+        return tuple(sorted(_most_first(rows), key=lambda row: -row.avoidable_nbytes * row.count))
+
+    def _finer_axes(self, shape: tuple[int, ...], axes: Axes) -> tuple[tuple[str, ...], int]:
+        """Return the mesh axes that could shard a value further, and the number of their devices."""
+        sizes = self._graph.sizes
+        unused = tuple((name, size) for name, size in sizes.items() if not self._has(axes, name))
+        further = finer_axes(shard_of(shape, axes, sizes), unused)
+        names = tuple(name for dim in further for name in dim)
+        return names, math.prod(sizes[name] for name in names)
 
     def _explaining(self, value: Value, names: Collection[str]) -> Loss | None:
         """Return the nearest loss of some mesh axes before a value."""
@@ -135,31 +140,38 @@ class Explanation(AxisOrigins):
         return None
 
     def _facts(self, value: Value) -> dict[str, Any]:
-        """Return the fields of a value that an operation computes."""
-        place = value.definer.place if value.definer is not None else Place("", (), ())
-        return {
-            "shape": value.shape,
-            "dtype": dtype_of(value.dtype),
-            "spec": self.spec(value),
-            "nbytes": self.nbytes(value),
-            "op": place.op,
-            "axes": self.origins(value),
-            **self._where(place),
-        }
+        """Return the fields of a value that an operation computes. Those of equal ones are one object."""
+        place = value.definer.place if value.definer is not None else NOWHERE
+        axes = self.origins(value)
+        key = value.shape, value.dtype, value.axes, place, id(axes)
+        if key not in self._known_facts:
+            self._known_facts[key] = {
+                "shape": value.shape,
+                "dtype": dtype_of(value.dtype),
+                "spec": self.spec(value),
+                "nbytes": self.nbytes(value),
+                "op": place.op,
+                "axes": axes,
+                **self._where(place),
+            }
+        return self._known_facts[key]
 
-    def _results(self) -> Iterator[Value]:
-        """Yield what the operations of the user compute: of those into which JAX divides one, the last."""
-        for operation in self._computing():
+    @functools.cached_property
+    def _results(self) -> list[Value]:
+        """What the operations of the user compute: of those into which JAX divides one, the last."""
+        found: list[Value] = []
+        for operation in self._computing:
             users = [user for one in operation.results for user in self._graph.users.get(id(one), ())]
             inside = [
                 user for user in users if user.place is operation.place and not user.name.startswith("sdy.")
             ]
             if not users or len(inside) < len(users):
-                yield from (value for value in operation.results if value.shape is not None)
+                found += (value for value in operation.results if value.shape is not None)
+        return found
 
     def conflicts(self) -> tuple[Conflict, ...]:
         """Return the operations whose operands exclude each other."""
-        return _most_first(one for operation in self._computing() for one in self._conflicts_of(operation))
+        return _most_first(one for operation in self._computing for one in self._conflicts_of(operation))
 
     def lost(self) -> tuple[Loss, ...]:
         """Return the mesh axes that results lack."""
@@ -168,7 +180,7 @@ class Explanation(AxisOrigins):
 
     def _losing(self) -> Iterator[Operation]:
         """Yield the operations that compute something, and the constraints of the user."""
-        yield from self._computing()
+        yield from self._computing
         for operation in self._graph.operations:
             if operation.name == "sdy.sharding_constraint" and operation.place.op in OWN:
                 yield operation
@@ -186,7 +198,7 @@ class Explanation(AxisOrigins):
                     without, with_it = self.nbytes(output), self.nbytes(value)
                     if left is None or without is None or with_it is None:
                         continue
-                    place = value.definer.place if value.definer is not None else Place("", (), ())
+                    place = value.definer.place if value.definer is not None else NOWHERE
                     yield Loss(
                         mesh_axis=left,
                         reason="constraint",
@@ -200,14 +212,11 @@ class Explanation(AxisOrigins):
                         **self._where(place),
                     )
 
-    def _conflicts_of(self, operation: Operation) -> tuple[Conflict, ...]:
-        """Return the conflicts of an operation."""
-        if id(operation) not in self._conflicts:
-            rule = operation.rule
-            self._conflicts[id(operation)] = (
-                () if rule is None else (*self._found_conflicts(operation, rule),)
-            )
-        return self._conflicts[id(operation)]
+    def _conflicts_of(self, operation: Operation) -> Iterator[Conflict]:
+        """Yield the conflicts of an operation, one for each mesh axis."""
+        if operation.rule is not None:
+            for name, letters in self._excluding(operation.rule, *_axes_of(operation)):
+                yield self._conflict(operation, operation.rule, name, letters)
 
     def _losses_of(self, operation: Operation) -> tuple[Loss, ...]:
         """Return the losses of an operation."""
@@ -227,18 +236,19 @@ class Explanation(AxisOrigins):
         """Return the sharding of a value."""
         return Spec(value.axes)
 
-    def nbytes(self, value: Value, axes: Any = None) -> int | None:
+    def nbytes(self, value: Value, axes: Axes | None = None) -> int | None:
         """Return the bytes of a value on a device."""
-        if value.shape is None:
-            return None
-        found = value.axes if axes is None else axes
-        return packed_nbytes(
-            shard_of(value.shape, found, self._graph.sizes), bits_of_name(dtype_of(value.dtype))
-        )
+        return self._nbytes(value.shape, value.axes if axes is None else axes, value.dtype)
 
-    def _computing(self) -> Iterator[Operation]:
-        """Yield the operations that compute something."""
-        return (one for one in self._graph.operations if not one.name.startswith(_NOT_COMPUTED))
+    def _bytes_of_shard(self, shape: tuple[int, ...] | None, axes: Axes, dtype: str) -> int | None:
+        if shape is None:
+            return None
+        return packed_nbytes(shard_of(shape, axes, self._graph.sizes), bits_of_name(dtype_of(dtype)))
+
+    @functools.cached_property
+    def _computing(self) -> list[Operation]:
+        """The operations that compute something."""
+        return [one for one in self._graph.operations if not one.name.startswith(_NOT_COMPUTED)]
 
     def _where(self, place: Place) -> dict[str, Any]:
         """Return the fields for a location."""
@@ -266,11 +276,12 @@ class Explanation(AxisOrigins):
         op = value.definer.place.op or value.definer.name.rpartition(".")[2]
         return op if line is None else f"{op} of {line.place}"
 
-    def _letters(
-        self, position: int, value: Value, dims: Sequence[Sequence[int]], rule: Rule
-    ) -> Iterator[Letter]:
-        """Yield the factors that an operand shards."""
-        for factors, names in zip(dims, value.axes, strict=False):
+    def _letters_of(
+        self, position: int, axes: Axes, dims: tuple[tuple[int, ...], ...], rule: Rule
+    ) -> tuple[Letter, ...]:
+        """Return the factors that an operand or a result shards."""
+        found = []
+        for factors, names in zip(dims, axes, strict=False):
             rest = [self._graph.part(name) for name in names]
             for number, factor in enumerate(factors):
                 left: float = rule.sizes[factor]
@@ -280,46 +291,55 @@ class Explanation(AxisOrigins):
                     left = left / rest[0].size if left % rest[0].size == 0 else math.inf
                     parts.append(rest.pop(0))
                 if parts:
-                    yield Letter(value, position, factor, tuple(parts), tuple(names))
+                    found.append(Letter(position, factor, tuple(parts), names))
+        return tuple(found)
 
-    def _found_conflicts(self, operation: Operation, rule: Rule) -> Iterator[Conflict]:
-        """Yield the conflicts of an operation, one for each mesh axis."""
+    def _exclusions(
+        self, rule: Rule, operands: tuple[Axes, ...], results: tuple[Axes, ...]
+    ) -> list[tuple[str, list[Letter]]]:
+        """Return the mesh axes for which operands exclude each other, with the letters that ask for it."""
         letters = [
             letter
-            for position, (value, dims) in enumerate(zip(operation.operands, rule.operands, strict=False))
-            for letter in self._letters(position, value, dims, rule)
+            for position, (axes, dims) in enumerate(zip(operands, rule.operands, strict=False))
+            for letter in self._letters(position, axes, dims, rule)
         ]
-        seen: set[str] = set()
+        found: dict[str, list[Letter]] = {}
         for one in letters:
-            if one.factor in rule.whole and one.parts[0].name not in seen:
-                seen.add(one.parts[0].name)
-                yield self._conflict(operation, rule, one.parts[0].name, [one])
+            if one.factor in rule.whole:
+                found.setdefault(one.parts[0].name, []).append(one)
         # An axis that the operation moves to another letter, which is no sum over devices.
         kept = {factor for dims in rule.results for dim in dims for factor in dim}
         moved = [
             (one, other)
-            for position, (value, dims) in enumerate(zip(operation.results, rule.results, strict=False))
-            for other in self._letters(-1 - position, value, dims, rule)
+            for position, (axes, dims) in enumerate(zip(results, rule.results, strict=False))
+            for other in self._letters(-1 - position, axes, dims, rule)
             for one in letters
             if one.factor in kept and one.factor != other.factor
         ]
-        for one, other in itertools.chain(itertools.combinations(letters, 2), moved):
-            name = _exclusion(one, other)
-            if name is not None and name not in seen:
-                seen.add(name)
-                yield self._conflict(operation, rule, name, [one, other])
+        for pairs in (itertools.combinations(letters, 2), moved):
+            known = {*found} if pairs is moved else {}
+            for pair in pairs:
+                name = _exclusion(*pair)
+                if name is not None and name not in known:
+                    asking = found.setdefault(name, [])
+                    asking += (one for one in pair if one not in asking)
+        return [*found.items()]
 
     def _conflict(self, operation: Operation, rule: Rule, name: str, letters: Sequence[Letter]) -> Conflict:
+        values = [
+            operation.results[-1 - one.position] if one.position < 0 else operation.operands[one.position]
+            for one in letters
+        ]
         operands = tuple(
             ConflictOperand(
-                name="result" if one.position < 0 else self._name(one.value),
-                spec=self.spec(one.value),
+                name="result" if one.position < 0 else self._name(value),
+                spec=self.spec(value),
                 letter=letter_of(one.factor),
-                axis_origin=self.origin(one.value, _text_of(one, name, letters)),
+                axis_origin=self.origin(value, _text_of(one, name, letters)),
             )
-            for one in letters
+            for one, value in zip(letters, values, strict=True)
         )
-        sizes = [self.nbytes(one.value) for one in letters]
+        sizes = map(self.nbytes, values)
         return Conflict(
             mesh_axis=name,
             rule=str(rule),
@@ -336,11 +356,16 @@ class Explanation(AxisOrigins):
         if result.shape is None:
             return
         has = [self._graph.part(name) for one in operation.results for names in one.axes for name in names]
-        excluded = {name for one in self._conflicts_of(operation) for name in one.mesh_axes}
+        excluded = {
+            part.name
+            for name, letters in self._excluding(rule, *_axes_of(operation))
+            for letter in letters
+            for part in (Part(name, 1, 1), self._graph.part(_text_of(letter, name, letters)))
+        }
         places = {factor: place for place, factors in enumerate(dims) for factor in factors}
         seen: set[str] = set()
         for position, (value, own) in enumerate(zip(operation.operands, rule.operands, strict=False)):
-            for letter in self._letters(position, value, own, rule):
+            for letter in self._letters(position, value.axes, own, rule):
                 for part in letter.parts:
                     left = _left(part, has)
                     if left is None or left in seen:
@@ -402,6 +427,11 @@ class Explanation(AxisOrigins):
         return next(constraints, None)
 
 
+def _axes_of(operation: Operation) -> tuple[tuple[Axes, ...], tuple[Axes, ...]]:
+    """Return the mesh axes of the operands and of the results."""
+    return tuple(value.axes for value in operation.operands), tuple(value.axes for value in operation.results)
+
+
 def _exclusion(one: Letter, other: Letter) -> str | None:
     """Return the mesh axis for which two operands exclude each other; None if they agree."""
     if one.factor != other.factor:
@@ -443,8 +473,10 @@ _Row = TypeVar("_Row", PropagatedValue, ReplicatedValue, Conflict, Loss)
 
 def _most_first(rows: Iterable[_Row]) -> tuple[_Row, ...]:
     """Return equal rows together, those with the most bytes first."""
+    found = [*rows]
     counts: dict[_Row, int] = {}
-    for row in rows:
-        counts[row] = counts.get(row, 0) + 1
+    times = Counter(map(id, found))  # many are one object, whose fields are hashed once
+    for row in {id(row): row for row in found}.values():
+        counts[row] = counts.get(row, 0) + times[id(row)]
     merged = (row if count == 1 else replace(row, count=count) for row, count in counts.items())
     return tuple(sorted(merged, key=lambda row: -(row.nbytes or 0) * row.count))

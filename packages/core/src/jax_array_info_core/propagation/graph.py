@@ -21,7 +21,8 @@ _NAME = re.compile(r'loc\("((?:[^"\\]|\\.)*)"')
 _PART = re.compile(r"(.*):\((\d+)\)(\d+)", re.DOTALL)
 
 
-class Place(NamedTuple):
+@dataclass(eq=False)
+class Place:
     """The location of an operation."""
 
     name: str
@@ -33,10 +34,14 @@ class Place(NamedTuple):
     columns: tuple[tuple[int, int] | None, ...]
     """Columns of each, from 0: the first, and that after the last; None if unknown, or on several lines."""
 
-    @property
+    @cached_property
     def op(self) -> str:
         """Name of the operation in JAX."""
         return self.name.rpartition("/")[2].rstrip(":")
+
+
+NOWHERE = Place("", (), ())
+"""The place of what no operation computes."""
 
 
 @lru_cache(maxsize=4096)

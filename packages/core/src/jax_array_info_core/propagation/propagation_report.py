@@ -70,6 +70,7 @@ def propagation_report(
     inside = iter(graph.values[hidden : graph.argument_count])
     results = _results(graph, len(outputs))
     leaves = tuple(_leaf(one, value, found) for one, value in zip(outputs, results, strict=True))
+    conflicts, lost = found.conflicts(), found.lost()
     return PropagationReport(
         name=name,
         mesh=mesh,
@@ -80,10 +81,10 @@ def propagation_report(
         ),
         outputs=leaves,
         values=found.values(),
-        conflicts=found.conflicts(),
-        lost=found.lost(),
+        conflicts=conflicts,
+        lost=lost,
         replicated=found.replicated(),
-        caveats=_caveats(found, graph.outputs),
+        caveats=_caveats(found, graph.outputs, has_moves=bool(conflicts or lost)),
         unread=found.opaque(),
         ignored_codes=codes,
     )
@@ -96,10 +97,10 @@ _REARRANGED = (
 _PARTS = "JAX returns an output whose dimension does not divide by its mesh axes as P()."
 
 
-def _caveats(found: Explanation, outputs: Sequence[Value]) -> tuple[str, ...]:
+def _caveats(found: Explanation, outputs: Sequence[Value], *, has_moves: bool) -> tuple[str, ...]:
     """Return what may differ in the compiled program."""
     is_uneven = any(map(found.is_uneven, outputs))
-    return (*([_REARRANGED] if found.conflicts() or found.lost() else []), *([_PARTS] if is_uneven else []))
+    return (*([_REARRANGED] if has_moves else []), *([_PARTS] if is_uneven else []))
 
 
 def _requested(leaf: ProgramValue) -> Axes:
