@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -93,11 +92,12 @@ class AxisOrigins:
     def _steps(self) -> dict[tuple[int, str], Step]:
         """The last step to each mesh axis of a value on a way from its origin; None at the origin."""
         waiting = deque(self._at_origins())
+        visited: set[tuple[int, tuple[int, ...], int]] = set()
         found = {(id(value), name): Step(None, (), ()) for value, name in waiting}
         while waiting:
             value, name = waiting.popleft()
             of, before = self.origin(value, name), found[id(value), name].lines
-            for other, its, place in self._neighbors(value, name):
+            for other, its, place in self._neighbors(value, name, of, visited):
                 key = id(other), its
                 if key not in found and _is_same(self.origin(other, its), of):
                     found[key] = Step(place, before, before if place is None else self._way(place, before))
@@ -134,19 +134,35 @@ class AxisOrigins:
                 ):
                     yield value, name
 
-    def _neighbors(self, value: Value, name: str) -> Iterator[tuple[Value, str, Place | None]]:
-        """Yield the values that a mesh axis of a value propagates to, with the operation between."""
+    def _neighbors(
+        self, value: Value, name: str, of: AxisOrigin, visited: set[tuple[int, tuple[int, ...], int]]
+    ) -> Iterator[tuple[Value, str, Place | None]]:
+        """Yield the values that a mesh axis of a value propagates to, with the operation between.
+
+        Args:
+            value: The value.
+            name: Its mesh axis.
+            of: The origin.
+            visited: Operations, factors and origins for which all were yielded. More are added.
+        """
         for same in (value.same, *self._graph.inside.get(id(value), ())):
             if same is not None and self._has(same.axes, name):
                 yield same, name, None
         number = next(number for number, dim in enumerate(value.axes) if name in dim)
         part = self._graph.part(name)
-        for operation in filter(None, (value.definer, *self._graph.users.get(id(value), ()))):
-            if operation.rule is None:
+        for operation in (value.definer, *self._graph.users.get(id(value), ())):
+            rule = None if operation is None else operation.rule
+            if operation is None or rule is None:
                 continue
-            tensors, linked = (*operation.operands, *operation.results), operation.rule.linked
-            own = [linked.get((at, number), ()) for at, one in enumerate(tensors) if one is value]
-            for at, dim in own[0] if len(own) == 1 else sorted(set(itertools.chain(*own))):
+            tensors = operation.tensors
+            places = [at for at, one in enumerate(tensors) if one is value]
+            if len(places) == 1:
+                key = id(operation), rule.tensors[places[0]][number], id(of)
+                if key in visited:
+                    continue
+                visited.add(key)
+            linked = {place for at in places for place in rule.linked.get((at, number), ())}
+            for at, dim in sorted(linked):
                 other = tensors[at]
                 for its in other.axes[dim] if other is not value else ():
                     if its == name or self._graph.part(its).overlaps(part):
@@ -167,10 +183,8 @@ class AxisOrigins:
             name: The mesh axis, or a part of it.
         """
         seen: set[int] = set()
-        steps = 0
-        while id(value) not in seen and steps < _MOST_STEPS:
+        while id(value) not in seen and len(seen) < _MOST_STEPS:
             seen.add(id(value))
-            steps += 1
             found = self._named(value, name)
             if isinstance(found, AxisOrigin):
                 return found

@@ -71,11 +71,14 @@ class Explanation(AxisOrigins):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._losses: dict[int, tuple[Loss, ...]] = {}
+        self._equal_losses: dict[Loss, Loss] = {}
         self._known_facts: dict[Hashable, dict[str, Any]] = {}
         # Operations of equal layers have the same rules and shardings.
         self._nbytes = functools.cache(self._bytes_of_shard)
         self._letters = functools.cache(self._letters_of)
         self._excluding = functools.cache(self._exclusions)
+        self._lacking = functools.cache(self._lacks)
+        self._where = functools.cache(self._fields_of)
         self._finer = functools.cache(self._finer_axes)
 
     def values(self) -> tuple[PropagatedValue, ...]:
@@ -143,7 +146,9 @@ class Explanation(AxisOrigins):
         """Return the fields of a value that an operation computes. Those of equal ones are one object."""
         place = value.definer.place if value.definer is not None else NOWHERE
         axes = self.origins(value)
-        key = value.shape, value.dtype, value.axes, place, id(axes)
+        where = self._where(place)
+        line = id(where["origin"]), where["columns"], where["phase"]
+        key = value.shape, value.dtype, value.axes, place.op, id(axes), *line
         if key not in self._known_facts:
             self._known_facts[key] = {
                 "shape": value.shape,
@@ -152,7 +157,7 @@ class Explanation(AxisOrigins):
                 "nbytes": self.nbytes(value),
                 "op": place.op,
                 "axes": axes,
-                **self._where(place),
+                **where,
             }
         return self._known_facts[key]
 
@@ -171,12 +176,14 @@ class Explanation(AxisOrigins):
 
     def conflicts(self) -> tuple[Conflict, ...]:
         """Return the operations whose operands exclude each other."""
-        return _most_first(one for operation in self._computing for one in self._conflicts_of(operation))
+        rows = (one for operation in self._computing for one in self._conflicts_of(operation))
+        found: dict[Conflict, Conflict] = {}
+        return _most_first(found.setdefault(row, row) for row in rows)
 
     def lost(self) -> tuple[Loss, ...]:
         """Return the mesh axes that results lack."""
         inside = (one for operation in self._losing() for one in self._losses_of(operation))
-        return _most_first(itertools.chain(inside, self._lost_at_return()))
+        return _most_first(itertools.chain(inside, map(self._equal_loss, self._lost_at_return())))
 
     def _losing(self) -> Iterator[Operation]:
         """Yield the operations that compute something, and the constraints of the user."""
@@ -215,16 +222,20 @@ class Explanation(AxisOrigins):
     def _conflicts_of(self, operation: Operation) -> Iterator[Conflict]:
         """Yield the conflicts of an operation, one for each mesh axis."""
         if operation.rule is not None:
-            for name, letters in self._excluding(operation.rule, *_axes_of(operation)):
+            for name, letters in self._excluding(operation.rule, *operation.sharding):
                 yield self._conflict(operation, operation.rule, name, letters)
 
     def _losses_of(self, operation: Operation) -> tuple[Loss, ...]:
         """Return the losses of an operation."""
         if id(operation) not in self._losses:
             rule = operation.rule
-            found = () if rule is None or not operation.results else (*self._found_losses(operation, rule),)
-            self._losses[id(operation)] = found
+            found = () if rule is None or not operation.results else self._found_losses(operation, rule)
+            self._losses[id(operation)] = (*map(self._equal_loss, found),)
         return self._losses[id(operation)]
+
+    def _equal_loss(self, loss: Loss) -> Loss:
+        """Return the object that stands for a loss and its equals."""
+        return self._equal_losses.setdefault(loss, loss)
 
     def is_uneven(self, value: Value) -> bool:
         """Return whether a dimension does not divide by its mesh axes, or is sharded over a part of one."""
@@ -250,7 +261,7 @@ class Explanation(AxisOrigins):
         """The operations that compute something."""
         return [one for one in self._graph.operations if not one.name.startswith(_NOT_COMPUTED)]
 
-    def _where(self, place: Place) -> dict[str, Any]:
+    def _fields_of(self, place: Place) -> dict[str, Any]:
         """Return the fields for a location."""
         origin = self._line(place)
         columns = next(
@@ -355,44 +366,51 @@ class Explanation(AxisOrigins):
         result, dims = operation.results[0], rule.results[0]
         if result.shape is None:
             return
-        has = [self._graph.part(name) for one in operation.results for names in one.axes for name in names]
-        excluded = {
-            part.name
-            for name, letters in self._excluding(rule, *_axes_of(operation))
-            for letter in letters
-            for part in (Part(name, 1, 1), self._graph.part(_text_of(letter, name, letters)))
-        }
+        lacking, excluded = self._lacking(rule, *operation.sharding)
         places = {factor: place for place, factors in enumerate(dims) for factor in factors}
-        seen: set[str] = set()
-        for position, (value, own) in enumerate(zip(operation.operands, rule.operands, strict=False)):
-            for letter in self._letters(position, value.axes, own, rule):
+        for letter, part, left in lacking:
+            value = operation.operands[letter.position]
+            place = places.get(letter.factor)
+            reason = self._reason(operation, rule, letter, part, excluded, place)
+            constraint = self._constraint(result) if reason == "constraint" else None
+            axes = list(result.axes)
+            more: int | None = 0
+            if place is not None and reason != "contracted":
+                axes[place] = (*axes[place], left)
+                with_it, without = self.nbytes(result, tuple(axes)), self.nbytes(result)
+                more = None if with_it is None or without is None else without - with_it
+            yield Loss(
+                mesh_axis=left,
+                reason=reason,
+                constraint=None if constraint is None else self._line(constraint.place),
+                nbytes=more,
+                op=operation.place.op,
+                operand=self._name(value),
+                before=self.spec(value),
+                after=self.spec(result),
+                shape=result.shape,
+                dtype=dtype_of(result.dtype),
+                **self._where(operation.place),
+            )
+
+    def _lacks(
+        self, rule: Rule, operands: tuple[Axes, ...], results: tuple[Axes, ...]
+    ) -> tuple[list[tuple[Letter, Part, str]], set[str]]:
+        """Return the mesh axes of operands that results lack, and those that conflict."""
+        has = [self._graph.part(name) for axes in results for names in axes for name in names]
+        found: dict[str, tuple[Letter, Part, str]] = {}
+        for position, (axes, dims) in enumerate(zip(operands, rule.operands, strict=False)):
+            for letter in self._letters(position, axes, dims, rule):
                 for part in letter.parts:
                     left = _left(part, has)
-                    if left is None or left in seen:
-                        continue
-                    seen.add(left)
-                    place = places.get(letter.factor)
-                    reason = self._reason(operation, rule, letter, part, excluded, place)
-                    constraint = self._constraint(result) if reason == "constraint" else None
-                    axes = list(result.axes)
-                    more: int | None = 0
-                    if place is not None and reason != "contracted":
-                        axes[place] = (*axes[place], left)
-                        with_it, without = self.nbytes(result, tuple(axes)), self.nbytes(result)
-                        more = None if with_it is None or without is None else without - with_it
-                    yield Loss(
-                        mesh_axis=left,
-                        reason=reason,
-                        constraint=None if constraint is None else self._line(constraint.place),
-                        nbytes=more,
-                        op=operation.place.op,
-                        operand=self._name(value),
-                        before=self.spec(value),
-                        after=self.spec(result),
-                        shape=result.shape,
-                        dtype=dtype_of(result.dtype),
-                        **self._where(operation.place),
-                    )
+                    if left is not None:
+                        found.setdefault(left, (letter, part, left))
+        excluded = {
+            text.partition(":")[0]
+            for name, letters in self._excluding(rule, operands, results)
+            for text in (name, *(_text_of(letter, name, letters) for letter in letters))
+        }
+        return [*found.values()], excluded
 
     def _reason(
         self,
@@ -425,11 +443,6 @@ class Explanation(AxisOrigins):
             if user.name == "sdy.sharding_constraint" and user.results[0].axes == value.axes
         )
         return next(constraints, None)
-
-
-def _axes_of(operation: Operation) -> tuple[tuple[Axes, ...], tuple[Axes, ...]]:
-    """Return the mesh axes of the operands and of the results."""
-    return tuple(value.axes for value in operation.operands), tuple(value.axes for value in operation.results)
 
 
 def _exclusion(one: Letter, other: Letter) -> str | None:
@@ -472,11 +485,11 @@ _Row = TypeVar("_Row", PropagatedValue, ReplicatedValue, Conflict, Loss)
 
 
 def _most_first(rows: Iterable[_Row]) -> tuple[_Row, ...]:
-    """Return equal rows together, those with the most bytes first."""
+    """Return rows, the most bytes first. Those that are one object are one row, with their number."""
     found = [*rows]
-    counts: dict[_Row, int] = {}
-    times = Counter(map(id, found))  # many are one object, whose fields are hashed once
-    for row in {id(row): row for row in found}.values():
-        counts[row] = counts.get(row, 0) + times[id(row)]
-    merged = (row if count == 1 else replace(row, count=count) for row, count in counts.items())
+    counts = Counter(map(id, found))
+    each = {id(row): row for row in found}.values()
+    merged: list[_Row] = [
+        row if counts[id(row)] == 1 else replace(row, count=counts[id(row)]) for row in each
+    ]
     return tuple(sorted(merged, key=lambda row: -(row.nbytes or 0) * row.count))

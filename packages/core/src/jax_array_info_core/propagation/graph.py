@@ -139,6 +139,11 @@ class Rule:
     """Factors that the operation needs as a whole."""
 
     @cached_property
+    def tensors(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
+        """Factors of each dimension of the operands and the results."""
+        return (*self.operands, *self.results)
+
+    @cached_property
     def linked(self) -> dict[tuple[int, int], list[tuple[int, int]]]:
         """The dimensions that share a factor with each dimension of another operand or result.
 
@@ -146,7 +151,7 @@ class Rule:
         """
         dims = [
             (tensor, dim, set(factors))
-            for tensor, mapping in enumerate((*self.operands, *self.results))
+            for tensor, mapping in enumerate(self.tensors)
             for dim, factors in enumerate(mapping)
         ]
         return {
@@ -168,7 +173,7 @@ def letter_of(factor: int) -> str:
     return chr(ord("i") + factor) if factor < 18 else f"z{factor - 17}"
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Operation:
     """An operation of the program."""
 
@@ -193,6 +198,16 @@ class Operation:
     outside: Operation | None
     """The loop, the branch, the function or the ``shard_map`` that it is in."""
 
+    @cached_property
+    def tensors(self) -> tuple[Value, ...]:
+        """Operands and results."""
+        return (*self.operands, *self.results)
+
+    @cached_property
+    def sharding(self) -> tuple[tuple[Axes, ...], tuple[Axes, ...]]:
+        """Mesh axes of the operands, and of the results."""
+        return tuple(value.axes for value in self.operands), tuple(value.axes for value in self.results)
+
     @property
     def is_manual(self) -> bool:
         """Whether it is inside of a ``shard_map``."""
@@ -214,7 +229,8 @@ class Graph:
         shardings = [tuple(map(tuple, axes)) for axes in facts["shardings"]]
         self.values = [
             Value(
-                *types[type_],
+                types[type_][0],
+                types[type_][1],
                 _axes(None if sharding is None else shardings[sharding], types[type_][1]),
                 {} if origins is None else facts["origins"][origins],
             )

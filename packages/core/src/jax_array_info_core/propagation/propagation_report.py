@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..compat.jitted import with_object_keys
-from ..compat.propagation import lowered_for_propagation, module_bytecode
+from ..compat.propagation import lowered_for_propagation, module_bytecode, module_name
 from ..compat.stages import argument_leaves, array_leaves, output_leaves, program_name, stages_of
 from ..layouts.spec import MeshAxes, Spec
 from ..origins.origins import UserLines
@@ -52,7 +52,7 @@ def propagation_report(
     given, returned = argument_leaves(stages, values), output_leaves(stages)
     given, returned = with_object_keys(f, args, kwargs, given, returned)
     arguments, outputs = argument_values(given, None), output_values(returned, None)
-    name = program_name(f"module @{stages.traced.fun_name}" if stages.traced else stages.lowered.as_text())
+    name = program_name(f"module @{stages.traced.fun_name if stages.traced else module_name(stages.lowered)}")
     try:
         graph = Graph(ask(module_bytecode(stages.lowered)))
     except NoAnswerError as error:

@@ -183,7 +183,7 @@ class Walk:
         return f"{axis.name}:({part.pre_size}){part.size}"
 
     def _rule(self, rule: Any) -> list[Any]:
-        """Return the sizes of the factors, those of each operand's and result's dimensions, and the whole ones."""
+        """Return the factors: their sizes, those of operands, those of results, and the whole ones."""
         rule = self._dialect.OpShardingRuleAttr(rule)
 
         def factors(mappings: Any) -> list[list[list[int]]]:
@@ -224,9 +224,7 @@ def answer(ir: Any, dialect: Any, parse: Any, bytecode: bytes) -> dict[str, Any]
         "results": walk.results(main.operation),
         "values": walk.values,
         "operations": walk.operations,
-        **{
-            name: getattr(walk, name).rows for name in ("places", "types", "shardings", "origins", "rules")
-        },
+        **{name: getattr(walk, name).rows for name in ("places", "types", "shardings", "origins", "rules")},
     }
 
 

@@ -267,7 +267,7 @@ class PropagationReport(Displayed):
     """Mesh axes that results lack, the most bytes first."""
 
     replicated: tuple[ReplicatedValue, ...] = ()
-    """Values that could be sharded over more mesh axes, the most avoidable bytes first; at most 20."""
+    """Values that could be sharded over more mesh axes, the most avoidable bytes first."""
 
     caveats: tuple[str, ...] = ()
     """What may differ in the compiled program, as sentences."""
