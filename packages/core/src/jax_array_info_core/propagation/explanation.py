@@ -481,7 +481,7 @@ def _left(part: Part, has: Iterable[Part]) -> str | None:
     return part.name if is_whole else f"{part.name}:({major}){size}"
 
 
-_Row = TypeVar("_Row", PropagatedValue, ReplicatedValue, Conflict, Loss)
+_Row = TypeVar("_Row", bound=PropagatedValue | Conflict | Loss)
 
 
 def _most_first(rows: Iterable[_Row]) -> tuple[_Row, ...]:
