@@ -76,6 +76,15 @@ def module_bytecode(lowered: Any) -> bytes:
     return stream.getvalue()
 
 
+def module_name(lowered: Any) -> str:
+    """Return the name of the module of a lowered program.
+
+    Args:
+        lowered: A ``jax.stages.Lowered``.
+    """
+    return str(lowered.compiler_ir("stablehlo").operation.attributes["sym_name"].value)
+
+
 def mesh_of_jax(mesh: Any) -> Any:
     """Return a mesh as JAX takes it: of a mapping, an AbstractMesh whose axes are of type Auto.
 

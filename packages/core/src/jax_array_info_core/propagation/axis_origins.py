@@ -6,11 +6,11 @@ import functools
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..origins.origins import UserLines
 from ..reports.origin import Origin, SourceLine
-from ..reports.propagation import AxisOrigin
+from ..reports.propagation import AxisOrigin, OriginKind
 from .graph import Axes, Graph, Place, Value
 
 OWN = ("sharding_constraint", "reshard", "mesh_cast")
@@ -26,10 +26,10 @@ class Step(NamedTuple):
     place: Place | None
     """The operation; None at the origin, and where a value enters or leaves a region."""
 
-    before: tuple[SourceLine, ...]
-    """Lines between the origin and the value before, nearest first."""
+    before: tuple[int, ...]
+    """Numbers of the lines between the origin and the value before, nearest first."""
 
-    lines: tuple[SourceLine, ...]
+    lines: tuple[int, ...]
     """``before``, and the line of the operation."""
 
 
@@ -62,44 +62,59 @@ class AxisOrigins:
         self._shift = max(len(graph.outputs) - len(outputs), 0)  # tokens
         self._lines = lines
         self._origins: dict[tuple[int, str], AxisOrigin] = {}
+        self._equal: dict[tuple[Any, ...], AxisOrigin] = {}
+        self._together: dict[tuple[int, ...], tuple[AxisOrigin, ...]] = {}
+        self._shared: dict[tuple[Axes, str], bool] = {}
         self._lines_of: dict[int, Origin | None] = {}
+        self._equal_lines: dict[Origin, Origin] = {}
+        self._numbers: dict[SourceLine, int] = {}
+        self._added: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {}
 
     def origins(self, value: Value) -> tuple[AxisOrigin, ...]:
-        """Return the origin of each mesh axis of a value."""
-        names = [name for dim in value.axes for name in dim]
-        return tuple(replace(self.origin(value, name), via=self._via(value, name)) for name in names)
+        """Return the origin of each mesh axis of a value, with the way. Equal ones are one object."""
+        found = tuple(self._with_way(value, name) for dim in value.axes for name in dim)
+        return self._together.setdefault(tuple(map(id, found)), found)
 
-    def _via(self, value: Value, name: str) -> tuple[SourceLine, ...]:
-        """Return the lines between a value and the origin of its mesh axis, nearest first."""
-        step = self._steps.get((id(value), name))
+    def _with_way(self, value: Value, name: str) -> AxisOrigin:
+        """Return the origin of a mesh axis, with the lines between."""
+        of, step = self.origin(value, name), self._steps.get((id(value), name))
         if step is None:
-            return ()
+            return of
         is_own = value.definer is not None and step.place is value.definer.place
-        return step.before if is_own else step.lines
+        way = step.before if is_own else step.lines
+        key = id(of), way
+        if key not in self._equal:
+            lines = [*self._numbers]
+            self._equal[key] = replace(of, via=tuple(lines[number] for number in way))
+        return self._equal[key]
 
     @functools.cached_property
     def _steps(self) -> dict[tuple[int, str], Step]:
         """The last step to each mesh axis of a value on a way from its origin; None at the origin."""
-        found: dict[tuple[int, str], Step] = {}
-        waiting = deque((value, name) for value, name in self._at_origins())
-        found.update(((id(value), name), Step(None, (), ())) for value, name in waiting)
+        waiting = deque(self._at_origins())
+        visited: set[tuple[int, tuple[int, ...], int]] = set()
+        found = {(id(value), name): Step(None, (), ()) for value, name in waiting}
         while waiting:
             value, name = waiting.popleft()
             of, before = self.origin(value, name), found[id(value), name].lines
-            for other, its, place in self._beside(value, name):
-                if (id(other), its) not in found and self.origin(other, its) == replace(of, mesh_axis=its):
-                    lines = before if place is None else self._added(place, before)
-                    found[id(other), its] = Step(place, before, lines)
+            for other, its, place in self._neighbors(value, name, of, visited):
+                key = id(other), its
+                if key not in found and _is_same(self.origin(other, its), of):
+                    found[key] = Step(place, before, before if place is None else self._way(place, before))
                     waiting.append((other, its))
         return found
 
-    def _added(self, place: Place, lines: tuple[SourceLine, ...]) -> tuple[SourceLine, ...]:
-        """Return lines with that of an operation in front, each once."""
-        one = self._line(place)
-        if one is None:
-            return lines
-        first = SourceLine(file=one.file, line=one.line, function=one.function, cell=one.cell)
-        return (first, *(line for line in lines if line != first))[:MOST_VIA]
+    def _way(self, place: Place, before: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the numbers of lines with that of an operation in front, each once."""
+        key = id(place), before
+        if key not in self._added:
+            one = self._line(place)
+            if one is None:
+                return before
+            line = SourceLine(file=one.file, line=one.line, function=one.function, cell=one.cell)
+            first = self._numbers.setdefault(line, len(self._numbers))
+            self._added[key] = (first, *(number for number in before if number != first))[:MOST_VIA]
+        return self._added[key]
 
     def _at_origins(self) -> Iterator[tuple[Value, str]]:
         """Yield the arguments, outputs and constraints that are the origin of one of their own mesh axes."""
@@ -119,27 +134,39 @@ class AxisOrigins:
                 ):
                     yield value, name
 
-    def _beside(self, value: Value, name: str) -> Iterator[tuple[Value, str, Place | None]]:
-        """Yield the values that a mesh axis of a value propagates to, with the operation between."""
+    def _neighbors(
+        self, value: Value, name: str, of: AxisOrigin, visited: set[tuple[int, tuple[int, ...], int]]
+    ) -> Iterator[tuple[Value, str, Place | None]]:
+        """Yield the values that a mesh axis of a value propagates to, with the operation between.
+
+        Args:
+            value: The value.
+            name: Its mesh axis.
+            of: The origin.
+            visited: Operations, factors and origins for which all were yielded. More are added.
+        """
         for same in (value.same, *self._graph.inside.get(id(value), ())):
             if same is not None and self._has(same.axes, name):
                 yield same, name, None
         number = next(number for number, dim in enumerate(value.axes) if name in dim)
         part = self._graph.part(name)
-        for operation in filter(None, (value.definer, *self._graph.users.get(id(value), ()))):
-            if operation.rule is None:
+        for operation in (value.definer, *self._graph.users.get(id(value), ())):
+            rule = None if operation is None else operation.rule
+            if operation is None or rule is None:
                 continue
-            tensors = [
-                *zip(operation.operands, operation.rule.operands, strict=False),
-                *zip(operation.results, operation.rule.results, strict=False),
-            ]
-            factors = {one for own, dims in tensors if own is value for one in dims[number]}
-            for other, dims in tensors:
-                for names, its in zip(other.axes, dims, strict=False):
-                    if other is not value and factors.intersection(its):
-                        for own in names:
-                            if self._graph.part(own).overlaps(part):
-                                yield other, own, operation.place
+            tensors = operation.tensors
+            places = [at for at, one in enumerate(tensors) if one is value]
+            if len(places) == 1:
+                key = id(operation), rule.tensors[places[0]][number], id(of)
+                if key in visited:
+                    continue
+                visited.add(key)
+            linked = {place for at in places for place in rule.linked.get((at, number), ())}
+            for at, dim in sorted(linked):
+                other = tensors[at]
+                for its in other.axes[dim] if other is not value else ():
+                    if its == name or self._graph.part(its).overlaps(part):
+                        yield other, its, operation.place
 
     def origin(self, value: Value, name: str) -> AxisOrigin:
         """Return the origin of a mesh axis of a value, without the way."""
@@ -156,17 +183,15 @@ class AxisOrigins:
             name: The mesh axis, or a part of it.
         """
         seen: set[int] = set()
-        steps = 0
-        while id(value) not in seen and steps < _MOST_STEPS:
+        while id(value) not in seen and len(seen) < _MOST_STEPS:
             seen.add(id(value))
-            steps += 1
             found = self._named(value, name)
             if isinstance(found, AxisOrigin):
                 return found
             if found is None:
                 break
             value, name = found
-        return AxisOrigin(mesh_axis=name, kind=None)
+        return self._made(name, None)
 
     def _named(self, value: Value, name: str) -> AxisOrigin | tuple[Value, str] | None:
         """Return the origin that Shardy names, or a value that has the axis from the same; None if unknown.
@@ -177,12 +202,12 @@ class AxisOrigins:
         if value.returned is not None:
             number = value.returned - self._shift
             if number >= 0 and self._has(self._requested_outputs[number], name):
-                return AxisOrigin(mesh_axis=name, kind="output", path=self._outputs[number])
+                return self._made(name, "output", self._outputs[number])
             return None if value.same is None else (value.same, name)
         if value.argument is not None and self._has(self._requested[value.argument], name):
             return self._argument(value.argument, name)
         named = (text for other, text in value.origins.items() if self._has(((other,),), name))
-        what, _, rest = next(named, "").partition(": ")
+        what, _, rest = (value.origins.get(name) or next(named, "")).partition(": ")
         number = int(rest) if rest.isdecimal() else -1
         if what == "self":
             what = "" if value.definer is None else value.definer.origin or ""
@@ -193,27 +218,40 @@ class AxisOrigins:
         ):
             return self._argument(number, name)
         if what == "output" and 0 <= number - self._shift < len(self._outputs):
-            return AxisOrigin(mesh_axis=name, kind="output", path=self._outputs[number - self._shift])
+            return self._made(name, "output", self._outputs[number - self._shift])
         operation = self._graph.named.get(what.removesuffix("_input").removesuffix("_output"))
         if operation is None:
             return self._before(value, name)
         line = self._line(operation.place)
         if operation.name == "sdy.manual_computation":
-            return AxisOrigin(mesh_axis=name, kind="shard_map", origin=line)
+            return self._made(name, "shard_map", None, line)
         (result,), (operand,) = operation.results, operation.operands
         if not self._has(result.axes, name):
             return operand, name
-        own = AxisOrigin(mesh_axis=name, kind="constraint", origin=line)
+        own = self._made(name, "constraint", None, line)
         return own if operation.place.op in OWN else self._before(operand, name) or own
 
     def _has(self, axes: Axes, name: str) -> bool:
         """Return whether a sharding has a mesh axis, or part of it."""
-        part = self._graph.part(name)
-        return any(self._graph.part(own).overlaps(part) for dim in axes for own in dim)
+        found = self._shared.get((axes, name))
+        if found is None:
+            part = self._graph.part(name)
+            found = any(self._graph.part(own).overlaps(part) for dim in axes for own in dim)
+            self._shared[axes, name] = found
+        return found
+
+    def _made(
+        self, name: str, kind: OriginKind | None, path: str | None = None, line: Origin | None = None
+    ) -> AxisOrigin:
+        """Return an origin without a way. Equal ones are one object."""
+        key = name, kind, path, id(line)
+        if key not in self._equal:
+            self._equal[key] = AxisOrigin(mesh_axis=name, kind=kind, path=path, origin=line)
+        return self._equal[key]
 
     def _argument(self, number: int, name: str) -> AxisOrigin | None:
         path = self._paths[number]
-        return None if path is None else AxisOrigin(mesh_axis=name, kind="argument", path=path)
+        return None if path is None else self._made(name, "argument", path)
 
     def _before(self, value: Value, name: str) -> tuple[Value, str] | None:
         """Return the value that is the same outside, or an operand that has a mesh axis of a result."""
@@ -223,6 +261,13 @@ class AxisOrigins:
         return next(((operand, name) for operand in operands if self._has(operand.axes, name)), None)
 
     def _line(self, place: Place) -> Origin | None:
+        """Return the line of the user. Equal ones are one object."""
         if id(place) not in self._lines_of:
-            self._lines_of[id(place)] = self._lines.origin(place.frames)
+            found = self._lines.origin(place.frames)
+            self._lines_of[id(place)] = None if found is None else self._equal_lines.setdefault(found, found)
         return self._lines_of[id(place)]
+
+
+def _is_same(one: AxisOrigin, other: AxisOrigin) -> bool:
+    """Return whether two origins are the same, of any mesh axes."""
+    return (one.kind, one.path) == (other.kind, other.path) and one.origin is other.origin

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -23,7 +23,7 @@ from ..reports.propagation import (
     ReplicatedValue,
 )
 from .axis_origins import OWN, AxisOrigins
-from .graph import Operation, Part, Place, Rule, Value, letter_of, shard_of
+from .graph import NOWHERE, Axes, Operation, Part, Place, Rule, Value, letter_of, shard_of
 
 _NOT_COMPUTED = (
     "sdy.",
@@ -37,8 +37,6 @@ _NOT_COMPUTED = (
 """Names of operations that pass values on, and of constants."""
 _SHORT = {"i1": "pred", "complex<f32>": "c64", "complex<f64>": "c128"}
 _MOST_STEPS = 10_000
-MOST_REPLICATED = 20
-"""Number of replicated values in a report."""
 RESULT = "result"
 """Name of the result of an operation among the operands of its conflict."""
 
@@ -57,11 +55,8 @@ def dtype_of(text: str) -> str:
 class Letter(NamedTuple):
     """A factor of an operation's rule that an operand or the result shards."""
 
-    value: Value
-    """The operand or the result."""
-
     position: int
-    """Number of the operand; negative for a result."""
+    """Number of the operand; from -1 down, that of a result."""
 
     factor: int
     """Number of the factor."""
@@ -78,18 +73,28 @@ class Explanation(AxisOrigins):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._conflicts: dict[int, tuple[Conflict, ...]] = {}
         self._losses: dict[int, tuple[Loss, ...]] = {}
+        self._equal_losses: dict[Loss, Loss] = {}
+        self._known_facts: dict[Hashable, dict[str, Any]] = {}
+        # Operations of equal layers have the same rules and shardings.
+        self._nbytes = functools.cache(self._bytes_of_shard)
+        self._letters = functools.cache(self._letters_of)
+        self._excluding = functools.cache(self._exclusions)
+        self._lacking = functools.cache(self._lacks)
+        self._where = functools.cache(self._fields_of)
+        self._finer = functools.cache(self._finer_axes)
 
     def values(self) -> tuple[PropagatedValue, ...]:
         """Return what the operations compute, the most bytes first."""
-        return _most_first(PropagatedValue(**self._facts(value)) for value in self._results())
+        facts = [self._facts(value) for value in self._results]
+        rows = {id(one): PropagatedValue(**one) for one in self._known_facts.values()}
+        return _most_first(rows[id(one)] for one in facts)
 
     def opaque(self) -> tuple[str, ...]:
         """Return the operations on sharded values that have no rule, each with its line."""
         found = (
             f"{one.place.op or one.name} of {self._line(one.place) or 'an unknown line'}"
-            for one in self._computing()
+            for one in self._computing
             if one.rule is None
             and not one.is_manual
             and any(any(value.axes) for value in one.operands)
@@ -99,32 +104,35 @@ class Explanation(AxisOrigins):
 
     def replicated(self) -> tuple[ReplicatedValue, ...]:
         """Return the values that could be sharded over more mesh axes, the most avoidable bytes first."""
-        rows: list[ReplicatedValue] = []
-        for value in self._results():
+        found: dict[Hashable, ReplicatedValue] = {}
+        rows = []
+        for value in self._results:
             nbytes = self.nbytes(value)
-            if not nbytes or value.definer is None or value.definer.is_manual:
+            if not nbytes or value.shape is None or value.definer is None or value.definer.is_manual:
                 continue
-            unused = tuple(
-                (name, size) for name, size in self._graph.sizes.items() if not self._has(value.axes, name)
-            )
-            further = finer_axes(shard_of(value.shape or (), value.axes, self._graph.sizes), unused)
-            names = tuple(name for dim in further for name in dim)
+            names, count = self._finer(value.shape, value.axes)
             if names:
-                count = math.prod(self._graph.sizes[name] for name in names)
-                rows.append(
-                    ReplicatedValue(
-                        **self._facts(value),
-                        mesh_axes=names,
-                        avoidable_nbytes=nbytes - nbytes // count,
-                        loss=self._explaining(value, names),
+                facts, loss = self._facts(value), self._explaining(value, names)
+                key = id(facts), id(loss)
+                if key not in found:
+                    avoidable = nbytes - nbytes // count
+                    found[key] = ReplicatedValue(
+                        **facts, mesh_axes=names, avoidable_nbytes=avoidable, loss=loss
                     )
-                )
-        ordered = sorted(_most_first(rows), key=lambda row: -row.avoidable_nbytes * row.count)
-        return tuple(ordered[:MOST_REPLICATED])
+                rows.append(found[key])
+        return tuple(sorted(_most_first(rows), key=lambda row: -row.avoidable_nbytes * row.count))
+
+    def _finer_axes(self, shape: tuple[int, ...], axes: Axes) -> tuple[tuple[str, ...], int]:
+        """Return the mesh axes that could shard a value further, and the number of their devices."""
+        sizes = self._graph.sizes
+        unused = tuple((name, size) for name, size in sizes.items() if not self._has(axes, name))
+        further = finer_axes(shard_of(shape, axes, sizes), unused)
+        names = tuple(name for dim in further for name in dim)
+        return names, math.prod(sizes[name] for name in names)
 
     def causes(self) -> Iterator[tuple[Because, tuple[Value, ...]]]:
         """Yield what needs collectives, with the values that are sent: operands, or the result of a sum."""
-        for operation in self._computing():
+        for operation in self._computing:
             rule = operation.rule
             if rule is None or not operation.results:
                 continue
@@ -143,11 +151,12 @@ class Explanation(AxisOrigins):
                     values,
                 )
             kept = {factor for dims in rule.results for dim in dims for factor in dim}
-            letters = [one for one in self._operand_letters(operation, rule) if one.factor not in kept]
+            axes = [value.axes for value in operation.operands]
+            letters = [one for one in self._operand_letters(rule, axes) if one.factor not in kept]
             excluded = {name for one in conflicts for name in one.mesh_axes}
             names = dict.fromkeys(part.name for one in letters for part in one.parts)
             if over := tuple(name for name in names if name not in excluded):
-                operands = tuple(self._operand(one, one.names[0]) for one in letters)
+                operands = tuple(self._operand(operation, one, one.names[0]) for one in letters)
                 yield Because(kind="sum", mesh_axes=over, operands=operands, **where), (*operation.results,)
 
     def elements(self, value: Value, without: Collection[str]) -> int:
@@ -172,40 +181,51 @@ class Explanation(AxisOrigins):
         return None
 
     def _facts(self, value: Value) -> dict[str, Any]:
-        """Return the fields of a value that an operation computes."""
-        place = value.definer.place if value.definer is not None else Place("", (), ())
-        return {
-            "shape": value.shape,
-            "dtype": dtype_of(value.dtype),
-            "spec": self.spec(value),
-            "nbytes": self.nbytes(value),
-            "op": place.op,
-            "axes": self.origins(value),
-            **self._where(place),
-        }
+        """Return the fields of a value that an operation computes. Those of equal ones are one object."""
+        place = value.definer.place if value.definer is not None else NOWHERE
+        axes = self.origins(value)
+        where = self._where(place)
+        line = id(where["origin"]), where["columns"], where["phase"]
+        key = value.shape, value.dtype, value.axes, place.op, id(axes), *line
+        if key not in self._known_facts:
+            self._known_facts[key] = {
+                "shape": value.shape,
+                "dtype": dtype_of(value.dtype),
+                "spec": self.spec(value),
+                "nbytes": self.nbytes(value),
+                "op": place.op,
+                "axes": axes,
+                **where,
+            }
+        return self._known_facts[key]
 
-    def _results(self) -> Iterator[Value]:
-        """Yield what the operations of the user compute: of those into which JAX divides one, the last."""
-        for operation in self._computing():
+    @functools.cached_property
+    def _results(self) -> list[Value]:
+        """What the operations of the user compute: of those into which JAX divides one, the last."""
+        found: list[Value] = []
+        for operation in self._computing:
             users = [user for one in operation.results for user in self._graph.users.get(id(one), ())]
             inside = [
                 user for user in users if user.place is operation.place and not user.name.startswith("sdy.")
             ]
             if not users or len(inside) < len(users):
-                yield from (value for value in operation.results if value.shape is not None)
+                found += (value for value in operation.results if value.shape is not None)
+        return found
 
     def conflicts(self) -> tuple[Conflict, ...]:
         """Return the operations whose operands exclude each other."""
-        return _most_first(one for operation in self._computing() for one in self._conflicts_of(operation))
+        rows = (one for operation in self._computing for one in self._conflicts_of(operation))
+        found: dict[Conflict, Conflict] = {}
+        return _most_first(found.setdefault(row, row) for row in rows)
 
     def lost(self) -> tuple[Loss, ...]:
         """Return the mesh axes that results lack."""
         inside = (one for operation in self._losing() for one in self._losses_of(operation))
-        return _most_first(itertools.chain(inside, self._lost_at_return()))
+        return _most_first(itertools.chain(inside, map(self._equal_loss, self._lost_at_return())))
 
     def _losing(self) -> Iterator[Operation]:
         """Yield the operations that compute something, and the constraints of the user."""
-        yield from self._computing()
+        yield from self._computing
         for operation in self._graph.operations:
             if operation.name == "sdy.sharding_constraint" and operation.place.op in OWN:
                 yield operation
@@ -223,7 +243,7 @@ class Explanation(AxisOrigins):
                     without, with_it = self.nbytes(output), self.nbytes(value)
                     if left is None or without is None or with_it is None:
                         continue
-                    place = value.definer.place if value.definer is not None else Place("", (), ())
+                    place = value.definer.place if value.definer is not None else NOWHERE
                     yield Loss(
                         mesh_axis=left,
                         reason="constraint",
@@ -237,22 +257,23 @@ class Explanation(AxisOrigins):
                         **self._where(place),
                     )
 
-    def _conflicts_of(self, operation: Operation) -> tuple[Conflict, ...]:
-        """Return the conflicts of an operation."""
-        if id(operation) not in self._conflicts:
-            rule = operation.rule
-            self._conflicts[id(operation)] = (
-                () if rule is None else (*self._found_conflicts(operation, rule),)
-            )
-        return self._conflicts[id(operation)]
+    def _conflicts_of(self, operation: Operation) -> Iterator[Conflict]:
+        """Yield the conflicts of an operation, one for each mesh axis."""
+        if operation.rule is not None:
+            for name, letters in self._excluding(operation.rule, *operation.sharding):
+                yield self._conflict(operation, operation.rule, name, letters)
 
     def _losses_of(self, operation: Operation) -> tuple[Loss, ...]:
         """Return the losses of an operation."""
         if id(operation) not in self._losses:
             rule = operation.rule
-            found = () if rule is None or not operation.results else (*self._found_losses(operation, rule),)
-            self._losses[id(operation)] = found
+            found = () if rule is None or not operation.results else self._found_losses(operation, rule)
+            self._losses[id(operation)] = (*map(self._equal_loss, found),)
         return self._losses[id(operation)]
+
+    def _equal_loss(self, loss: Loss) -> Loss:
+        """Return the object that stands for a loss and its equals."""
+        return self._equal_losses.setdefault(loss, loss)
 
     def is_uneven(self, value: Value) -> bool:
         """Return whether a dimension does not divide by its mesh axes, or is sharded over a part of one."""
@@ -264,20 +285,21 @@ class Explanation(AxisOrigins):
         """Return the sharding of a value."""
         return Spec(value.axes)
 
-    def nbytes(self, value: Value, axes: Any = None) -> int | None:
+    def nbytes(self, value: Value, axes: Axes | None = None) -> int | None:
         """Return the bytes of a value on a device."""
-        if value.shape is None:
+        return self._nbytes(value.shape, value.axes if axes is None else axes, value.dtype)
+
+    def _bytes_of_shard(self, shape: tuple[int, ...] | None, axes: Axes, dtype: str) -> int | None:
+        if shape is None:
             return None
-        found = value.axes if axes is None else axes
-        return packed_nbytes(
-            shard_of(value.shape, found, self._graph.sizes), bits_of_name(dtype_of(value.dtype))
-        )
+        return packed_nbytes(shard_of(shape, axes, self._graph.sizes), bits_of_name(dtype_of(dtype)))
 
-    def _computing(self) -> Iterator[Operation]:
-        """Yield the operations that compute something."""
-        return (one for one in self._graph.operations if not one.name.startswith(_NOT_COMPUTED))
+    @functools.cached_property
+    def _computing(self) -> list[Operation]:
+        """The operations that compute something."""
+        return [one for one in self._graph.operations if not one.name.startswith(_NOT_COMPUTED)]
 
-    def _where(self, place: Place) -> dict[str, Any]:
+    def _fields_of(self, place: Place) -> dict[str, Any]:
         """Return the fields for a location."""
         origin = self._line(place)
         columns = next(
@@ -303,11 +325,12 @@ class Explanation(AxisOrigins):
         op = value.definer.place.op or value.definer.name.rpartition(".")[2]
         return op if line is None else f"{op} of {line.place}"
 
-    def _letters(
-        self, position: int, value: Value, dims: Sequence[Sequence[int]], rule: Rule
-    ) -> Iterator[Letter]:
-        """Yield the factors that an operand shards."""
-        for factors, names in zip(dims, value.axes, strict=False):
+    def _letters_of(
+        self, position: int, axes: Axes, dims: tuple[tuple[int, ...], ...], rule: Rule
+    ) -> tuple[Letter, ...]:
+        """Return the factors that an operand or a result shards."""
+        found = []
+        for factors, names in zip(dims, axes, strict=False):
             rest = [self._graph.part(name) for name in names]
             for number, factor in enumerate(factors):
                 left: float = rule.sizes[factor]
@@ -317,39 +340,47 @@ class Explanation(AxisOrigins):
                     left = left / rest[0].size if left % rest[0].size == 0 else math.inf
                     parts.append(rest.pop(0))
                 if parts:
-                    yield Letter(value, position, factor, tuple(parts), tuple(names))
+                    found.append(Letter(position, factor, tuple(parts), names))
+        return tuple(found)
 
-    def _operand_letters(self, operation: Operation, rule: Rule) -> Iterator[Letter]:
-        """Yield the factors that the operands of an operation shard."""
-        for position, (value, dims) in enumerate(zip(operation.operands, rule.operands, strict=False)):
-            yield from self._letters(position, value, dims, rule)
+    def _operand_letters(self, rule: Rule, operands: Sequence[Axes]) -> list[Letter]:
+        """Return the factors that the operands of an operation shard."""
+        return [
+            letter
+            for position, (axes, dims) in enumerate(zip(operands, rule.operands, strict=False))
+            for letter in self._letters(position, axes, dims, rule)
+        ]
 
-    def _found_conflicts(self, operation: Operation, rule: Rule) -> Iterator[Conflict]:
-        """Yield the conflicts of an operation, one for each mesh axis."""
-        letters = [*self._operand_letters(operation, rule)]
-        seen: set[str] = set()
+    def _exclusions(
+        self, rule: Rule, operands: tuple[Axes, ...], results: tuple[Axes, ...]
+    ) -> list[tuple[str, list[Letter]]]:
+        """Return the mesh axes for which operands exclude each other, with the letters that ask for it."""
+        letters = self._operand_letters(rule, operands)
+        found: dict[str, list[Letter]] = {}
         for one in letters:
-            if one.factor in rule.whole and one.parts[0].name not in seen:
-                seen.add(one.parts[0].name)
-                yield self._conflict(operation, rule, one.parts[0].name, [one])
+            if one.factor in rule.whole:
+                found.setdefault(one.parts[0].name, []).append(one)
         # An axis that the operation moves to another letter, which is no sum over devices.
         kept = {factor for dims in rule.results for dim in dims for factor in dim}
         moved = [
             (one, other)
-            for position, (value, dims) in enumerate(zip(operation.results, rule.results, strict=False))
-            for other in self._letters(-1 - position, value, dims, rule)
+            for position, (axes, dims) in enumerate(zip(results, rule.results, strict=False))
+            for other in self._letters(-1 - position, axes, dims, rule)
             for one in letters
             if one.factor in kept and one.factor != other.factor
         ]
-        for one, other in itertools.chain(itertools.combinations(letters, 2), moved):
-            name = _exclusion(one, other)
-            if name is not None and name not in seen:
-                seen.add(name)
-                yield self._conflict(operation, rule, name, [one, other])
+        for pairs in (itertools.combinations(letters, 2), moved):
+            known = {*found} if pairs is moved else {}
+            for pair in pairs:
+                name = _exclusion(*pair)
+                if name is not None and name not in known:
+                    asking = found.setdefault(name, [])
+                    asking += (one for one in pair if one not in asking)
+        return [*found.items()]
 
     def _conflict(self, operation: Operation, rule: Rule, name: str, letters: Sequence[Letter]) -> Conflict:
-        operands = tuple(self._operand(one, _text_of(one, name, letters)) for one in letters)
-        sizes = [self.nbytes(one.value) for one in letters]
+        operands = tuple(self._operand(operation, one, _text_of(one, name, letters)) for one in letters)
+        sizes = [self.nbytes(_value_of(operation, one)) for one in letters]
         return Conflict(
             mesh_axis=name,
             rule=str(rule),
@@ -360,13 +391,14 @@ class Explanation(AxisOrigins):
             **self._where(operation.place),
         )
 
-    def _operand(self, one: Letter, name: str) -> ConflictOperand:
+    def _operand(self, operation: Operation, one: Letter, name: str) -> ConflictOperand:
         """Return an operand, or the result, that shards a letter over a mesh axis."""
+        value = _value_of(operation, one)
         return ConflictOperand(
-            name=RESULT if one.position < 0 else self._name(one.value),
-            spec=self.spec(one.value),
+            name=RESULT if one.position < 0 else self._name(value),
+            spec=self.spec(value),
             letter=letter_of(one.factor),
-            axis_origin=self.origin(one.value, name),
+            axis_origin=self.origin(value, name),
         )
 
     def _found_losses(self, operation: Operation, rule: Rule) -> Iterator[Loss]:
@@ -374,39 +406,51 @@ class Explanation(AxisOrigins):
         result, dims = operation.results[0], rule.results[0]
         if result.shape is None:
             return
-        has = [self._graph.part(name) for one in operation.results for names in one.axes for name in names]
-        excluded = {name for one in self._conflicts_of(operation) for name in one.mesh_axes}
+        lacking, excluded = self._lacking(rule, *operation.sharding)
         places = {factor: place for place, factors in enumerate(dims) for factor in factors}
-        seen: set[str] = set()
-        for position, (value, own) in enumerate(zip(operation.operands, rule.operands, strict=False)):
-            for letter in self._letters(position, value, own, rule):
+        for letter, part, left in lacking:
+            value = operation.operands[letter.position]
+            place = places.get(letter.factor)
+            reason = self._reason(operation, rule, letter, part, excluded, place)
+            constraint = self._constraint(result) if reason == "constraint" else None
+            axes = list(result.axes)
+            more: int | None = 0
+            if place is not None and reason != "contracted":
+                axes[place] = (*axes[place], left)
+                with_it, without = self.nbytes(result, tuple(axes)), self.nbytes(result)
+                more = None if with_it is None or without is None else without - with_it
+            yield Loss(
+                mesh_axis=left,
+                reason=reason,
+                constraint=None if constraint is None else self._line(constraint.place),
+                nbytes=more,
+                op=operation.place.op,
+                operand=self._name(value),
+                before=self.spec(value),
+                after=self.spec(result),
+                shape=result.shape,
+                dtype=dtype_of(result.dtype),
+                **self._where(operation.place),
+            )
+
+    def _lacks(
+        self, rule: Rule, operands: tuple[Axes, ...], results: tuple[Axes, ...]
+    ) -> tuple[list[tuple[Letter, Part, str]], set[str]]:
+        """Return the mesh axes of operands that results lack, and those that conflict."""
+        has = [self._graph.part(name) for axes in results for names in axes for name in names]
+        found: dict[str, tuple[Letter, Part, str]] = {}
+        for position, (axes, dims) in enumerate(zip(operands, rule.operands, strict=False)):
+            for letter in self._letters(position, axes, dims, rule):
                 for part in letter.parts:
                     left = _left(part, has)
-                    if left is None or left in seen:
-                        continue
-                    seen.add(left)
-                    place = places.get(letter.factor)
-                    reason = self._reason(operation, rule, letter, part, excluded, place)
-                    constraint = self._constraint(result) if reason == "constraint" else None
-                    axes = list(result.axes)
-                    more: int | None = 0
-                    if place is not None and reason != "contracted":
-                        axes[place] = (*axes[place], left)
-                        with_it, without = self.nbytes(result, tuple(axes)), self.nbytes(result)
-                        more = None if with_it is None or without is None else without - with_it
-                    yield Loss(
-                        mesh_axis=left,
-                        reason=reason,
-                        constraint=None if constraint is None else self._line(constraint.place),
-                        nbytes=more,
-                        op=operation.place.op,
-                        operand=self._name(value),
-                        before=self.spec(value),
-                        after=self.spec(result),
-                        shape=result.shape,
-                        dtype=dtype_of(result.dtype),
-                        **self._where(operation.place),
-                    )
+                    if left is not None:
+                        found.setdefault(left, (letter, part, left))
+        excluded = {
+            text.partition(":")[0]
+            for name, letters in self._excluding(rule, operands, results)
+            for text in (name, *(_text_of(letter, name, letters) for letter in letters))
+        }
+        return [*found.values()], excluded
 
     def _reason(
         self,
@@ -439,6 +483,13 @@ class Explanation(AxisOrigins):
             if user.name == "sdy.sharding_constraint" and user.results[0].axes == value.axes
         )
         return next(constraints, None)
+
+
+def _value_of(operation: Operation, letter: Letter) -> Value:
+    """Return the operand or the result that shards a letter."""
+    if letter.position < 0:
+        return operation.results[-1 - letter.position]
+    return operation.operands[letter.position]
 
 
 def _exclusion(one: Letter, other: Letter) -> str | None:
@@ -477,13 +528,15 @@ def _left(part: Part, has: Iterable[Part]) -> str | None:
     return part.name if is_whole else f"{part.name}:({major}){size}"
 
 
-_Row = TypeVar("_Row", PropagatedValue, ReplicatedValue, Conflict, Loss)
+_Row = TypeVar("_Row", bound=PropagatedValue | Conflict | Loss)
 
 
 def _most_first(rows: Iterable[_Row]) -> tuple[_Row, ...]:
-    """Return equal rows together, those with the most bytes first."""
-    counts: dict[_Row, int] = {}
-    for row in rows:
-        counts[row] = counts.get(row, 0) + 1
-    merged = (row if count == 1 else replace(row, count=count) for row, count in counts.items())
+    """Return rows, the most bytes first. Those that are one object are one row, with their number."""
+    found = [*rows]
+    counts = Counter(map(id, found))
+    each = {id(row): row for row in found}.values()
+    merged: list[_Row] = [
+        row if counts[id(row)] == 1 else replace(row, count=counts[id(row)]) for row in each
+    ]
     return tuple(sorted(merged, key=lambda row: -(row.nbytes or 0) * row.count))

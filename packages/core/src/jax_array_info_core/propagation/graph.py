@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from ..hlo.module import Frame, unescaped
@@ -21,7 +21,8 @@ _NAME = re.compile(r'loc\("((?:[^"\\]|\\.)*)"')
 _PART = re.compile(r"(.*):\((\d+)\)(\d+)", re.DOTALL)
 
 
-class Place(NamedTuple):
+@dataclass(eq=False)
+class Place:
     """The location of an operation."""
 
     name: str
@@ -33,10 +34,14 @@ class Place(NamedTuple):
     columns: tuple[tuple[int, int] | None, ...]
     """Columns of each, from 0: the first, and that after the last; None if unknown, or on several lines."""
 
-    @property
+    @cached_property
     def op(self) -> str:
         """Name of the operation in JAX."""
         return self.name.rpartition("/")[2].rstrip(":")
+
+
+NOWHERE = Place("", (), ())
+"""The place of what no operation computes."""
 
 
 @lru_cache(maxsize=4096)
@@ -117,7 +122,7 @@ class Value:
     """The value outside that enters the region of this argument, or the value inside that leaves."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Rule:
     """How an operation propagates shardings."""
 
@@ -133,6 +138,27 @@ class Rule:
     whole: frozenset[int]
     """Factors that the operation needs as a whole."""
 
+    @cached_property
+    def tensors(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
+        """Factors of each dimension of the operands and the results."""
+        return (*self.operands, *self.results)
+
+    @cached_property
+    def linked(self) -> dict[tuple[int, int], list[tuple[int, int]]]:
+        """The dimensions that share a factor with each dimension of another operand or result.
+
+        Both are the number of the tensor, the results last, and that of the dimension.
+        """
+        dims = [
+            (tensor, dim, set(factors))
+            for tensor, mapping in enumerate(self.tensors)
+            for dim, factors in enumerate(mapping)
+        ]
+        return {
+            (tensor, dim): [(other, its) for other, its, theirs in dims if other != tensor and own & theirs]
+            for tensor, dim, own in dims
+        }
+
     def __str__(self) -> str:
         """Return the rule as an einsum: ``ik,kj->ij``."""
 
@@ -147,7 +173,7 @@ def letter_of(factor: int) -> str:
     return chr(ord("i") + factor) if factor < 18 else f"z{factor - 17}"
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Operation:
     """An operation of the program."""
 
@@ -172,6 +198,16 @@ class Operation:
     outside: Operation | None
     """The loop, the branch, the function or the ``shard_map`` that it is in."""
 
+    @cached_property
+    def tensors(self) -> tuple[Value, ...]:
+        """Operands and results."""
+        return (*self.operands, *self.results)
+
+    @cached_property
+    def sharding(self) -> tuple[tuple[Axes, ...], tuple[Axes, ...]]:
+        """Mesh axes of the operands, and of the results."""
+        return tuple(value.axes for value in self.operands), tuple(value.axes for value in self.results)
+
     @property
     def is_manual(self) -> bool:
         """Whether it is inside of a ``shard_map``."""
@@ -189,14 +225,20 @@ class Graph:
     def __init__(self, facts: Mapping[str, Any]) -> None:
         self.sizes: dict[str, int] = {name: size for mesh in facts["meshes"] for name, size in mesh}
         self._parts: dict[str, Part] = {}
+        types = [(dtype, None if shape is None else tuple(shape)) for dtype, shape in facts["types"]]
+        shardings = [tuple(map(tuple, axes)) for axes in facts["shardings"]]
         self.values = [
             Value(
-                one["dtype"],
-                tuple(one["shape"]) if "shape" in one else None,
-                _axes(one),
-                one.get("origins", {}),
+                types[type_][0],
+                types[type_][1],
+                _axes(None if sharding is None else shardings[sharding], types[type_][1]),
+                {} if origins is None else facts["origins"][origins],
             )
-            for one in facts["values"]
+            for type_, sharding, origins in facts["values"]
+        ]
+        self._rules = [
+            Rule(tuple(sizes), _factors(operands), _factors(results), frozenset(whole))
+            for sizes, operands, results, whole in facts["rules"]
         ]
         self.operations: list[Operation] = []
         self.argument_count: int = facts["arguments"]
@@ -204,23 +246,23 @@ class Graph:
         """Values that the program returns, with the shardings that they are returned with."""
         self._facts = facts
         self._places = [read_place(text) for text in facts["places"]]
+        self._inner_places: dict[tuple[int, int], Place] = {}
         self._inside: set[int] = set()
-        for row in facts["operations"]:
-            for _, numbers in row["blocks"]:
+        for *_, blocks in facts["operations"]:
+            for _, numbers in blocks:
                 self._inside.update(numbers)
         for number in range(len(facts["operations"])):
             if number not in self._inside:
                 self._read(number, None)
         for number, value in enumerate(self.values[: facts["arguments"]]):
             value.argument = number
-        results = facts["results"]
         self.outputs = [
             Value(value.dtype, value.shape, value.axes, dict(value.origins), returned=number, same=value)
             for number, value in enumerate(self.outputs)
         ]
-        for value, (axes, _) in zip(self.outputs, results, strict=False):
-            if axes is not None:
-                value.axes = _axes({"axes": axes, "shape": value.shape})
+        for value, sharding in zip(self.outputs, facts["results"], strict=False):
+            if sharding is not None:
+                value.axes = _axes(shardings[sharding], value.shape)
         self.values += self.outputs
         self.named: dict[str, Operation] = {
             one.origin: one for one in self.operations if one.origin is not None
@@ -244,42 +286,42 @@ class Graph:
 
     def _read(self, number: int, outside: Operation | None) -> None:
         """Add an operation and those inside it."""
-        row = self._facts["operations"][number]
-        place = self._places[row["place"]]
-        if not place.frames and outside is not None:
-            place = Place(place.name, outside.place.frames, outside.place.columns)
-        rule = row.get("rule")
+        name, position, operands, results, rule, origin, blocks = self._facts["operations"][number]
         operation = Operation(
-            name=row["name"],
-            place=place,
-            operands=tuple(self.values[one] for one in row["operands"]),
-            results=tuple(self.values[one] for one in row["results"]),
-            rule=None
-            if rule is None
-            else Rule(
-                tuple(rule["sizes"]),
-                _factors(rule["operands"]),
-                _factors(rule["results"]),
-                frozenset(rule["whole"]),
-            ),
-            origin=row.get("origin"),
+            name=name,
+            place=self._place(position, outside),
+            operands=tuple(self.values[one] for one in operands),
+            results=tuple(self.values[one] for one in results),
+            rule=None if rule is None else self._rules[rule],
+            origin=origin,
             outside=outside,
         )
         self.operations.append(operation)
         for value in operation.results:
             value.definer = operation
-        if operation.name == "func.return":
+        if name == "func.return":
             self.outputs = list(operation.operands)
-        elif operation.name == "sdy.data_flow_edge":
+        elif name == "sdy.data_flow_edge":
             operation.results[0].same = operation.operands[0]
-        is_loop = operation.name == "stablehlo.while"
-        for arguments, inside in row["blocks"]:
+        is_loop = name == "stablehlo.while"
+        for arguments, inside in blocks:
             self._enter(operation, [self.values[one] for one in arguments], is_loop=is_loop)
             for one in inside:
                 self._read(one, operation)
-        if row["blocks"]:  # what leaves the last one: the body of a loop, a branch, a function
+        if blocks:  # what leaves the last one: the body of a loop, a branch, a function
             for value, leaving in zip(operation.results, self.operations[-1].operands, strict=False):
                 value.same = leaving
+
+    def _place(self, number: int, outside: Operation | None) -> Place:
+        """Return a location, with the lines of the call if it has none."""
+        place = self._places[number]
+        if place.frames or outside is None:
+            return place
+        around = outside.place
+        key = number, id(around)
+        if key not in self._inner_places:
+            self._inner_places[key] = Place(place.name, around.frames, around.columns)
+        return self._inner_places[key]
 
     def _enter(self, operation: Operation, arguments: Sequence[Value], *, is_loop: bool) -> None:
         """Connect the arguments of a region with the values that enter it."""
@@ -290,13 +332,9 @@ class Graph:
                 argument.axes, argument.origins = value.axes, value.origins
 
 
-def _axes(row: Mapping[str, Any]) -> Axes:
+def _axes(axes: Axes | None, shape: tuple[int, ...] | None) -> Axes:
     # A value on one device, such as that of a callback, has a sharding without dimensions.
-    return _as_axes(row.get("axes") or [()] * len(row.get("shape", ())))
-
-
-def _as_axes(found: Sequence[Sequence[str]]) -> Axes:
-    return tuple(tuple(names) for names in found)
+    return axes or ((),) * len(shape or ())
 
 
 def _factors(mappings: Sequence[Sequence[Sequence[int]]]) -> tuple[tuple[tuple[int, ...], ...], ...]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..arrays.stage_leaves import argument_values, output_values
 from ..compat.jitted import with_object_keys
-from ..compat.propagation import lowered_for_propagation, module_bytecode
+from ..compat.propagation import lowered_for_propagation, module_bytecode, module_name
 from ..compat.stages import argument_leaves, array_leaves, output_leaves, program_name, stages_of
 from ..layouts.spec import MeshAxes, Spec
 from ..origins.origins import UserLines
@@ -52,7 +52,7 @@ def propagation_report(
     given, returned = argument_leaves(stages, values), output_leaves(stages)
     given, returned = with_object_keys(f, args, kwargs, given, returned)
     arguments, outputs = argument_values(given, None), output_values(returned, None)
-    name = program_name(f"module @{stages.traced.fun_name}" if stages.traced else stages.lowered.as_text())
+    name = program_name(f"module @{stages.traced.fun_name if stages.traced else module_name(stages.lowered)}")
     try:
         graph, found = explanation_of(stages.lowered, arguments, outputs, lines)
     except NoAnswerError as error:
@@ -62,6 +62,7 @@ def propagation_report(
         mesh = MeshAxes(tuple(graph.sizes), tuple(graph.sizes.values()))
     inside = iter(graph.values[graph.argument_count - sum(not one.is_pruned for one in arguments) :])
     results = results_of(graph, len(outputs))
+    conflicts, lost = found.conflicts(), found.lost()
     return PropagationReport(
         name=name,
         mesh=mesh,
@@ -72,10 +73,10 @@ def propagation_report(
         ),
         outputs=tuple(_leaf(one, value, found) for one, value in zip(outputs, results, strict=True)),
         values=found.values(),
-        conflicts=found.conflicts(),
-        lost=found.lost(),
+        conflicts=conflicts,
+        lost=lost,
         replicated=found.replicated(),
-        caveats=_caveats(found, graph.outputs),
+        caveats=_caveats(found, graph.outputs, has_moves=bool(conflicts or lost)),
         unread=found.opaque(),
         ignored_codes=codes,
     )
@@ -122,10 +123,10 @@ _REARRANGED = (
 _PARTS = "JAX returns an output whose dimension does not divide by its mesh axes as P()."
 
 
-def _caveats(found: Explanation, outputs: Sequence[Value]) -> tuple[str, ...]:
+def _caveats(found: Explanation, outputs: Sequence[Value], *, has_moves: bool) -> tuple[str, ...]:
     """Return what may differ in the compiled program."""
     is_uneven = any(map(found.is_uneven, outputs))
-    return (*([_REARRANGED] if found.conflicts() or found.lost() else []), *([_PARTS] if is_uneven else []))
+    return (*([_REARRANGED] if has_moves else []), *([_PARTS] if is_uneven else []))
 
 
 def _requested(leaf: ProgramValue) -> Axes:

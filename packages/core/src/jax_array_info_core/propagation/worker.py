@@ -8,11 +8,13 @@ question, and if a question takes too long.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import signal
 import socket
 import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 IDLE_SECONDS = 60
@@ -38,122 +40,139 @@ PASSES = (
 each call, and an edge has the sharding of each value that enters or leaves a loop, a branch or a
 function."""
 
+_SHARDING, _ORIGINS = "sdy.sharding", "sdy.sharding_origins"
+_NAME, _RULE = "sdy.sharding_origin_name", "sdy.sharding_rule"
 _EDGE = "sdy.data_flow_edge"
 _MANUAL = "sdy.manual_computation"
 _REGIONS = (_MANUAL, "sdy.named_computation", "stablehlo.while", "stablehlo.case", "stablehlo.if")
 """Operations whose regions have values of arrays. Those of the others, such as a reduction, are scalars."""
 
 
+class Table:
+    """The plain values of objects of MLIR, each once: it numbers equal objects alike.
+
+    Args:
+        read: The function from an object to a plain value.
+    """
+
+    def __init__(self, read: Callable[[Any], Any]) -> None:
+        self._read = read
+        self._numbers: dict[Any, int] = {}
+        self.rows: list[Any] = []
+
+    def __call__(self, key: Any) -> int:
+        """Return the number of an object."""
+        found = self._numbers.get(key)
+        if found is None:
+            found = self._numbers[key] = len(self.rows)
+            self.rows.append(self._read(key))
+        return found
+
+
 class Walk:
-    """The operations of a module after the passes, as plain values."""
+    """The operations of a module after the passes, as plain values.
+
+    Types, shardings, origins, rules and locations are read once: others refer to them by number.
+    """
 
     def __init__(self, ir: Any, dialect: Any) -> None:
         self._ir = ir
         self._dialect = dialect
+        self.places = Table(str)
+        self.types = Table(_type)
+        self.shardings = Table(self._axes)
+        self.origins = Table(self._texts)
+        self.rules = Table(self._rule)
+        self._per_value = functools.cache(
+            lambda one: [*map(self.shardings, dialect.TensorShardingPerValueAttr(one).shardings)]
+        )
+        self._origins_per_value = functools.cache(lambda one: [*map(self.origins, ir.ArrayAttr(one))])
         self._numbers: dict[Any, int] = {}
-        self._places: dict[str, int] = {}
-        self.values: list[dict[str, Any]] = []
-        self.operations: list[dict[str, Any]] = []
-
-    @property
-    def places(self) -> list[str]:
-        """Texts of the locations, by number."""
-        return list(self._places)
+        self.values: list[list[Any]] = []
+        """The type of each value, its sharding, and its origins; None without one."""
+        self.operations: list[list[Any]] = []
+        """The name of each, its place, operands, results, rule, name in origins, and the arguments and the
+        operations of its blocks."""
 
     def function(self, function: Any) -> None:
         """Add the arguments of a function, its operations, and its results as the operands of its return."""
-        attributes = function.attributes
         block = function.regions[0].blocks[0]
         for value in block.arguments:  # the first numbers
             self._number(value)
-        for value, own in zip(block.arguments, self._dictionaries(attributes, "arg_attrs"), strict=False):
-            self._set(value, *self._sharding_of(own))
+        for value, own in zip(block.arguments, self._given(function, "arg_attrs"), strict=False):
+            self._set(value, *own)
         for operation in block:
             self._add(operation.operation)
 
-    def results(self, function: Any) -> list[Any]:
-        """Return the shardings of a function's results, with their origins."""
-        return [*map(self._sharding_of, self._dictionaries(function.attributes, "res_attrs"))]
+    def results(self, function: Any) -> list[int | None]:
+        """Return the shardings of a function's results."""
+        return [sharding for sharding, _ in self._given(function, "res_attrs")]
 
-    def _dictionaries(self, attributes: Any, name: str) -> list[Any]:
-        return [*map(self._ir.DictAttr, self._ir.ArrayAttr(attributes[name]))] if name in attributes else []
+    def _given(self, function: Any, name: str) -> Iterator[tuple[int | None, int | None]]:
+        """Yield the sharding of each argument or result of a function, and its origins."""
+        attributes = function.attributes
+        for one in self._ir.ArrayAttr(attributes[name]) if name in attributes else ():
+            own = self._ir.DictAttr(one)
+            yield (self.shardings(own[_SHARDING]) if _SHARDING in own else None, self._origins_of(own))
+
+    def _origins_of(self, attributes: Any) -> int | None:
+        """Return the origins of a single value."""
+        return self.origins(attributes[_ORIGINS]) if _ORIGINS in attributes else None
 
     def _number(self, value: Any) -> int:
         found = self._numbers.get(value)
         if found is None:
             found = self._numbers[value] = len(self.values)
-            self.values.append(_type(value.type))
+            self.values.append([self.types(value.type), None, None])
         return found
 
-    def _set(self, value: Any, axes: Any, origins: Any) -> None:
-        row = self.values[self._number(value)]
-        if axes is not None:
-            row["axes"], row["origins"] = axes, origins
+    def _set(self, value: Any, sharding: int | None, origins: int | None) -> None:
+        if sharding is not None:
+            self.values[self._number(value)][1:] = sharding, origins
 
     def _add(self, operation: Any) -> int:
         """Add an operation, and those inside it. Return its number."""
         number = len(self.operations)
-        attributes = operation.attributes
-        row: dict[str, Any] = {
-            "name": operation.name,
-            "place": self._places.setdefault(str(operation.location), len(self._places)),
-            "operands": [self._number(one) for one in operation.operands],
-            "results": [self._number(one) for one in operation.results],
-        }
-        self.operations.append(row)
-        if "sdy.sharding_origin_name" in attributes:
-            row["origin"] = self._ir.StringAttr(attributes["sdy.sharding_origin_name"]).value
-        if "sdy.sharding_rule" in attributes:
-            row["rule"] = self._rule(self._dialect.OpShardingRuleAttr(attributes["sdy.sharding_rule"]))
-        if "sharding" in attributes:  # of a constraint, a reshard or an edge
-            found = self._axes(attributes["sharding"]), self._origins(attributes)
-            self._set(operation.results[0], *found)
-            if operation.name == _EDGE:
-                self._set(operation.operands[0], *found)
-        elif "sdy.sharding" in attributes:
-            shardings = self._shardings(attributes["sdy.sharding"])
-            origins = []
-            if "sdy.sharding_origins" in attributes:
-                origins = [*map(self._texts, self._ir.ArrayAttr(attributes["sdy.sharding_origins"]))]
-            for position, (value, axes) in enumerate(zip(operation.results, shardings, strict=True)):
-                self._set(value, axes, origins[position] if origins else {})
-        if operation.name == _MANUAL:
-            for key in ("in_shardings", "out_shardings"):
-                row[key] = self._shardings(attributes[key])
-        blocks = [block for region in operation.regions for block in region.blocks]
-        row["blocks"] = [
-            [[self._number(one) for one in block.arguments], [self._add(one.operation) for one in block]]
-            for block in (blocks if operation.name in _REGIONS else ())
+        name, attributes, results = operation.name, operation.attributes, [*operation.results]
+        row: list[Any] = [
+            name,
+            self.places(operation.location.attr),  # which can be compared
+            [*map(self._number, operation.operands)],
+            [*map(self._number, results)],
+            self.rules(attributes[_RULE]) if _RULE in attributes else None,
+            self._ir.StringAttr(attributes[_NAME]).value if _NAME in attributes else None,
         ]
+        self.operations.append(row)
+        if "sharding" in attributes:  # of a constraint, a reshard or an edge
+            found = self.shardings(attributes["sharding"]), self._origins_of(attributes)
+            self._set(results[0], *found)
+            if name == _EDGE:
+                self._set(operation.operands[0], *found)
+        elif _SHARDING in attributes:
+            shardings = self._per_value(attributes[_SHARDING])
+            none = [None] * len(results)
+            origins = self._origins_per_value(attributes[_ORIGINS]) if _ORIGINS in attributes else none
+            for each in zip(results, shardings, origins, strict=True):
+                self._set(*each)
+        row.append(
+            [
+                [[*map(self._number, block.arguments)], [self._add(one.operation) for one in block]]
+                for region in (operation.regions if name in _REGIONS else ())
+                for block in region.blocks
+            ]
+        )
         return number
-
-    def _sharding_of(self, attributes: Any) -> tuple[Any, dict[str, str]]:
-        """Return the sharding of a function's argument or result, and its origins."""
-        if "sdy.sharding" not in attributes:
-            return None, {}
-        return self._axes(attributes["sdy.sharding"]), self._origins(attributes)
-
-    def _origins(self, attributes: Any) -> dict[str, str]:
-        """Return the origin of each mesh axis of a single value."""
-        name = "sdy.sharding_origins"
-        return self._texts(attributes[name]) if name in attributes else {}
 
     def _texts(self, origins: Any) -> dict[str, str]:
         return {one.name: self._ir.StringAttr(one.attr).value for one in self._ir.DictAttr(origins)}
-
-    def _shardings(self, attribute: Any) -> list[list[list[str]]]:
-        return [*map(self._axes, self._dialect.TensorShardingPerValueAttr(attribute).shardings)]
 
     def _axes(self, sharding: Any) -> list[list[str]]:
         """Return the mesh axes of each dimension, a part of one as ``model:(1)8``."""
         sharding = self._dialect.TensorShardingAttr(sharding)
         return [
-            [self._axis(axis) for axis in one.axes]
-            for one in map(self._dimension, sharding.dimension_shardings)
+            [self._axis(axis) for axis in self._dialect.DimensionShardingAttr(one).axes]
+            for one in sharding.dimension_shardings
         ]
-
-    def _dimension(self, dimension: Any) -> Any:
-        return self._dialect.DimensionShardingAttr(dimension)
 
     def _axis(self, axis: Any) -> str:
         axis = self._dialect.AxisRefAttr(axis)
@@ -163,31 +182,25 @@ class Walk:
         part = self._dialect.SubAxisInfoAttr(part)
         return f"{axis.name}:({part.pre_size}){part.size}"
 
-    def _rule(self, rule: Any) -> dict[str, Any]:
-        """Return the factors of each dimension of the operands and results, and the kinds of factors."""
+    def _rule(self, rule: Any) -> list[Any]:
+        """Return the factors: their sizes, those of operands, those of results, and the whole ones."""
+        rule = self._dialect.OpShardingRuleAttr(rule)
 
         def factors(mappings: Any) -> list[list[list[int]]]:
             tensors = map(self._dialect.TensorMappingAttr, mappings)
             return [
-                [list(self._dialect.DimMappingAttr(one).factor_indices) for one in tensor.dim_mappings]
+                [[*self._dialect.DimMappingAttr(one).factor_indices] for one in tensor.dim_mappings]
                 for tensor in tensors
             ]
 
-        return {
-            "sizes": list(rule.factor_sizes),
-            "operands": factors(rule.operand_mappings),
-            "results": factors(rule.result_mappings),
-            "reduction": list(rule.reduction_factors),
-            "whole": list(rule.need_replication_factors),
-        }
+        operands, results = factors(rule.operand_mappings), factors(rule.result_mappings)
+        return [[*rule.factor_sizes], operands, results, [*rule.need_replication_factors]]
 
 
-def _type(type_: Any) -> dict[str, Any]:
-    """Return the shape and the element type; no shape for a token, or if a size is dynamic."""
+def _type(type_: Any) -> list[Any]:
+    """Return the element type and the shape; no shape for a token, or if a size is dynamic."""
     is_known = getattr(type_, "has_static_shape", False)
-    return (
-        {"shape": list(type_.shape), "dtype": str(type_.element_type)} if is_known else {"dtype": str(type_)}
-    )
+    return [str(type_.element_type), [*type_.shape]] if is_known else [str(type_), None]
 
 
 def answer(ir: Any, dialect: Any, parse: Any, bytecode: bytes) -> dict[str, Any]:
@@ -211,7 +224,7 @@ def answer(ir: Any, dialect: Any, parse: Any, bytecode: bytes) -> dict[str, Any]
         "results": walk.results(main.operation),
         "values": walk.values,
         "operations": walk.operations,
-        "places": walk.places,
+        **{name: getattr(walk, name).rows for name in ("places", "types", "shardings", "origins", "rules")},
     }
 
 
@@ -237,6 +250,7 @@ def main(seconds: int) -> None:
                 passes[name] = passmanager.PassManager.parse(f"builtin.module({name})")
             except Exception:
                 passes[name] = passmanager.PassManager.parse(f"builtin.module(func.func({name}))")
+            passes[name].enable_verifier(False)  # the module is verified when it is read
         return passes[name]
 
     # Without a handler, an alarm ends this process even in the middle of a pass.

@@ -71,20 +71,8 @@ class PropagatedLeaf(Leaf):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PropagatedValue:
-    """Equal values that an operation of one line computes."""
-
-    shape: tuple[quantities.Size, ...]
-    """Global shape; inside a ``shard_map``, that of one device."""
-
-    dtype: str
-    """Name of the dtype."""
-
-    spec: Spec
-    """Sharding after propagation."""
-
-    nbytes: quantities.Size | None
-    """Bytes per device; None if unknown."""
+class OperationFact:
+    """A fact about an operation of the program: the base of values, losses and conflicts."""
 
     op: str
     """Name of the operation in JAX, such as ``dot_general``."""
@@ -99,15 +87,32 @@ class PropagatedValue:
     phase: Phase | None = None
     """Forward or backward pass; None outside gradients."""
 
-    axes: tuple[AxisOrigin, ...] = ()
-    """Origin of each mesh axis in the spec."""
-
     count: quantities.Count = 1
-    """Number of equal values."""
+    """Number of equal facts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loss:
+class PropagatedValue(OperationFact):
+    """Equal values that an operation of one line computes."""
+
+    shape: tuple[quantities.Size, ...]
+    """Global shape; inside a ``shard_map``, that of one device."""
+
+    dtype: str
+    """Name of the dtype."""
+
+    spec: Spec
+    """Sharding after propagation."""
+
+    nbytes: quantities.Size | None
+    """Bytes per device; None if unknown."""
+
+    axes: tuple[AxisOrigin, ...] = ()
+    """Origin of each mesh axis in the spec."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss(OperationFact):
     """A mesh axis that an operand has and the result has not."""
 
     mesh_axis: str
@@ -118,9 +123,6 @@ class Loss:
 
     nbytes: quantities.Size | None
     """Bytes that a device holds more than with the axis; 0 if the result has none of the dimension."""
-
-    op: str
-    """Name of the operation in JAX."""
 
     operand: str
     """Path of the operand, if it is an argument; else its line or its operation."""
@@ -139,19 +141,6 @@ class Loss:
 
     constraint: Origin | None = None
     """Line of the constraint that leaves the axis out; None for other reasons."""
-
-    origin: Origin | None = None
-    """Line of the operation."""
-
-    columns: tuple[quantities.Size, quantities.Size] | None = None
-    """Columns of the operation in the line, from 0: the first one, and the one after the last. None if
-    unknown."""
-
-    phase: Phase | None = None
-    """Forward or backward pass; None outside gradients."""
-
-    count: quantities.Count = 1
-    """Number of equal losses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +175,7 @@ class ConflictOperand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Conflict:
+class Conflict(OperationFact):
     """An operation whose operands are sharded in ways that exclude each other, so that data must move."""
 
     mesh_axis: str
@@ -195,9 +184,6 @@ class Conflict:
 
     rule: str
     """The operation as an einsum, such as ``ik,kj->ij``."""
-
-    op: str
-    """Name of the operation in JAX."""
 
     operands: tuple[ConflictOperand, ...]
     """Operands that ask for the mesh axis, or one and the ``result``, where the operation moves the axis to
@@ -209,19 +195,6 @@ class Conflict:
     nbytes: quantities.Size | None
     """Bytes per device of the smallest of the operands: what moving one of them costs at least, for each
     device that sends or receives it. None if unknown."""
-
-    origin: Origin | None = None
-    """Line of the operation."""
-
-    columns: tuple[quantities.Size, quantities.Size] | None = None
-    """Columns of the operation in the line, from 0: the first one, and the one after the last. None if
-    unknown."""
-
-    phase: Phase | None = None
-    """Forward or backward pass; None outside gradients."""
-
-    count: quantities.Count = 1
-    """Number of equal conflicts."""
 
     @property
     def mesh_axes(self) -> tuple[str, ...]:
@@ -292,7 +265,7 @@ class PropagationReport(Displayed):
     """Mesh axes that results lack, the most bytes first."""
 
     replicated: tuple[ReplicatedValue, ...] = ()
-    """Values that could be sharded over more mesh axes, the most avoidable bytes first; at most 20."""
+    """Values that could be sharded over more mesh axes, the most avoidable bytes first."""
 
     caveats: tuple[str, ...] = ()
     """What may differ in the compiled program, as sentences."""

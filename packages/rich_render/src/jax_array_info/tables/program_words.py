@@ -137,7 +137,8 @@ def _because_words(one: Because, axes: Sequence[str]) -> str:
         what = f"{letters or 'a dimension'} is summed"
     else:
         letters = " and ".join(f"'{each.letter}' ({_source_words(each)})" for each in one.operands)
-        what = f"{letters} {'is needed whole' if len(one.operands) == 1 else 'clash'}"
+        is_whole = len(one.mesh_axes) == 1 == len({each.letter for each in one.operands})
+        what = f"{letters} {'is needed whole' if is_whole else 'clash'}"
     op = "" if one.op == "dot_general" else f"{one.op} "  # that of an einsum
     return f"{what}{over} in {op}{one.rule}"
 
