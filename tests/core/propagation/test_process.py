@@ -77,6 +77,18 @@ def test_a_process_that_ended_before_a_question_is_started_again(worker, bytecod
     assert worker.ask(bytecode) == first
 
 
+def test_a_process_that_ends_because_it_was_idle_while_it_is_asked_is_started_again(worker, bytecode):
+    first = worker.ask(bytecode)
+    process = worker._process
+    os.kill(process.pid, signal.SIGSTOP)
+    process.send_signal(signal.SIGALRM)  # comes when the process continues
+    awake = threading.Timer(0.2, process.send_signal, (signal.SIGCONT,))
+    awake.start()
+    assert worker.ask(bytecode) == first
+    awake.join()
+    assert process.poll() == -signal.SIGALRM
+
+
 def test_a_process_that_is_stopped_is_ended(worker, bytecode):
     worker.ask(bytecode)
     process = worker._process

@@ -161,6 +161,48 @@ def test_explicit_axes_are_followed_to_the_argument_and_to_the_reshard():
     assert (axis.kind, axis.origin.line) == ("constraint", line_of(run, 2))
 
 
+@pytest.fixture
+def explicit():
+    return AbstractMesh((4, 2), ("data", "model"), axis_types=(jax.sharding.AxisType.Explicit,) * 2)
+
+
+EXPLICIT = {
+    "scan": lambda x: jax.lax.scan(lambda c, row: (c + row, c * row), x[0], x),
+    "while_loop": lambda x: jax.lax.while_loop(
+        lambda c: c[1] < 3, lambda c: (jnp.sin(c[0]) * 2, c[1] + 1), (x, 0)
+    ),
+    "gradient": jax.grad(lambda x: jax.lax.scan(lambda c, _: (jnp.tanh(c) * 2, None), x, None, 3)[0].sum()),
+    "gelu": jax.nn.gelu,
+}
+
+
+@pytest.mark.parametrize("name", EXPLICIT)
+def test_constraints_that_jax_adds_are_no_origins(name, explicit):
+    report = propagation_report(EXPLICIT[name], struct((3, 32, 64), None, "data", mesh=explicit))
+    found = {str(axis) for row in (*report.values, *report.outputs) for axis in row.axes}
+    assert len(found) == 1
+    assert next(iter(found)).startswith("argument ")
+
+
+def test_random_numbers_have_their_axis_from_the_keys(explicit):
+    keys = jax.ShapeDtypeStruct((32,), jax.random.key(0).dtype, sharding=NamedSharding(explicit, P("data")))
+    report = propagation_report(jax.vmap(lambda key: jax.random.normal(key, (8,))), keys)
+    found = {str(axis) for row in (*report.values, *report.outputs) for axis in row.axes}
+    assert len(found) == 1
+    assert next(iter(found)).startswith("argument ")
+
+
+def test_the_sharding_that_an_operation_is_asked_for_is_an_origin(explicit):
+    def product(x, w):
+        return jnp.einsum("ij,jk->ik", x, w, out_sharding=NamedSharding(explicit, P("data", "model")))
+
+    x, w = struct((32, 64), "data", mesh=explicit), struct((64, 16), mesh=explicit)
+    [output] = propagation_report(product, x, w).outputs
+    assert origins(output)["data"] == "argument x"
+    [model] = [one for one in output.axes if one.mesh_axis == "model"]
+    assert (model.kind, model.origin.line) == ("constraint", line_of(product))
+
+
 def test_every_kind_of_function_has_a_report():
     x = struct((32, 64), "data")
     mesh = x.sharding.mesh
@@ -206,6 +248,35 @@ def test_a_value_that_a_loop_carries_conflicts_as_outside(name):
     [conflict] = report.conflicts
     assert (conflict.mesh_axis, conflict.op) == ("data", "dot_general")
     assert {str(one.axis_origin) for one in conflict.operands} == {"argument x", "argument w"}
+
+
+def test_a_conflict_has_all_operands_that_ask_for_an_axis():
+    report = propagation_report(
+        jnp.matmul, struct((64, 64), "data", "model"), struct((64, 64), "data", "model")
+    )
+    found = {one.mesh_axis: [(each.name, each.letter) for each in one.operands] for one in report.conflicts}
+    assert found == {
+        "data": [("a", "i"), ("b", "k")],
+        "model": [("a", "k"), ("b", "k"), ("b", "j")],
+    }
+
+
+def test_the_operations_of_a_function_of_jax_are_one_value():
+    [value] = propagation_report(jax.nn.relu, struct((64, 64), "data")).values
+    assert (value.op, value.count) == ("max", 1)
+
+
+def test_a_line_has_its_replicated_values_however_many_larger_ones_there_are():
+    def many(x):
+        small = jnp.sin(x[0])
+        for size in range(2, 26):
+            x = jnp.tanh(jnp.broadcast_to(x[:1], (8 * size, 64)))
+        return x, small
+
+    report = propagation_report(many, struct((8, 64)))
+    assert len(report.replicated) > 20
+    rows = at_line(report, f"test_report.py:{line_of(many)}").replicated
+    assert "sin" in {one.op for one in rows}
 
 
 def test_a_value_can_conflict_with_itself():

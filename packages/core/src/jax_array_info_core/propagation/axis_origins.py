@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ..origins.origins import UserLines
 from ..reports.origin import Origin, SourceLine
 from ..reports.propagation import AxisOrigin, OriginKind
-from .graph import Axes, Graph, Place, Value
+from .graph import Axes, Graph, Operation, Place, Value
 
 OWN = ("sharding_constraint", "reshard", "mesh_cast")
 """Names of the constraints of the user. With explicit axes, JAX adds others after each operation."""
@@ -170,30 +170,60 @@ class AxisOrigins:
 
     def origin(self, value: Value, name: str) -> AxisOrigin:
         """Return the origin of a mesh axis of a value, without the way."""
-        key = id(value), name
-        if key not in self._origins:
-            self._origins[key] = self._found_origin(value, name)
-        return self._origins[key]
+        found = self._followed(value, name)
+        if found is None:
+            found = self._origins[id(value), name] = self._nearest(value, name)
+        return found
 
-    def _found_origin(self, value: Value, name: str) -> AxisOrigin:
-        """Follow a mesh axis to its origin.
-
-        Args:
-            value: The value.
-            name: The mesh axis, or a part of it.
-        """
-        seen: set[int] = set()
-        while id(value) not in seen and len(seen) < _MOST_STEPS:
-            seen.add(id(value))
-            found = self._named(value, name)
-            if isinstance(found, AxisOrigin):
-                return found
+    def _followed(self, value: Value, name: str) -> AxisOrigin | None:
+        """Return the origin along the values that have the axis from each other; None if that ends."""
+        at: Value | None = value
+        seen: set[tuple[int, str]] = set()
+        found = None
+        while found is None and at is not None and (id(at), name) not in seen and len(seen) < _MOST_STEPS:
+            found = self._origins.get((id(at), name))
             if found is None:
-                break
-            value, name = found
-        return self._made(name, None)
+                seen.add((id(at), name))
+                named = self._named(at, name)
+                found, at = (named, None) if isinstance(named, AxisOrigin) else (None, named)
+        if found is not None:
+            self._origins.update(dict.fromkeys(seen, found))
+        return found
 
-    def _named(self, value: Value, name: str) -> AxisOrigin | tuple[Value, str] | None:
+    def _nearest(self, value: Value, name: str) -> AxisOrigin:
+        """Return the nearest origin in any direction; else the constraint that Shardy names, if there is one.
+
+        With explicit axes, JAX adds constraints, also inside loops and to values that it makes itself.
+        """
+        waiting, seen = deque([(value, name)]), {(id(value), name)}
+        unknown, visited = self._made(name, None), set[tuple[int, tuple[int, ...], int]]()
+        while waiting and len(seen) < _MOST_STEPS:
+            one, its = waiting.popleft()
+            found = self._followed(one, its)
+            if found is not None:
+                return self._made(name, found.kind, found.path, found.origin)
+            for other, own, _ in self._neighbors(one, its, unknown, visited):
+                if (id(other), own) not in seen:
+                    seen.add((id(other), own))
+                    waiting.append((other, own))
+        operation = self._operation(self._text(value, name))
+        if operation is None:
+            return unknown
+        return self._made(name, "constraint", None, self._line(operation.place))
+
+    def _text(self, value: Value, name: str) -> str:
+        """Return the origin as Shardy writes it; empty without one."""
+        named = (text for other, text in value.origins.items() if self._has(((other,),), name))
+        text = value.origins.get(name) or next(named, "")
+        if text == "self":
+            return "" if value.definer is None else value.definer.origin or ""
+        return text
+
+    def _operation(self, text: str) -> Operation | None:
+        """Return the constraint or the ``shard_map`` that Shardy names."""
+        return self._graph.named.get(text.partition(": ")[0].removesuffix("_input").removesuffix("_output"))
+
+    def _named(self, value: Value, name: str) -> AxisOrigin | Value | None:
         """Return the origin that Shardy names, or a value that has the axis from the same; None if unknown.
 
         An origin without the axis in its own sharding is none. Shardy names one for an argument that only a
@@ -203,14 +233,12 @@ class AxisOrigins:
             number = value.returned - self._shift
             if number >= 0 and self._has(self._requested_outputs[number], name):
                 return self._made(name, "output", self._outputs[number])
-            return None if value.same is None else (value.same, name)
+            return value.same
         if value.argument is not None and self._has(self._requested[value.argument], name):
             return self._argument(value.argument, name)
-        named = (text for other, text in value.origins.items() if self._has(((other,),), name))
-        what, _, rest = (value.origins.get(name) or next(named, "")).partition(": ")
+        text = self._text(value, name)
+        what, _, rest = text.partition(": ")
         number = int(rest) if rest.isdecimal() else -1
-        if what == "self":
-            what = "" if value.definer is None else value.definer.origin or ""
         if (
             what == "input"
             and 0 <= number < len(self._requested)
@@ -219,7 +247,7 @@ class AxisOrigins:
             return self._argument(number, name)
         if what == "output" and 0 <= number - self._shift < len(self._outputs):
             return self._made(name, "output", self._outputs[number - self._shift])
-        operation = self._graph.named.get(what.removesuffix("_input").removesuffix("_output"))
+        operation = self._operation(text)
         if operation is None:
             return self._before(value, name)
         line = self._line(operation.place)
@@ -227,9 +255,10 @@ class AxisOrigins:
             return self._made(name, "shard_map", None, line)
         (result,), (operand,) = operation.results, operation.operands
         if not self._has(result.axes, name):
-            return operand, name
-        own = self._made(name, "constraint", None, line)
-        return own if operation.place.op in OWN else self._before(operand, name) or own
+            return operand
+        if operation.place.op in OWN:
+            return self._made(name, "constraint", None, line)
+        return self._before(operand, name)
 
     def _has(self, axes: Axes, name: str) -> bool:
         """Return whether a sharding has a mesh axis, or part of it."""
@@ -253,12 +282,12 @@ class AxisOrigins:
         path = self._paths[number]
         return None if path is None else self._made(name, "argument", path)
 
-    def _before(self, value: Value, name: str) -> tuple[Value, str] | None:
+    def _before(self, value: Value, name: str) -> Value | None:
         """Return the value that is the same outside, or an operand that has a mesh axis of a result."""
         if value.same is not None:
-            return value.same, name
+            return value.same
         operands = () if value.definer is None else value.definer.operands
-        return next(((operand, name) for operand in operands if self._has(operand.axes, name)), None)
+        return next((operand for operand in operands if self._has(operand.axes, name)), None)
 
     def _line(self, place: Place) -> Origin | None:
         """Return the line of the user. Equal ones are one object."""

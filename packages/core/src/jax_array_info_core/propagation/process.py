@@ -22,6 +22,10 @@ class NoAnswerError(Exception):
     """Shardy's passes gave no answer. The text is the reason."""
 
 
+class IdleError(NoAnswerError):
+    """The child ended because it was idle, while it was asked."""
+
+
 class Worker:
     """A child process that answers one question at a time, started by the first one and after it ended."""
 
@@ -44,19 +48,30 @@ class Worker:
         deadline = time.monotonic() + seconds
         with self._lock:
             try:
-                found = self._answer(self._running(), bytecode, deadline)
-            except (
-                BaseException
-            ) as error:  # also an interrupt: the rest of an answer must not be the next one
-                reason = self._end()
-                if isinstance(error, TimeoutError):
-                    raise NoAnswerError(f"no answer within {seconds:g} s") from None
-                if isinstance(error, (OSError, EOFError, RuntimeError, TypeError, ValueError)):
-                    raise NoAnswerError(reason or str(error)) from None
-                raise
+                found = self._attempt(bytecode, deadline)
+            except IdleError:
+                found = self._attempt(bytecode, deadline)
+            except TimeoutError:
+                raise NoAnswerError(f"no answer within {seconds:g} s") from None
         if "error" in found:
             raise NoAnswerError(str(found["error"]))
         return found
+
+    def _attempt(self, bytecode: bytes, deadline: float) -> dict[str, Any]:
+        """Return the answer of the child, which is ended if it gives none."""
+        before = self._process
+        try:
+            return self._answer(self._running(), bytecode, deadline)
+        except BaseException as error:  # also an interrupt: the rest of an answer must not be the next one
+            was_running = before is not None and before is self._process
+            reason = self._end()
+            if isinstance(error, TimeoutError):
+                raise
+            if isinstance(error, (OSError, EOFError, RuntimeError, TypeError, ValueError)):
+                # An idle child is ended by an alarm, which it resets when it reads a question.
+                is_idle = was_running and reason.endswith("SIGALRM")
+                raise (IdleError if is_idle else NoAnswerError)(reason or str(error)) from None
+            raise
 
     def _running(self) -> socket.socket:
         """Return the connection to the child, which is started if it is not running."""
