@@ -3,6 +3,7 @@ import sys
 import jax
 import jax.numpy as jnp
 import pytest
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import program_report
@@ -53,7 +54,9 @@ def test_each_reduction_names_the_sum():
         assert one.because[0].mesh_axes == ("data", "fsdp")
 
 
-@with_shardy
+@pytest.mark.skipif(
+    jax.__version_info__[:2] < (0, 11), reason="before JAX 0.11, no pass is known in the body of a scan"
+)
 def test_gathers_of_scanned_layers_are_followed_to_the_stacked_arguments():
     function, arguments = scanned(cube(), checkpoint=True)
     gathers = of_kind(program_report(function, *arguments, explain=True), "all-gather")
@@ -72,6 +75,35 @@ def test_a_sort_needs_the_dimension_whole():
     for one in found:
         (because,) = one.because
         assert (because.kind, because.op, len(because.operands)) == ("conflict", "sort", 1)
+
+
+@with_shardy
+def test_a_constraint_that_leaves_out_axes_is_the_reason_of_both_gathers():
+    mesh = cube()
+
+    def layer(x, w):
+        hidden = x @ w
+        return jax.lax.with_sharding_constraint(hidden, NamedSharding(mesh, P()))
+
+    x, w = abstract(mesh, P("data"), (64, 32)), abstract(mesh, P(None, "tensor"), (32, 128))
+    report = program_report(layer, x, w, explain=True)
+    assert {one.axes for one in report.collectives} == {("data",), ("tensor",)}
+    line = layer.__code__.co_firstlineno + 2
+    for one in report.collectives:
+        assert [(each.kind, each.mesh_axes, each.origin.line) for each in one.because] == [
+            ("constraint", ("data", "tensor"), line)
+        ]
+
+
+@with_shardy
+def test_a_requested_output_that_leaves_out_an_axis_is_the_reason():
+    mesh = cube()
+    x = abstract(mesh, P("fsdp"), (64, 32))
+    function = jax.jit(lambda x: x * 2, out_shardings=NamedSharding(mesh, P()))
+    (gather,) = program_report(function, x, explain=True).collectives
+    assert [(each.kind, each.op, each.mesh_axes) for each in gather.because] == [
+        ("constraint", "return", ("fsdp",))
+    ]
 
 
 @with_shardy

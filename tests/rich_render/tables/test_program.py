@@ -15,10 +15,18 @@ from jax_array_info import (
     to_text,
 )
 from jax_array_info.render import render, text_of
-from jax_array_info.reports import Donation, Origin, ProgramMemory, SourceLine, Temporary, UncountedFlops
+from jax_array_info.reports import (
+    Because,
+    Donation,
+    Origin,
+    ProgramMemory,
+    SourceLine,
+    Temporary,
+    UncountedFlops,
+)
 from jax_array_info.tables.program import program_table
 from jax_array_info_core.text import printable
-from tests.sample_programs import SCAN, STEP, TOO_LARGE, because, gather, leaf, program, reduction
+from tests.sample_programs import SCAN, STEP, TOO_LARGE, because, gather, leaf, line, program, reduction
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -277,13 +285,20 @@ def test_collectives_have_the_operation_that_needs_them():
     alike = reduction(
         ("data",), 6, 2**9, "backward", because=(replace(sums, operands=(), mesh_axes=("data",)),)
     )
-    shown = text_of(program_table(program(*layers, whole, summed, alike), width=200), width=200)
+    constraint = Because(
+        kind="constraint", op="sharding_constraint", mesh_axes=("fsdp", "tensor"), origin=line(12)
+    )
+    output = replace(constraint, op="return", mesh_axes=("fsdp",))
+    rest = [gather("y", 7, 2**8, because=(constraint,)), gather("z", 8, 2**7, because=(output,))]
+    shown = text_of(program_table(program(*layers, whole, summed, alike, *rest), width=200), width=200)
     rows = [line.split("│")[-2].strip() for line in shown.splitlines() if line.count("│") > 2]
-    assert [row for row in rows if " in " in row] == [
+    assert [row for row in rows if " in " in row or row.startswith("the ")] == [
         "'i' (x) and 'k' (layers/0-11/w) clash in ik,kj->ij",
         "'j' (x) is needed whole in sort ij->ij",
         "'k' is summed over data, fsdp in ik,kj->ij",
         "a dimension is summed in ik,kj->ij",
+        "the constraint of train.py:12 is not sharded over fsdp, tensor",
+        "the requested output is not sharded over fsdp",
     ]
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from ..layouts.spec import effective_spec, placement
 from ..origins.origins import UserLines
-from ..propagation.explanation import Explanation
-from ..propagation.graph import Graph, Value
+from ..propagation.explanation import Cause, Explanation
+from ..propagation.graph import Graph
 from ..propagation.process import NoAnswerError
 from ..propagation.propagation_report import explanation_of, results_of
 from ..reports.origin import Origin
@@ -61,35 +61,37 @@ def explained(
     return tuple(rows), _differences(graph, found, outputs)
 
 
-def _because(
-    one: Collective, causes: Iterable[tuple[Because, Sequence[Value]]], found: Explanation
-) -> tuple[Because, ...]:
+def _because(one: Collective, causes: Iterable[Cause], found: Explanation) -> tuple[Because, ...]:
     """Return what equal collectives are needed for; nothing unless it is one, or one for each.
 
-    A sum fits a reduction, and a conflict any other collective, if it has the mesh axes, the pass and the
-    size, and the argument that is moved or the line; both fit better. Of several that differ only in their
-    operands, what they have in common is returned.
+    A sum fits a reduction, and a conflict or a constraint any other collective, if it has the mesh axes, the
+    pass and the size, and the argument that is moved or the line; both fit better. Of several that differ
+    only in their operands, what they have in common is returned.
     """
-    kind = "sum" if one.kind in REDUCTIONS else "conflict"
     axes = {name.partition(":")[0] for name in one.axes or ()}
-    size = math.prod(one.shape)
-    sent_without: list[Collection[str]] = [axes] if one.kind == "all-gather" else [(), axes]
-    fitting = [
-        because
-        for because, values in causes
-        if because.kind == kind
-        and axes
-        and axes <= {*because.mesh_axes}
-        and (one.phase is None or because.phase in (None, one.phase))
-        and any(size == found.elements(value, without) for value in values for without in sent_without)
-    ]
-    of_path = [because for because in fitting if one.path is not None and one.path in _paths(because)]
-    of_line = [because for because in fitting if _is_same_line(because.origin, one.origin)]
-    left = dict.fromkeys([because for because in of_path if because in of_line] or of_path or of_line)
+    fitting = [cause for cause in causes if axes and _fits(one, axes, cause, found)]
+    of_path = [cause for cause in fitting if one.path is not None and one.path in _paths(cause.because)]
+    of_line = [cause for cause in fitting if _is_at(cause, one.origin)]
+    best = [cause for cause in of_path if cause in of_line] or of_path or of_line
+    left = dict.fromkeys(cause.because for cause in best)
     if len(left) in (1, one.count):
         return (*left,)
     alike = {replace(because, operands=()) for because in left}
     return (*alike,) if len(alike) == 1 else ()
+
+
+def _fits(one: Collective, axes: Collection[str], cause: Cause, found: Explanation) -> bool:
+    """Return whether the kind, the mesh axes, the pass and the size of a collective are those of a cause."""
+    because = cause.because
+    if (because.kind == "sum") != (one.kind in REDUCTIONS) or not {*axes} <= {*because.mesh_axes}:
+        return False
+    if one.phase is not None and because.phase not in (None, one.phase):
+        return False
+    lacking: list[Collection[str]] = [axes, because.mesh_axes]
+    if one.kind != "all-gather":
+        lacking.append(())
+    size = math.prod(one.shape)
+    return any(size == found.elements(value, without) for value in cause.values for without in lacking)
 
 
 def _paths(cause: Because) -> set[str | None]:
@@ -97,8 +99,11 @@ def _paths(cause: Because) -> set[str | None]:
     return {name for one in cause.operands for name in (one.name, one.axis_origin.path)}
 
 
-def _is_same_line(one: Origin | None, other: Origin | None) -> bool:
-    return one is not None and other is not None and (one.file, one.line) == (other.file, other.line)
+def _is_at(cause: Cause, origin: Origin | None) -> bool:
+    """Return whether an operation is at the line of a collective."""
+    lines = (cause.because.origin, cause.line, *cause.near)
+    places = {(line.file, line.line) for line in lines if line is not None}
+    return origin is not None and (origin.file, origin.line) in places
 
 
 def _differences(graph: Graph, found: Explanation, outputs: Sequence[ProgramValue]) -> tuple[str, ...]:

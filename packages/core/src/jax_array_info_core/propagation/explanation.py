@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from ..hlo.frames import pass_of
 from ..layouts.dtypes import bits_of_name, named_in_full, packed_nbytes
 from ..layouts.spec import Spec, finer_axes
+from ..reports.origin import Origin
 from ..reports.propagation import (
     Because,
     Conflict,
@@ -66,6 +67,22 @@ class Letter(NamedTuple):
 
     names: tuple[str, ...]
     """The mesh axes of the dimension, as they are in the spec."""
+
+
+class Cause(NamedTuple):
+    """What may need a collective."""
+
+    because: Because
+    """The operation."""
+
+    values: tuple[Value, ...]
+    """What is sent: its operands, or the result of a sum."""
+
+    line: Origin | None
+    """Its line. ``because`` has that of a constraint instead."""
+
+    near: tuple[Origin | None, ...] = ()
+    """Lines of the operations that compute the values of a constraint."""
 
 
 class Explanation(AxisOrigins):
@@ -130,34 +147,51 @@ class Explanation(AxisOrigins):
         names = tuple(name for dim in further for name in dim)
         return names, math.prod(sizes[name] for name in names)
 
-    def causes(self) -> Iterator[tuple[Because, tuple[Value, ...]]]:
-        """Yield what needs collectives, with the values that are sent: operands, or the result of a sum."""
-        for operation in self._computing:
+    def causes(self) -> Iterator[Cause]:
+        """Yield what needs collectives."""
+        for operation in self._losing():
             rule = operation.rule
             if rule is None or not operation.results:
                 continue
-            where: dict[str, Any] = {
-                "rule": str(rule),
-                "op": operation.place.op,
-                "origin": self._line(operation.place),
-                "phase": pass_of(operation.place.name),
-            }
-            conflicts = self._conflicts_of(operation)
-            for one in conflicts:
-                is_moved = any(each.name == RESULT for each in one.operands)
-                values = (*operation.operands, *(operation.results if is_moved else ()))
-                yield (
-                    Because(kind="conflict", mesh_axes=one.mesh_axes, operands=one.operands, **where),
-                    values,
+            place = operation.place
+            where: dict[str, Any] = {"rule": str(rule), "op": place.op, "phase": pass_of(place.name)}
+            line, values = self._line(place), (*operation.operands,)
+            excluded: set[str] = set()
+            for one in self._conflicts_of(operation):
+                excluded.update(one.mesh_axes)
+                because = Because(
+                    kind="conflict", mesh_axes=one.mesh_axes, operands=one.operands, origin=line, **where
                 )
+                is_moved = any(each.name == RESULT for each in one.operands)
+                yield Cause(because, (*values, *operation.results) if is_moved else values, line)
             kept = {factor for dims in rule.results for dim in dims for factor in dim}
-            axes = [value.axes for value in operation.operands]
-            letters = [one for one in self._operand_letters(rule, axes) if one.factor not in kept]
-            excluded = {name for one in conflicts for name in one.mesh_axes}
+            letters = self._operand_letters(rule, [value.axes for value in values])
+            letters = [one for one in letters if one.factor not in kept]
             names = dict.fromkeys(part.name for one in letters for part in one.parts)
             if over := tuple(name for name in names if name not in excluded):
                 operands = tuple(self._operand(operation, one, one.names[0]) for one in letters)
-                yield Because(kind="sum", mesh_axes=over, operands=operands, **where), (*operation.results,)
+                because = Because(kind="sum", mesh_axes=over, operands=operands, origin=line, **where)
+                yield Cause(because, (*operation.results,), line)
+            yield from self._constraints(((values, one) for one in self._losses_of(operation)), line)
+        for value, loss in self._lost_at_return():
+            yield from self._constraints([((value,), loss)], loss.origin)
+
+    def _constraints(
+        self, losses: Iterable[tuple[tuple[Value, ...], Loss]], line: Origin | None
+    ) -> Iterator[Cause]:
+        """Yield the constraint on a result that leaves out mesh axes, as a cause."""
+        found = [(values, one) for values, one in losses if one.reason == "constraint"]
+        if found:
+            values, first = found[0]
+            because = Because(
+                kind="constraint",
+                mesh_axes=tuple(dict.fromkeys(self._graph.part(one.mesh_axis).name for _, one in found)),
+                op=first.op,
+                origin=first.constraint or first.origin,
+                phase=first.phase,
+            )
+            near = (value.definer.place for value in values if value.definer is not None)
+            yield Cause(because, values, line, tuple(map(self._line, near)))
 
     def elements(self, value: Value, without: Collection[str]) -> int:
         """Return the number of elements of a value on a device, if some mesh axes do not shard it."""
@@ -221,7 +255,8 @@ class Explanation(AxisOrigins):
     def lost(self) -> tuple[Loss, ...]:
         """Return the mesh axes that results lack."""
         inside = (one for operation in self._losing() for one in self._losses_of(operation))
-        return _most_first(itertools.chain(inside, map(self._equal_loss, self._lost_at_return())))
+        returned = (self._equal_loss(loss) for _, loss in self._lost_at_return())
+        return _most_first(itertools.chain(inside, returned))
 
     def _losing(self) -> Iterator[Operation]:
         """Yield the operations that compute something, and the constraints of the user."""
@@ -230,8 +265,8 @@ class Explanation(AxisOrigins):
             if operation.name == "sdy.sharding_constraint" and operation.place.op in OWN:
                 yield operation
 
-    def _lost_at_return(self) -> Iterator[Loss]:
-        """Yield the mesh axes that a value has, and not as a requested output."""
+    def _lost_at_return(self) -> Iterator[tuple[Value, Loss]]:
+        """Yield each value with a mesh axis that it has, and not as a requested output."""
         for output in self._graph.outputs:
             value = output.same
             if value is None or output.shape is None:
@@ -244,7 +279,7 @@ class Explanation(AxisOrigins):
                     if left is None or without is None or with_it is None:
                         continue
                     place = value.definer.place if value.definer is not None else NOWHERE
-                    yield Loss(
+                    loss = Loss(
                         mesh_axis=left,
                         reason="constraint",
                         nbytes=max(without - with_it, 0),
@@ -256,6 +291,7 @@ class Explanation(AxisOrigins):
                         dtype=dtype_of(output.dtype),
                         **self._where(place),
                     )
+                    yield value, loss
 
     def _conflicts_of(self, operation: Operation) -> Iterator[Conflict]:
         """Yield the conflicts of an operation, one for each mesh axis."""

@@ -207,23 +207,24 @@ class Conflict(OperationFact):
 class Because:
     """The operation that a collective is needed for."""
 
-    kind: Literal["conflict", "sum"]
-    """``conflict``: its operands exclude each other. ``sum``: it sums a dimension that is sharded."""
+    kind: Literal["conflict", "sum", "constraint"]
+    """``conflict``: its operands exclude each other. ``sum``: it sums a dimension that is sharded.
+    ``constraint``: a constraint on its result, or a requested output, leaves mesh axes out."""
 
     mesh_axes: tuple[str, ...]
-    """Mesh axes of the conflict, or those that shard the dimension."""
+    """Mesh axes of the conflict, those that shard the dimension, or those that are left out."""
 
-    rule: str
-    """The operation as an einsum, such as ``ik,kj->ij``."""
+    rule: str = ""
+    """The operation as an einsum, such as ``ik,kj->ij``; empty for a constraint."""
 
     op: str
-    """Name of the operation in JAX."""
+    """Name of the operation in JAX; ``return`` for a requested output."""
 
     operands: tuple[ConflictOperand, ...] = ()
     """Those of the conflict, or those that shard the dimension."""
 
     origin: Origin | None = None
-    """Line of the operation."""
+    """Line of the operation, or of the constraint."""
 
     phase: Phase | None = None
     """Forward or backward pass; None outside gradients."""

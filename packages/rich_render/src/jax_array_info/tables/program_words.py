@@ -127,11 +127,16 @@ def because_words(collective: Collective) -> str:
 
     A sum is ``'k' is summed in ik,kj->ij``. Other mesh axes than those of the collective follow.
     """
-    return "; ".join(_because_words(one, collective.axes or ()) for one in collective.because)
+    words = (_because_words(one, collective.axes or ()) for one in collective.because)
+    return "; ".join(dict.fromkeys(words))
 
 
 def _because_words(one: Because, axes: Sequence[str]) -> str:
     over = "" if set(one.mesh_axes) == set(axes) else f" {over_words(one.mesh_axes)}"
+    if one.kind == "constraint":
+        of = "the requested output" if one.op == "return" else "the constraint"
+        at = f" of {one.origin.place}" if one.origin and one.op != "return" else ""
+        return f"{of}{at} is not sharded over {axes_words(one.mesh_axes)}"
     if one.kind == "sum":
         letters = ", ".join(dict.fromkeys(f"'{each.letter}'" for each in one.operands))
         what = f"{letters or 'a dimension'} is summed"
