@@ -17,6 +17,7 @@ from jax_array_info_core.compat import (
     jax_stack,
     lowering_place,
     module_listener,
+    propagation,
 )
 from jax_array_info_core.compat import compile_events as compilation
 from jax_array_info_core.compat.jax_stack import frames
@@ -286,6 +287,19 @@ LOWERING = {
                 "register_dialects of jaxlib",
                 lambda: callable(importlib.import_module(MLIR).register_dialects),
                 lambda monkeypatch: monkeypatch.delattr(importlib.import_module(MLIR), "register_dialects"),
+            ),
+        ),
+    ],
+    (
+        "platforms_of in compat/propagation.py",
+        "a program for a TPU is reported as one for the first device",
+    ): [
+        *since(
+            (0, 10),
+            Part(
+                "the platforms of a Lowered",
+                lambda: propagation.platforms_of(jax.jit(lambda x: x).lower(1.0)),
+                renamed(propagation, "PLATFORMS"),
             ),
         ),
     ],

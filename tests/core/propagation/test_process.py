@@ -153,6 +153,34 @@ def test_no_process_is_left_when_the_program_ends(end):
     assert not is_running(pid)
 
 
+LARGE = """
+import os, resource
+import jax, jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+from jax_array_info_core import propagation_report, sharded_structs
+from jax_array_info_core.propagation import process
+def loss(params, x):
+    return jnp.mean((jax.nn.relu(x @ params["wi"]) @ params["wo"]) ** 2)
+shapes = {"wi": jax.ShapeDtypeStruct((8192, 32768), jnp.bfloat16), "wo": jax.ShapeDtypeStruct((32768, 8192), jnp.bfloat16)}
+mesh = {"data": 256, "fsdp": 16, "model": 16}
+params = sharded_structs(shapes, mesh=mesh, specs={"wi": P("fsdp", "model"), "wo": P("model", "fsdp")})
+x = sharded_structs(jax.ShapeDtypeStruct((65536, 8192), jnp.bfloat16), mesh=mesh, specs=P(("data", "fsdp")))
+report = propagation_report(jax.grad(loss), params, x)
+assert report.device_count == 65536 and report.lost
+process._WORKERS[os.getpid()].close()
+print(sum(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)) // 1024)
+"""
+
+
+@pytest.mark.own_process
+@pytest.mark.newest
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems count in other units")
+def test_gradients_on_65536_devices_need_less_than_a_gibibyte():
+    done = subprocess.run([sys.executable, "-c", LARGE], capture_output=True, text=True, timeout=300)
+    assert done.stderr == ""
+    assert int(done.stdout) < 1024
+
+
 def is_running(pid):
     try:
         os.kill(pid, 0)

@@ -13,7 +13,7 @@ from jax_array_info import to_text
 from jax_array_info_core import PathRules, from_json, propagation_report, sharded_structs, to_json
 from jax_array_info_core.errors import UnsupportedValueError
 from jax_array_info_core.propagation.at_line import at_line
-from tests.core.propagation.programs import constrained, needs_shardy, struct
+from tests.core.propagation.programs import MESH, constrained, needs_shardy, struct
 
 pytestmark = needs_shardy
 
@@ -380,6 +380,43 @@ def test_a_callback_is_opaque():
     assert "nothing propagates through pure_callback" in to_text(report)
 
 
+def doubled(x, *, interpret):
+    from jax.experimental import pallas
+
+    def kernel(read, written):
+        written[...] = read[...] * 2
+
+    return pallas.pallas_call(kernel, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype), interpret=interpret)(
+        x
+    )
+
+
+def test_a_kernel_in_a_shard_map_has_a_value_without_axes():
+    x = struct((256, 256), "data")
+
+    def run(x):
+        mapped = jax.shard_map(
+            lambda shard: doubled(shard, interpret=False),
+            mesh=mesh,
+            in_specs=P("data"),
+            out_specs=P("data"),
+            check_vma=False,
+        )
+        return mapped(x)
+
+    mesh = x.sharding.mesh
+    report = propagation_report(run, x)
+    [value] = [one for one in report.values if one.op == "pallas_call"]
+    assert (value.shape, value.axes) == ((64, 256), ())
+    assert [one.kind for one in report.outputs[0].axes] == ["shard_map"]
+
+
+def test_an_interpreted_kernel_propagates_as_the_loop_that_it_is():
+    report = propagation_report(lambda x: doubled(x, interpret=True), struct((256, 256), "data"))
+    assert report.unread == ()
+    assert origins(report.outputs[0]) == {"data": "argument x"}
+
+
 def test_conflicts_and_parts_of_axes_have_a_caveat():
     conflict = propagation_report(jnp.matmul, struct((32, 64), "data"), struct((64, 256), "data"))
     assert "XLA rearranges the program" in conflict.caveats[0]
@@ -453,3 +490,11 @@ def test_sharded_structs_plan_a_tree_and_refuse_what_does_not_fit():
     assert isinstance(found["w"].sharding.mesh, AbstractMesh)
     with pytest.raises(ValueError, match="'x' is not a mesh axis"):
         sharded_structs(tree, mesh={"data": 4}, specs=P("x"))
+
+
+def test_sharded_structs_keep_unreduced_and_unconstrained_entries(explicit):
+    leaf = jax.ShapeDtypeStruct((8, 4), jnp.float32)
+    unreduced = sharded_structs(leaf, mesh=explicit, specs=P("data", unreduced={"model"}))
+    assert unreduced.sharding.spec.unreduced == {"model"}
+    free = sharded_structs(leaf, mesh=MESH, specs=P("data", P.UNCONSTRAINED))
+    assert free.sharding.spec == P("data", P.UNCONSTRAINED)

@@ -16,6 +16,9 @@ from .values import is_mesh, is_sharding
 OLDEST = (0, 10)
 """Before this version of JAX, Shardy's passes end the process, or tell no origins."""
 
+PLATFORMS = ("_lowering", "_platforms")
+"""Private attributes on the way from a lowered program to its platforms."""
+
 
 def require_shardy(stages: Stages | None = None) -> None:
     """Raise UnsupportedValueError if Shardy is missing or switched off, or the stages are compiled alone."""
@@ -61,8 +64,20 @@ def lowered_for_propagation(stages: Stages, values: Sequence[Any]) -> tuple[Stag
             if "lowering_platforms" not in str(error):
                 raise
             stages = stages._replace(lowered=stages.traced.lower(lowering_platforms=("tpu",)))
-    known = getattr(getattr(stages.lowered, "_lowering", None), "_platforms", None)
+    known = platforms_of(stages.lowered)
     return stages, str(known[0]) if known else platform
+
+
+def platforms_of(lowered: Any) -> Sequence[str]:
+    """Return the platforms that a program is lowered for; empty if this version of JAX does not tell.
+
+    Args:
+        lowered: A ``jax.stages.Lowered``.
+    """
+    found = lowered
+    for name in PLATFORMS:
+        found = getattr(found, name, None)
+    return found or ()
 
 
 def module_bytecode(lowered: Any) -> bytes:
@@ -113,7 +128,14 @@ def sharded_struct(leaf: Any, mesh: Any, spec: Spec) -> Any:
     """
     import jax
 
-    entries = (names[0] if len(names) == 1 else names or None for names in spec.axes)
-    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*entries))
+    entries: list[Any] = [names[0] if len(names) == 1 else names or None for names in spec.axes]
+    for dim in spec.unconstrained:
+        entries[dim] = jax.sharding.PartitionSpec.UNCONSTRAINED
+    unreduced: dict[str, Any] = {"unreduced": set(spec.unreduced)} if spec.unreduced else {}
+    try:
+        found = jax.sharding.PartitionSpec(*entries, **unreduced)
+    except TypeError:
+        raise UnsupportedValueError(f"{spec}: this version of JAX has no unreduced mesh axes") from None
+    sharding = jax.sharding.NamedSharding(mesh, found)
     weak_type = bool(getattr(leaf, "weak_type", False))
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding, weak_type=weak_type)
