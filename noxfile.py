@@ -218,8 +218,7 @@ def minimums(session: nox.Session) -> None:
     """Checkpoints with the lowest versions of the extra. ``tests(jax=0.4.38)`` has those of the others."""
     libraries = ("orbax-checkpoint==0.11.0", "safetensors==0.4.0")
     session.install("--resolution", "lowest-direct", "-e", ".[cli,test,checkpoint]", *libraries)
-    # pytest collects a file in an ignored folder only if it gets no folder around it.
-    run_tests(session, "-m", "not own_process", "tests/integrations/test_checkpoints.py")
+    run_tests(session, "-m", "not own_process", "tests/integrations/checkpoints")
 
 
 @nox.session(python=CURRENT_PYTHON)
