@@ -139,13 +139,13 @@ def types(session: nox.Session) -> None:
 def tests(session: nox.Session, jax: str, devices: int) -> None:
     """The tests that depend on the version of jax or the number of simulated devices."""
     left_out = ["own_process"]
-    if devices != max(DEVICES):
-        left_out += ["once_per_version", "oldest_and_newest"]
-    elif jax not in (OLDEST, NEWEST):
+    if jax not in (OLDEST, NEWEST):
         left_out += ["oldest_and_newest"]
+    if jax != NEWEST:
+        left_out += ["newest"]
+    selected = " and ".join(f"not {mark}" for mark in left_out) if devices == max(DEVICES) else "everywhere"
     # The README sets its own number of devices. What XLA makes of its programs differs between versions.
     paths = ["tests", "README.md"] if (jax, devices) == (NEWEST, max(DEVICES)) else ["tests"]
-    selected = " and ".join(f"not {mark}" for mark in left_out)
     run_in_environment(session, jax, "-n", "auto", "-m", selected, *paths, JAI_TEST_DEVICES=str(devices))
 
 
@@ -218,8 +218,7 @@ def minimums(session: nox.Session) -> None:
     """Checkpoints with the lowest versions of the extra. ``tests(jax=0.4.38)`` has those of the others."""
     libraries = ("orbax-checkpoint==0.11.0", "safetensors==0.4.0")
     session.install("--resolution", "lowest-direct", "-e", ".[cli,test,checkpoint]", *libraries)
-    # pytest collects a file in an ignored folder only if it gets no folder around it.
-    run_tests(session, "-m", "not own_process", "tests/integrations/test_checkpoints.py")
+    run_tests(session, "-m", "not own_process", "tests/integrations/checkpoints")
 
 
 @nox.session(python=CURRENT_PYTHON)

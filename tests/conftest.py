@@ -3,6 +3,7 @@
 import os
 import sys
 
+FEWER_CELLS = {"own_process", "newest", "oldest_and_newest", "once_per_version"}
 DEVICE_COUNT = int(os.environ.get("JAI_TEST_DEVICES", "8"))
 os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={DEVICE_COUNT}"
 os.environ["JAX_PLATFORMS"] = "cpu"
@@ -21,8 +22,10 @@ settings.load_profile("reproducible" if os.environ.get("CI") else "untimed")
 
 
 def pytest_collection_modifyitems(items):
-    """Skip tests that need more devices than this run has."""
+    """Mark tests that run in each cell, and skip those that need more devices than this run has."""
     for item in items:
+        if FEWER_CELLS.isdisjoint(mark.name for mark in item.iter_markers()):
+            item.add_marker(pytest.mark.everywhere)
         marker = item.get_closest_marker("needs_devices")
         if marker and marker.args[0] > DEVICE_COUNT:
             reason = f"needs {marker.args[0]} devices, this run has {DEVICE_COUNT}"

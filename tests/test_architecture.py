@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.once_per_version
+pytestmark = pytest.mark.oldest_and_newest
 
 PACKAGES = ["jax_array_info_core", "jax_array_info", "jax_array_info_cli"]
 CORE = Path(str(resources.files("jax_array_info_core")))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = sorted((ROOT / "packages").glob("*/src/**/*.py"))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 ROOT = Path(__file__).parent.parent
 WORKFLOW = (ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8")

@@ -53,8 +53,11 @@ WORDS = {
 }
 
 QUICK = {name: args for name, args in PICTURES.items() if "demo" not in name and "processes" not in name}
+SOME = {name: QUICK[name] for name in ("show", "tree", "run", "program")}
+"""Commands without JAX, with a program of the user, and with its devices: all print on the same console."""
 
 pictures = pytest.mark.parametrize("args", PICTURES.values(), ids=PICTURES.keys())
+some = pytest.mark.parametrize("args", SOME.values(), ids=SOME.keys())
 quick = pytest.mark.parametrize("args", QUICK.values(), ids=QUICK.keys())
 words = pytest.mark.parametrize("args", WORDS.values(), ids=WORDS.keys())
 
@@ -94,7 +97,7 @@ def test_on_a_terminal_output_has_colors_and_fits_the_width(args, folder):
     assert printed.width <= 50
 
 
-@quick
+@some
 def test_no_color_turns_colors_off(args, folder):
     printed = run_on_terminal(*args, columns=60, cwd=folder, NO_COLOR="1")
     assert printed.code == code_of(args), printed.text
@@ -102,7 +105,7 @@ def test_no_color_turns_colors_off(args, folder):
     assert printed.width <= 60
 
 
-@quick  # the tour and processes print on the same console
+@some
 def test_a_dumb_terminal_gets_no_escapes_and_output_fits_the_width(args, folder):
     printed = run_on_terminal(*args, columns=60, cwd=folder, TERM="dumb")
     assert printed.code == code_of(args), printed.text
@@ -118,7 +121,7 @@ def test_a_pipe_gets_no_escapes_and_the_width_in_columns(args, folder):
     assert printed.width <= 50
 
 
-@quick
+@some
 def test_force_color_colors_pipes_and_columns_0_is_ignored(args, folder):
     printed = run_into_pipe(*args, cwd=folder, FORCE_COLOR="1", COLUMNS="0")
     assert printed.code == code_of(args), printed.text

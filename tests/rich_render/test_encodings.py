@@ -40,9 +40,7 @@ PROGRAM = textwrap.dedent(
 )
 
 
-@pytest.mark.parametrize(
-    ("encoding", "name"), [("ascii", r"gr\xf6\xdfe"), ("latin-1", "größe"), ("cp1252", "größe")]
-)
+@pytest.mark.parametrize(("encoding", "name"), [("ascii", r"gr\xf6\xdfe"), ("cp1252", "größe")])
 def test_boxes_become_ascii_and_names_are_escaped(encoding, name):
     text = run_python(PROGRAM, devices=2, encoding=encoding)
     assert f"- {name} -" in text
@@ -50,6 +48,7 @@ def test_boxes_become_ascii_and_names_are_escaped(encoding, name):
     assert "yes (2.0 KiB total)" in text
     assert "|" in text
     assert "│" not in text
+    assert "\x1b[" not in text
 
 
 def test_output_fits_the_width_of_the_terminal():
@@ -62,5 +61,4 @@ def test_output_fits_the_width_of_the_terminal():
 
 
 def test_colors_follow_the_environment_variables():
-    assert "\x1b[" not in run_python(PROGRAM, devices=2)
     assert "\x1b[" in run_python(PROGRAM, devices=2, FORCE_COLOR="1", TERM="xterm-256color")

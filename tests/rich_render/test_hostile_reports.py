@@ -1,6 +1,7 @@
 """Reports with any content that the schema allows: rejected, or printed without harm."""
 
 import json
+import re
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -34,6 +35,7 @@ def marked(fields):
 
 
 HARM = "[b]<i>&\x1b[31m\x07\x9b\ud800\ufffe\u202e"
+PRINTED = printable(HARM).lower()
 
 MANY_CHOICES = ("ArrayReport", "CheckReport", "GrowthReport", "ProgramReport")
 
@@ -72,14 +74,14 @@ def test_the_text_of_every_field_is_printed_literally():
         for turn in range(60 if name in MANY_CHOICES else 24):
             made = complete(SCHEMA, name, turn, marked(fields))
             report = from_json(json.dumps({"report": name, "schema_version": 1, **made}))
-            for text in (*as_text(report, 9000), *as_pages(report, 9000)):
+            for text in (*as_text(report, 2000), *as_pages(report, 2000)):
                 assert not harmful(text), name
-                for number, field in enumerate(fields):
-                    # Ignore line breaks and case: titles are wrapped, and platforms are in capitals.
-                    before, *after = "".join(text.split()).lower().split(f"q{number}z")
-                    if after:
-                        shown.add(field)
-                        assert before.endswith(printable(HARM).lower()), (field, before[-200:])
+                # Ignore line breaks and case: titles are wrapped, and platforms are in capitals.
+                words = "".join(text.split()).lower()
+                for found in re.finditer(r"q(\d+)z", words):
+                    field = fields[int(found[1])]
+                    shown.add(field)
+                    assert words.endswith(PRINTED, 0, found.start()), (field, words[: found.end()][-200:])
     assert set(fields) - shown == NEVER_SHOWN
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from jax_array_info_core.holders.cycles import find_cycles
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.own_process
 
 
 class Node:

@@ -15,7 +15,7 @@ import pytest
 
 from jax_array_info_core.holders.search import find_holders
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.own_process
 
 
 @dataclasses.dataclass

@@ -14,7 +14,7 @@ from jax_array_info_core.holders.search import find_holders
 from tests.core.holders.finding import find_all, find_without_variables, make_step, paths
 from tests.growing import no_collector
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.own_process
 
 
 def decorated(function):

@@ -18,7 +18,7 @@ from jax_array_info_core.holders.scopes import Owner, owner_of
 from jax_array_info_core.holders.search import MOST_HOLDERS, find_holders
 from tests.core.holders.finding import Node, find_all, find_without_variables, make_step, paths
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.own_process
 
 
 @dataclasses.dataclass

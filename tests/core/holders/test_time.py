@@ -12,7 +12,7 @@ from jax_array_info_core.holders import search
 from jax_array_info_core.holders.cycles import find_cycles
 from jax_array_info_core.holders.search import find_holders
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.own_process
 
 
 class Layer:

@@ -11,7 +11,7 @@ import pytest
 from jax_array_info_core.holders.search import find_holders
 from tests.core.holders.finding import find_all
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.own_process
 
 
 def test_assignments_of_exec_to_the_variables_of_a_function_stay():
