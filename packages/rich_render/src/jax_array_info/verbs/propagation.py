@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jax_array_info.tables.folds import check_max_rows
 from jax_array_info_core import propagation_report
+from jax_array_info_core.delivery import deliver
 from jax_array_info_core.propagation.at_line import at_line
 from jax_array_info_core.reports import PropagationReport
 
+from ..style import ForConsole
 from ..tables.propagation import propagation_table
-from .show import print_table, refuse_with, silent_at_exit
+from .show import refuse_with, show_rendered, silent_at_exit
+
+if TYPE_CHECKING:
+    from ..export.document import Part
 
 
 @silent_at_exit
@@ -55,9 +60,20 @@ def print_propagation(
         report = propagation_report(f, *args, ignore_codes=ignore_codes, **kwargs)
     if line is not None:
         report = at_line(report, line)
-    print_table(
-        report,
-        lambda report, width: propagation_table(
-            report, with_ways=line is not None, max_rows=max_rows, width=width
-        ),
+    deliver(report, lambda report: _show(report, with_ways=line is not None, max_rows=max_rows))
+
+
+def _show(report: PropagationReport, *, with_ways: bool, max_rows: int | None) -> None:
+    """Print the report on a propagation."""
+    table = ForConsole(
+        lambda _, options: propagation_table(
+            report, with_ways=with_ways, max_rows=max_rows, width=options.max_width
+        )
     )
+
+    def parts() -> list[Part]:
+        from ..export.propagation_lines import propagation_part
+
+        return [propagation_part(report, max_rows, with_ways=with_ways)]
+
+    show_rendered(table, parts=parts)
