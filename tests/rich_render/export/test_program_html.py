@@ -72,7 +72,9 @@ def rows(html):
         if "flex-wrap" in element.get("style", ""):
             code, *notes = element
             number, _, text = "".join(code.itertext()).strip().partition("  ")
-            found.append((int(number), text, ["".join(note.itertext()) for part in notes for note in part]))
+            if number.isdigit():  # an argument has none
+                words = ["".join(note.itertext()) for part in notes for note in part]
+                found.append((int(number), text, words))
     return found
 
 

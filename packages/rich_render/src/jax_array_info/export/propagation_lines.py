@@ -109,7 +109,7 @@ class _Margin:
         self._lines: dict[Target, PropagationLine] = {}
         self._users: dict[Target, dict[str, dict[Link, None]]] = {}
         """Lines with the mesh axes that come from a target."""
-        for finding in report.findings:
+        for finding in sorted(report.findings, key=lambda one: one.code):
             self._add_entries(ENTRIES[finding.kind](report), finding.kind)
         if report.mesh is not None:
             self._add_values(value_rows(report.values))

@@ -119,21 +119,24 @@ class _Page:
     def _noted(self, name: str, looks: str, code: str, indent: int, notes: Iterable[Note]) -> str:
         """Return a row with notes in the margin."""
         anchor = f' id="{name}"' if name else ""
-        found = "".join(map(self._note, notes))
+        found = "".join(self._note(note, name) for note in notes)
         margin = f"flex:1 1 44ch;{_WRAPPED};padding-left:{indent + 6}ch;text-indent:-2ch"
         beside = _div(found, margin) if found else ""
         own = f"flex:1 1 56ch;min-width:0;{_WRAPPED};padding-left:{indent}ch;text-indent:-{indent}ch"
         return f'<div{anchor} style="{looks}">{_div(code, own)}{beside}</div>'
 
-    def _note(self, note: Note) -> str:
-        words = "".join(self._link(one) if isinstance(one, Link) else _escaped(one) for one in note.pieces)
+    def _note(self, note: Note, own: str) -> str:
+        """Return a note of the row with an id; the row has no links to itself."""
+        words = "".join(
+            _escaped(one) if isinstance(one, str) else self._link(one, own) for one in note.pieces
+        )
         size = f"<b>{_escaped(note.size)}</b>  " if note.size else ""
         return f"<div>{size}{words}</div>"
 
-    def _link(self, link: Link) -> str:
+    def _link(self, link: Link, own: str = "") -> str:
         """Return a link, or its words if the page does not have what it leads to."""
         name, words = self._ids.get(link.target), _escaped(link.words)
-        return words if name is None else f'<a href="#{name}" style="{_LINK}">{words}</a>'
+        return words if name in (None, own) else f'<a href="#{name}" style="{_LINK}">{words}</a>'
 
 
 def _ids(lines: Sequence[MarkedLine], leaves: Sequence[LeafLine], prefix: str) -> Mapping[Target, str]:

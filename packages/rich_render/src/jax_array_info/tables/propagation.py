@@ -151,8 +151,10 @@ def _values_table(report: PropagationReport, max_rows: int | None, page: Page) -
         *_short_origins(shown, room - len(INDENT), page),
     ]
     short = [column.name for column in columns[8:]]
+    wide = ("per device", "value", "sharding", "from", "line", "op", "function")
     groupings = (
-        [[name] for name in ("per device", "value", "sharding", "from", "line", "function", "op")],
+        [[name] for name in wide],
+        [[name] for name in wide[:-1]],
         [["per device"], ["value", "sharding"], [_SHORT_LINE, *short]],
         [["per device"], ["value", "sharding", "from", "line"]],
     )
