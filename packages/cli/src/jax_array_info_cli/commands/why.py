@@ -71,7 +71,8 @@ def why(
     that builds a mesh of its own has as many simulated CPU devices as --mesh, if these are at most 64.
 
     Findings are conflicts between operands (JAI301), lost mesh axes (JAI302) and replicated values (JAI303).
-    XLA decides later which data is sent: see jai-cli program for bytes.
+    XLA decides later which data is sent: see jai-cli program for bytes. As HTML, the report has the source,
+    with the shardings of each line and links from each conflict to its origin.
 
     Exits with 0, with 1 if there is a finding of --fail-on, and with 2 if there is no answer, for example
     because the file cannot be read, the function cannot be traced or Shardy fails.

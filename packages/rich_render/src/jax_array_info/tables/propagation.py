@@ -156,7 +156,7 @@ def _values_table(report: PropagationReport, max_rows: int | None, page: Page) -
         [[name] for name in wide],
         [[name] for name in wide[:-1]],
         [["per device"], ["value", "sharding"], [_SHORT_LINE, *short]],
-        [["per device"], ["value", "sharding", "from", "line"]],
+        [["per device"], ["value", "sharding", "line", "from"]],
     )
     more = {"per device": "", "value": f"{sum(row.times for row in rest)} more"} if rest else None
     return stacked_table(
