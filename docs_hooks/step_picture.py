@@ -9,7 +9,8 @@ from rich.console import Group
 
 from jax_array_info import from_json
 from jax_array_info.export.document import columns_svg
-from jax_array_info.export.program_source import program_source
+from jax_array_info.export.program_lines import TITLE, program_lines
+from jax_array_info.export.source_text import source_text
 from jax_array_info.tables.pages import Page
 from jax_array_info.tables.program import write_sent
 from jax_array_info.tables.program_words import title_words
@@ -44,4 +45,6 @@ def step_picture() -> str:
     page = Page(80, "utf-8")
     page.write(title_words(report))
     write_sent(page, report)
-    return columns_svg([[Group(page.text(), program_source(report, max_rows=None))]], STEP.name)
+    return columns_svg(
+        [[Group(page.text(), source_text(program_lines(report), TITLE, max_rows=None))]], STEP.name
+    )

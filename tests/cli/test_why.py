@@ -96,7 +96,7 @@ def test_the_answer_and_the_conflict_are_text(call, folder):  # noqa: F811
         "1 finding: JAI301 conflicting-shardings",
         "f, lowered for TPU, 65536 devices: data=4096, model=16",
     ]
-    assert "    x P('data',): 'i' over data (argument x)" in lines
+    assert "    x 'i' over data (argument), P('data',)" in lines
 
 
 @needs_shardy

@@ -4,6 +4,7 @@ import doctest
 import sys
 import types
 
+import jax
 import pytest
 
 import jax_array_info
@@ -11,6 +12,9 @@ from tests.documents import run_python
 
 pytestmark = [pytest.mark.oldest_and_newest, pytest.mark.needs_devices(8)]
 
+needs_shardy = pytest.mark.skipif(
+    jax.__version_info__ < (0, 10), reason="Shardy tells origins from JAX 0.10 on"
+)
 VERBS = [
     "pretty_memory_stats",
     "print_array_stats",
@@ -20,6 +24,7 @@ VERBS = [
     "print_memory_profile",
     "print_memory_stats",
     "print_mesh",
+    pytest.param("print_propagation", marks=needs_shardy),
     "print_reshard",
     "print_tree_diff",
     "print_tree",

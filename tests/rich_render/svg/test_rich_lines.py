@@ -27,9 +27,9 @@ from jax_array_info import (
     tree_report,
     watch_compiles,
 )
-from jax_array_info.export.program_html import ProgramPart
+from jax_array_info.export.document import parts_of
 from jax_array_info.render import text_of
-from jax_array_info.reports import ProgramReport, TreeReport
+from jax_array_info.reports import ProgramReport, PropagationReport, TreeReport
 from jax_array_info.svg import ARMS, lines_figure, lines_html
 from tests import sample_programs
 from tests.core.reports.test_json import tree_reports
@@ -70,10 +70,13 @@ def without_boxes(text):
 def test_each_report_shows_the_printed_words():
     for report in reports():
         printed = to_text(report)
-        if not isinstance(report, ProgramReport | TreeReport):  # with source, and folded by prefix
+        if not isinstance(
+            report, ProgramReport | PropagationReport | TreeReport
+        ):  # with source, and folded by prefix
             fragment = to_html(report)
             assert unescape("".join(parsed(fragment).itertext())).split() == printed.split()
-        drawn = text_of(ProgramPart(report)) if isinstance(report, ProgramReport) else printed
+        has_source = isinstance(report, ProgramReport | PropagationReport)
+        drawn = text_of(*parts_of([report])) if has_source else printed
         assert " ".join(words(to_svg(report))).split() == without_boxes(drawn)
         assert set("".join(without_boxes(printed))) & set(ARMS) == set()
 

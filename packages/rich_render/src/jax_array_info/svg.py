@@ -293,4 +293,6 @@ def _css(style: Style | None) -> dict[str, str]:
         looks["font-weight"] = "bold"
     if style and style.italic:
         looks["font-style"] = "italic"
+    if style and style.underline:
+        looks["text-decoration"] = "underline"
     return looks

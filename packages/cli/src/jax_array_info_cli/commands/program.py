@@ -154,9 +154,9 @@ def program(
         console.print(program_table(report, max_rows=max_rows, width=console.width), highlight=False)
 
     def parts() -> list[list[Part]]:
-        from jax_array_info.export.program_html import ProgramPart
+        from jax_array_info.export.program_lines import program_part
 
-        return [[ProgramPart(report, max_rows)]]
+        return [[program_part(report, max_rows)]]
 
     output.show([[report]], print_text, parts)
     return report.out_of_memory is not None

@@ -15,7 +15,9 @@ from . import VerdictCommand
 from .program import function_options, requested, rows_option
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console
+
+    from jax_array_info.export.document import Part
 
 FAIL_ON = ("JAI301", "JAI302", "JAI303")
 """Codes of the findings about a propagation."""
@@ -69,7 +71,8 @@ def why(
     that builds a mesh of its own has as many simulated CPU devices as --mesh, if these are at most 64.
 
     Findings are conflicts between operands (JAI301), lost mesh axes (JAI302) and replicated values (JAI303).
-    XLA decides later which data is sent: see jai-cli program for bytes.
+    XLA decides later which data is sent: see jai-cli program for bytes. As HTML, the report has the source,
+    with the shardings of each line and links from each conflict to its origin.
 
     Exits with 0, with 1 if there is a finding of --fail-on, and with 2 if there is no answer, for example
     because the file cannot be read, the function cannot be traced or Shardy fails.
@@ -93,15 +96,18 @@ def why(
     except UnsupportedValueError as error:
         raise Refusal(f"--at: {error}") from error
 
-    def table(width: int = 80) -> RenderableType:
+    def print_text(console: Console) -> None:
         from jax_array_info.tables.propagation import propagation_table
 
-        return propagation_table(report, with_ways=at is not None, max_rows=max_rows, width=width)
+        table = propagation_table(report, with_ways=at is not None, max_rows=max_rows, width=console.width)
+        console.print(table, highlight=False)
 
-    def print_text(console: Console) -> None:
-        console.print(table(console.width), highlight=False)
+    def parts() -> list[list[Part]]:
+        from jax_array_info.export.propagation_lines import propagation_part
 
-    output.show([[report]], print_text, lambda: [[table()]])
+        return [[propagation_part(report, max_rows, with_ways=at is not None)]]
+
+    output.show([[report]], print_text, parts)
     if report.reason is not None:
         raise Refusal(report.answer)
     return any(finding.code in fail_on for finding in report.findings)

@@ -51,8 +51,10 @@ class AxisOrigin:
     axis from there."""
 
     def __str__(self) -> str:
-        """Return the text form, such as ``argument params/wi``."""
+        """Return the text form, such as ``argument params/wi`` or ``outputs/wi``."""
         of = self.path or (str(self.origin) if self.origin else "")
+        if self.kind == "output" and of.startswith("output"):
+            return of
         return f"{self.kind or 'unknown'} {of}".rstrip()
 
 

@@ -13,6 +13,7 @@ from jax_array_info_core.reports import (
     ArrayReport,
     MeshReport,
     ProgramReport,
+    PropagationReport,
     Report,
     TreeReport,
     XlaReport,
@@ -24,7 +25,9 @@ from ..pictures.svg import layout_figures
 from ..render import render
 from ..svg import GREY, Figure, lines_figure, lines_html, side_by_side, stacked, svg
 from ..tables.array import xla_lines
-from .program_html import ProgramPart, program_html
+from .annotated import Annotated, annotated_html
+from .program_lines import program_part
+from .propagation_lines import propagation_part
 from .tree_html import TreePart, tree_html
 
 Part = Figure | RenderableType
@@ -76,7 +79,9 @@ def _parts(report: Report, drawing: Figure | None, width: int) -> Iterator[Part]
         case TreeReport():
             yield TreePart(report)
         case ProgramReport():
-            yield ProgramPart(report)
+            yield program_part(report)
+        case PropagationReport():
+            yield propagation_part(report)
         case _:
             yield render(report, width=width)
     if drawing and isinstance(report, ArrayReport) and report.name is not None:
@@ -87,7 +92,8 @@ def _parts(report: Report, drawing: Figure | None, width: int) -> Iterator[Part]
 
 def title_of(report: Report) -> str:
     """Return the name of the array, the tree or the program of a report, else the name of its class."""
-    name = report.name if isinstance(report, ArrayReport | ProgramReport | TreeReport) else None
+    named = ArrayReport | ProgramReport | PropagationReport | TreeReport
+    name = report.name if isinstance(report, named) else None
     return printable(clipped(name or type(report).__name__))
 
 
@@ -115,8 +121,8 @@ def _part_html(part: Part, width: int) -> str:
             return svg(part, color=None)
         case TreePart():
             return tree_html(part)
-        case ProgramPart():
-            return program_html(part, width)
+        case Annotated():
+            return annotated_html(part, width)
     return lines_html(part, width)
 
 

@@ -26,8 +26,9 @@ def to_svg(report: Report, *, width: int = 80, scale: float = 1.0, color_map: Co
     If the report has a layout, each shard is drawn as a cell. If more than two axes are sharded, one grid is
     drawn for each position along the leading sharded axes. The color of a cell shows the position of its
     devices in the mesh; its tooltip lists devices, processes, slice and bytes. A report without a layout is
-    shown as the text that is printed. That of a ``ProgramReport`` also has the lines of the Python files that
-    the report names, as far as they can be read here, with the bytes that each line moves or keeps.
+    shown as the text that is printed. That of a ``ProgramReport`` or a ``PropagationReport`` also has the
+    lines of the Python files that the report names, as far as they can be read here, with the bytes that each
+    line moves or keeps, or with the shardings of its values.
 
     The drawing keeps the aspect ratio of the array up to 5:1 and compresses larger ratios. Shards that do not
     fit are left out, and a gap marks their place. If the ratio is compressed or shards are left out, a note
@@ -65,8 +66,8 @@ def to_html(report: Report, *, width: int = 80, scale: float = 1.0, color_map: C
     Layouts are drawn as in ``to_svg``; tables and panels become ``pre`` elements. The fragment contains no
     scripts, style sheets or references to other files, so a page can include any number of fragments.
 
-    The fragment of a ``ProgramReport`` has links to its source lines. Their ids begin with a hash of the
-    report; no other fragment has ids.
+    The fragment of a ``ProgramReport`` or a ``PropagationReport`` has links to its source lines. Their ids
+    begin with a hash of the report; no other fragment has ids.
 
     Args:
         report: Any report, such as an ``ArrayReport`` or a ``ShardingLayout``.

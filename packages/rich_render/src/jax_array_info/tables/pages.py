@@ -102,7 +102,8 @@ class Page:
         return Text("\n", overflow="fold").join(self._lines)
 
 
-_INDENT = "  "
+INDENT = "  "
+"""Spaces before the lines of a cell below its first one."""
 _LEAST_PATH = 22
 """Width to which paths shrink before columns are stacked."""
 _LEAST_COLUMN = 10
@@ -176,7 +177,7 @@ def _unbroken_width(line: Line) -> int:
     if line.keys is None:
         return cell_len(line.text)
     longest = max(map(cell_len, line.keys(line.text)), default=0)
-    return min(cell_len(line.text), max(longest + len(_INDENT), _LEAST_PATH))
+    return min(cell_len(line.text), max(longest + len(INDENT), _LEAST_PATH))
 
 
 def _wrapped_width(line: Line) -> int:
@@ -297,6 +298,9 @@ class StackedColumn:
     look: str = ""
     """Style of the cells."""
 
+    short_for: Sequence[str] = ()
+    """Names of the columns of a wider table that it replaces."""
+
 
 def stacked_table(
     title: RenderableType,
@@ -310,7 +314,7 @@ def stacked_table(
 ) -> Table:
     """Return the table with the first grouping of its columns that fits; with the last one if none fits.
 
-    Columns without content are left out.
+    Columns without content are left out. A line below the table names those that only the first grouping has.
 
     Args:
         title: Title above the table.
@@ -322,6 +326,7 @@ def stacked_table(
         heads: Heads of columns that differ from their names.
     """
     by_name = {column.name: column for column in columns if any(column.cells)}
+    widest = {name for names in groupings[0] for name in names}
 
     def contents() -> Iterator[Content]:
         for grouping in groupings:
@@ -333,7 +338,9 @@ def stacked_table(
             names = [group[0].name for group in groups]
             titles = [(heads or {}).get(name, name) for name in names]
             alignments = [alignment(group[0].is_number) for group in groups]
-            yield Content.of(titles, alignments, sections, encoding)
+            shown = {name for group in groups for one in group for name in (one.name, *one.short_for)}
+            left_out = [name for name in by_name if name in widest and name not in shown]
+            yield Content.of(titles, alignments, sections, encoding, left_out)
 
     return fitted_table(title, contents(), width)
 
@@ -346,7 +353,7 @@ def _rows(groups: Sequence[Sequence[StackedColumn]]) -> list[list[Cell]]:
 
 def _cell(group: Sequence[StackedColumn], number: int) -> Iterator[Line]:
     """Yield the lines of a cell: those below the first are indented, unless the column is of numbers."""
-    indent = "" if group[0].is_number else _INDENT
+    indent = "" if group[0].is_number else INDENT
     for place, column in enumerate(group):
         words = column.cells[number]
         keys = path_pieces if column.is_path else _word_pieces if column.is_text else None

@@ -2,44 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 
-from jax_array_info.tables.folds import split_rows
-from jax_array_info_core import format_bytes
+from jax_array_info.tables.folds import path_keys, split_rows
+from jax_array_info_core import config, format_bytes
 from jax_array_info_core.layouts.dtypes import type_text
-from jax_array_info_core.layouts.spec import Spec, effective_spec
 from jax_array_info_core.quantities import counted
-from jax_array_info_core.reports import (
-    Conflict,
-    Loss,
-    PropagatedLeaf,
-    PropagatedValue,
-    PropagationReport,
-    ReplicatedValue,
-)
+from jax_array_info_core.reports import PropagatedLeaf, PropagatedValue, PropagationReport
 
 from .. import style
-from .pages import Grouping, Page, StackedColumn, stacked_table
-from .program_words import UNKNOWN, folded_text, without_indices
+from .links import Pieces, text_of_pieces, words_of
+from .pages import INDENT, Page, StackedColumn, stacked_table
+from .program_words import counted_path
+from .propagation_words import (
+    ENTRIES,
+    ValueRow,
+    size_words,
+    some_ops,
+    spec_words,
+    value_rows,
+)
 from .words import mesh_words, origin_words
 
-_WIDE: Grouping = (("per device",), ("value",), ("sharding",), ("from",), ("line",), ("op",))
-_GROUPINGS: Sequence[Grouping] = (
-    _WIDE,
-    (("per device",), ("value", "op"), ("sharding", "from"), ("line",)),
-    (("per device",), ("value", "op", "line"), ("sharding", "from")),
-    (("per device",), ("value", "sharding", "from", "op", "line")),
-)
-_REASONS = {
-    "contracted": "the operation sums the dimension",
-    "conflict": "another operand is sharded in another way",
-    "uneven": "the dimension does not divide by it",
-    "constraint": "a constraint on the result leaves it out",
-    "not propagated": "it was not propagated",
-}
+_SHORT_LINE = "short line"
+"""Name of the column with lines and operations, below which the origins are."""
+_MOST_OPS = 4
 
 
 def propagation_table(
@@ -57,6 +47,30 @@ def propagation_table(
     Raises:
         ValueError: If ``max_rows`` is negative.
     """
+    details = propagation_details(report, with_ways=with_ways, max_rows=max_rows, width=width)
+    return Group(propagation_summary(report, width=width), details)
+
+
+def propagation_summary(report: PropagationReport, *, width: int = 80) -> RenderableType:
+    """Return the answer, and the program that it is about."""
+
+    def make(_: Console, options: ConsoleOptions) -> RenderableType:
+        page = Page(min(width, options.max_width), options.encoding)
+        page.write(report.answer, look="bold")
+        devices = counted(report.device_count, "device", "devices")
+        mesh = "" if report.mesh is None else f": {mesh_words(report.mesh)}"
+        page.write(f"{report.name}, lowered for {report.platform.upper()}, {devices}{mesh}")
+        if report.ignored_codes:
+            page.write(f"ignored codes: {', '.join(report.ignored_codes)}")
+        return page.text()
+
+    return style.ForConsole(make)
+
+
+def propagation_details(
+    report: PropagationReport, *, with_ways: bool = False, max_rows: int | None = 20, width: int = 80
+) -> RenderableType:
+    """Return what ``propagation_table`` has below the summary."""
 
     def make(_: Console, options: ConsoleOptions) -> RenderableType:
         page = Page(min(width, options.max_width), options.encoding)
@@ -78,7 +92,9 @@ def _write_ways(page: Page, report: PropagationReport, max_rows: int | None) -> 
         if isinstance(one, PropagatedLeaf):
             head, where = f"{one.path}  {one.type}", ""
         else:
-            head, where = f"{one.op}  {_type(one, page.marks.times)}", _where(one)
+            array = counted_path(type_text(one.dtype, one.shape), one.count, page.marks)
+            head, where = f"{one.op}  {array}", origin_words(one.origin)
+            where += f" ({one.phase})" if one.phase else ""
         spec = "" if one.spec is None else spec_words(one.spec)
         page.write_entry(size_words(one.nbytes), "", f"{head} {spec}".rstrip(), where)
         for axis in one.axes:
@@ -88,157 +104,117 @@ def _write_ways(page: Page, report: PropagationReport, max_rows: int | None) -> 
         page.write(f"and {len(rest)} more", indent=2)
 
 
-class _Entry(NamedTuple):
-    """An entry of a list."""
-
-    nbytes: int | None
-    """Bytes in front of it."""
-
-    head: str
-    """What it is."""
-
-    where: str
-    """Line and pass."""
-
-    details: tuple[str, ...]
-    """Lines below it."""
-
-    times: int
-    """Number of equal ones."""
-
-
 def _write(page: Page, report: PropagationReport, max_rows: int | None) -> None:
-    page.write(report.answer, look="bold")
-    devices = counted(report.device_count, "device", "devices")
-    mesh = "" if report.mesh is None else f": {mesh_words(report.mesh)}"
-    page.write(f"{report.name}, lowered for {report.platform.upper()}, {devices}{mesh}")
-    if report.ignored_codes:
-        page.write(f"ignored codes: {', '.join(report.ignored_codes)}")
-    entries: dict[str, Iterable[_Entry]] = {
-        "conflict": map(_conflict, report.conflicts),
-        "lost mesh axis": (_loss(one) for one in report.lost if one.nbytes != 0),
-        "replicated value": map(_replicated, report.replicated),
-    }
-    for finding in report.findings:
+    """Add the findings with their entries, then what is not known."""
+    for finding in sorted(report.findings, key=lambda one: one.code):
         cost = f": {format_bytes(finding.nbytes)} per device" if finding.nbytes else ""
         page.write_rule(f"{finding.code} {finding.name}{cost}")
         page.write(finding.problem, hang=0)
         page.write(finding.remedy, hang=0)
-        _write_entries(page, list(entries[finding.kind]), max_rows)
-    for one in report.unread:
-        page.write(f"nothing propagates through {one}", look=style.WARNING)
+        shown, rest = split_rows(ENTRIES[finding.kind](report), max_rows)
+        for one in shown:
+            times = "" if one.times == 1 else f" {page.marks.times}{one.times}"
+            page.write_entry(size_words(one.nbytes), "", f"{one.head}{times}", one.where)
+            for pieces in one.details:
+                page.write(text_of_pieces(pieces), indent=4)
+        if rest:
+            page.write(f"and {len(rest)} more", indent=2)
+    for operation in report.unread:
+        page.write(f"nothing propagates through {operation}", look=style.WARNING)
     for caveat in report.caveats:
         page.write(caveat, look=style.ASIDE)
 
 
-def _write_entries(page: Page, entries: Sequence[_Entry], max_rows: int | None) -> None:
-    """Add a list; entries that differ only in the indices of paths are one."""
-    groups: dict[Hashable, list[_Entry]] = {}
-    for one in entries:
-        key = (one.nbytes, one.where, *map(without_indices, (one.head, *one.details)))
-        groups.setdefault(key, []).append(one)
-    shown, rest = split_rows(list(groups.values()), max_rows)
-    for group in shown:
-        first = group[0]
-        count = sum(one.times for one in group)
-        times = "" if count == 1 else f"{page.marks.times}{count}"
-        page.write_entry(size_words(first.nbytes), "", f"{first.head} {times}".rstrip(), first.where)
-        for lines in zip(*(one.details for one in group), strict=True):
-            page.write(folded_text(lines), indent=4)
-    if rest:
-        page.write(f"and {len(rest)} more", indent=2)
-
-
-def size_words(nbytes: int | None) -> str:
-    """Return bytes as text, ``?`` for None."""
-    return UNKNOWN if nbytes is None else format_bytes(nbytes)
-
-
-def _where(one: Conflict | Loss | PropagatedValue) -> str:
-    return f"{origin_words(one.origin)}{f' ({one.phase})' if one.phase else ''}"
-
-
-def spec_words(spec: Spec) -> str:
-    """Return a spec without trailing entries of None."""
-    return str(effective_spec(spec, {}))
-
-
-def _conflict(one: Conflict) -> _Entry:
-    result = f"result {spec_words(one.result)}"
-    if len(one.operands) == 1:
-        (only,) = one.operands
-        details: tuple[str, ...] = (
-            f"{only.name} {spec_words(only.spec)}: needs all of '{only.letter}', sharded over"
-            f" {only.axis_origin.mesh_axis} ({only.axis_origin})",
-            result,
-        )
-    else:
-        details = (
-            *(
-                f"{each.name} {spec_words(each.spec)}: '{each.letter}' over {each.axis_origin.mesh_axis}"
-                f" ({each.axis_origin})"
-                for each in one.operands
-            ),
-            result,
-        )
-    return _Entry(one.nbytes, f"{one.mesh_axis}: {one.op} {one.rule}", _where(one), details, one.count)
-
-
-def _loss(one: Loss) -> _Entry:
-    details = (
-        f"{one.operand} {spec_words(one.before)} became {spec_words(one.after)}",
-        _loss_words(one),
-    )
-    return _Entry(
-        one.nbytes,
-        f"{one.mesh_axis}: lost in {one.op} {type_text(one.dtype, one.shape)}",
-        _where(one),
-        details,
-        one.count,
-    )
-
-
-def _loss_words(one: Loss) -> str:
-    """Return why a mesh axis is lost, with the line of a constraint."""
-    at = "" if one.constraint is None else f" ({origin_words(one.constraint)})"
-    return f"{_REASONS[one.reason]}{at}"
-
-
-def _replicated(one: ReplicatedValue) -> _Entry:
-    loss = one.loss
-    details = (
-        f"{one.op} {spec_words(one.spec)}, replicated over {', '.join(one.mesh_axes)}",
-        *(
-            [f"{loss.mesh_axis} was lost in {loss.op} of {origin_words(loss.origin)}: {_loss_words(loss)}"]
-            if loss
-            else []
-        ),
-    )
-    return _Entry(one.avoidable_nbytes, type_text(one.dtype, one.shape), _where(one), details, one.count)
-
-
 def _values_table(report: PropagationReport, max_rows: int | None, page: Page) -> RenderableType | None:
-    shown, rest = split_rows(report.values, max_rows)
+    shown, rest = split_rows(value_rows(report.values), max_rows)
     if not shown or report.mesh is None:
         return None
-    times = page.marks.times
+    sizes = [size_words(row.value.nbytes) for row in shown]
+    types = [row.type_words(page.marks) for row in shown]
+    specs = [spec_words(row.value.spec) for row in shown]
+    lines = [*map(_line, shown)]
+    widest = [max(map(cell_len, cells)) for cells in (["per device", *sizes], types, specs)]
+    room = page.width - widest[0] - max(widest[1], widest[2] + len(INDENT)) - 10  # of the borders
     columns = [
-        StackedColumn("per device", [size_words(one.nbytes) for one in shown], is_number=True),
-        StackedColumn("value", [_type(one, times) for one in shown]),
-        StackedColumn("sharding", [spec_words(one.spec) for one in shown]),
-        StackedColumn("from", [origins_words(one) for one in shown]),
-        StackedColumn("line", [origin_words(one.origin) for one in shown]),
-        StackedColumn("op", [" ".join(filter(None, (one.op, one.phase))) for one in shown]),
+        StackedColumn("per device", sizes, is_number=True),
+        StackedColumn("value", types),
+        StackedColumn("sharding", specs),
+        StackedColumn("from", ["; ".join(map(text_of_pieces, row.origins)) for row in shown]),
+        StackedColumn("line", lines),
+        StackedColumn("function", [row.value.origin.function if row.value.origin else "" for row in shown]),
+        StackedColumn("op", [some_ops(row.ops) for row in shown]),
+        StackedColumn(
+            _SHORT_LINE,
+            [_short_line(*pair, room) for pair in zip(lines, shown, strict=True)],
+            short_for=("line", "op"),
+        ),
+        *_short_origins(shown, room - len(INDENT), page),
     ]
-    more = {"per device": "", "value": f"{len(rest)} more"} if rest else None
-    return stacked_table("values", columns, _GROUPINGS, width=page.width, encoding=page.encoding, rest=more)
+    short = [column.name for column in columns[8:]]
+    wide = ("per device", "value", "sharding", "from", "line", "op", "function")
+    groupings = (
+        [[name] for name in wide],
+        [[name] for name in wide[:-1]],
+        [["per device"], ["value", "sharding"], [_SHORT_LINE, *short]],
+        [["per device"], ["value", "sharding", "line", "from"]],
+    )
+    more = {"per device": "", "value": f"{sum(row.times for row in rest)} more"} if rest else None
+    return stacked_table(
+        "values",
+        columns,
+        groupings,
+        width=page.width,
+        encoding=page.encoding,
+        rest=more,
+        heads={_SHORT_LINE: "line, op and origin"},
+    )
 
 
-def _type(value: PropagatedValue, times: str) -> str:
-    count = "" if value.count == 1 else f" {times}{value.count}"
-    return f"{type_text(value.dtype, value.shape)}{count}"
+def _line(row: ValueRow) -> str:
+    """Return the line of a value, with its callers if the settings ask for them."""
+    origin = row.value.origin
+    if origin is None:
+        return ""
+    return origin_words(origin) if config.callers > 1 or origin.skipped else origin.place
 
 
-def origins_words(value: PropagatedValue | PropagatedLeaf) -> str:
-    """Return the origin of each mesh axis: ``data: argument x; model: argument wi``."""
-    return "; ".join(f"{one.mesh_axis}: {one}" for one in value.axes)
+def _short_line(line: str, row: ValueRow, room: int) -> str:
+    """Return a line with as many of its operations as there is room for."""
+    choices = [f"{line} {some_ops(row.ops, most)}" for most in range(_MOST_OPS, 0, -1)]
+    return _fitting(choices, f"{line}, {counted(len(row.ops), 'operation', 'operations')}", room)
+
+
+def _short_origins(rows: Sequence[ValueRow], room: int, page: Page) -> list[StackedColumn]:
+    """Return the origins of the mesh axes below each other, each as long as there is room for."""
+    count = max(len(row.origins) for row in rows)
+    cells = [[_short_origin(pieces, room, page) for pieces in row.origins] for row in rows]
+    return [
+        StackedColumn(
+            f"origin {place}",
+            [cell[place] if place < len(cell) else "" for cell in cells],
+            short_for=("from",),
+        )
+        for place in range(count)
+    ]
+
+
+def _short_origin(pieces: Pieces, room: int, page: Page) -> str:
+    """Return an origin without its kind, without the function, or without the begin of its path."""
+    axes, origin = map(words_of, pieces)
+    kind, _, name = origin.partition(" ")
+
+    def choices() -> Iterator[str]:
+        yield axes + origin
+        yield axes + name
+        if kind == "argument":
+            keys = path_keys(name)
+            for start in range(1, len(keys)):
+                yield f"{axes}{page.marks.skipped_columns}/{'/'.join(keys[start:])}"
+        yield axes + name.partition(" ")[0]
+
+    return _fitting(choices(), axes + origin, room)
+
+
+def _fitting(choices: Iterable[str], last: str, room: int) -> str:
+    """Return the first text that there is room for, else the last one."""
+    return next((words for words in choices if cell_len(words) <= room), last)

@@ -145,9 +145,9 @@ def show_program(report: ProgramReport, *, max_rows: int | None = 20) -> None:
     table = ForConsole(lambda _, options: program_table(report, max_rows=max_rows, width=options.max_width))
 
     def parts() -> list[Part]:
-        from ..export.program_html import ProgramPart
+        from ..export.program_lines import program_part
 
-        return [ProgramPart(report, max_rows)]
+        return [program_part(report, max_rows)]
 
     show_rendered(table, parts=parts)
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from jax_array_info import config, to_html, to_svg
-from jax_array_info.export.program_source import program_source
+from jax_array_info.export.program_lines import TITLE, program_lines
+from jax_array_info.export.source_text import source_text as drawn_source
 from jax_array_info.render import text_of
 from jax_array_info_core.reports import ProgramMemory, SourceLine, Temporary
 from tests.rich_render.export.test_program_html import TRAIN, at_lines, moved
@@ -43,7 +44,7 @@ def train(tmp_path):
 
 def source_text(report, width=80, **options):
     """Return the source of a report as text."""
-    shown = text_of(program_source(report, **options), width=width)
+    shown = text_of(drawn_source(program_lines(report), TITLE, **options), width=width)
     return "\n".join(line.rstrip() for line in shown.split("\n"))
 
 

@@ -1,4 +1,4 @@
-"""Source of a program as Rich text, with the bytes that each line moves or keeps."""
+"""The user's source as Rich text, with notes below its lines."""
 
 from __future__ import annotations
 
@@ -10,45 +10,57 @@ from rich.text import Text
 
 from jax_array_info.tables.folds import split_rows
 from jax_array_info_core.quantities import counted
-from jax_array_info_core.reports import ProgramReport
 from jax_array_info_core.text import clipped, printable
 
 from .. import style
 from ..style import wrapped
-from .program_lines import KEPT, SENT, Note, SourceFile, marked_lines, source_files
+from .source_lines import LeafLine, MarkedLine, Note, SourceFile, source_files
 
 _GAP = "  "
 
 
-def program_source(report: ProgramReport, *, max_rows: int | None = 20) -> RenderableType:
-    """Return the source around the lines that move or keep bytes, with notes; empty if there are none.
+def source_text(
+    lines: Sequence[MarkedLine],
+    title: Text,
+    *,
+    leaves: Sequence[LeafLine] = (),
+    max_rows: int | None = 20,
+) -> RenderableType:
+    """Return the source around some lines, with their notes; empty if there are none.
 
     Only the Python files that are here are read, as ``source_lines`` does.
 
     Args:
-        report: The program.
-        max_rows: Maximum number of lines with notes, the costliest ones. None shows all.
+        lines: The lines, the costliest first.
+        title: Title above the source.
+        leaves: Arguments and outputs that notes refer to.
+        max_rows: Maximum number of lines with notes. None shows all.
     """
-    shown, rest = split_rows(marked_lines(report), max_rows)
+    shown, rest = split_rows(lines, max_rows)
 
     def make(console: Console, options: ConsoleOptions) -> RenderableType:
-        lines = [
-            line for file in source_files(shown) for line in _file_lines(console, file, options.max_width)
-        ]
-        if lines:
-            lines[:0] = [Text(), _title()]
+        width = options.max_width
+        found = [line for file in source_files(shown) for line in _file_lines(console, file, width)]
+        if found:
+            found[:0] = [Text(), title]
         if rest:
-            lines.append(Text(f"and {counted(len(rest), 'more line', 'more lines')}", style.ASIDE))
-        return Group(*lines)
+            found.append(Text(f"and {counted(len(rest), 'more line', 'more lines')}", style.ASIDE))
+        if found and leaves:
+            found += [*_leaf_lines(leaves, max_rows, width), Text()]
+        return Group(*found)
 
     return style.ForConsole(make)
 
 
-def _title() -> Text:
-    """Return the title, whose colors are those of the bytes."""
-    return Text.assemble(
-        "lines that ", ("move", SENT), " or ", ("keep", KEPT), " bytes, per device and call", style="bold"
-    )
+def _leaf_lines(leaves: Sequence[LeafLine], max_rows: int | None, width: int) -> Iterator[Text]:
+    """Yield arguments and outputs with their notes."""
+    shown, rest = split_rows(leaves, max_rows)
+    yield from (Text(), Text("arguments and outputs", "bold"))
+    for leaf in shown:
+        yield from (Text(line) for line in wrapped(_safe(leaf.words), width))
+        yield from (Text(_GAP).append_text(note) for note in _notes(leaf.notes, max(1, width - len(_GAP))))
+    if rest:
+        yield Text(f"and {len(rest)} more", style.ASIDE)
 
 
 def _file_lines(console: Console, file: SourceFile, width: int) -> Iterator[Text]:
@@ -58,8 +70,12 @@ def _file_lines(console: Console, file: SourceFile, width: int) -> Iterator[Text
     margin = file.digits + len(_GAP)
     for row, code in zip(file.rows, _codes(file), strict=True):
         label = row.left_out or str(row.number).rjust(file.digits)
-        looks = (style.ASIDE, "") if row.line is None else (f"bold {SENT}", "bold")
+        is_costly = row.line is not None and row.line.weight is not None
+        looks = (f"bold {style.WARNING}", "bold") if is_costly else (style.ASIDE, "")
         code.stylize_before(looks[1])
+        if _safe(row.code) == row.code:
+            for place in row.underlined:
+                code.stylize("underline", place, place + 1)
         for part in code.wrap(console, max(1, width - margin)):
             yield Text.assemble((label.ljust(margin), looks[0]), part)
             label = ""
@@ -81,10 +97,12 @@ def _notes(notes: Sequence[Note], width: int) -> Iterator[Text]:
     rule = f"{style.marks('utf-8').vertical} "
     widest = max(len(note.size) for note in notes)
     gap = _GAP if widest else ""
+    room = max(1, width - len(rule) - widest - len(gap))
     for note in notes:
-        size = note.size
-        for line in wrapped(_safe(note.words), max(1, width - len(rule) - widest - len(gap))):
-            yield Text.assemble(rule, (size.rjust(widest), f"bold {note.look}"), gap, line)
+        size, text = note.size, _safe(note.text)
+        indent = " " * min(len(text) - len(text.lstrip()), room // 2)
+        for line in wrapped(text.lstrip(), room - len(indent)):
+            yield Text.assemble(rule, (size.rjust(widest), f"bold {note.look}"), gap, indent + line)
             size = ""
 
 

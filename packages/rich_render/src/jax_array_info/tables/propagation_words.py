@@ -1,0 +1,286 @@
+"""Words for propagations: conflicts, lost mesh axes, replicated values and origins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import NamedTuple, TypeVar
+
+from jax_array_info_core import format_bytes
+from jax_array_info_core.layouts.dtypes import type_text
+from jax_array_info_core.layouts.spec import Spec, effective_spec
+from jax_array_info_core.reports import (
+    AxisOrigin,
+    Conflict,
+    ConflictOperand,
+    Loss,
+    Origin,
+    PropagatedValue,
+    PropagationReport,
+    ReplicatedValue,
+)
+
+from ..style import Marks
+from .links import Link, Pieces, Target, folded_pieces, line_target, text_of_pieces
+from .program_words import UNKNOWN, counted_path, folded_text, without_indices
+from .words import origin_words
+
+_REASONS = {
+    "contracted": "the operation sums the dimension",
+    "conflict": "another operand is sharded in another way",
+    "uneven": "the dimension does not divide by it",
+    "not propagated": "it was not propagated",
+}
+_CONSTRAINTS = ("sharding_constraint", "reshard", "mesh_cast")
+"""Operations of JAX that are constraints."""
+_MOST_OPS = 4
+"""Maximum number of operations of equal replicated values."""
+_T = TypeVar("_T")
+
+
+class Entry(NamedTuple):
+    """A conflict, a loss or replicated values, in words; equal ones are one."""
+
+    head: str
+    """What it is."""
+
+    details: tuple[Pieces, ...]
+    """Lines below it."""
+
+    nbytes: int | None
+    """Bytes per device in front of it."""
+
+    origin: Origin | None
+    """Its line."""
+
+    phase: str | None
+    """Its pass."""
+
+    columns: tuple[int, int] | None
+    """Its columns in the line."""
+
+    times: int
+    """Number of equal ones."""
+
+    @property
+    def where(self) -> str:
+        """Line and pass."""
+        return f"{origin_words(self.origin)}{f' ({self.phase})' if self.phase else ''}"
+
+    @property
+    def total_nbytes(self) -> int:
+        """Bytes of all of them; 0 if unknown."""
+        return (self.nbytes or 0) * self.times
+
+
+def size_words(nbytes: int | None) -> str:
+    """Return bytes as text."""
+    return UNKNOWN if nbytes is None else format_bytes(nbytes)
+
+
+def spec_words(spec: Spec) -> str:
+    """Return a spec without trailing entries of None."""
+    return str(effective_spec(spec, {}))
+
+
+def origin_target(axis: AxisOrigin) -> Target | None:
+    """Return the path or the line that a mesh axis comes from; None if unknown."""
+    return axis.path if axis.origin is None else line_target(axis.origin)
+
+
+def origin_pieces(axis: AxisOrigin, words: str | None = None) -> Pieces:
+    """Return the origin of a mesh axis, as a link to it.
+
+    Args:
+        axis: The origin.
+        words: Words of the link; None for the origin's own.
+    """
+    target = origin_target(axis)
+    words = str(axis) if words is None else words
+    return (words,) if target is None else (Link(words, target),)
+
+
+def conflict_entries(report: PropagationReport) -> list[Entry]:
+    """Return the conflicts, the most bytes first."""
+    return _folded(map(_conflict, report.conflicts))
+
+
+def loss_entries(report: PropagationReport) -> list[Entry]:
+    """Return the losses that cost memory, the most bytes first."""
+    return _folded(map(_loss, (one for one in report.lost if one.nbytes != 0)))
+
+
+def replicated_entries(report: PropagationReport) -> list[Entry]:
+    """Return the replicated values, the most avoidable bytes first; those of several operations as one."""
+    groups = _grouped(
+        report.replicated,
+        lambda one: (
+            type_text(one.dtype, one.shape),
+            one.spec,
+            one.mesh_axes,
+            one.avoidable_nbytes,
+            origin_words(one.origin),
+            without_indices("\n".join(map(text_of_pieces, _loss_detail(one.loss)))),
+        ),
+    )
+    return sorted(map(_replicated, groups), key=lambda one: -one.total_nbytes)
+
+
+ENTRIES: dict[str, Callable[[PropagationReport], list[Entry]]] = {
+    "conflict": conflict_entries,
+    "lost mesh axis": loss_entries,
+    "replicated value": replicated_entries,
+}
+"""Functions that return the entries of each kind of finding."""
+
+
+def _grouped(rows: Iterable[_T], key: Callable[[_T], Hashable]) -> list[list[_T]]:
+    """Return rows with equal keys together."""
+    groups: dict[Hashable, list[_T]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return list(groups.values())
+
+
+def _folded(entries: Iterable[Entry]) -> list[Entry]:
+    """Return entries; those that differ only in the indices of paths are one."""
+
+    def key(one: Entry) -> Hashable:
+        texts = map(text_of_pieces, one.details)
+        return one.nbytes, one.where, *map(without_indices, (one.head, *texts))
+
+    folded = []
+    for group in _grouped(entries, key):
+        details = zip(*(one.details for one in group), strict=True)
+        folded.append(
+            group[0]._replace(
+                head=folded_text([one.head for one in group]),
+                details=tuple(map(folded_pieces, details)),
+                times=sum(one.times for one in group),
+            )
+        )
+    return sorted(folded, key=lambda one: -one.total_nbytes)
+
+
+def _entry(one: Conflict | Loss | ReplicatedValue, head: str, *details: Pieces) -> Entry:
+    nbytes = one.avoidable_nbytes if isinstance(one, ReplicatedValue) else one.nbytes
+    return Entry(head, details, nbytes, one.origin, one.phase, one.columns, one.count)
+
+
+def _conflict(one: Conflict) -> Entry:
+    is_whole = len(one.operands) == 1
+    operands = (_operand(each, is_whole=is_whole) for each in one.operands)
+    result = (f"result {spec_words(one.result)}",)
+    return _entry(one, f"{one.mesh_axis}: {one.op} {one.rule}", *operands, result)
+
+
+def _operand(one: ConflictOperand, *, is_whole: bool) -> Pieces:
+    """Return an operand of a conflict: its letter, the mesh axis with its origin, and its spec."""
+    axis = one.axis_origin
+    is_own = axis.path == one.name  # an argument of its own: its path is there already
+    origin = (str(axis.kind),) if is_own else origin_pieces(axis)
+    letter = f"'{one.letter}' over {axis.mesh_axis}"
+    words = f" needs all of {letter} (" if is_whole else f" {letter} ("
+    return (_name(one.name), words, *origin, f"), {spec_words(one.spec)}")
+
+
+def _name(name: str) -> Link:
+    """Return the path of an operand, or its operation and line, as a link."""
+    return Link(name, name.rpartition(" of ")[2])
+
+
+def _loss(one: Loss) -> Entry:
+    operand = (_name(one.operand), f" {spec_words(one.before)} became {spec_words(one.after)}")
+    return _entry(one, f"{_lost(one)} {type_text(one.dtype, one.shape)}", operand, _why(one))
+
+
+def _lost(one: Loss) -> str:
+    """Return what is lost where: ``data: lost in dot_general``."""
+    if one.reason != "constraint":
+        return f"{one.mesh_axis}: lost in {one.op}"
+    if one.op == "return":
+        return f"{one.mesh_axis}: left out by the requested output"
+    on = "" if one.op in _CONSTRAINTS else f" on {one.op}"
+    return f"{one.mesh_axis}: left out by the constraint{on}"
+
+
+def _why(one: Loss) -> Pieces:
+    """Return why a mesh axis is lost, with the line of a constraint."""
+    if one.reason != "constraint":
+        return (_REASONS[one.reason],)
+    if one.constraint is None:
+        return ("the requested sharding leaves it out",)
+    return ("constraint ", Link(origin_words(one.constraint), line_target(one.constraint)))
+
+
+def _loss_detail(loss: Loss | None) -> tuple[Pieces, ...]:
+    """Return the loss that explains a replicated value."""
+    if loss is None:
+        return ()
+    at: Pieces = ()
+    if loss.origin is not None:
+        at = (" at ", Link(origin_words(loss.origin), line_target(loss.origin)))
+    return ((_lost(loss), *at, ": ", *_why(loss)),)
+
+
+def _replicated(group: Sequence[ReplicatedValue]) -> Entry:
+    first = group[0]
+    ops = list(dict.fromkeys(one.op for one in group))
+    phases = {one.phase for one in group}
+    own = (f"{spec_words(first.spec)}, replicated over {', '.join(first.mesh_axes)}: {some_ops(ops)}",)
+    entry = _entry(first, type_text(first.dtype, first.shape), own, *_loss_detail(first.loss))
+    return entry._replace(
+        times=sum(one.count for one in group),
+        phase=first.phase if len(phases) == 1 else None,
+        columns=first.columns if len({one.columns for one in group}) == 1 else None,
+    )
+
+
+class ValueRow(NamedTuple):
+    """Values of a line that differ at most in their operations and in the indices of their origins' paths."""
+
+    value: PropagatedValue
+    """The first of them."""
+
+    origins: tuple[Pieces, ...]
+    """Mesh axes, and the link to their origin: ``data, fsdp: argument x``."""
+
+    ops: tuple[str, ...]
+    """Their operations, each with its pass."""
+
+    times: int
+    """Number of values."""
+
+    def type_words(self, marks: Marks) -> str:
+        """Return the type of the values with their number."""
+        return counted_path(type_text(self.value.dtype, self.value.shape), self.times, marks)
+
+
+def value_rows(values: Iterable[PropagatedValue]) -> list[ValueRow]:
+    """Return values, the most bytes first; alike ones of a line are one row."""
+
+    def key(one: PropagatedValue) -> Hashable:
+        origins = map(text_of_pieces, _origins(one))
+        return one.shape, one.dtype, one.spec, origin_words(one.origin), *map(without_indices, origins)
+
+    rows = [
+        ValueRow(
+            group[0],
+            tuple(map(folded_pieces, zip(*map(_origins, group), strict=True))),
+            tuple(dict.fromkeys(f"{one.op} {one.phase or ''}".strip() for one in group)),
+            sum(one.count for one in group),
+        )
+        for group in _grouped(values, key)
+    ]
+    return sorted(rows, key=lambda row: -(row.value.nbytes or 0) * row.times)
+
+
+def _origins(value: PropagatedValue) -> list[Pieces]:
+    """Return the mesh axes of each origin, and the link to it."""
+    groups = _grouped(value.axes, lambda one: (one.kind, one.path, one.origin))
+    return [(f"{', '.join(one.mesh_axis for one in group)}: ", *origin_pieces(group[0])) for group in groups]
+
+
+def some_ops(ops: Sequence[str], most: int = _MOST_OPS) -> str:
+    """Return the first of some operations, and the number of the others."""
+    more = f" and {len(ops) - most} more" if len(ops) > most else ""
+    return f"{', '.join(ops[:most])}{more}"

@@ -1,0 +1,267 @@
+"""Propagations as HTML: the user's source with specs, conflicts and origins in the margin."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from jax_array_info import from_json, save_picture, to_html, to_json, to_svg, to_text
+from jax_array_info.export import propagation_lines, source_html
+from jax_array_info.reports import AxisOrigin, PropagatedLeaf, PropagationReport
+from jax_array_info_core.text import printable
+from tests.rich_render.export.test_program_html import TRAIN, links, rows
+from tests.rich_render.svg.reading import parsed, words
+from tests.sample_programs import FROM_X, LOSS, WHY, line
+
+pytestmark = pytest.mark.oldest_and_newest
+
+CODE = '    h = jax.nn.gelu(x @ params["wi"])'
+COLUMNS = (CODE.index("x @"), len(CODE) - 1)
+
+
+@pytest.fixture
+def train(tmp_path):
+    """Return the path of a source file."""
+    path = tmp_path / "train.py"
+    path.write_text(TRAIN, "utf-8")
+    return path
+
+
+def at_file(file, report=WHY):
+    """Return a report whose lines are in another file, with the columns of its conflict."""
+
+    def moved(part):
+        return part if part is None else replace(part, file=str(file))
+
+    def at(part, **fields):
+        return replace(part, origin=moved(part.origin), **fields)
+
+    def axes(part):
+        return {"axes": tuple(map(at, part.axes))}
+
+    return replace(
+        report,
+        values=tuple(at(one, **axes(one)) for one in report.values),
+        conflicts=tuple(at(one, columns=COLUMNS) for one in report.conflicts),
+        lost=tuple(at(one, constraint=moved(line(8))) for one in report.lost),
+        replicated=tuple(
+            at(one, loss=at(LOSS, constraint=moved(line(8))), **axes(one)) for one in report.replicated
+        ),
+    )
+
+
+def elements(html):
+    """Return the elements with an id, by id."""
+    return {one.get("id"): one for one in parsed(f"<div>{html}</div>").iter() if one.get("id")}
+
+
+def targets(element):
+    """Return the text of what each link in an element leads to, by the text of the link."""
+    return {link.text: link.get("href")[1:] for link in element.iter("a")}
+
+
+def row_of(html, text):
+    """Return the element with an id whose text contains a text."""
+    [found] = [one for one in elements(html).values() if text in "".join(one.itertext())]
+    return found
+
+
+def test_each_line_has_its_findings_and_specs_in_the_margin(train):
+    assert [row for row in rows(to_html(at_file(train))) if row[2]] == [
+        (8, '    """Return the loss."""', ["origin of tensor in train.py:9"]),
+        (
+            9,
+            CODE,
+            [
+                "256.0 KiB  conflict over data: dot_general ik,kj->ij ×2",
+                "  x 'i' over data (argument), P('data',)",
+                "  wi 'k' over data (argument), P('data', 'tensor')",
+                "  result P('data', 'tensor')",
+                "512.0 KiB  P('data', 'tensor')  float32[512,1024] dot_general, data: argument x, tensor:"
+                " constraint train.py:8 loss",
+            ],
+        ),
+        (
+            11,
+            "",
+            [
+                "512.0 KiB  data: left out by the constraint on tanh float32[512,1024], forward",
+                "  x P('data',) became P(None, 'tensor')",
+                "  constraint train.py:8 loss",
+                "512.0 KiB  replicated: float32[512,1024]",
+                "  P(None, 'tensor'), replicated over data: tanh",
+                "  data: left out by the constraint on tanh at train.py:11 loss: constraint train.py:8 loss",
+            ],
+        ),
+    ]
+
+
+def test_only_lines_with_findings_are_marked_and_listed(train):
+    html = to_html(at_file(train))
+    looks = {number: "rgba(" in row_of(html, f"{number}  ").get("style") for number in (8, 9, 11)}
+    assert looks == {8: False, 9: True, 11: True}
+    assert [text for text, _ in links(html)][:2] == ["train.py:11", "train.py:9"]
+
+
+def test_links_lead_from_a_mark_to_its_origin_and_back(train):
+    html = to_html(at_file(train))
+    marked, argument = row_of(html, "conflict over data"), row_of(html, "x  float32[512,256] P('data',)")
+    constraint = row_of(html, "origin of tensor in")
+    assert targets(marked)["x"] == targets(marked)["argument x"] == argument.get("id")
+    assert targets(marked)["constraint train.py:8 loss"] == constraint.get("id")
+    assert targets(argument) == targets(constraint) == {"train.py:9": marked.get("id")}
+
+
+def test_every_link_leads_to_an_id_of_the_page_and_ids_are_unique(train):
+    reports = [at_file(train), replace(at_file(train), name="other")]
+    page = "".join(map(to_html, reports))
+    ids = re.findall(r' id="([^"]*)"', page)
+    assert len(ids) == len(set(ids)) == 2 * 4
+    assert {target for _, target in links(page)} == {f"#{name}" for name in ids}
+
+
+def test_an_origin_that_the_page_does_not_have_is_text(train):
+    """``wi`` is no argument of the report."""
+    html = to_html(at_file(train))
+    assert "wi" not in targets(row_of(html, "conflict over data"))
+
+
+def test_the_columns_of_findings_are_underlined(train):
+    html = to_html(at_file(train))
+    [code] = [one for one in parsed(f"<div>{html}</div>").iter("span") if "wavy" in one.get("style", "")]
+    assert code.text == 'x @ params["wi"]'
+
+
+@pytest.mark.parametrize(
+    ("code", "columns", "underlined"),
+    [
+        (
+            "\tgröße = sin(größe) @ x",
+            (len("\tgröße = ".encode()), len("\tgröße = sin(größe)".encode())),
+            "sin(größe)",
+        ),
+        ("y = f(x)", (4, 10**15), "f(x)"),
+        ("y = f(x)", (90, 99), ""),
+        ("y = f(x)", (6, 4), ""),
+    ],
+    ids=["bytes and tabs", "beyond the end", "changed line", "reversed"],
+)
+def test_columns_are_bytes_of_the_line(tmp_path, code, columns, underlined):
+    path = tmp_path / "a.py"
+    path.write_text("\n" * 8 + code, "utf-8")
+    report = at_file(path)
+    report = replace(report, conflicts=tuple(replace(one, columns=columns) for one in report.conflicts))
+    spans = [
+        one for one in parsed(f"<div>{to_html(report)}</div>").iter("span") if "wavy" in one.get("style", "")
+    ]
+    assert "".join(one.text for one in spans) == underlined
+
+
+def test_source_names_and_paths_are_escaped(tmp_path):
+    hostile = '<script>&"\x1b[31m\u202e\ud800'
+    path = tmp_path / "train.py"
+    path.write_text("x = '<script>'  # &amp;\n" * 12)
+    report = at_file(path)
+    axis = replace(FROM_X, path=hostile)
+    leaf = replace(report.arguments[0], path=hostile, axes=(axis,))
+    values = tuple(replace(one, axes=(axis,), op=hostile) for one in report.values)
+    html = to_html(replace(report, arguments=(leaf,), values=values))
+    assert "<script" not in html
+    assert printable(hostile) in row_of(html, "origin of data")[0].text
+    assert not (set(html) - {"\n"}) & set(map(chr, range(32)))
+
+
+def test_arguments_that_differ_in_indices_are_one_row(train):
+    report = at_file(train)
+    paths = [f"layers/{number}/w" for number in range(4)]
+    leaves = tuple(replace(report.arguments[0], path=path) for path in paths)
+    values = tuple(
+        replace(report.values[0], axes=(AxisOrigin(mesh_axis="data", kind="argument", path=path),))
+        for path in paths
+    )
+    html = to_html(replace(report, arguments=leaves, values=values))
+    row = row_of(html, "layers/0-3/w  float32")
+    assert targets(row_of(html, "conflict over data"))["argument layers/0-3/w"] == row.get("id")
+    assert "×4 dot_general" in html
+
+
+def test_a_line_has_the_largest_findings_and_values_and_the_number_of_the_others(train):
+    report = at_file(train)
+    conflicts = tuple(replace(report.conflicts[0], op=f"op{number}", nbytes=2**number) for number in range(9))
+    values = tuple(replace(report.values[0], shape=(512, number)) for number in range(9))
+    report = replace(report, conflicts=conflicts, values=values)
+    [notes] = [notes for number, _, notes in rows(to_html(report)) if number == 9]
+    assert [note for note in notes if "conflict" in note] == [
+        *(f"{2**n}.0 B  conflict over data: op{n} ik,kj->ij ×2" for n in (8, 7, 6)),
+        "126.0 B  12 more: conflict",
+    ]
+    assert notes[-1] == "6 more values"
+
+
+def test_many_users_of_an_origin_are_counted(train, monkeypatch):
+    monkeypatch.setattr(propagation_lines, "_MOST_USERS", 2)
+    report = at_file(train)
+    values = tuple(
+        replace(report.values[0], origin=replace(report.values[0].origin, line=number))
+        for number in range(3, 9)
+    )
+    html = to_html(replace(report, values=values))
+    assert "and 5 more" in "".join(row_of(html, "x  float32[512,256]").itertext())
+
+
+def test_a_report_without_lines_has_tables_only():
+    for report in (
+        replace(WHY, mesh=None, values=(), conflicts=(), lost=(), replicated=()),
+        PropagationReport(name="f", platform="tpu", reason="killed"),
+    ):
+        html = to_html(report)
+        assert html.count("<pre") == 2
+        assert " id=" not in html
+
+
+def test_lines_whose_source_cannot_be_read_stand_with_their_numbers():
+    html = to_html(WHY)
+    assert "source not available" in html
+    assert [(number, code) for number, code, _ in rows(html)] == [(8, ""), (9, ""), (11, "")]
+    assert "line, op and origin" in html
+
+
+def test_pages_svg_text_and_notebooks_show_the_propagation(tmp_path, train):
+    report = at_file(train)
+    for suffix in (".html", ".svg", ".txt"):
+        save_picture(report, tmp_path / f"why{suffix}")
+    page = (tmp_path / "why.html").read_text("utf-8")
+    assert to_html(report) in page
+    assert "<title>step</title>" in page
+    assert (tmp_path / "why.txt").read_text("utf-8") == to_text(report) + "\n"
+    assert report._repr_mimebundle_()["text/html"] == to_html(report)
+    assert to_html(from_json(to_json(report))) == to_html(report)
+
+
+def test_the_svg_has_the_source_with_notes_below_its_lines(train):
+    drawing = to_svg(at_file(train))
+    shown = words(drawing)
+    assert shown.index("train.py") < shown.index("conflict over data: dot_general ik,kj->ij ×2")
+    assert shown.index("arguments and outputs") < shown.index("values")
+    assert 'text-decoration="underline"' in drawing
+
+
+def test_the_list_of_costly_lines_has_the_heads_of_the_findings_that_there_are(train):
+    report = replace(at_file(train), lost=(), replicated=())
+    html = to_html(report)
+    assert "<b>conflict</b>" in html
+    assert "<b>lost</b>" not in html
+    [grid] = [one for one in parsed(f"<div>{html}</div>").iter("div") if "grid" in one.get("style", "")]
+    assert [cell.text for cell in grid][2] == "512.0 KiB"
+
+
+def test_lines_beyond_the_most_are_left_out(train, monkeypatch):
+    monkeypatch.setattr(source_html, "_MOST_LINES", 1)
+    assert [number for number, _, notes in rows(to_html(at_file(train))) if notes] == [11]
+
+
+def test_a_leaf_that_nothing_comes_from_is_left_out(train):
+    other = PropagatedLeaf(path="unused", shape=(8,), dtype="float32", spec=None, nbytes=32)
+    report = at_file(train)
+    html = to_html(replace(report, arguments=(*report.arguments, other)))
+    assert "unused" not in html
