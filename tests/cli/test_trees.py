@@ -313,6 +313,8 @@ def test_the_options_of_check_are_those_of_check_report(call):  # noqa: F811
         "30KiB",
         "--optimizer",
         "adam",
+        "--moment-dtype",
+        "bfloat16",
         "--expect",
         "*embed=fsdp",
         "--expect",
@@ -324,6 +326,7 @@ def test_the_options_of_check_are_those_of_check_report(call):  # noqa: F811
         max_replicated=0.9,
         hbm_nbytes=30 * 1024,
         optimizer="adam",
+        moment_dtype=jnp.bfloat16,
         expect=PathRules({"*embed": Spec((("fsdp",),)), "*wo": Spec((("tensor",), ("fsdp",)))}),
     )
     done = call("check", *args, "--format", "json")

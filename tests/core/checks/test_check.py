@@ -243,6 +243,9 @@ def test_ignored_leaves_are_in_no_finding_but_take_memory():
         ({"hbm_nbytes": 95e9}, "got 95000000000.0"),
         ({"hbm_nbytes": True}, "got True"),
         ({"optimizer": "adamax"}, "must be one of 'adam', 'adamw', 'lion', 'momentum', got 'adamax'"),
+        ({"optimizer": "adamax"}, r"check the parameters with the state that jax.eval_shape\(optimizer.init"),
+        ({"optimizer": "adam", "moment_dtype": "f7"}, "moment_dtype: 'f7' is not an array dtype"),
+        ({"moment_dtype": "float32"}, "moment_dtype needs optimizer"),
         (
             {"replicated_over": "dtaa"},
             "'dtaa' is not a mesh axis of the tree: its meshes have 'data', 'fsdp'",

@@ -198,18 +198,27 @@ def test_replicas_that_are_too_large_would_fit_if_sharded():
 
 
 @pytest.mark.parametrize(("optimizer", "count"), [("adam", 2), ("adamw", 2), ("lion", 1), ("momentum", 1)])
-def test_an_optimizer_adds_float32_moments_sharded_like_the_parameters(optimizer, count):
-    """For floating-point leaves below ``params`` only, whatever their dtype."""
+@pytest.mark.parametrize(
+    ("dtype", "nbytes", "words"),
+    [
+        (None, 2, ("bfloat16", ", in the parameters' dtype,")),
+        (jnp.float32, 4, ("float32", "")),
+        ("int4", 0.5, ("int4", "")),
+    ],
+)
+def test_an_optimizer_adds_moments_sharded_like_the_parameters(optimizer, count, dtype, nbytes, words):
+    """For floating-point leaves below ``params`` only."""
     tree = {
         "params": {"w": abstract(1024, dtype=jnp.bfloat16), "ids": abstract(8, dtype=jnp.int32)},
         "batch_stats": {"mean": abstract(8)},
     }
     options = {"mesh": {"x": 8}, "specs": PathRules({"*w": P("x"), "*": P()})}
-    report = check_report(tree, **options, optimizer=optimizer)
-    assert report.optimizer_nbytes == count * 1024 // 8 * 4
+    report = check_report(tree, **options, optimizer=optimizer, moment_dtype=dtype)
+    assert report.optimizer_nbytes == count * 1024 // 8 * nbytes
     assert report.required_nbytes == report.fullest_device_nbytes + report.optimizer_nbytes
-    noun = "1 float32 moment" if count == 1 else "2 float32 moments"
-    assert report.optimizer_words == f"{optimizer}: {noun} for 1 floating-point leaf below params"
+    name, like = words
+    noun = f"1 {name} moment" if count == 1 else f"2 {name} moments"
+    assert report.optimizer_words == f"{optimizer}: {noun}{like} for 1 floating-point leaf below params"
 
 
 def test_an_optimizer_adds_nothing_to_a_tree_with_moments():

@@ -33,8 +33,13 @@ if TYPE_CHECKING:
 @click.option(
     "--optimizer",
     type=click.Choice(("adam", "adamw", "lion", "momentum")),
-    help="Add the state of this optimizer, unless the tree has it: moments in float32, sharded like their"
+    help="Add the state of this optimizer, unless the tree has it: moments that are sharded like their"
     " parameters.",
+)
+@click.option(
+    "--moment-dtype",
+    metavar="DTYPE",
+    help="Dtype of the moments, such as float32. By default, that of their parameters, as in optax.",
 )
 @click.option(
     "--replicated-over",
@@ -82,6 +87,7 @@ def check(
     planned: Planned,
     hbm: str | None,
     optimizer: str | None,
+    moment_dtype: str | None,
     replicated_over: tuple[str, ...],
     max_replicated: float,
     devices: int | None,
@@ -104,7 +110,7 @@ def check(
     Exits with 0 if nothing was found, with 1 if there are findings, and with 2 if there is no answer, for
     example because a file cannot be read or the output cannot be written.
     """
-    from jax_array_info_core import check_report
+    from jax_array_info_core import check_report, dtype_bits
     from jax_array_info_core.layouts.notation import parse_names
 
     problems = Problems()
@@ -114,6 +120,10 @@ def check(
     if not 0 <= max_replicated <= 1:
         problems.add([f"--max-replicated must be a fraction from 0 to 1, got {max_replicated:g}"])
     expected = path_rules("--expect", expect, problems)
+    if moment_dtype is not None:
+        problems.catch("--moment-dtype", dtype_bits, moment_dtype)
+        if optimizer is None:
+            problems.add(["--moment-dtype needs --optimizer, such as adam"])
     problems.refuse()
     output.require_place()
     checked = functools.partial(
@@ -129,6 +139,7 @@ def check(
         allow_empty=allow_empty,
         hbm_nbytes=hbm_nbytes,
         optimizer=optimizer,
+        moment_dtype=moment_dtype,
     )
     report = problems.catch("", checked)
     problems.refuse()

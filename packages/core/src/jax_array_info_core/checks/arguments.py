@@ -11,7 +11,9 @@ import numpy as np
 from ..compat import values
 from ..compat.referents import referents
 from ..errors import SpecError, UnsupportedValueError
+from ..layouts.dtypes import name_of
 from ..layouts.notation import as_nbytes
+from ..plans.plan import dtype_bits
 from ..quantities import counted
 from ..reports.findings import Finding, FindingLeaf, Option, remedies
 from ..reports.tree import TreeMesh, TreeRow
@@ -56,7 +58,23 @@ def checked_optimizer(optimizer: Any) -> str | None:
     if optimizer is None or (isinstance(optimizer, str) and optimizer in MOMENT_COUNTS):
         return optimizer
     known = ", ".join(map(repr, MOMENT_COUNTS))
-    raise UnsupportedValueError(f"optimizer must be one of {known}, got {plain_text(optimizer, repr)}")
+    raise UnsupportedValueError(
+        f"optimizer must be one of {known}, got {plain_text(optimizer, repr)}: for another one, check the "
+        "parameters with the state that jax.eval_shape(optimizer.init, params) returns"
+    )
+
+
+def checked_moment_dtype(moment_dtype: Any, optimizer: str | None) -> str | None:
+    """Return the name of a dtype or None, or raise UnsupportedValueError."""
+    if moment_dtype is None:
+        return None
+    if optimizer is None:
+        raise UnsupportedValueError("moment_dtype needs optimizer, such as 'adam'")
+    try:
+        dtype_bits(moment_dtype)
+    except SpecError as error:
+        raise UnsupportedValueError(f"moment_dtype: {error}") from None
+    return name_of(moment_dtype)
 
 
 def known_axes(replicated_over: str | Iterable[str], meshes: Sequence[TreeMesh]) -> frozenset[str]:

@@ -20,6 +20,7 @@ from .arguments import (
     checked_devices,
     checked_hbm,
     checked_limit,
+    checked_moment_dtype,
     checked_optimizer,
     ignored_paths,
     known_axes,
@@ -66,6 +67,7 @@ def check_report(
     allow_empty: bool = False,
     hbm_nbytes: int | str | None = None,
     optimizer: str | None = None,
+    moment_dtype: Any = None,
 ) -> CheckReport:
     """Return the findings about the sharding of a tree: replicas, padding, optimizer state, memory.
 
@@ -115,10 +117,12 @@ def check_report(
             arrays in them are still a finding, and so is a TreeReport with leaves that are not arrays.
         hbm_nbytes: Memory of a device in bytes, or a size such as ``"16GiB"``. Gradients and activations are
             not counted.
-        optimizer: Optimizer whose state will be added, in float32 and sharded like the parameters: ``"adam"``
-            and ``"adamw"`` add two moments of each parameter, ``"lion"`` and ``"momentum"`` one. Nothing is
+        optimizer: Optimizer whose state will be added, sharded like the parameters: ``"adam"`` and
+            ``"adamw"`` add two moments of each parameter, ``"lion"`` and ``"momentum"`` one. Nothing is
             added if the tree already has them. Parameters are the floating-point leaves below ``params``; in
             a tree without this key, all floating-point leaves.
+        moment_dtype: Dtype of all moments that ``optimizer`` adds, such as ``"float32"``. None is that of
+            each parameter, as in optax.
 
     Raises:
         SpecError: (a ValueError) If ``specs`` or ``expect`` does not fit the tree, or a pattern or all
@@ -137,6 +141,7 @@ def check_report(
     limit = checked_limit(max_replicated)
     hbm = checked_hbm(hbm_nbytes)
     optimizer = checked_optimizer(optimizer)
+    moment_dtype = checked_moment_dtype(moment_dtype, optimizer)
     devices = checked_devices(devices)
     codes = known_codes(ignore_codes)
     if devices == 1 and specs is None and logical_axes is None and _is_on_one_device(tree):
@@ -174,7 +179,9 @@ def check_report(
     if expected is not None:
         findings.append(unexpected_shardings(rows, report.meshes, expected))
     findings.append(differing_moments(moments, rows, report.meshes))
-    added = added_moments(optimizer, report.rows, moments) if optimizer else AddedMoments([], "")
+    added = (
+        added_moments(optimizer, moment_dtype, report.rows, moments) if optimizer else AddedMoments([], "")
+    )
     required = tree_of_rows([*report.rows, *added.rows], planned.devices) if added.rows else report
     uncounted = [
         row
@@ -224,6 +231,7 @@ def assert_tree(
     allow_empty: bool = False,
     hbm_nbytes: int | str | None = None,
     optimizer: str | None = None,
+    moment_dtype: Any = None,
 ) -> None:
     """Raise CheckError if a tree is not sharded as meant, or does not fit a device.
 
@@ -244,6 +252,7 @@ def assert_tree(
         allow_empty: Whether to accept a tree without arrays.
         hbm_nbytes: Memory of a device in bytes, or a size such as ``"16GiB"``.
         optimizer: Optimizer whose state will be added.
+        moment_dtype: Dtype of that state; None is that of the parameters.
 
     Raises:
         CheckError: (an AssertionError) If there are findings. Its ``report`` is the ``CheckReport``.
@@ -276,6 +285,7 @@ def assert_tree(
         allow_empty=allow_empty,
         hbm_nbytes=hbm_nbytes,
         optimizer=optimizer,
+        moment_dtype=moment_dtype,
     )
     if not report.leaf_count and not (allow_empty and tree is None):
         require_tree(tree)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ..compat import values
-from ..layouts.dtypes import packed_nbytes
+from ..layouts.dtypes import bits_of_name, packed_nbytes
 from ..layouts.partition_specs import as_spec
 from ..layouts.spec import MeshAxes, Spec
 from ..quantities import counted, format_bytes
@@ -122,26 +122,28 @@ def _ending(path: str, tails: Container[str]) -> str | None:
 
 MOMENT_COUNTS = {"adam": 2, "adamw": 2, "lion": 1, "momentum": 1}
 """Number of moments of each parameter, by the name of the optimizer."""
-MOMENT_DTYPE = "float32"
 
 
 class AddedMoments(NamedTuple):
     """The moments that an optimizer adds to a tree."""
 
     rows: list[TreeRow]
-    """Float32 leaves that are sharded like their parameters."""
+    """Leaves that are sharded like their parameters."""
 
     words: str
     """The moments and their parameters, or the reason why none are added."""
 
 
-def added_moments(optimizer: str, rows: Sequence[TreeRow], moments: Sequence[Moment]) -> AddedMoments:
+def added_moments(
+    optimizer: str, dtype: str | None, rows: Sequence[TreeRow], moments: Sequence[Moment]
+) -> AddedMoments:
     """Return the moments that an optimizer adds.
 
     If some parameter already has all its moments, nothing is added. The other parameters are then frozen.
 
     Args:
         optimizer: A key of ``MOMENT_COUNTS``.
+        dtype: Dtype of the moments; None is that of their parameter, as in optax.
         rows: All leaves of the tree.
         moments: The optimizer state in the tree.
     """
@@ -150,24 +152,31 @@ def added_moments(optimizer: str, rows: Sequence[TreeRow], moments: Sequence[Mom
     if max(existing.values(), default=0) >= count:
         return AddedMoments([], f"{optimizer}: none are added, because the tree has moments")
     parameters = parameters_of(rows, moments)
-    added = [
-        replace(
-            row,
-            dtype=MOMENT_DTYPE,
-            bits=32,
-            nbytes=packed_nbytes(row.shape, 32),
-            shard_nbytes=None if row.shard_shape is None else packed_nbytes(row.shard_shape, 32),
-            same_as=None,
-        )
-        for row in parameters
-        for _ in range(count)
-    ]
+    added = [_moment(row, dtype) for row in parameters for _ in range(count)]
     is_below = any(is_parameter_path(row.path) for row in rows)
     where = "below params" if is_below else "of the tree, which has no key params"
     each = counted(len(parameters), "floating-point leaf", "floating-point leaves")
     each = each if len(parameters) == 1 else f"each of {each}"
-    of_each = f"{counted(count, f'{MOMENT_DTYPE} moment', f'{MOMENT_DTYPE} moments')} for {each}"
-    return AddedMoments(added, f"{optimizer}: {of_each} {where}")
+    dtypes = dtype or " or ".join(dict.fromkeys(row.dtype for row in parameters))
+    words = counted(count, f"{dtypes} moment", f"{dtypes} moments")
+    like = "" if dtype else ", in the parameters' dtype,"
+    return AddedMoments(added, f"{optimizer}: {words}{like} for {each} {where}")
+
+
+def _moment(parameter: TreeRow, dtype: str | None) -> TreeRow:
+    """Return a moment of a parameter, in a dtype of its own or in that of the parameter."""
+    moment = replace(parameter, same_as=None)
+    if dtype is None:
+        return moment
+    bits = bits_of_name(dtype)
+    shard = parameter.shard_shape
+    return replace(
+        moment,
+        dtype=dtype,
+        bits=bits,
+        nbytes=packed_nbytes(parameter.shape, bits),
+        shard_nbytes=None if shard is None else packed_nbytes(shard, bits),
+    )
 
 
 def exceeded_memory(

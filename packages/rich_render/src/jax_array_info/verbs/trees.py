@@ -245,6 +245,7 @@ def print_check(
     allow_empty: bool = False,
     hbm_nbytes: int | str | None = None,
     optimizer: str | None = None,
+    moment_dtype: Any = None,
     min_share: float = MIN_SHARE,
 ) -> None:
     """Print whether a tree is sharded as meant and fits the memory of a device.
@@ -308,8 +309,10 @@ def print_check(
             arrays in them are still a finding.
         hbm_nbytes: Memory of a device in bytes, or a size such as ``"16GiB"``. Gradients and activations are
             not counted.
-        optimizer: Optimizer whose state will be added, in float32 and sharded like the parameters: ``"adam"``
-            and ``"adamw"`` add two moments of each parameter, ``"lion"`` and ``"momentum"`` one.
+        optimizer: Optimizer whose state will be added, sharded like the parameters: ``"adam"`` and
+            ``"adamw"`` add two moments of each parameter, ``"lion"`` and ``"momentum"`` one.
+        moment_dtype: Dtype of all moments that ``optimizer`` adds, such as ``"float32"``. None is that of
+            each parameter, as in optax.
 
     Raises:
         SpecError: (a ValueError) If ``specs`` or ``expect`` does not fit the tree, or a pattern matches
@@ -334,5 +337,6 @@ def print_check(
         allow_empty=allow_empty,
         hbm_nbytes=hbm_nbytes,
         optimizer=optimizer,
+        moment_dtype=moment_dtype,
     )
     print_table(report, lambda report, width: check_table(report, width=width, min_share=min_share))
