@@ -96,6 +96,15 @@ def test_a_constraint_that_leaves_out_axes_is_the_reason_of_both_gathers():
 
 
 @with_shardy
+def test_an_argument_that_is_gathered_instead_of_summed_has_the_sum_as_the_reason():
+    mesh = cube()
+    x, w = abstract(mesh, P(), (512, 4096)), abstract(mesh, P("tensor"), (4096, 1024))
+    (gather,) = program_report(jnp.matmul, x, w, explain=True).collectives
+    assert (gather.kind, gather.path) == ("all-gather", "b")
+    assert words(gather) == [("sum", "ik,kj->ij", [("k", "b")])]
+
+
+@with_shardy
 def test_a_requested_output_that_leaves_out_an_axis_is_the_reason():
     mesh = cube()
     x = abstract(mesh, P("fsdp"), (64, 32))

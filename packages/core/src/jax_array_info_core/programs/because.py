@@ -64,9 +64,10 @@ def explained(
 def _because(one: Collective, causes: Iterable[Cause], found: Explanation) -> tuple[Because, ...]:
     """Return what equal collectives are needed for; nothing unless it is one, or one for each.
 
-    A sum fits a reduction, and a conflict or a constraint any other collective, if it has the mesh axes, the
-    pass and the size, and the argument that is moved or the line; both fit better. Of several that differ
-    only in their operands, what they have in common is returned.
+    An operation fits that has the mesh axes, the pass and the size, and the argument that is moved or the
+    line; both fit better. A sum fits a reduction, and the gather of an argument that it sums; a conflict or a
+    constraint fits any collective but a reduction. Of several that differ only in their operands, what they
+    have in common is returned.
     """
     axes = {name.partition(":")[0] for name in one.axes or ()}
     fitting = [cause for cause in causes if axes and _fits(one, axes, cause, found)]
@@ -83,15 +84,20 @@ def _because(one: Collective, causes: Iterable[Cause], found: Explanation) -> tu
 def _fits(one: Collective, axes: Collection[str], cause: Cause, found: Explanation) -> bool:
     """Return whether the kind, the mesh axes, the pass and the size of a collective are those of a cause."""
     because = cause.because
-    if (because.kind == "sum") != (one.kind in REDUCTIONS) or not {*axes} <= {*because.mesh_axes}:
+    is_reduction = one.kind in REDUCTIONS
+    if because.kind == "sum":
+        is_of_kind = is_reduction or (one.kind == "all-gather" and one.path in _paths(because))
+    else:
+        is_of_kind = not is_reduction
+    if not is_of_kind or not {*axes} <= {*because.mesh_axes}:
         return False
     if one.phase is not None and because.phase not in (None, one.phase):
         return False
     lacking: list[Collection[str]] = [axes, because.mesh_axes]
     if one.kind != "all-gather":
         lacking.append(())
-    size = math.prod(one.shape)
-    return any(size == found.elements(value, without) for value in cause.values for without in lacking)
+    size, values = math.prod(one.shape), cause.summed if is_reduction else cause.moved
+    return any(size == found.elements(value, without) for value in values for without in lacking)
 
 
 def _paths(cause: Because) -> set[str | None]:

@@ -75,11 +75,14 @@ class Cause(NamedTuple):
     because: Because
     """The operation."""
 
-    values: tuple[Value, ...]
-    """What is sent: its operands, or the result of a sum."""
-
     line: Origin | None
     """Its line. ``because`` has that of a constraint instead."""
+
+    moved: tuple[Value, ...]
+    """What may be gathered or moved: its operands, or also its result."""
+
+    summed: tuple[Value, ...] = ()
+    """What is reduced: the result of a sum."""
 
     near: tuple[Origin | None, ...] = ()
     """Lines of the operations that compute the values of a constraint."""
@@ -163,7 +166,7 @@ class Explanation(AxisOrigins):
                     kind="conflict", mesh_axes=one.mesh_axes, operands=one.operands, origin=line, **where
                 )
                 is_moved = any(each.name == RESULT for each in one.operands)
-                yield Cause(because, (*values, *operation.results) if is_moved else values, line)
+                yield Cause(because, line, (*values, *operation.results) if is_moved else values)
             kept = {factor for dims in rule.results for dim in dims for factor in dim}
             letters = self._operand_letters(rule, [value.axes for value in values])
             letters = [one for one in letters if one.factor not in kept]
@@ -171,7 +174,7 @@ class Explanation(AxisOrigins):
             if over := tuple(name for name in names if name not in excluded):
                 operands = tuple(self._operand(operation, one, one.names[0]) for one in letters)
                 because = Because(kind="sum", mesh_axes=over, operands=operands, origin=line, **where)
-                yield Cause(because, (*operation.results,), line)
+                yield Cause(because, line, values, (*operation.results,))
             yield from self._constraints(((values, one) for one in self._losses_of(operation)), line)
         for value, loss in self._lost_at_return():
             yield from self._constraints([((value,), loss)], loss.origin)
@@ -191,7 +194,7 @@ class Explanation(AxisOrigins):
                 phase=first.phase,
             )
             near = (value.definer.place for value in values if value.definer is not None)
-            yield Cause(because, values, line, tuple(map(self._line, near)))
+            yield Cause(because, line, values, near=tuple(map(self._line, near)))
 
     def elements(self, value: Value, without: Collection[str]) -> int:
         """Return the number of elements of a value on a device, if some mesh axes do not shard it."""
