@@ -361,8 +361,9 @@ def test_weak_types_of_a_plan_are_kept():
     assert sharded_structs(weak, mesh={"data": 4}, specs=P()).weak_type
 
 
-def test_an_output_with_padding_has_a_caveat():
-    report = propagation_report(lambda x: jnp.pad(x, (0, 1)), struct((16,), "data"))
+@pytest.mark.parametrize("function", [lambda x: jnp.pad(x, (0, 1)), lambda x: x[:0]], ids=["uneven", "empty"])
+def test_an_output_that_jax_does_not_shard_has_a_caveat(function):
+    report = propagation_report(function, struct((16,), "data"))
     assert [one for one in report.caveats if "as P()" in one]
 
 

@@ -315,10 +315,11 @@ class Explanation(AxisOrigins):
         return self._equal_losses.setdefault(loss, loss)
 
     def is_uneven(self, value: Value) -> bool:
-        """Return whether a dimension does not divide by its mesh axes, or is sharded over a part of one."""
+        """Return whether a sharded dimension is empty, does not divide, or has a part of a mesh axis."""
         counts = [math.prod(self._graph.part(name).size for name in names) for names in value.axes]
         has_parts = any(name not in self._graph.sizes for names in value.axes for name in names)
-        return has_parts or any(dim % count for dim, count in zip(value.shape or (), counts, strict=False))
+        shards = zip(value.shape or (), counts, strict=False)
+        return has_parts or any(dim % count or (not dim and count > 1) for dim, count in shards)
 
     def spec(self, value: Value) -> Spec:
         """Return the sharding of a value."""

@@ -120,7 +120,7 @@ _REARRANGED = (
     "XLA rearranges the program before it propagates: near a conflict or a loss, it may choose another"
     " sharding. print_program shows those of the compiled program."
 )
-_PARTS = "JAX returns an output whose dimension does not divide by its mesh axes as P()."
+_PARTS = "JAX returns an output whose dimension is empty or does not divide by its mesh axes as P()."
 
 
 def _caveats(found: Explanation, outputs: Sequence[Value], *, has_moves: bool) -> tuple[str, ...]:

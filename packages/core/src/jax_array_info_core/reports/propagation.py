@@ -188,8 +188,8 @@ class Conflict(OperationFact):
     """The operation as an einsum, such as ``ik,kj->ij``."""
 
     operands: tuple[ConflictOperand, ...]
-    """Operands that ask for the mesh axis, or one and the ``result``, where the operation moves the axis to
-    another letter. A single one shards a dimension that the operation needs whole."""
+    """All operands that ask for the mesh axis, or those and the ``result``, where the operation moves the
+    axis to another letter. A single one shards a dimension that the operation needs whole."""
 
     result: Spec
     """Sharding of the result."""
