@@ -10,7 +10,7 @@ from typing import Any
 
 from ..layouts.spec import effective_spec, placement
 from ..origins.origins import UserLines
-from ..propagation.explanation import Cause, Explanation
+from ..propagation.conflicts import Cause, Conflicts
 from ..propagation.graph import Graph
 from ..propagation.process import NoAnswerError
 from ..propagation.propagation_report import explanation_of, results_of
@@ -61,7 +61,7 @@ def explained(
     return tuple(rows), _differences(graph, found, outputs)
 
 
-def _because(one: Collective, causes: Iterable[Cause], found: Explanation) -> tuple[Because, ...]:
+def _because(one: Collective, causes: Iterable[Cause], found: Conflicts) -> tuple[Because, ...]:
     """Return what equal collectives are needed for; nothing unless it is one, or one for each.
 
     An operation fits that has the mesh axes, the pass and the size, and the argument that is moved or the
@@ -81,7 +81,7 @@ def _because(one: Collective, causes: Iterable[Cause], found: Explanation) -> tu
     return (*alike,) if len(alike) == 1 else ()
 
 
-def _fits(one: Collective, axes: Collection[str], cause: Cause, found: Explanation) -> bool:
+def _fits(one: Collective, axes: Collection[str], cause: Cause, found: Conflicts) -> bool:
     """Return whether the kind, the mesh axes, the pass and the size of a collective are those of a cause."""
     because = cause.because
     is_reduction = one.kind in REDUCTIONS
@@ -112,7 +112,7 @@ def _is_at(cause: Cause, origin: Origin | None) -> bool:
     return origin is not None and (origin.file, origin.line) in places
 
 
-def _differences(graph: Graph, found: Explanation, outputs: Sequence[ProgramValue]) -> tuple[str, ...]:
+def _differences(graph: Graph, found: Conflicts, outputs: Sequence[ProgramValue]) -> tuple[str, ...]:
     """Return a caveat on the outputs that Shardy alone would shard in another way."""
     texts = []
     for output, value in zip(outputs, results_of(graph, len(outputs)), strict=True):
