@@ -359,7 +359,7 @@ def test_a_requested_output_is_an_origin():
     x = struct((32, 64))
     out = NamedSharding(x.sharding.mesh, P("data"))
     report = propagation_report(jax.jit(jnp.tanh, out_shardings=out), x)
-    assert origins(report.outputs[0]) == {"data": "output outputs"}
+    assert origins(report.outputs[0]) == {"data": "outputs"}
 
 
 def test_a_compiled_program_and_shardy_that_is_off_are_refused():
