@@ -38,18 +38,18 @@ needs another size, or another mesh axis.
 Constrain the value, or the argument or output that it comes from or goes to.
   512.0 KiB  float32[512,1024]  train.py:11 loss
     P(None, 'tensor'), replicated over data: tanh
-    data: left out by the constraint on tanh at train.py:11 loss: the requested
-      sharding leaves it out
+    data: left out by the constraint on tanh at train.py:11:
+      the requested sharding leaves it out
 nothing propagates through ?
-                                   values
-┏━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┓
-┃ per device ┃ value                 ┃ line, op and origin                  ┃
-┡━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┩
-│  512.0 KiB │ float32[512,1024]     │ train.py:9 dot_general               │
-│            │   P('data', 'tensor') │   data: argument x                   │
-│            │                       │   tensor: constraint train.py:8 loss │
-└────────────┴───────────────────────┴──────────────────────────────────────┘
-                      not shown at this width: function"""
+                                 values
+┏━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┓
+┃ per device ┃ value                 ┃ line, op and origin             ┃
+┡━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┩
+│  512.0 KiB │ float32[512,1024]     │ train.py:9 dot_general          │
+│            │   P('data', 'tensor') │   data: argument x              │
+│            │                       │   tensor: constraint train.py:8 │
+└────────────┴───────────────────────┴─────────────────────────────────┘
+                   not shown at this width: function"""
 
 
 def shown(report, width=80):
@@ -88,7 +88,7 @@ def test_a_wide_console_has_a_line_for_each_value_and_all_columns():
         "512.0 KiB",
         "float32[512,1024]",
         "P('data', 'tensor')",
-        "data: argument x; tensor: constraint train.py:8 loss",
+        "data: argument x; tensor: constraint train.py:8",
         "train.py:9",
         "dot_general",
         "loss",
@@ -145,7 +145,7 @@ def test_callers_are_shown_where_the_settings_ask_for_them(monkeypatch):
 @pytest.mark.parametrize(
     ("fields", "head", "why"),
     [
-        ({"constraint": line(8)}, "left out by the constraint on tanh", "constraint train.py:8 loss"),
+        ({"constraint": line(8)}, "left out by the constraint on tanh", "constraint train.py:8"),
         ({"op": "sharding_constraint"}, "left out by the constraint", "the requested sharding leaves it out"),
         ({"op": "return"}, "left out by the requested output", "the requested sharding leaves it out"),
         ({"reason": "uneven"}, "lost in tanh", "the dimension does not divide by it"),

@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 
 from jax_array_info.tables.folds import path_keys, split_rows
-from jax_array_info_core import config, format_bytes
+from jax_array_info_core import format_bytes
 from jax_array_info_core.layouts.dtypes import type_text
 from jax_array_info_core.quantities import counted
 from jax_array_info_core.reports import PropagatedLeaf, PropagatedValue, PropagationReport
@@ -20,6 +20,7 @@ from .program_words import counted_path
 from .propagation_words import (
     ENTRIES,
     ValueRow,
+    place_words,
     size_words,
     some_ops,
     spec_words,
@@ -116,13 +117,23 @@ def _write(page: Page, report: PropagationReport, max_rows: int | None) -> None:
             times = "" if one.times == 1 else f" {page.marks.times}{one.times}"
             page.write_entry(size_words(one.nbytes), "", f"{one.head}{times}", one.where)
             for pieces in one.details:
-                page.write(text_of_pieces(pieces), indent=4)
+                _write_detail(page, pieces)
         if rest:
             page.write(f"and {len(rest)} more", indent=2)
     for operation in report.unread:
         page.write(f"nothing propagates through {operation}", look=style.WARNING)
     for caveat in report.caveats:
         page.write(caveat, look=style.ASIDE)
+
+
+def _write_detail(page: Page, pieces: Pieces) -> None:
+    """Add a line below an entry; its last piece below the others if they do not fit in one line."""
+    whole = text_of_pieces(pieces)
+    if cell_len(whole) + 4 <= page.width or len(pieces) == 1:
+        page.write(whole, indent=4)
+        return
+    page.write(text_of_pieces(pieces[:-1]).rstrip(), indent=4)
+    page.write(words_of(pieces[-1]).lstrip(", "), indent=6)
 
 
 def _values_table(report: PropagationReport, max_rows: int | None, page: Page) -> RenderableType | None:
@@ -132,7 +143,7 @@ def _values_table(report: PropagationReport, max_rows: int | None, page: Page) -
     sizes = [size_words(row.value.nbytes) for row in shown]
     types = [row.type_words(page.marks) for row in shown]
     specs = [spec_words(row.value.spec) for row in shown]
-    lines = [*map(_line, shown)]
+    lines = ["" if row.value.origin is None else place_words(row.value.origin) for row in shown]
     widest = [max(map(cell_len, cells)) for cells in (["per device", *sizes], types, specs)]
     room = page.width - widest[0] - max(widest[1], widest[2] + len(INDENT)) - 10  # of the borders
     columns = [
@@ -170,17 +181,11 @@ def _values_table(report: PropagationReport, max_rows: int | None, page: Page) -
     )
 
 
-def _line(row: ValueRow) -> str:
-    """Return the line of a value, with its callers if the settings ask for them."""
-    origin = row.value.origin
-    if origin is None:
-        return ""
-    return origin_words(origin) if config.callers > 1 or origin.skipped else origin.place
-
-
 def _short_line(line: str, row: ValueRow, room: int) -> str:
     """Return a line with as many of its operations as there is room for."""
     choices = [f"{line} {some_ops(row.ops, most)}" for most in range(_MOST_OPS, 0, -1)]
+    if len(row.ops) == 1:
+        choices.append(f"{line} {row.value.op}")  # without its pass
     return _fitting(choices, f"{line}, {counted(len(row.ops), 'operation', 'operations')}", room)
 
 

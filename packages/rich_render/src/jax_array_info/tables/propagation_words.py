@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
-from jax_array_info_core import format_bytes
+from jax_array_info_core import config, format_bytes
 from jax_array_info_core.layouts.dtypes import type_text
 from jax_array_info_core.layouts.spec import Spec, effective_spec
 from jax_array_info_core.reports import (
@@ -44,7 +44,7 @@ class Entry(NamedTuple):
     """What it is."""
 
     details: tuple[Pieces, ...]
-    """Lines below it."""
+    """Lines below it. Before the last piece of a line, it can be broken."""
 
     nbytes: int | None
     """Bytes per device in front of it."""
@@ -87,15 +87,15 @@ def origin_target(axis: AxisOrigin) -> Target | None:
     return axis.path if axis.origin is None else line_target(axis.origin)
 
 
-def origin_pieces(axis: AxisOrigin, words: str | None = None) -> Pieces:
-    """Return the origin of a mesh axis, as a link to it.
+def place_words(origin: Origin) -> str:
+    """Return file and line; with their functions and callers only if the settings ask for other lines."""
+    return origin_words(origin) if config.callers > 1 or origin.skipped else origin.place
 
-    Args:
-        axis: The origin.
-        words: Words of the link; None for the origin's own.
-    """
+
+def origin_pieces(axis: AxisOrigin) -> Pieces:
+    """Return the origin of a mesh axis, as a link to it."""
     target = origin_target(axis)
-    words = str(axis) if words is None else words
+    words = str(axis) if axis.origin is None else f"{axis.kind} {place_words(axis.origin)}"
     return (words,) if target is None else (Link(words, target),)
 
 
@@ -180,7 +180,7 @@ def _operand(one: ConflictOperand, *, is_whole: bool) -> Pieces:
     origin = (str(axis.kind),) if is_own else origin_pieces(axis)
     letter = f"'{one.letter}' over {axis.mesh_axis}"
     words = f" needs all of {letter} (" if is_whole else f" {letter} ("
-    return (_name(one.name), words, *origin, f"), {spec_words(one.spec)}")
+    return (_name(one.name), words, *origin, ")", f", {spec_words(one.spec)}")
 
 
 def _name(name: str) -> Link:
@@ -209,7 +209,7 @@ def _why(one: Loss) -> Pieces:
         return (_REASONS[one.reason],)
     if one.constraint is None:
         return ("the requested sharding leaves it out",)
-    return ("constraint ", Link(origin_words(one.constraint), line_target(one.constraint)))
+    return (Link(f"constraint {place_words(one.constraint)}", line_target(one.constraint)),)
 
 
 def _loss_detail(loss: Loss | None) -> tuple[Pieces, ...]:
@@ -218,7 +218,7 @@ def _loss_detail(loss: Loss | None) -> tuple[Pieces, ...]:
         return ()
     at: Pieces = ()
     if loss.origin is not None:
-        at = (" at ", Link(origin_words(loss.origin), line_target(loss.origin)))
+        at = (" at ", Link(place_words(loss.origin), line_target(loss.origin)))
     return ((_lost(loss), *at, ": ", *_why(loss)),)
 
 
