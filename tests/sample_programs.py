@@ -11,6 +11,7 @@ from jax_array_info.reports import (
     Donation,
     DonationChange,
     FigureChange,
+    KeptLine,
     LargeBuffer,
     Loss,
     Origin,
@@ -318,6 +319,15 @@ SCAN = program(
             for number in range(7)
         ),
         live_nbytes=4 * 2**30,
+        kept=tuple(
+            KeptLine(
+                nbytes=2**30 // (number + 1),
+                count=1 + number % 2,
+                origin=line(20 + number, "block") if number % 3 else None,
+                is_in_loop=number % 2 == 0,
+            )
+            for number in range(6)
+        ),
     ),
     dot_flops=None,
     known_dot_flops=1_699_999_999,

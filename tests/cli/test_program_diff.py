@@ -135,6 +135,7 @@ def test_json_has_the_results_of_the_rules(call):  # noqa: F811
 def test_rules_of_trees(call):  # noqa: F811
     done = call("diff", "tree.json", "tree.json", "--fail-on", "memory+1GiB", "--fail-on", "added")
     assert (done.returncode, done.stderr) == (0, "")
+    assert call("diff", "tree.json", "tree.json", "--fail-on", "memory+1GiB,added").stdout == done.stdout
     assert done.stdout.splitlines()[:3] == [
         "passed: memory unchanged (0.0 B), allowed +1.0 GiB",
         "passed: added: none",
@@ -148,6 +149,7 @@ def test_rules_of_trees(call):  # noqa: F811
         (("after.json", "after.json", "--fail-on", "added"), "rule 'added' does not apply to programs"),
         (("tree.json", "tree.json", "--fail-on", "sent"), "rule 'sent' does not apply to trees"),
         (("no.json", "no.json", "--fail-on", "sent+5"), "no.json: No such file or directory"),
+        (("no.json", "no.json", "--fail-on", "memory,"), "unknown rule ''"),
         (("no.json", "no.json", "--fail-on", "sent+x"), "expected a growth such as 5% or 10MiB"),
     ],
 )

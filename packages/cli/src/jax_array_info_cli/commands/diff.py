@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 @click.argument("after", metavar="B", type=FILE)
 @click.option(
     "--fail-on",
-    metavar="RULE",
+    metavar="RULE,...",
     multiple=True,
-    help="Exit with 1 only if this rule is broken, with 0 for other differences. Can be repeated.",
+    help="Exit with 1 only if one of these rules is broken, with 0 for other differences. Can be repeated.",
 )
 @click.option("--values", is_flag=True, help="Compare the values of the leaves in the files as well.")
 @output_options
@@ -60,13 +60,13 @@ def diff(before: str, after: str, fail_on: tuple[str, ...], values: bool, output
     Of programs: bytes sent by kind and mesh axes, memory, flops, shardings and donations. A and B are reports
     in JSON, from jai-cli program --output before.json.
 
-    Rules of --fail-on for programs: sent, memory, flops, or a kind of collectives such as all-gather, if it
-    grows; all-gather:fsdp counts a mesh axis only. sent+5% and memory+1GiB accept a growth. new-all-gather,
-    or new-collective for any kind, if an argument or a function has more of them and sends more bytes with
-    them, whatever the others save. sharding, if an argument or output has another one; donation, if one is
-    lost. For trees: memory (of the fullest device), added, removed, changed, shape, dtype, spec, memory_kind,
-    and with --values also values, which a leaf of one file only breaks too. An unknown figure breaks its
-    rule.
+    Rules of --fail-on for programs: sent, memory, flops, or a kind of collectives such as all-gather (it
+    grows; all-gather:fsdp counts a mesh axis only, and sent+5% or memory+1GiB accepts a growth);
+    new-all-gather, or new-collective for any kind (an argument or a function has more of them and sends more
+    bytes with them, whatever the others save); sharding (an argument or output has another one); donation
+    (one is lost). For trees: memory (of the fullest device), added, removed, changed, shape, dtype, spec,
+    memory_kind, and with --values also values, which a leaf of one file only breaks too. An unknown figure
+    breaks its rule.
 
     Exits with 0 if there are no such differences, or no broken rule of --fail-on; with 1 if there are; and
     with 2 if a file or a rule cannot be read, one file is a tree and the other a program, or the output
@@ -75,7 +75,8 @@ def diff(before: str, after: str, fail_on: tuple[str, ...], values: bool, output
     from jax_array_info_core.changes.gates import parse_rule
 
     problems = Problems()
-    rules = [rule for text in fail_on if (rule := problems.catch("--fail-on", parse_rule, text))]
+    texts = [text for given in fail_on for text in given.split(",")]
+    rules = [rule for text in texts if (rule := problems.catch("--fail-on", parse_rule, text))]
     problems.refuse()
     output.require_place()
     if values:

@@ -301,10 +301,20 @@ class LiveValue(NamedTuple):
     """Whether the forward pass computes it, or reads it first, and the backward pass reads it."""
 
 
-def highest_point(
+class Temporaries(NamedTuple):
+    """Temporary values of a program."""
+
+    highest: tuple[LiveValue, ...]
+    """Those that are live where the schedule needs the most bytes for them."""
+
+    kept: tuple[LiveValue, ...]
+    """Those that are kept for the backward pass, wherever they are live."""
+
+
+def temporaries_of(
     module: Module, nearest: Callable[[Iterable[Instruction]], Instruction | None]
-) -> tuple[LiveValue, ...]:
-    """Return the temporary values that are live where the schedule needs the most bytes for them.
+) -> Temporaries:
+    """Return the temporary values at the highest point of the schedule, and those for the backward pass.
 
     Arguments, outputs, constants and values outside of the device's main memory are not among them. A
     buffer that a loop carries is one value.
@@ -320,10 +330,25 @@ def highest_point(
     ]
     time = _highest_time(buffers)
     dataflow = Dataflow(module)
-    return tuple(
-        _live_value(buffer, dataflow, nearest)
-        for buffer in buffers
-        if any(start <= time <= end for start, end in buffer.spans)
+    has_backward = _has_backward_pass(module)
+    highest, kept = [], []
+    for buffer in buffers:
+        is_highest = any(start <= time <= end for start, end in buffer.spans)
+        if is_highest or buffer.is_read_by_loop or "backward" in buffer.read_in:
+            value = _live_value(buffer, dataflow, nearest)
+            highest += [value] * is_highest
+            # Up to JAX 0.6, the names of most operations do not contain the pass.
+            is_stacked = value.is_kept and ("backward" in buffer.read_in or has_backward)
+            kept += [value] * (value.is_for_backward or is_stacked)
+    return Temporaries(tuple(highest), tuple(kept))
+
+
+def _has_backward_pass(module: Module) -> bool:
+    """Return whether some operation of a program belongs to the backward pass."""
+    return any(
+        pass_of(one.op_name) == "backward"
+        for computation in module.computations.values()
+        for one in computation.instructions
     )
 
 

@@ -39,7 +39,7 @@ from ..compat.values import is_sharding
 from ..errors import UnsupportedValueError
 from ..hlo.flops import counted_flops
 from ..hlo.frames import renumbered, scope_of
-from ..hlo.liveness import LiveValue, highest_point
+from ..hlo.liveness import LiveValue, temporaries_of
 from ..hlo.loops import Executions, executions
 from ..hlo.module import Instruction, Module
 from ..hlo.read import may_send, read_module
@@ -48,7 +48,7 @@ from ..origins.origins import UserLines, code_origin, described_for_user
 from ..reports.findings import known_codes
 from ..reports.origin import Origin
 from ..reports.program import Collective, ProgramReport, Rematerialization, Uncounted, UncountedFlops
-from ..reports.program_memory import ProgramMemory, Temporary
+from ..reports.program_memory import KeptLine, ProgramMemory, Temporary
 from .because import explained
 from .collectives import collectives_of, merged, totals_of
 from .compiled import CompiledStages, compiled_stages, gpu_shortage
@@ -105,7 +105,7 @@ def memory_of(
         names: The names of ``checkpoint_name``; None if they are not known.
     """
     figures = statistics or MemoryStatistics()
-    live = highest_point(module, lines.nearest)
+    live, kept = temporaries_of(module, lines.nearest)
     return ProgramMemory(
         argument_nbytes=figures.argument_nbytes,
         output_nbytes=figures.output_nbytes,
@@ -119,7 +119,25 @@ def memory_of(
         host_temporary_nbytes=figures.host_temporary_nbytes,
         temporaries=_merged(live, lines, names)[:MOST_TEMPORARIES],
         live_nbytes=sum(value.shape.nbytes for value in live),
+        kept=_by_line(kept, lines),
     )
+
+
+def _by_line(values: Iterable[LiveValue], lines: UserLines) -> tuple[KeptLine, ...]:
+    """Return the values of each line together, the line with the most bytes first."""
+    found: dict[Origin | None, list[LiveValue]] = {}
+    for value in values:
+        found.setdefault(lines.origin(value.frames), []).append(value)
+    kept = [
+        KeptLine(
+            origin=origin,
+            nbytes=sum(one.shape.nbytes for one in of_line),
+            count=len(of_line),
+            is_in_loop=any(one.is_kept for one in of_line),
+        )
+        for origin, of_line in found.items()
+    ]
+    return tuple(sorted(kept, key=lambda one: -one.nbytes))
 
 
 def _peak(figures: MemoryStatistics, platform: str) -> int | None:

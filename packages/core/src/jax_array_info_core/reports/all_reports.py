@@ -91,6 +91,7 @@ from .propagation import (
 from .program_memory import (
     LargeBuffer as LargeBuffer,
     OutOfMemory as OutOfMemory,
+    KeptLine as KeptLine,
     ProgramMemory as ProgramMemory,
     Temporary as Temporary,
 )

@@ -43,6 +43,23 @@ class Temporary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeptLine:
+    """Temporary values of one line that are kept for the backward pass."""
+
+    nbytes: quantities.Total
+    """Bytes of all of them."""
+
+    count: quantities.Count = 1
+    """Number of arrays. One that a loop stacks over its iterations is one."""
+
+    origin: Origin | None = None
+    """Line of the operations that compute them; for values that a scan keeps, the line inside the scan."""
+
+    is_in_loop: bool = False
+    """Whether a loop stacks some of them over its iterations."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramMemory:
     """Memory of a compiled program per device, in bytes. None where the compiler does not report it.
 
@@ -97,6 +114,15 @@ class ProgramMemory:
     """Bytes of all such values at that point, estimated from the schedule. More than ``temporary_nbytes``
     where XLA places some of them in the memory of outputs; less where ``temporary_nbytes`` includes gaps, or
     values outside of the main memory."""
+
+    kept: tuple[KeptLine, ...] = ()
+    """Temporary values that are kept for the backward pass, at the highest point or not, by line: the line
+    with the most bytes first. Up to JAX 0.6, only values that a loop keeps."""
+
+    @property
+    def kept_nbytes(self) -> int:
+        """Sum of the bytes that are kept for the backward pass."""
+        return sum(one.nbytes for one in self.kept)
 
     @property
     def needed_nbytes(self) -> int | None:

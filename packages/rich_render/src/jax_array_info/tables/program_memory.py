@@ -10,6 +10,7 @@ from rich.console import RenderableType
 from jax_array_info.tables.folds import split_rows
 from jax_array_info_core import format_bytes
 from jax_array_info_core.layouts.dtypes import type_text
+from jax_array_info_core.quantities import counted
 from jax_array_info_core.reports import (
     ProgramMemory,
     ProgramReport,
@@ -36,6 +37,7 @@ def write_memory(page: Page, report: ProgramReport) -> None:
         page.write(f"memory per device: {_memory_words(report.memory, report.platform)}")
         _write_host(page, report.memory)
         _write_temporaries(page, report.memory)
+        _write_kept(page, report.memory)
     elif report.out_of_memory is None:
         page.write(f"memory per device: {UNKNOWN}")
 
@@ -89,6 +91,23 @@ def _write_temporaries(page: Page, memory: ProgramMemory) -> None:
         page.write_entry(size.rjust(widest), "", *_facts(one, page.marks))
     if rest:
         page.write_entry("", "", f"and {_more(rest)}")
+
+
+def _write_kept(page: Page, memory: ProgramMemory) -> None:
+    """Add the lines that keep values for the backward pass."""
+    shown, rest = split_rows(memory.kept, _MOST)
+    if not shown:
+        return
+    page.write(f"kept for the backward pass: {format_bytes(memory.kept_nbytes)}, by line:")
+    sizes = [format_bytes(one.nbytes) for one in shown]
+    widest = max(map(len, sizes))
+    for size, one in zip(sizes, shown, strict=True):
+        arrays = counted(one.count, "array", "arrays")
+        facts = f"{arrays}, stacked by a loop" if one.is_in_loop else arrays
+        page.write_entry(size.rjust(widest), "", origin_words(one.origin, "line unknown"), facts)
+    if rest:
+        lines = counted(len(rest), "more line", "more lines")
+        page.write_entry("", "", f"and {lines}, {format_bytes(sum(one.nbytes for one in rest))}")
 
 
 def _excess(memory: ProgramMemory) -> str:

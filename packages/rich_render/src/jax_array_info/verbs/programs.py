@@ -101,6 +101,8 @@ def print_program(
     - ``sent per device and call`` are the sums by kind of collective and mesh axes. ``+ ?`` marks sums
       without the collectives in a loop of unknown length or in a branch.
     - ``largest temporaries`` are the largest values at the highest point of the schedule, with their lines.
+    - ``kept for the backward pass`` are the bytes that the lines of the forward pass keep for it, at the
+      highest point or not.
     - ``2 collectives × 8.0 MiB × 4 runs`` are equal collectives that a loop runs 4 times.
     - ``because`` is the operation that needs the collective, as an einsum, on JAX 0.10 and later.
 
