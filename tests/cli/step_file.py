@@ -1,11 +1,5 @@
 """A file with functions to compile, for tests of ``jai-cli program``."""
 
-import sys
-
-import pytest
-
-from tests.cli.launching import write_program
-
 STEP = """
 import collections, dataclasses, functools, os, pickle, sys
 import jax, jax.numpy as jnp, numpy as np
@@ -98,16 +92,3 @@ def branches(x):
 number = 3
 """
 MESH = ("--mesh", "data=2,fsdp=2,tensor=2")
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    """A working directory with ``step.py``. The devices of the tests stand for those of the command."""
-    write_program(tmp_path, STEP, "step.py")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("jax_array_info_cli.user_code.compiling._prepare_jax", lambda count: None)
-    before = set(sys.modules)
-    yield tmp_path
-    for name in set(sys.modules) - before:
-        if (getattr(sys.modules[name], "__file__", None) or "").startswith(str(tmp_path)):
-            del sys.modules[name]

@@ -5,10 +5,13 @@ import pytest
 import jax_array_info_core
 from jax_array_info.errors import TopologyError
 from tests.cli.launching import write_program
-from tests.cli.step_file import MESH, folder  # noqa: F401
-from tests.cli.test_plans import call  # noqa: F401
+from tests.cli.step_file import MESH, STEP  # noqa: F401
 
-pytestmark = [pytest.mark.oldest_and_newest, pytest.mark.needs_devices(8)]
+pytestmark = [
+    pytest.mark.oldest_and_newest,
+    pytest.mark.needs_devices(8),
+    pytest.mark.usefixtures("folder"),
+]
 
 
 @pytest.mark.parametrize(
@@ -84,7 +87,7 @@ pytestmark = [pytest.mark.oldest_and_newest, pytest.mark.needs_devices(8)]
         ),
     ],
 )
-def test_bad_input_is_one_line_and_exit_code_2(call, folder, args, problem):  # noqa: F811
+def test_bad_input_is_one_line_and_exit_code_2(call, folder, args, problem):
     (folder / "folder").mkdir()
     write_program(folder, "\ndef f(:\n", "syntax.py")
     write_program(folder, "def inner():\n    raise ValueError('''\n  two\nlines''')\ninner()", "raises.py")
@@ -97,7 +100,7 @@ def test_bad_input_is_one_line_and_exit_code_2(call, folder, args, problem):  # 
     assert done.stderr.removeprefix("printed by the file\n").count("\n") == 1
 
 
-def test_a_file_without_code_is_refused(call, folder):  # noqa: F811
+def test_a_file_without_code_is_refused(call, folder):
     (folder / "binary.py").write_bytes(bytes(range(256)))
     (folder / "\x1b[31m.py").write_text("1 +")
     for name in ("binary.py", "\x1b[31m.py"):
@@ -107,7 +110,7 @@ def test_a_file_without_code_is_refused(call, folder):  # noqa: F811
         assert "\x1b" not in done.stderr
 
 
-def test_all_invalid_options_are_reported_together(call):  # noqa: F811
+def test_all_invalid_options_are_reported_together(call):
     arrays = ("f32[9]@data", "f32[8]@dat", "f32[8", "f32[8]@-,-", "f32[4]@?")
     options = [word for text in arrays for word in ("--arg", text)]
     done = call("program", "step.py", *MESH, "--args-from", ":f", *options)
@@ -137,7 +140,7 @@ def test_all_invalid_options_are_reported_together(call):  # noqa: F811
         ("ends", "f32[8]", "BaseException: no answer"),
     ],
 )
-def test_a_function_that_does_not_compile_is_jax_s_line_and_exit_code_1(call, function, shape, problem):  # noqa: F811
+def test_a_function_that_does_not_compile_is_jax_s_line_and_exit_code_1(call, function, shape, problem):
     args = ("--arg", shape) * (2 if function == "loss" else 1)
     done = call("program", f"step.py:{function}", *MESH, *args)
     assert (done.returncode, done.stdout) == (1, "")
@@ -146,7 +149,7 @@ def test_a_function_that_does_not_compile_is_jax_s_line_and_exit_code_1(call, fu
     assert f" {function})" in line, "the line of the user"
 
 
-def test_a_topology_that_does_not_exist_is_exit_code_2(call, monkeypatch):  # noqa: F811
+def test_a_topology_that_does_not_exist_is_exit_code_2(call, monkeypatch):
     def refused(topology, axes):
         raise TopologyError(f"no topology {topology}\x1b")
 
@@ -156,7 +159,7 @@ def test_a_topology_that_does_not_exist_is_exit_code_2(call, monkeypatch):  # no
     assert done.stderr.endswith("Error: no topology v5e:2x4\\x1b\n")
 
 
-def test_ctrl_c_is_no_answer(call, monkeypatch, folder):  # noqa: F811
+def test_ctrl_c_is_no_answer(call, monkeypatch, folder):
     def interrupted(*args, **options):
         raise KeyboardInterrupt
 

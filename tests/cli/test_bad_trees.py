@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from jax_array_info_core import planned_mesh_report, save_tree, to_json
-from tests.cli.test_plans import call  # noqa: F401
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -83,7 +82,7 @@ def bad(tmp_path_factory):
     return folder, bad_files(folder)
 
 
-def test_a_file_that_is_not_a_tree_is_a_one_line_error(call, bad, monkeypatch):  # noqa: F811
+def test_a_file_that_is_not_a_tree_is_a_one_line_error(call, bad, monkeypatch):
     folder, problems = bad
     monkeypatch.chdir(folder)
     for name, problem in problems.items():

@@ -11,7 +11,6 @@ import pytest
 from jax_array_info import from_json, memory_profile_report, to_text
 from jax_array_info_core.profiles import pprof
 from tests.cli.test_cli import run
-from tests.cli.test_plans import call  # noqa: F401
 
 # Without a timestamp, which would change the names of tests.
 packed = functools.partial(gzip.compress, mtime=0)
@@ -54,7 +53,7 @@ def saved(tmp_path, no_arrays):
     return path
 
 
-def test_a_profile_is_printed_from_its_file(saved, call):  # noqa: F811
+def test_a_profile_is_printed_from_its_file(saved, call):
     done = call("profile", str(saved))
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == to_text(memory_profile_report(saved.read_bytes())) + "\n"
@@ -62,7 +61,7 @@ def test_a_profile_is_printed_from_its_file(saved, call):  # noqa: F811
     assert "test_devices.py" in done.stdout
 
 
-def test_a_profile_as_json_is_one_report(saved, call):  # noqa: F811
+def test_a_profile_as_json_is_one_report(saved, call):
     done = call("profile", str(saved), "--format", "json")
     assert from_json(done.stdout) == memory_profile_report(saved.read_bytes())
 
@@ -77,7 +76,7 @@ def test_a_profile_as_json_is_one_report(saved, call):  # noqa: F811
         (packed(bytes(2**20)), "is larger than 0 MiB"),
     ],
 )
-def test_a_file_that_is_not_a_profile_is_rejected_in_one_line(content, problem, tmp_path, call, monkeypatch):  # noqa: F811
+def test_a_file_that_is_not_a_profile_is_rejected_in_one_line(content, problem, tmp_path, call, monkeypatch):
     monkeypatch.setattr(pprof, "MAX_NBYTES", 1000)
     path = tmp_path / "a\x1b[31m"
     if content is not None:

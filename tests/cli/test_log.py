@@ -8,7 +8,6 @@ import pytest
 
 from jax_array_info import from_json
 from jax_array_info.reports import LogReport
-from tests.cli.test_plans import call  # noqa: F401
 from tests.logs import DONATIONS, REFUSED, REMATERIALIZATION
 
 pytestmark = pytest.mark.oldest_and_newest
@@ -24,14 +23,14 @@ def log(tmp_path, monkeypatch):
     return "train.log"
 
 
-def test_warnings_are_printed_in_specs(call, log):  # noqa: F811
+def test_warnings_are_printed_in_specs(call, log):
     done = call("log", log, "--mesh", "x=4,y=2")
     assert (done.returncode, done.stderr) == (0, "")
     assert "train.log, 8 lines, mesh: x=4, y=2" in done.stdout
     assert "from P('y', None, 'x') to P(None, ('x', 'y'))" in done.stdout
 
 
-def test_an_out_of_memory_error_is_first(call, tmp_path):  # noqa: F811
+def test_an_out_of_memory_error_is_first(call, tmp_path):
     path = tmp_path / "refused.log"
     path.write_text(f"step 1\n{REFUSED}\n{LOG}", encoding="utf-8")
     done = call("log", str(path))
@@ -44,7 +43,7 @@ def test_an_out_of_memory_error_is_first(call, tmp_path):  # noqa: F811
     assert from_json(json.dumps(made)).out_of_memory == ()
 
 
-def test_standard_input_is_read(call, log, monkeypatch):  # noqa: F811
+def test_standard_input_is_read(call, log, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(LOG.encode())))
     done = call("log", "-", "--format", "json")
     report = from_json(done.stdout)
@@ -55,7 +54,7 @@ def test_standard_input_is_read(call, log, monkeypatch):  # noqa: F811
 
 
 @pytest.mark.parametrize("suffix", ["html", "svg", "json", "txt"])
-def test_the_report_is_written_to_a_file(call, log, tmp_path, suffix):  # noqa: F811
+def test_the_report_is_written_to_a_file(call, log, tmp_path, suffix):
     done = call("log", log, "--output", f"out.{suffix}")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert "float32[8,64]" in (tmp_path / f"out.{suffix}").read_text("utf-8") or suffix == "json"
@@ -70,21 +69,21 @@ def test_the_report_is_written_to_a_file(call, log, tmp_path, suffix):  # noqa: 
         (["packed"], "Error: packed: compressed with gzip, not text: decompress it first\n"),
     ],
 )
-def test_a_file_that_is_not_a_log_is_one_line_and_exit_code_2(call, log, tmp_path, args, message):  # noqa: F811
+def test_a_file_that_is_not_a_log_is_one_line_and_exit_code_2(call, log, tmp_path, args, message):
     (tmp_path / "binary").write_bytes(b"\0\1\2")
     (tmp_path / "packed").write_bytes(b"\x1f\x8b\x08")
     done = call("log", *args)
     assert (done.returncode, done.stdout, done.stderr) == (2, "", message)
 
 
-def test_standard_input_that_is_closed_is_one_line_and_exit_code_2(call, monkeypatch):  # noqa: F811
+def test_standard_input_that_is_closed_is_one_line_and_exit_code_2(call, monkeypatch):
     monkeypatch.setattr(sys, "stdin", None)
     done = call("log", "-")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "Error: standard input: it is closed\n"
 
 
-def test_a_mesh_that_is_not_one_is_refused_before_the_log_is_read(call, log):  # noqa: F811
+def test_a_mesh_that_is_not_one_is_refused_before_the_log_is_read(call, log):
     done = call("log", "none.log", "--mesh", "x=y")
     assert done.returncode == 2
     assert "--mesh cannot be read: expected a number" in done.stderr

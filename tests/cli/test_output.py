@@ -11,7 +11,7 @@ import pytest
 from jax_array_info import from_json, planned_report, to_svg, xla_report
 from jax_array_info.layouts import parse_spec
 from tests.cli.test_cli import run
-from tests.cli.test_plans import MODULE, call  # noqa: F401
+from tests.cli.test_plans import MODULE
 from tests.rich_render.svg.reading import cells, parsed, words
 
 pytestmark = pytest.mark.once_per_version
@@ -30,7 +30,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_svg_and_html_go_to_stdout_or_to_a_file(call, folder):  # noqa: F811
+def test_svg_and_html_go_to_stdout_or_to_a_file(call, folder):
     printed = call(*EXPLAIN, "--format", "svg").stdout
     assert printed == to_svg(xla_report("{devices=[4,2]<=[8]}")) + "\n"
     done = call(*EXPLAIN, "--output", "x.svg")
@@ -41,7 +41,7 @@ def test_svg_and_html_go_to_stdout_or_to_a_file(call, folder):  # noqa: F811
     assert len(cells(page.partition("\n")[2].replace("<!DOCTYPE html>", ""))) == 8
 
 
-def test_the_file_suffix_selects_the_format_unless_format_is_given(call, folder):  # noqa: F811
+def test_the_file_suffix_selects_the_format_unless_format_is_given(call, folder):
     for name in ("x.json", "x.txt", "x.html", "x.svg", "x"):
         call(*SHOW, "--output", name)
     assert type(from_json((folder / "x.json").read_text())).__name__ == "ArrayReport"
@@ -53,14 +53,14 @@ def test_the_file_suffix_selects_the_format_unless_format_is_given(call, folder)
     assert call(*SHOW, "--output", "-").stdout == call(*SHOW).stdout
 
 
-def test_the_command_under_the_picture_in_the_docs_draws_that_picture(call, folder):  # noqa: F811
+def test_the_command_under_the_picture_in_the_docs_draws_that_picture(call, folder):
     page = (ROOT / "docs" / "pictures.md").read_text("utf-8")
     ((picture, line),) = re.findall(r"^!\[.*\]\((.+)\)\n\n```sh\njai-cli (.+)\n```$", page, re.MULTILINE)
     assert call(*shlex.split(line)).returncode == 0
     assert (folder / "plan.svg").read_bytes() == (ROOT / "docs" / picture).read_bytes()
 
 
-def test_several_specs_are_side_by_side_in_one_drawing(call):  # noqa: F811
+def test_several_specs_are_side_by_side_in_one_drawing(call):
     drawing = call(*SHOW, "--spec", "-,a", "--device", "3", "--format", "svg").stdout
     drawn = cells(drawing)
     assert len(drawn) == 8 + 4
@@ -72,7 +72,7 @@ def test_several_specs_are_side_by_side_in_one_drawing(call):  # noqa: F811
 
 
 @pytest.mark.parametrize("written_as", ["svg", "html"])
-def test_the_same_device_has_the_same_color_in_all_drawings(call, written_as):  # noqa: F811
+def test_the_same_device_has_the_same_color_in_all_drawings(call, written_as):
     specs = ("--spec", "x,y", "--spec", "y,x", "--spec", "-,x+y")
     document = call("show", "8,8", "--mesh", "x=2,y=4", *specs, "--format", written_as).stdout
     drawn = cells(document.removeprefix("<!DOCTYPE html>"))
@@ -103,21 +103,21 @@ def test_the_same_device_has_the_same_color_in_all_drawings(call, written_as):  
         ),
     ],
 )
-def test_contradictory_options_are_rejected_with_a_fix(call, args, problem, folder):  # noqa: F811
+def test_contradictory_options_are_rejected_with_a_fix(call, args, problem, folder):
     done = call(*args)
     assert (done.returncode, done.stdout) == (2, "")
     assert problem in done.stderr
     assert not list(folder.iterdir())
 
 
-def test_a_file_that_cannot_be_written_is_a_one_line_error(call):  # noqa: F811
+def test_a_file_that_cannot_be_written_is_a_one_line_error(call):
     done = call(*SHOW, "--output", os.path.join("nowhere", "\x1b[31m.svg"))
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "Error: nowhere/\\x1b[31m.svg: No such file or directory\n"
 
 
 @pytest.mark.parametrize(("output", "reason"), [("nowhere/x.svg", "No such file"), (".", "Is a directory")])
-def test_a_program_does_not_start_if_its_output_file_cannot_be_created(call, folder, output, reason):  # noqa: F811
+def test_a_program_does_not_start_if_its_output_file_cannot_be_created(call, folder, output, reason):
     (folder / "program.py").write_text("open('ran', 'w')")
     done = call("run", "--output", output, "program.py")
     assert (done.returncode, done.stdout) == (1, "")

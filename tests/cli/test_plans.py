@@ -3,39 +3,16 @@
 import json
 import re
 import textwrap
-from typing import NamedTuple
 
 import pytest
 
 from jax_array_info import from_json
-from jax_array_info_cli.commands import jai_cli
 from tests.cli.test_cli import run
 from tests.rich_render.svg.reading import cells
 
 pytestmark = pytest.mark.oldest_and_newest
 
 MODULE = "import runpy; runpy.run_module('jax_array_info_cli', run_name='__main__', alter_sys=True)"
-
-
-class Done(NamedTuple):
-    """Result of a command that ran in this process."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-@pytest.fixture
-def call(capsys, monkeypatch):
-    """A function that runs ``jai-cli`` in this process, at a given width."""
-
-    def function(*args, columns=80):
-        monkeypatch.setenv("COLUMNS", str(columns))
-        with pytest.raises(SystemExit) as ended:
-            jai_cli(args, prog_name="jai-cli")
-        return Done(ended.value.code, *capsys.readouterr())
-
-    return function
 
 
 def text(picture):

@@ -16,23 +16,16 @@ import jax_array_info_core
 from jax_array_info import config, from_json, program_report
 from jax_array_info.reports import OutOfMemory
 from tests.cli.launching import write_program
-from tests.cli.step_file import MESH, folder  # noqa: F401
+from tests.cli.step_file import MESH, STEP  # noqa: F401
 from tests.cli.test_cli import run
-from tests.cli.test_plans import call  # noqa: F401
 
-pytestmark = [pytest.mark.oldest_and_newest, pytest.mark.needs_devices(8)]
+pytestmark = [
+    pytest.mark.oldest_and_newest,
+    pytest.mark.needs_devices(8),
+    pytest.mark.usefixtures("folder"),
+]
 
-
-@pytest.fixture
-def report(call):  # noqa: F811
-    """A function that runs the command and returns its report."""
-
-    def function(*args):
-        done = call("program", *args, "--format", "json")
-        assert done.returncode == 0, done.stderr
-        return from_json(done.stdout)
-
-    return function
+COMMAND = "program"
 
 
 def mesh():
@@ -43,7 +36,7 @@ def specs(values):
     return {value.path: str(value.asked.spec) for value in values}
 
 
-def test_the_report_is_that_of_program_report(report, folder):  # noqa: F811
+def test_the_report_is_that_of_program_report(report, folder):
     found = report("step.py:step", *MESH, "--args-from", "step.py:abstract")
     assert (found.name, found.mesh.shape, found.sent.nbytes) == (
         "step",
@@ -100,7 +93,7 @@ def test_a_static_argument_can_be_any_value(report):
     assert report("step.py:of_name", *MESH, "--args-from", "step.py:with_name").name == "of_name"
 
 
-def test_missing_arguments_name_the_options_that_give_them(call):  # noqa: F811
+def test_missing_arguments_name_the_options_that_give_them(call):
     done = call("program", "step.py:twice", *MESH)
     assert done.returncode == 2
     assert done.stderr.endswith(
@@ -122,7 +115,7 @@ def test_the_file_is_a_module_of_its_own(report):
     assert report("./step.py:twice", *MESH, "--arg", "f32[8]").name == "twice"
 
 
-def test_the_folder_of_the_file_is_searched_for_modules_and_nothing_is_left_behind(report, folder):  # noqa: F811
+def test_the_folder_of_the_file_is_searched_for_modules_and_nothing_is_left_behind(report, folder):
     write_program(folder, "from helper import f", "lib/json.py")
     write_program(folder, "import dataclasses\n\ndef f(x): return x", "lib/helper.py")
     state = list(sys.path), list(sys.argv), sys.stdout
@@ -132,7 +125,7 @@ def test_the_folder_of_the_file_is_searched_for_modules_and_nothing_is_left_behi
     assert not (folder / "__pycache__").exists()
 
 
-def test_a_file_in_a_package_is_named_as_a_module(report, call, folder, monkeypatch):  # noqa: F811
+def test_a_file_in_a_package_is_named_as_a_module(report, call, folder, monkeypatch):
     for name, code in {
         "__init__": "",
         "layers": "def f(x): return x",
@@ -147,14 +140,14 @@ def test_a_file_in_a_package_is_named_as_a_module(report, call, folder, monkeypa
     )
 
 
-def test_the_output_file_is_relative_to_the_directory_of_the_command(call, folder):  # noqa: F811
+def test_the_output_file_is_relative_to_the_directory_of_the_command(call, folder):
     write_program(folder, "import os\nos.mkdir('other')\nos.chdir('other')\ndef f(x): return x", "moves.py")
     done = call("program", "moves.py:f", *MESH, "--arg", "f32[8]", "--output", "x.json")
     assert (done.returncode, done.stdout) == (0, "")
     assert from_json((folder / "x.json").read_text()).name == "f"
 
 
-def test_what_the_file_prints_goes_to_stderr(call):  # noqa: F811
+def test_what_the_file_prints_goes_to_stderr(call):
     done = call("program", "step.py:twice", *MESH, "--arg", "f32[8]", columns=100)
     assert done.returncode == 0
     assert "printed by the file" in done.stderr
@@ -162,7 +155,7 @@ def test_what_the_file_prints_goes_to_stderr(call):  # noqa: F811
     assert done.stdout.startswith("no findings\ntwice (step.py:27), 8 CPU devices")
 
 
-def test_max_rows_limits_the_tables_as_text_and_as_a_page(call):  # noqa: F811
+def test_max_rows_limits_the_tables_as_text_and_as_a_page(call):
     step = ("program", "step.py:step", *MESH, "--args-from", "step.py:abstract", "--max-rows")
     few = [call(*step, "1", "--format", written_as).stdout for written_as in ("text", "html")]
     rest = re.compile(r"│ +1 more +│")
@@ -171,7 +164,7 @@ def test_max_rows_limits_the_tables_as_text_and_as_a_page(call):  # noqa: F811
     assert "'--max-rows': -1 is not in the range" in call(*step, "-1").stderr
 
 
-def test_pages_have_the_source_lines_that_send(call):  # noqa: F811
+def test_pages_have_the_source_lines_that_send(call):
     done = call("program", "step.py:step", *MESH, "--args-from", "step.py:abstract", "--format", "html")
     assert done.returncode == 0
     assert done.stdout.startswith("<!DOCTYPE html>")
@@ -199,14 +192,14 @@ def placed(monkeypatch):
     return found
 
 
-def test_a_function_with_an_argument_mesh_gets_the_mesh(call):  # noqa: F811
+def test_a_function_with_an_argument_mesh_gets_the_mesh(call):
     done = call("program", "step.py:on_mesh", *MESH, "--arg", "f32[8]@data", "--format", "json")
     assert from_json(done.stdout).constraints[0].asked.spec.axes == (("tensor",),)
     for given in (("--arg", "f32[8]@data"), ("--args-from", "step.py:with_mesh")):
         assert call("program", "step.py:on_static_mesh", *MESH, *given).returncode == 0
 
 
-def test_with_a_topology_the_arguments_and_the_function_get_its_mesh(call, placed):  # noqa: F811
+def test_with_a_topology_the_arguments_and_the_function_get_its_mesh(call, placed):
     """A function with a mesh of its own keeps it: JAX allows no other in one program."""
     topology = (*MESH, "--topology", "v5e:2x4")
     assert call("program", "step.py:on_mesh", "--arg", "f32[8]@data", *topology).returncode == 0
@@ -218,7 +211,7 @@ def test_with_a_topology_the_arguments_and_the_function_get_its_mesh(call, place
     assert placed == [0, 0]
 
 
-def test_a_program_that_does_not_fit_is_a_finding(call, monkeypatch):  # noqa: F811
+def test_a_program_that_does_not_fit_is_a_finding(call, monkeypatch):
     full = replace(
         program_report(lambda x: x, 1.0), out_of_memory=OutOfMemory(message="Ran out of memory"), memory=None
     )
@@ -230,7 +223,7 @@ def test_a_program_that_does_not_fit_is_a_finding(call, monkeypatch):  # noqa: F
 
 @pytest.mark.own_process
 @pytest.mark.newest
-def test_the_devices_and_the_logs_do_not_depend_on_the_file_and_stdout_has_the_report_alone(folder):  # noqa: F811
+def test_the_devices_and_the_logs_do_not_depend_on_the_file_and_stdout_has_the_report_alone(folder):
     code = """
         import atexit, os
         assert os.environ["JAX_PLATFORMS"] == "cpu"
@@ -259,7 +252,7 @@ def test_the_devices_and_the_logs_do_not_depend_on_the_file_and_stdout_has_the_r
 
 @pytest.mark.own_process
 @pytest.mark.newest
-def test_a_file_that_forks_and_clears_the_import_path_is_reported_once(folder):  # noqa: F811
+def test_a_file_that_forks_and_clears_the_import_path_is_reported_once(folder):
     code = """
         import os, sys
         sys.path = None
@@ -280,7 +273,7 @@ def test_a_file_that_forks_and_clears_the_import_path_is_reported_once(folder): 
     assert from_json(done.stdout).name == "f"
 
 
-def test_more_lines_are_shown_on_request(call):  # noqa: F811
+def test_more_lines_are_shown_on_request(call):
     arguments = ("program", "step.py:step", *MESH, "--args-from", "step.py:abstract")
     done = call(*arguments, "--callers", "2", "--show-frames", "1", "--user-package", "flax", columns=200)
     assert done.returncode == 0, done.stderr

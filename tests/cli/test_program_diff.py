@@ -20,7 +20,6 @@ from jax_array_info_core.layouts import MeshAxes
 from jax_array_info_core.programs.collectives import totals_of
 from jax_array_info_core.reports import Collective, ProgramReport
 from tests.cli.test_cli import run
-from tests.cli.test_plans import call  # noqa: F401
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -52,7 +51,7 @@ def saved(name):
     return replace(from_json(Path(name).read_text()), name=name)
 
 
-def test_programs_are_compared_under_the_names_of_their_files(call):  # noqa: F811
+def test_programs_are_compared_under_the_names_of_their_files(call):
     expected = program_diff_report(saved("before.json"), saved("after.json"))
     done = call("diff", "before.json", "after.json", "--format", "json")
     assert (done.returncode, done.stderr) == (1, "")
@@ -61,7 +60,7 @@ def test_programs_are_compared_under_the_names_of_their_files(call):  # noqa: F8
     assert call("diff", "before.json", "after.json").stdout == to_text(expected) + "\n"
 
 
-def test_equal_programs_of_different_names_are_exit_code_0(call):  # noqa: F811
+def test_equal_programs_of_different_names_are_exit_code_0(call):
     Path("renamed.json").write_text(to_json(program(name="other")))
     done = call("diff", "before.json", "renamed.json")
     assert (done.returncode, done.stderr) == (0, "")
@@ -89,19 +88,19 @@ def test_equal_programs_of_different_names_are_exit_code_0(call):  # noqa: F811
         (("after.json", "no.json"), "no.json: No such file or directory"),
     ],
 )
-def test_two_reports_that_cannot_be_compared_are_exit_code_2(call, args, problem):  # noqa: F811
+def test_two_reports_that_cannot_be_compared_are_exit_code_2(call, args, problem):
     done = call("diff", *args)
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"Error: {problem}\n")
 
 
 @pytest.mark.parametrize("command", ["tree", "check"])
-def test_a_program_is_not_a_tree(call, command):  # noqa: F811
+def test_a_program_is_not_a_tree(call, command):
     done = call(command, "after.json")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "Error: after.json: the report is a ProgramReport, not a TreeReport of save_tree\n"
 
 
-def test_only_a_broken_rule_is_exit_code_1(call):  # noqa: F811
+def test_only_a_broken_rule_is_exit_code_1(call):
     done = call("diff", "before.json", "after.json", "--fail-on", "all-gather", "--fail-on", "flops+1e3")
     assert (done.returncode, done.stderr) == (1, "")
     assert done.stdout.splitlines()[:4] == [
@@ -118,7 +117,7 @@ def test_only_a_broken_rule_is_exit_code_1(call):  # noqa: F811
     )
 
 
-def test_json_has_the_results_of_the_rules(call):  # noqa: F811
+def test_json_has_the_results_of_the_rules(call):
     done = call("diff", "before.json", "after.json", "--fail-on", "sent+5%", "--format", "json")
     assert done.returncode == 1
     assert json.loads(done.stdout)["rules"] == [
@@ -132,7 +131,7 @@ def test_json_has_the_results_of_the_rules(call):  # noqa: F811
     ]
 
 
-def test_rules_of_trees(call):  # noqa: F811
+def test_rules_of_trees(call):
     done = call("diff", "tree.json", "tree.json", "--fail-on", "memory+1GiB", "--fail-on", "added")
     assert (done.returncode, done.stderr) == (0, "")
     assert call("diff", "tree.json", "tree.json", "--fail-on", "memory+1GiB,added").stdout == done.stdout
@@ -153,7 +152,7 @@ def test_rules_of_trees(call):  # noqa: F811
         (("no.json", "no.json", "--fail-on", "sent+x"), "expected a growth such as 5% or 10MiB"),
     ],
 )
-def test_a_rule_that_cannot_be_applied_is_exit_code_2(call, args, problem):  # noqa: F811
+def test_a_rule_that_cannot_be_applied_is_exit_code_2(call, args, problem):
     done = call("diff", *args)
     assert (done.returncode, done.stdout) == (2, "")
     assert problem in done.stderr

@@ -52,13 +52,11 @@ WORDS = {
     "unexpected word": ("devices", "größe\x1b[31m"),
 }
 
-QUICK = {name: args for name, args in PICTURES.items() if "demo" not in name and "processes" not in name}
-SOME = {name: QUICK[name] for name in ("show", "tree", "run", "program")}
+SOME = {name: PICTURES[name] for name in ("show", "tree", "run", "program")}
 """Commands without JAX, with a program of the user, and with its devices: all print on the same console."""
 
 pictures = pytest.mark.parametrize("args", PICTURES.values(), ids=PICTURES.keys())
 some = pytest.mark.parametrize("args", SOME.values(), ids=SOME.keys())
-quick = pytest.mark.parametrize("args", QUICK.values(), ids=QUICK.keys())
 words = pytest.mark.parametrize("args", WORDS.values(), ids=WORDS.keys())
 
 
@@ -114,10 +112,11 @@ def test_a_dumb_terminal_gets_no_escapes_and_output_fits_the_width(args, folder)
 
 
 @pictures
-def test_a_pipe_gets_no_escapes_and_the_width_in_columns(args, folder):
-    printed = run_into_pipe(*args, cwd=folder, COLUMNS="50")
+def test_a_pipe_gets_no_escapes_the_width_in_columns_and_only_ascii_if_the_encoding_is_ascii(args, folder):
+    printed = run_into_pipe(*args, cwd=folder, COLUMNS="50", PYTHONIOENCODING="ascii")
     assert printed.code == code_of(args), printed.text
     assert "\x1b" not in printed.text
+    assert printed.text.isascii()
     assert printed.width <= 50
 
 
@@ -127,14 +126,6 @@ def test_force_color_colors_pipes_and_columns_0_is_ignored(args, folder):
     assert printed.code == code_of(args), printed.text
     assert printed.escapes
     assert 40 < printed.width <= 80
-
-
-@quick  # tests/cli/test_cli.py tests the tour
-def test_an_ascii_encoding_gets_only_ascii(args, folder):
-    printed = run_into_pipe(*args, cwd=folder, PYTHONIOENCODING="ascii")
-    assert printed.code == code_of(args), printed.text
-    assert printed.text.isascii()
-    assert printed.width <= 80
 
 
 @words

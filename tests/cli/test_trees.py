@@ -26,7 +26,6 @@ from jax_array_info.layouts import Spec
 from jax_array_info.render import text_of
 from jax_array_info.reports import TreeMesh
 from jax_array_info.tables.trees import tree_table
-from tests.cli.test_plans import call  # noqa: F401
 from tests.maxtext import DUMPS, write_dump
 
 pytestmark = pytest.mark.oldest_and_newest
@@ -67,13 +66,13 @@ def planned(rules=RULES, **mesh):
     return tree_report(load_tree("model.json"), mesh=mesh or {"fsdp": 4, "tensor": 2}, specs=PathRules(rules))
 
 
-def test_tree_prints_the_leaves_of_a_saved_tree(call):  # noqa: F811
+def test_tree_prints_the_leaves_of_a_saved_tree(call):
     done = call("tree", "model.json", columns=100)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == to_text(load_tree("model.json"), width=100) + "\n"
 
 
-def test_rules_apply_in_order_and_are_divided_at_the_first_equals_sign(call):  # noqa: F811
+def test_rules_apply_in_order_and_are_divided_at_the_first_equals_sign(call):
     done = call("tree", "model.json", *PLAN, "--format", "json")
     assert (done.returncode, done.stderr) == (0, "")
     report = from_json(done.stdout)
@@ -86,14 +85,14 @@ def test_rules_apply_in_order_and_are_divided_at_the_first_equals_sign(call):  #
     assert call("tree", "model.json", "--mesh", "fsdp=4", *jax_text).returncode == 0
 
 
-def test_leaves_without_a_rule_stay_as_they_are(call):  # noqa: F811
+def test_leaves_without_a_rule_stay_as_they_are(call):
     call("tree", "model.json", *PLAN, "--output", "plan.json")
     done = call("tree", "plan.json", "--spec", "*embed=tensor", "--format", "json")
     specs = {row.path: str(row.spec) for row in from_json(done.stdout).rows}
     assert (specs["params/embed"], specs["params/layers/1/wo"]) == ("P('tensor',)", "P('tensor', 'fsdp')")
 
 
-def test_a_written_plan_is_read_again_by_every_command(call, folder):  # noqa: F811
+def test_a_written_plan_is_read_again_by_every_command(call, folder):
     done = call("tree", "model.json", *PLAN, "--output", "plan.json")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert load_tree("plan.json") == planned()
@@ -109,13 +108,13 @@ def test_a_written_plan_is_read_again_by_every_command(call, folder):  # noqa: F
         (("--max-rows", "0", "--depth", "1"), {"max_rows": 0, "depth": 1}),
     ],
 )
-def test_the_table_is_folded_sorted_and_shortened(call, args, options):  # noqa: F811
+def test_the_table_is_folded_sorted_and_shortened(call, args, options):
     done = call("tree", "model.json", *PLAN, *args)
     assert done.stdout == text_of(tree_table(planned(), **options)) + "\n"
     assert from_json(call("tree", "model.json", *PLAN, *args, "--format", "json").stdout) == planned()
 
 
-def test_trees_are_drawn_as_svg_and_html(call):  # noqa: F811
+def test_trees_are_drawn_as_svg_and_html(call):
     assert call("tree", "model.json", "--format", "svg").stdout == to_svg(load_tree("model.json")) + "\n"
     page = call("tree", "model.json", "--format", "html").stdout
     assert to_html(load_tree("model.json")) in page
@@ -130,7 +129,7 @@ LOGICAL = {
 }
 
 
-def test_logical_axes_become_mesh_axes(call, folder):  # noqa: F811
+def test_logical_axes_become_mesh_axes(call, folder):
     (folder / "logical_shardings.json").write_text(json.dumps(LOGICAL))
     args = ("--mesh", "fsdp=4,tensor=2", "--axes", "embed=fsdp,mlp=tensor,vocab=-", "--dtype", "bfloat16")
     done = call("tree", "logical_shardings.json", *args, "--format", "json")
@@ -148,7 +147,7 @@ def test_logical_axes_become_mesh_axes(call, folder):  # noqa: F811
     assert from_json(both.stdout).rows[1].spec.axes == ((), ("a", "b"))
 
 
-def test_rules_of_flax_are_read_from_a_file(call, folder):  # noqa: F811
+def test_rules_of_flax_are_read_from_a_file(call, folder):
     (folder / "logical.json").write_text(json.dumps(LOGICAL))
     rules = [["mlp", "fsdp"], ["embed", ["fsdp", "data"]], ["embed", "tensor"], ["vocab", None], ["head", []]]
     (folder / "rules.json").write_text(json.dumps(rules))
@@ -170,7 +169,7 @@ def test_rules_of_flax_are_read_from_a_file(call, folder):  # noqa: F811
 
 
 @pytest.mark.parametrize("command", ["tree", "check"])
-def test_all_invalid_options_are_reported_together(call, command):  # noqa: F811
+def test_all_invalid_options_are_reported_together(call, command):
     options = "--mesh a=b --spec *mlp* --spec w=x,,y --spec v=x --spec v=y --axes embed --dtype float9"
     done = call(command, "model.json", *options.split())
     assert (done.returncode, done.stdout) == (2, "")
@@ -184,7 +183,7 @@ def test_all_invalid_options_are_reported_together(call, command):  # noqa: F811
     )
 
 
-def test_all_invalid_options_of_check_are_reported_together(call):  # noqa: F811
+def test_all_invalid_options_of_check_are_reported_together(call):
     options = ("--hbm", "95G", "--max-replicated", "nan", "--replicated-over", "a b", "--expect", "x")
     done = call("check", "model.json", *options)
     assert (done.returncode, done.stdout) == (2, "")
@@ -223,14 +222,14 @@ def test_all_invalid_options_of_check_are_reported_together(call):  # noqa: F811
     ],
 )
 @pytest.mark.parametrize("command", ["tree", "check"])
-def test_options_that_do_not_fit_the_file_are_refused(call, folder, command, args, problem):  # noqa: F811
+def test_options_that_do_not_fit_the_file_are_refused(call, folder, command, args, problem):
     (folder / "logical.json").write_text(json.dumps(LOGICAL))
     done = call(command, *args)
     assert (done.returncode, done.stdout) == (2, "")
     assert problem in done.stderr
 
 
-def test_an_unknown_mesh_axis_names_the_leaves_and_the_list_is_short(call):  # noqa: F811
+def test_an_unknown_mesh_axis_names_the_leaves_and_the_list_is_short(call):
     done = call("tree", "model.json", "--mesh", "x=2", "--spec", "params*=y")
     assert (done.returncode, done.stdout) == (2, "")
     assert "'y' is not a mesh axis: the mesh has 'x' (" in done.stderr
@@ -250,7 +249,7 @@ def kinds(done):
     return [finding.kind for finding in from_json(done.stdout).findings]
 
 
-def test_check_exits_with_1_if_it_finds_something(call):  # noqa: F811
+def test_check_exits_with_1_if_it_finds_something(call):
     args = [
         "model.json",
         "--mesh",
@@ -272,7 +271,7 @@ def test_check_exits_with_1_if_it_finds_something(call):  # noqa: F811
     assert call("check", *args, "--replicated-over", "data", "--replicated-over", "fsdp").returncode == 0
 
 
-def test_check_finds_the_replicas_in_one_of_three_dumps_of_maxtext(call, folder):  # noqa: F811
+def test_check_finds_the_replicas_in_one_of_three_dumps_of_maxtext(call, folder):
     codes = {name: call("check", str(write_dump(folder, name))).returncode for name in DUMPS}
     assert codes == {"qwen3-0.6b fsdp=16": 0, "deepseek2-16b fsdp=16": 0, "deepseek2-16b fsdp=8,expert=2": 1}
     path = str(write_dump(folder, "deepseek2-16b fsdp=8,expert=2"))
@@ -286,7 +285,7 @@ def test_check_finds_the_replicas_in_one_of_three_dumps_of_maxtext(call, folder)
     assert from_json(done.stdout).findings[0].nbytes == 2 * 246_263_136
 
 
-def test_check_accepts_one_device_and_an_empty_tree_by_name(call):  # noqa: F811
+def test_check_accepts_one_device_and_an_empty_tree_by_name(call):
     """Both are findings otherwise."""
     embed = planned().rows[0]
     row = replace(
@@ -306,7 +305,7 @@ def test_check_accepts_one_device_and_an_empty_tree_by_name(call):  # noqa: F811
         assert call("check", name, *accepted).returncode == 0
 
 
-def test_the_options_of_check_are_those_of_check_report(call):  # noqa: F811
+def test_the_options_of_check_are_those_of_check_report(call):
     args = ("model.json", *PLAN, "--ignore", "*scale", "--ignore", "step", "--max-replicated", "0.9")
     args += (
         "--hbm",
@@ -335,7 +334,7 @@ def test_the_options_of_check_are_those_of_check_report(call):  # noqa: F811
     assert call("check", *args).stdout == to_text(replace(expected, syntax="shell")) + "\n"
 
 
-def test_diff_exits_with_1_if_leaves_differ(call):  # noqa: F811
+def test_diff_exits_with_1_if_leaves_differ(call):
     call("tree", "model.json", *PLAN, "--output", "plan.json")
     call("tree", "plan.json", "--spec", "*embed=tensor", "--output", "new.json")
     call("tree", "plan.json", "--spec", "*wi=P('fsdp', ('tensor',))", "--output", "same.json")
@@ -359,13 +358,13 @@ def test_diff_exits_with_1_if_leaves_differ(call):  # noqa: F811
         (2, ("diff", "model.json", "model.json")),
     ],
 )
-def test_an_output_file_that_cannot_be_written_is_no_answer(call, code, args):  # noqa: F811
+def test_an_output_file_that_cannot_be_written_is_no_answer(call, code, args):
     done = call(*args, "--output", "nowhere/x.json")
     assert (done.returncode, done.stdout) == (code, "")
     assert done.stderr == "Error: nowhere/x.json: No such file or directory\n"
 
 
-def test_ctrl_c_is_no_answer(call, monkeypatch):  # noqa: F811
+def test_ctrl_c_is_no_answer(call, monkeypatch):
     def interrupted(*args, **options):
         raise KeyboardInterrupt
 
@@ -383,7 +382,7 @@ def test_ctrl_c_is_no_answer(call, monkeypatch):  # noqa: F811
         (0, ["--fail-on", "values"], 0, "passed: values: none"),
     ],
 )
-def test_diff_compares_values(call, tmp_path, monkeypatch, change, options, code, answer):  # noqa: F811
+def test_diff_compares_values(call, tmp_path, monkeypatch, change, options, code, answer):
     monkeypatch.chdir(tmp_path)
     np.savez("a.npz", w=np.zeros(3))
     np.savez("b.npz", w=np.array([0, change, 0.0]))
@@ -391,7 +390,7 @@ def test_diff_compares_values(call, tmp_path, monkeypatch, change, options, code
     assert (result.returncode, result.stdout.partition("\n")[0]) == (code, answer)
 
 
-def test_entries_that_are_not_arrays_are_counted(call, tmp_path, monkeypatch):  # noqa: F811
+def test_entries_that_are_not_arrays_are_counted(call, tmp_path, monkeypatch):
     """A string is not compared, so two files of different strings are not called equal without a word."""
     monkeypatch.chdir(tmp_path)
     np.savez("a.npz", w=np.zeros(3), name=np.array("old"))

@@ -1,6 +1,5 @@
 """``jai-cli why``: functions on meshes without devices, one line, and exit codes."""
 
-import sys
 from dataclasses import replace
 
 import jax
@@ -12,12 +11,13 @@ from jax_array_info_cli.commands.why import FAIL_ON
 from jax_array_info_core.reports.findings import CODES
 from tests.cli.launching import write_program
 from tests.cli.test_cli import run
-from tests.cli.test_plans import call  # noqa: F401
 
 needs_shardy = pytest.mark.skipif(
     jax.__version_info__ < (0, 10), reason="Shardy tells origins from JAX 0.10 on"
 )
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = [pytest.mark.oldest_and_newest, pytest.mark.usefixtures("folder")]
+
+COMMAND = "why"
 
 STEP = """
 import jax, jax.numpy as jnp
@@ -54,28 +54,6 @@ LARGE = ("--mesh", "data=4096,model=16")
 ABSTRACT = ("step.py:step", "--args-from", "step.py:abstract")
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    """A working directory with ``step.py``. The devices of the tests stand for those of the command."""
-    write_program(tmp_path, STEP, "step.py")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("jax_array_info_cli.user_code.compiling._prepare_jax", lambda count: None)
-    yield tmp_path
-    sys.modules.pop("step", None)
-
-
-@pytest.fixture
-def report(call):  # noqa: F811
-    """A function that runs the command and returns its report."""
-
-    def function(*args):
-        done = call("why", *args, "--format", "json")
-        assert done.returncode == 0, done.stderr
-        return from_json(done.stdout)
-
-    return function
-
-
 @needs_shardy
 def test_a_step_on_65_536_devices_is_explained_without_them(report):
     found = report(*ABSTRACT, *LARGE)
@@ -86,7 +64,7 @@ def test_a_step_on_65_536_devices_is_explained_without_them(report):
 
 
 @needs_shardy
-def test_the_answer_and_the_conflict_are_text(call, folder):  # noqa: F811
+def test_the_answer_and_the_conflict_are_text(call, folder):
     write_program(folder, "def f(x, w): return x @ w", "product.py")
     arguments = ("--arg", "f32[65536,4096]@data", "--arg", "f32[4096,64]@data,model", *LARGE)
     done = call("why", "product.py:f", *arguments)
@@ -107,7 +85,7 @@ def test_specs_and_the_argument_mesh_of_a_function_refer_to_the_mesh_without_dev
 
 
 @needs_shardy
-def test_one_line_has_its_values_and_findings_alone(report, call):  # noqa: F811
+def test_one_line_has_its_values_and_findings_alone(report, call):
     found = report(*ABSTRACT, *MESH, "--at", "step.py:6")
     rows = (*found.values, *found.conflicts, *found.lost, *found.replicated)
     assert {one.origin.place for one in rows} == {"step.py:6"}
@@ -119,7 +97,7 @@ def test_one_line_has_its_values_and_findings_alone(report, call):  # noqa: F811
 
 
 @needs_shardy
-def test_an_argument_is_shown_with_the_conflicts_that_it_is_in(call):  # noqa: F811
+def test_an_argument_is_shown_with_the_conflicts_that_it_is_in(call):
     done = call("why", *ABSTRACT, *MESH, "--at", "params/wi", columns=120)
     assert (done.returncode, done.stderr) == (0, "")
     assert "params/wi  float32[4096,8192]" in done.stdout
@@ -128,7 +106,7 @@ def test_an_argument_is_shown_with_the_conflicts_that_it_is_in(call):  # noqa: F
 
 
 @needs_shardy
-def test_the_exit_code_is_1_for_findings_of_fail_on_alone(call):  # noqa: F811
+def test_the_exit_code_is_1_for_findings_of_fail_on_alone(call):
     def code(*options):
         return call("why", *ABSTRACT, *MESH, *options).returncode
 
@@ -139,7 +117,7 @@ def test_the_exit_code_is_1_for_findings_of_fail_on_alone(call):  # noqa: F811
 
 
 @needs_shardy
-def test_ignored_codes_are_left_out(call):  # noqa: F811
+def test_ignored_codes_are_left_out(call):
     done = call("why", *ABSTRACT, *MESH, "--ignore-code", "JAI301", "--ignore-code", "JAI303")
     assert done.returncode == 0
     assert done.stdout.startswith("no findings\n")
@@ -148,7 +126,7 @@ def test_ignored_codes_are_left_out(call):  # noqa: F811
 
 @needs_shardy
 @pytest.mark.parametrize(("format_", "start"), [("svg", "<svg"), ("html", "<!DOCTYPE html>")])
-def test_pictures_and_files(call, folder, format_, start):  # noqa: F811
+def test_pictures_and_files(call, folder, format_, start):
     done = call("why", *ABSTRACT, *MESH, "--output", f"x.{format_}")
     assert (done.returncode, done.stdout) == (0, "")
     text = (folder / f"x.{format_}").read_text()
@@ -178,14 +156,14 @@ def test_pictures_and_files(call, folder, format_, start):  # noqa: F811
         ),
     ],
 )
-def test_bad_input_is_exit_code_2(call, args, problem):  # noqa: F811
+def test_bad_input_is_exit_code_2(call, args, problem):
     done = call("why", *args, *MESH)
     assert (done.returncode, done.stdout) == (2, "")
     assert problem in done.stderr
 
 
 @needs_shardy
-def test_without_an_answer_of_shardy_the_report_has_the_reason_and_the_exit_code_is_2(call, monkeypatch):  # noqa: F811
+def test_without_an_answer_of_shardy_the_report_has_the_reason_and_the_exit_code_is_2(call, monkeypatch):
     def failing(*args, **options):
         return replace(propagation_report(*args, **options), reason="it was killed")
 
@@ -196,7 +174,7 @@ def test_without_an_answer_of_shardy_the_report_has_the_reason_and_the_exit_code
 
 
 @pytest.mark.skipif(jax.__version_info__ >= (0, 10), reason="Shardy tells origins from JAX 0.10 on")
-def test_before_jax_0_10_the_error_names_the_version(call):  # noqa: F811
+def test_before_jax_0_10_the_error_names_the_version(call):
     done = call("why", *ABSTRACT, *MESH)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
