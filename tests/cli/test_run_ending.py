@@ -216,7 +216,7 @@ def test_a_failing_fork_does_not_lose_the_stacks(tmp_path):
         here()
         """,
     )
-    done = run("--devices", "1", "--timeout", "12", program)
+    done = run("--devices", "1", "--timeout", "20", program)
     assert done.returncode == 124
     assert "in here" in done.stderr
 
