@@ -69,7 +69,7 @@ def lowered_for_propagation(stages: Stages, values: Sequence[Any]) -> tuple[Stag
 
 
 def platforms_of(lowered: Any) -> Sequence[str]:
-    """Return the platforms that a program is lowered for; empty if this version of JAX does not tell.
+    """Return the platforms that a program is lowered for; empty if they are unknown.
 
     Args:
         lowered: A ``jax.stages.Lowered``.

@@ -20,7 +20,7 @@ from ..reports.propagation import Because
 from .collectives import REDUCTIONS
 
 _ONCE = REDUCTIONS | {"all-gather"}
-"""Collectives of which an operation needs one. Others move data there and back."""
+"""An operation needs one of these. Other collectives move data there and back."""
 _MOST = 3
 """Maximum number of outputs that a caveat names."""
 
