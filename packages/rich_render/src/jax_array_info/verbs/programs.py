@@ -90,7 +90,7 @@ def print_program(
     ┡━━━━━━━━━━━╇━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┩
     │ 128.0 KiB │ all-reduce   │ float32[64,512] │ train.py:8 mlp                  │
     │           │   over model │                 │   because 'k' is summed in      │
-    │           │              │                 │     dot_general ik,kj->ij       │
+    │           │              │                 │     ik,kj->ij                   │
     └───────────┴──────────────┴─────────────────┴─────────────────────────────────┘
 
     The function is compiled, as in ``program_report``; it does not run. Bytes are those of one device.
