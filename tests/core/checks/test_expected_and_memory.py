@@ -107,6 +107,17 @@ def test_moments_are_compared_with_their_parameters():
     assert "10.0 KiB per device, 1.2 KiB if sharded like it" in finding.problem
 
 
+@pytest.mark.needs_devices(8)
+def test_a_moment_on_fewer_devices_has_one_finding_unless_its_code_is_ignored():
+    mesh = mesh_of((8,), ("x",))
+    state = {
+        "params": {"w": sharded((64, 8), mesh, "x")},
+        "opt_state": {"mu": {"w": jax.device_put(jnp.zeros((64, 8)), jax.devices()[0])}},
+    }
+    assert kinds(check_report(state)) == ["fewer devices"]
+    assert kinds(check_report(state, ignore_codes="JAI102")) == ["moments"]
+
+
 def test_moments_with_an_equivalent_spec_are_not_found():
     """As with ``expect``."""
     specs = PathRules({"params*": P("fsdp"), "*count": P(), "*nu/head": P(), "*": P(("fsdp",), None)})

@@ -61,7 +61,7 @@ def reshard_report(tree: Any, target: Any) -> ReshardReport:
     are_reports = TreeReport in (type(tree), type(target))
     places = Places(are_positions=are_reports or any(map(_is_without_devices, [*source.leaves, *targets])))
     pairs = _resolved(source, targets, places)
-    rows, received, skipped = [], ReceivedBytes(), 0
+    rows, received, skipped, restored = [], ReceivedBytes(), 0, 0
     done: dict[str, set[tuple[ShardingLayout, str | None]]] = {}
     for row, before, after in pairs:
         if before is None or after is None:
@@ -74,6 +74,7 @@ def reshard_report(tree: Any, target: Any) -> ReshardReport:
         if (after.layout, after.memory_kind) in moved_to:
             continue
         moved_to.add((after.layout, after.memory_kind))
+        restored += row.nbytes_of(after.layout.shard_shape) or 0
         moved = received.add(row, before, after)
         if moved.nbytes:
             rows.append(
@@ -101,6 +102,7 @@ def reshard_report(tree: Any, target: Any) -> ReshardReport:
         device_count=max(1, device_count),
         device_nbytes=device_nbytes,
         nbytes=sum(row.nbytes for row in rows),
+        restored_nbytes=restored,
         process_nbytes=sum(parts) if are_known else None,
     )
 
