@@ -456,8 +456,13 @@ def _computing(value: Value, dataflow: Dataflow) -> Iterator[Instruction]:
 
     Those that only move or contain a value, such as copies and fusions, come last.
     """
-    found = [one for _, one in dataflow.walk(value)]
-    return iter(sorted(found, key=_is_move))
+    moves = []
+    for _, one in dataflow.walk(value):
+        if _is_move(one):
+            moves.append(one)
+        else:
+            yield one
+    yield from moves
 
 
 def _is_move(one: Instruction) -> bool:
