@@ -45,6 +45,7 @@ from ..hlo.module import Instruction, Module
 from ..hlo.read import may_send, read_module
 from ..layouts.dtypes import dtype_name
 from ..origins.origins import UserLines, code_origin, described_for_user
+from ..propagation.process import start
 from ..reports.findings import known_codes
 from ..reports.origin import Origin
 from ..reports.program import Collective, ProgramReport, Rematerialization, Uncounted, UncountedFlops
@@ -322,6 +323,8 @@ def program_report(
         process = os.getpid()
         stages = stages_of(f, args, kwargs)
         explains = explain is not False and _can_explain(stages, is_required=explain is True)
+        if explains:
+            start()
         if os.getpid() != process:  # compiling would wait forever for threads that a fork does not have
             raise UnsupportedValueError("the function forks while it is traced, and returns in the fork too")
         compiled = compiled_stages(stages, target, fresh=fresh)

@@ -57,6 +57,15 @@ class Worker:
             raise NoAnswerError(str(found["error"]))
         return found
 
+    def start(self) -> None:
+        """Start the child, unless it runs, so that it is ready when it is asked, which finds any failure."""
+        if self._lock.acquire(blocking=False):
+            try:
+                with contextlib.suppress(OSError, RuntimeError, TypeError, ValueError):
+                    self._running()
+            finally:
+                self._lock.release()
+
     def _attempt(self, bytecode: bytes, deadline: float) -> dict[str, Any]:
         """Return the answer of the child, which is ended if it gives none."""
         before = self._process
@@ -163,8 +172,17 @@ def ask(bytecode: bytes) -> dict[str, Any]:
     Raises:
         NoAnswerError: If the passes gave none.
     """
+    return _worker().ask(bytecode)
+
+
+def start() -> None:
+    """Start the process that is about to be asked, while the caller does something else."""
+    _worker().start()
+
+
+def _worker() -> Worker:
     worker = _WORKERS.get(os.getpid())
     if worker is None:
         worker = _WORKERS.setdefault(os.getpid(), Worker())
         atexit.register(worker.close)
-    return worker.ask(bytecode)
+    return worker

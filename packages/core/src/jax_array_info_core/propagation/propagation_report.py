@@ -8,7 +8,7 @@ from typing import Any
 
 from ..arrays.stage_leaves import argument_values, output_values
 from ..compat.jitted import with_object_keys
-from ..compat.propagation import lowered_for_propagation, module_bytecode, module_name
+from ..compat.propagation import lowered_for_propagation, module_bytecode, module_name, require_shardy
 from ..compat.stages import argument_leaves, array_leaves, output_leaves, program_name, stages_of
 from ..layouts.spec import MeshAxes, Spec
 from ..origins.origins import UserLines
@@ -17,7 +17,7 @@ from ..reports.program import ProgramValue
 from ..reports.propagation import PropagatedLeaf, PropagationReport
 from .explanation import Explanation
 from .graph import Axes, Graph, Value
-from .process import NoAnswerError, ask
+from .process import NoAnswerError, ask, start
 
 
 def propagation_report(
@@ -48,6 +48,8 @@ def propagation_report(
     """
     lines, codes = UserLines(), known_codes(ignore_codes)
     values = array_leaves(args, kwargs)
+    require_shardy()
+    start()
     stages, platform = lowered_for_propagation(stages_of(f, args, kwargs), values)
     given, returned = argument_leaves(stages, values), output_leaves(stages)
     given, returned = with_object_keys(f, args, kwargs, given, returned)
