@@ -416,7 +416,7 @@ class Conflicts(AxisOrigins):
             return value.definer
         constraints = (
             user
-            for user in self._graph.users.get(id(value), ())
+            for user in self._graph.users(value)
             if user.name == "sdy.sharding_constraint" and user.results[0].axes == value.axes
         )
         return next(constraints, None)

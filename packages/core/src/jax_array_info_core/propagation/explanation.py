@@ -107,7 +107,7 @@ class Explanation(Conflicts):
         """What the operations of the user compute: of those into which JAX divides one, the last."""
         found: list[Value] = []
         for operation in self._computing:
-            users = [user for one in operation.results for user in self._graph.users.get(id(one), ())]
+            users = [user for one in operation.results for user in self._graph.users(one)]
             inside = [
                 user for user in users if user.place is operation.place and not user.name.startswith("sdy.")
             ]

@@ -272,10 +272,11 @@ class Graph:
         for value in self.values:
             if value.same is not None:
                 self.inside.setdefault(id(value.same), []).append(value)
-        self.users: dict[int, list[Operation]] = {}
+        self.places: dict[int, list[tuple[Operation, int]]] = {}
+        """The operations of each value by its ``id``, with its place among their operands and results."""
         for operation in self.operations:
-            for value in operation.operands:
-                self.users.setdefault(id(value), []).append(operation)
+            for place, value in enumerate(operation.tensors):
+                self.places.setdefault(id(value), []).append((operation, place))
 
     def part(self, text: str) -> Part:
         """Return a mesh axis, or a part of it."""
@@ -283,6 +284,10 @@ class Graph:
         if found is None:
             found = self._parts[text] = read_part(text, self.sizes)
         return found
+
+    def users(self, value: Value) -> list[Operation]:
+        """Return the operations that use a value, each once for each operand."""
+        return [one for one, place in self.places.get(id(value), ()) if place < len(one.operands)]
 
     def _read(self, number: int, outside: Operation | None) -> None:
         """Add an operation and those inside it."""
