@@ -14,7 +14,7 @@ from ..layouts.layout import (
     require_few_axes,
     slices_layout,
 )
-from ..layouts.partition_specs import as_spec
+from ..layouts.spec import as_spec
 from ..layouts.xla import parse_xla_sharding, xla_layout
 from ..layouts.xla_sharding import XlaSharding
 from ..reports.array import Dim, ShardingDescription

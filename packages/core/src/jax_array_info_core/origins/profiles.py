@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 from ..compat.devices import device_name
 from ..errors import ProfileError, UnsupportedValueError
-from .origins import UserLines
 from ..reports.devices import MemoryProfileReport, ProfileRow
 from ..reports.origin import Origin
 from ..text import printable
+from .origins import UserLines
 
 _AGAIN = "save it with jax.profiler.save_device_memory_profile"
 MAX_NBYTES = 2**24
@@ -78,7 +78,7 @@ def samples(data: bytes, *, with_lines: bool = True) -> Iterator[Sample]:
     """
     profile = _decoded(data)
     # Paths may contain bytes that are not UTF-8.
-    strings = [text.decode("utf-8", "backslashreplace") for text in profile.string_table]
+    strings: list[str] = [text.decode("utf-8", "backslashreplace") for text in profile.string_table]
 
     def string(index: int) -> str:
         if index < 0:

@@ -17,8 +17,7 @@ from jax_array_info_core.reports.mesh import Placed
 from jax_array_info_core.text import clipped, printable
 
 from ..style import wrapped
-from .fitting import first_and_last
-from .labels import LISTED_WIDTH, listed_devices
+from .fitting import LISTED_WIDTH, first_and_last, listed_devices
 from .palette import DeviceGroup
 
 

@@ -28,7 +28,7 @@ from jax_array_info_core.reports import (
 )
 from jax_array_info_core.reports.live import By, check_totals_by
 
-from ..console import terminal_console
+from ..style import terminal_console
 from ..tables.devices import memory_profile_tables, memory_stats_table, memory_table
 from ..tables.growth import growth_table
 from ..tables.live import live_array_table
