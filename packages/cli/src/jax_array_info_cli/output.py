@@ -69,7 +69,7 @@ class Output:
         """Write console output to the terminal, or to the file at the same width."""
         from io import StringIO
 
-        from jax_array_info.console import terminal_console
+        from jax_array_info.style import terminal_console
 
         if self.path is None:
             print_text(terminal_console())
@@ -103,8 +103,8 @@ class Output:
 
 def print_reports(console: Console, reports: Sequence[Report]) -> None:
     """Print reports, each with its own renderer."""
-    from jax_array_info.console import shows_colors
     from jax_array_info.render import render
+    from jax_array_info.style import shows_colors
 
     colors = shows_colors(console)
     for report in reports:
@@ -238,7 +238,7 @@ def progress_bar(task: str) -> Iterator[Callable[[int, int], None] | None]:
     from rich.progress import BarColumn, Progress, TextColumn
     from rich.table import Column
 
-    from jax_array_info.console import terminal_console
+    from jax_array_info.style import terminal_console
 
     console = terminal_console(file=sys.stderr)
     if console.is_dumb_terminal:

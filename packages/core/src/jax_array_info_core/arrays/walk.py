@@ -18,8 +18,7 @@ from ..compat.devices import default_memory_kind, device_name, local_first, mesh
 from ..compat.shardings import describe_sharding, has_devices, is_named
 from ..errors import LayoutError
 from ..layouts.layout import mesh_layout
-from ..layouts.partition_specs import as_spec
-from ..layouts.spec import Spec
+from ..layouts.spec import Spec, as_spec
 from ..plans.plan import planned_mesh_report
 from ..reports.array import ArrayReport, ShardingDescription
 from ..reports.mesh import MeshReport

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import UnsupportedValueError
-from ..layouts.partition_specs import mesh_sizes
-from ..layouts.spec import Spec
+from ..layouts.spec import Spec, mesh_sizes
 from .shardings import has_devices, is_named
 from .stages import Stages
 from .values import is_mesh, is_sharding

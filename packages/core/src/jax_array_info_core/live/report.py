@@ -18,7 +18,7 @@ from ..holders.search import OnProgress, checked_seconds, find_holders
 from ..layouts.dtypes import bits_per_element, packed_nbytes, type_text
 from ..names import with_former_keywords
 from ..origins.origins import array_origins
-from ..profiles.pprof import buffer_nbytes
+from ..origins.profiles import buffer_nbytes
 from ..reading_lock import one_at_a_time
 from ..reports.live import LiveArrayGroup, LiveArrayReport
 from ..reports.origin import Origin

@@ -17,8 +17,7 @@ from ..layouts.dtypes import packed_nbytes
 from ..layouts.grid import describe_pattern
 from ..layouts.layout import MAX_AXES, MAX_DEVICES, ShardingLayout, mesh_layout
 from ..layouts.notation import format_mesh
-from ..layouts.partition_specs import SpecLike, as_spec, mesh_sizes
-from ..layouts.spec import MeshAxes, Spec, UnevenAxis
+from ..layouts.spec import MeshAxes, Spec, SpecLike, UnevenAxis, as_spec, mesh_sizes
 from ..layouts.xla import mesh_of_xla, parse_xla_sharding, spec_of_xla
 from ..quantities import LARGEST, counted, format_number
 from ..reports.array import ArrayReport, ShardingDescription

@@ -6,15 +6,21 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..compat.compile_events import compile_lowered, prints_warnings, refused_program
 from ..compat.devices import only_cpu
-from ..compat.fresh_compile import compile_lowered, prints_warnings, refused_program
 from ..compat.stages import Stages, program_text
-from ..compat.topologies import mesh_order, topology_devices, topology_of
-from ..compat.topology_lowering import lowered_devices, lowered_for_topology, with_compiler_options
+from ..compat.topologies import (
+    lowered_devices,
+    lowered_for_topology,
+    mesh_order,
+    topology_devices,
+    topology_of,
+    with_compiler_options,
+)
 from ..compat.topology_names import GPUS, Topology, misfit, parse_topology
 from ..errors import SpecError, TopologyError
-from ..hlo.oom_tables import MOST_BUFFERS, read_out_of_memory
-from ..layouts.partition_specs import mesh_sizes
+from ..hlo.oom_logs import MOST_BUFFERS, read_out_of_memory
+from ..layouts.spec import mesh_sizes
 from ..plans.plan import spec_problems
 from ..quantities import format_bytes
 from ..reports.program import Known

@@ -11,10 +11,9 @@ from ..compat.devices import mesh_axes
 from ..compat.values import is_mesh
 from ..errors import FileFormatError, SpecError
 from ..hlo.module import ArrayShape
-from ..hlo.oom_tables import Refusal
+from ..hlo.oom_logs import Refusal
 from ..hlo.warnings import DonationWarning, LogFinding, LogScanner, RematerializationWarning
-from ..layouts.partition_specs import mesh_sizes
-from ..layouts.spec import MeshAxes
+from ..layouts.spec import MeshAxes, mesh_sizes
 from ..origins.origins import UserLines
 from ..plans.plan import planned_axes, spec_problems
 from ..reports.compiles import LogReport, UnusableDonation

@@ -166,7 +166,7 @@ def _bundle(value: Any) -> Bundle | None:
         reports = () if hasattr(type(value), "_ipython_display_") else _reports(value)
         if not reports:
             return None
-        from ..console import terminal_console
+        from ..style import terminal_console
 
         return reports_bundle(reports, 80 if shows_html() else terminal_console().width)
     except Exception:

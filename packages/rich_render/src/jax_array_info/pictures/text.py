@@ -26,7 +26,7 @@ from jax_array_info_core.text import plain_text, printable
 
 from .. import style
 from ..style import wrapped
-from .labels import label_formats
+from .fitting import label_formats
 from .palette import ColorMap, DeviceGroup, group_styles
 from .subject import Subject, array_subject, facet_title, footer, left_out, mesh_subject
 from .text_plan import Canvas, TextPlan, text_plan

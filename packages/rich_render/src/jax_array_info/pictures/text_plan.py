@@ -15,8 +15,7 @@ from rich.cells import cell_len
 from jax_array_info_core.layouts import Grids
 
 from ..style import Marks, wrapped
-from .fitting import compressed, first_and_last, fit
-from .labels import Labels
+from .fitting import Labels, compressed, first_and_last, fit
 from .palette import DeviceGroup
 
 MAX_FACETS = 40

@@ -21,10 +21,9 @@ from jax_array_info_core.text import plain_text
 from jax_array_info_core.traced.traced_report import report_when_known, tap_when_known
 from jax_array_info_core.trees.leaves import is_tree
 
-from ..console import shows_colors
 from ..pictures.palette import ColorMap, check_color_map
 from ..pictures.text import LEAST_WIDTH, array_picture, check_size, mesh_picture
-from ..style import ForConsole, folding
+from ..style import ForConsole, folding, shows_colors
 from ..tables.array import array_panel
 from ..tables.words import undrawn_line
 from .show import print_report, show_rendered, silent_at_exit

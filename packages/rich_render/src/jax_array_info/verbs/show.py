@@ -14,10 +14,9 @@ from jax_array_info_core import compat, config
 from jax_array_info_core.delivery import deliver
 from jax_array_info_core.notebooks import Displayed
 
-from ..console import shows_colors, terminal_console
 from ..export.notebook import bundle_of, display
 from ..render import render
-from ..style import ForConsole
+from ..style import ForConsole, shows_colors, terminal_console
 
 if TYPE_CHECKING:
     from jax_array_info_core.reports import Report
