@@ -1,5 +1,8 @@
 """Checks of trees: replicas, padding, specs, moments, memory."""
 
+import ast
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -164,6 +167,23 @@ def test_intended_replication_over_one_axis_leaves_the_others():
     assert finding.nbytes == 64 * 64 * 4 * 3 // 4
 
 
+def test_the_fix_names_every_axis_over_which_replication_has_to_be_intended():
+    """Also those of small leaves, one that a leaf could take instead, and those that are declared already."""
+    tree = {"large": abstract(4096), "small": abstract(64, 64)}
+    mesh, specs = {"a": 4, "b": 4, "c": 4}, {"large": P("b"), "small": P(("a", "c"))}
+    [finding] = check_report(tree, mesh=mesh, specs=specs, replicated_over="c").findings
+    assert (
+        "pass replicated_over=('c', 'a', 'b') if replication over 'a' and 'b' is intended" in finding.remedy
+    )
+    assert check_report(tree, mesh=mesh, specs=specs, replicated_over=("c", "a", "b")).passed
+    one = {"large": abstract(4096), "small": abstract(16)}
+    options = {"mesh": {"data": 2, "fsdp": 4}, "specs": {"large": P("fsdp"), "small": P()}}
+    options["max_replicated"] = 0
+    finding = check_report(one, **options).findings[0]
+    assert "of size 2, and some also over 'fsdp': if this is intended" in finding.remedy
+    assert "pass replicated_over=('data', 'fsdp')." in finding.remedy
+
+
 def test_the_limit_is_a_fraction_of_the_fullest_device():
     """Replicas up to the limit, and not beyond it, are accepted."""
     tree = {"large": abstract(1024), "small": abstract(8)}
@@ -197,7 +217,7 @@ def test_mesh_axes_that_shard_nothing_are_found():
     finding = the_finding(report, "unused mesh axis")
     assert finding.mesh_axes == ("expert",)
     assert "Mesh axis 'expert' of size 3 shards no leaf." in finding.problem
-    assert "replicated_over=('expert',)" in finding.remedy
+    assert "replicated_over=('data', 'expert')" in finding.remedy
 
 
 def test_an_unconstrained_axis_may_use_any_mesh_axis():
@@ -245,6 +265,10 @@ def test_ignored_leaves_are_in_no_finding_but_take_memory():
         ({"optimizer": "adamax"}, "must be one of 'adam', 'adamw', 'lion', 'momentum', got 'adamax'"),
         ({"optimizer": "adamax"}, r"check the parameters with the state that jax.eval_shape\(optimizer.init"),
         ({"optimizer": "adam", "moment_dtype": "f7"}, "moment_dtype: 'f7' is not an array dtype"),
+        (
+            {"optimizer": "adam", "moment_dtype": bool},
+            "moment_dtype must be a dtype of numbers, .*, got bool",
+        ),
         ({"moment_dtype": "float32"}, "moment_dtype needs optimizer"),
         (
             {"replicated_over": "dtaa"},
@@ -365,6 +389,8 @@ def test_laws_of_a_check(shapes, names, intended):
         if finding.kind == "avoidable replication":
             assert finding.nbytes == report.avoidable_nbytes == sum(leaf.nbytes for leaf in finding.leaves)
             assert not intended & set(finding.mesh_axes)
+            advised = ast.literal_eval(re.search(r"replicated_over=(\(.*?\))", finding.remedy)[1])
+            assert finding.kind not in kinds(check_report(tree, **options, replicated_over=advised))
     expected = {row.path: row.spec for row in tree_report(tree, mesh=options["mesh"], specs=specs).rows}
     again = check_report(tree, **options, expect=PathRules(expected))
     assert "unexpected sharding" not in kinds(again)

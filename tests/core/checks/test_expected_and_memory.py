@@ -177,7 +177,7 @@ def test_moments_in_a_tree_without_params_are_those_below_mu_and_nu():
     """As in ``(model, opt_state)`` of Equinox."""
     tree = (
         {"layers": {"w": abstract(64, 8)}, "w": abstract(64, 8)},
-        [{"mu": {"layers": {"w": abstract(64, 8)}, "w": abstract(64, 8)}}],
+        [{"count": abstract(), "mu": {"layers": {"w": abstract(64, 8)}, "w": abstract(64, 8)}}],
     )
     specs = ({"layers": {"w": P("x")}, "w": P()}, P())
     finding = the_finding(check_report(tree, mesh={"x": 8}, specs=specs), "moments")
@@ -243,10 +243,44 @@ def test_an_optimizer_adds_nothing_to_a_tree_with_moments():
     assert report.optimizer_words == "adam: none are added, because the tree has moments"
 
 
-def test_an_average_of_the_parameters_does_not_replace_the_moments():
-    """One more leaf with the path and shape of a parameter is not the state of Adam."""
-    tree = {"params": {"a": abstract(8)}, "ema": {"a": abstract(8)}}
-    assert check_report(tree, optimizer="adam").optimizer_nbytes == 64
+def test_averages_of_the_parameters_do_not_replace_the_moments():
+    """Leaves with the path and shape of a parameter are not the state of Adam."""
+    tree = {"params": {"a": abstract(8)}, "ema": {"a": abstract(8)}, "target": {"a": abstract(8)}}
+    report = check_report(tree, optimizer="adam")
+    assert report.optimizer_nbytes == 64
+    assert "optimizer state" not in report.optimizer_words
+
+
+@pytest.mark.parametrize(
+    ("state", "count"),
+    [
+        ({"trace": {"w": abstract(64)}}, 1),
+        ({"count": abstract(), "mu": {"w": abstract(64)}}, 1),
+        ({"v_row": {"w": abstract(8)}, "v_col": {"w": abstract(4)}, "v": {"w": abstract(1)}}, 3),
+        ({"z": {"w": abstract(64)}, "base_optimizer_state": {"nu": {"w": abstract(64)}}}, 2),
+        ({"opt_state": {"m": {"w": abstract(64)}, "v": {"w": abstract(64)}}}, 2),
+    ],
+    ids=["momentum", "lion", "adafactor", "schedule free", "own"],
+)
+@pytest.mark.parametrize("has_params", [True, False])
+def test_the_state_of_another_optimizer_gets_no_moments_and_is_told(state, count, has_params):
+    tree = {"params": {"w": abstract(64)}, "state": state} if has_params else ({"w": abstract(64)}, state)
+    report = check_report(tree, optimizer="adam")
+    assert report.optimizer_nbytes == 2 * 64 * 4
+    leaves = "1 leaf" if count == 1 else f"{count} leaves"
+    assert report.optimizer_words.endswith(f", besides {leaves} of optimizer state")
+
+
+def test_a_tree_with_the_name_of_a_moment_is_not_a_state():
+    """As the mean that a layer of a variational autoencoder computes."""
+    tree = {"encoder": {"mu": {"kernel": abstract(8, 2)}, "log_var": {"kernel": abstract(8, 2)}}}
+    assert check_report(tree, optimizer="lion").optimizer_nbytes == 2 * 8 * 2 * 4
+
+
+def test_an_optimizer_state_alone_has_no_parameters():
+    tree = {"opt_state": [{"count": abstract(), "mu": {"w": abstract(8)}, "nu": {"w": abstract(8)}}]}
+    report = check_report(tree, optimizer="adam")
+    assert report.optimizer_words == "adam: none are added, because the tree has no parameters"
 
 
 def test_the_parameters_of_a_tree_without_params_are_its_floating_point_leaves():

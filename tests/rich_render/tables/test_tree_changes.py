@@ -58,7 +58,7 @@ def test_removed_added_and_changed_leaves_are_listed_with_both_trees_below():
 │            │         │ 256.0 KiB         │ 2.0 MiB            │
 └────────────┴─────────┴───────────────────┴────────────────────┘
                Sizes in the table are per device.
-leaves: 1 removed, 1 added, 2 changed, 1 equal
+shape, dtype, spec, memory kind: 1 leaf removed, 1 added, 2 changed, 1 equal
 values: not compared; --values, or values=True in Python, compares two files
 mesh before: fsdp=8
 mesh after: fsdp=16
@@ -83,7 +83,7 @@ def test_equal_trees_have_no_table():
     tree = planned({"w": P("fsdp")})
     assert to_text(tree_diff_report(tree, tree)).splitlines() == [
         "no differences in shape, dtype, spec or memory kind; values are not compared",
-        "leaves: 1 equal",
+        "shape, dtype, spec, memory kind: 1 leaf equal",
         "values: not compared; --values, or values=True in Python, compares two files",
         "per device: 256.0 KiB before and after",
         "global size: 2.0 MiB before and after",

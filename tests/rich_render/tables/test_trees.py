@@ -125,6 +125,26 @@ def test_in_narrow_consoles_other_columns_give_way_to_the_paths():
     assert cells(report, 200)[1][-1] == "1.8 MiB", "a wide console also shows the avoidable bytes"
 
 
+def test_specs_and_bytes_per_device_keep_their_columns_longest():
+    long = leaf(
+        "params/decoder/self_attention/query/kernel", (4096, 4096), "data", replicas=2, shard=(1024, 4096)
+    )
+    replicated = leaf("params/embed", (1024, 512), replicas=8)
+    assert printed(tree(long, replicated), 68)[2:13] == [
+        "                                dict",
+        "┏━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━┓",
+        "┃ path                                   ┃ spec       ┃ per device ┃",
+        "┡━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━━━┩",
+        "│ params/decoder/self_attention/query/   │ P('data',) │   16.0 MiB │",
+        "│   kernel                               │            │            │",
+        "│   float32[4096,4096], replicated over  │            │            │",
+        "│   model (2 replicas)                   │            │            │",
+        "│ params/embed                           │ P()        │    2.0 MiB │",
+        "│   float32[1024,512], replicated over   │            │            │",
+        "│   data, model (8 replicas)             │            │            │",
+    ]
+
+
 @pytest.mark.parametrize("width", [20, 30, 60, 80, 120, 200])
 def test_paths_are_never_truncated_and_lines_fit_the_console(width):
     keys = [

@@ -19,7 +19,7 @@ from ..reports.findings import Finding, FindingLeaf, Option, remedies
 from ..reports.tree import TreeMesh, TreeRow
 from ..text import plain_text
 from ..trees.path_rules import path_matches, unmatched_problem
-from .moments import MOMENT_COUNTS
+from .moments import MOMENTS
 
 
 def checked_limit(max_replicated: Any) -> float:
@@ -55,9 +55,9 @@ def _positive(argument: str, value: Any) -> int:
 
 def checked_optimizer(optimizer: Any) -> str | None:
     """Return the name of a known optimizer or None, or raise UnsupportedValueError."""
-    if optimizer is None or (isinstance(optimizer, str) and optimizer in MOMENT_COUNTS):
+    if optimizer is None or (isinstance(optimizer, str) and optimizer in MOMENTS):
         return optimizer
-    known = ", ".join(map(repr, MOMENT_COUNTS))
+    known = ", ".join(map(repr, MOMENTS))
     raise UnsupportedValueError(
         f"optimizer must be one of {known}, got {plain_text(optimizer, repr)}: for another one, check the "
         "parameters with the state that jax.eval_shape(optimizer.init, params) returns"
@@ -74,10 +74,13 @@ def checked_moment_dtype(moment_dtype: Any, optimizer: str | None) -> str | None
         dtype_bits(moment_dtype)
     except SpecError as error:
         raise UnsupportedValueError(f"moment_dtype: {error}") from None
-    return name_of(moment_dtype)
+    name = name_of(moment_dtype)
+    if name == "bool" or name.startswith("key<"):
+        raise UnsupportedValueError(f"moment_dtype must be a dtype of numbers, such as float32, got {name}")
+    return name
 
 
-def known_axes(replicated_over: str | Iterable[str], meshes: Sequence[TreeMesh]) -> frozenset[str]:
+def known_axes(replicated_over: str | Iterable[str], meshes: Sequence[TreeMesh]) -> tuple[str, ...]:
     """Return the names of mesh axes, or raise UnsupportedValueError if a name is in no mesh of the tree.
 
     A tree without a mesh, as in a run on one device, accepts any name.
@@ -90,7 +93,7 @@ def known_axes(replicated_over: str | Iterable[str], meshes: Sequence[TreeMesh])
                 f"replicated_over: {name!r} is not a mesh axis of the tree: "
                 f"its meshes have {', '.join(map(repr, known))}"
             )
-    return frozenset(names)
+    return names
 
 
 def ignored_paths(ignore: str | Iterable[str], leaves: Sequence[Sequence[str]]) -> set[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -119,8 +119,9 @@ def check_report(
             not counted.
         optimizer: Optimizer whose state will be added, sharded like the parameters: ``"adam"`` and
             ``"adamw"`` add two moments of each parameter, ``"lion"`` and ``"momentum"`` one. Nothing is
-            added if the tree already has them. Parameters are the floating-point leaves below ``params``; in
-            a tree without this key, all floating-point leaves.
+            added if the tree already has them: below ``mu`` and ``nu``, ``mu``, or ``trace``, as in optax.
+            Parameters are the floating-point leaves below ``params``; in a tree without this key, those in
+            an ``nnx.Param``, else all but the state of another optimizer, which counts as it is.
         moment_dtype: Dtype of all moments that ``optimizer`` adds, such as ``"float32"``. None is that of
             each parameter, as in optax.
 
@@ -157,7 +158,8 @@ def check_report(
     free = rows if expected is None else [row for row in rows if expected.accepts_any(row)]
     fewer = fewer_devices(free, planned, devices, intended)
     found = set() if fewer is None else {leaf.path for leaf in fewer.leaves}
-    wasteful = _wasteful([row for row in rows if row.path not in found], planned, intended)
+    candidates = [row for row in rows if row.path not in found]
+    wasteful = _wasteful(candidates, planned, intended)
     unused = unused_axes(report, intended)
     moments = moments_of(report.rows)
     unknown_count = sum(not has_known_sharding(row) for row in rows)
@@ -169,11 +171,13 @@ def check_report(
             others=report.others,
             is_empty=bool(ignored) or (allow_empty and not (report.others and type(tree) is TreeReport)),
         ),
-        avoidable_replication(wasteful, report, limit, unused),
+        avoidable_replication(
+            wasteful, lambda axes: _wasteful(candidates, planned, axes), report, limit, unused, intended
+        ),
         fewer,
         padded_leaves(rows, report.meshes),
         invalid_specs(rows, planned.problems),
-        unused_mesh_axes(unused),
+        unused_mesh_axes(unused, intended),
         not_finite(rows),
     ]
     if expected is not None:
@@ -302,7 +306,7 @@ def _is_on_one_device(tree: Any) -> bool:
 
 
 def _wasteful(
-    rows: Iterable[TreeRow], planned: PlannedTree, intended: frozenset[str]
+    rows: Iterable[TreeRow], planned: PlannedTree, intended: Collection[str]
 ) -> list[tuple[TreeRow, Avoidable]]:
     """Return the leaves on the fullest device that could be sharded further, with what this would save.
 

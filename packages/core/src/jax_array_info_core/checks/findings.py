@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ..layouts.spec import Spec, effective_axes, placement
@@ -90,28 +90,42 @@ def _by_shards(row: TreeRow, meshes: Sequence[TreeMesh]) -> Hashable:
     return meshes[row.mesh].device_count, row.shard_shape, row.replicas
 
 
+Wasteful = Sequence[tuple[TreeRow, Avoidable]]
+"""Leaves that could be sharded further, with the bytes that this would save."""
+
+
 def avoidable_replication(
-    wasteful: Sequence[tuple[TreeRow, Avoidable]],
+    wasteful: Wasteful,
+    wasteful_unless: Callable[[Sequence[str]], Wasteful],
     report: TreeReport,
     max_replicated: float,
     unused: Mapping[str, int],
+    replicated_over: Sequence[str],
 ) -> Finding | None:
     """Return the finding on replicas that further sharding would save; None if they are within the limit.
 
     Args:
-        wasteful: Leaves that could be sharded further, with the bytes that this would save.
+        wasteful: Leaves that could be sharded further.
+        wasteful_unless: Returns these leaves if replication over some mesh axes is intended.
         report: The tree.
         max_replicated: Limit, as a fraction of the bytes of the fullest device.
         unused: Size of each mesh axis that shards no leaf.
+        replicated_over: Mesh axes over which replication is intended.
     """
     total = report.fullest_device_nbytes
-    nbytes = min(sum(saving.nbytes for _, saving in wasteful), total)  # of a file, totals may be wrong
+    nbytes = min(_saved(wasteful), total)  # of a file, totals may be wrong
     if nbytes <= max_replicated * total:
         return None
-    over: Counter[str] = Counter()
-    for _, saving in wasteful:
-        over.update({name: saving.nbytes for names in saving.axes for name in names})
-    del over[UNNAMED_AXIS]
+    over = _saved_over(wasteful)
+    everywhere = {name: size for name, size in unused.items() if name in over}
+    accepted, left = [*replicated_over, *everywhere], wasteful
+    if everywhere:
+        left = wasteful_unless(accepted)
+    # An axis that is no longer free may leave another one to the same leaf.
+    while _saved(left) > max_replicated * total and (further := _saved_over(left)):
+        accepted.append(max(further, key=further.__getitem__))
+        left = wasteful_unless(accepted)
+    is_enough = _saved(left) <= max_replicated * total
     return Finding(
         kind="avoidable replication",
         problem=(
@@ -119,7 +133,7 @@ def avoidable_replication(
             f"of {format_bytes(total)} per device: {nbytes / total:.2%}, more than the accepted "
             f"{max_replicated:.2%}."
         ),
-        **_intended({name: size for name, size in unused.items() if name in over}, over),
+        **_intended(everywhere, accepted[len(replicated_over) :] if is_enough else (), replicated_over),
         nbytes=nbytes,
         leaves=most_first(
             leaf_of(row, saving.nbytes, remedy=finer_words(row, saving)) for row, saving in wasteful
@@ -128,25 +142,44 @@ def avoidable_replication(
     )
 
 
-def _intended(unused: Mapping[str, int], over: Counter[str]) -> Fix:
-    """Return the fix for replicas: sharding, or the declaration that they are intended."""
+def _saved(wasteful: Wasteful) -> int:
+    return sum(saving.nbytes for _, saving in wasteful)
+
+
+def _saved_over(wasteful: Wasteful) -> Counter[str]:
+    """Return the bytes that sharding over each mesh axis could save."""
+    over: Counter[str] = Counter()
+    for _, saving in wasteful:
+        over.update({name: saving.nbytes for names in saving.axes for name in names})
+    del over[UNNAMED_AXIS]
+    return over
+
+
+def _intended(unused: Mapping[str, int], accepted: Sequence[str], replicated_over: Sequence[str]) -> Fix:
+    """Return the fix for replicas: sharding, or the declaration that they are intended.
+
+    Args:
+        unused: Size of each mesh axis over which every leaf is replicated.
+        accepted: Mesh axes without whose replicas there is no finding; empty if there are none.
+        replicated_over: Mesh axes that are already declared.
+    """
     shard = "Shard the leaves as listed"
+    option = Option("replicated_over", (*replicated_over, *accepted))
+    if not accepted:
+        return remedies(shard + ".")
     if unused:
+        others = [name for name in accepted if name not in unused]
+        also = f", and some also over {' and '.join(map(repr, others))}" if others else ""
         return remedies(
             "Every leaf is replicated over {words}: if this is intended, as in data parallelism, pass "
             "{option}. Otherwise, shard the leaves as listed.",
-            words=_mesh_axes_words(unused),
-            option=Option("replicated_over", tuple(unused)),
+            words=_mesh_axes_words(unused) + also,
+            option=option,
         )
-    if not over:
-        return remedies(shard + ".")
-    most = max(over.values())
-    names = tuple(name for name, nbytes in over.items() if 2 * nbytes >= most)
-    words = " and ".join(map(repr, names))
     return remedies(
         shard + ", or pass {option} if replication over {words} is intended.",
-        words=words,
-        option=Option("replicated_over", names),
+        words=" and ".join(map(repr, accepted)),
+        option=option,
     )
 
 
@@ -246,8 +279,13 @@ def not_finite(rows: Iterable[TreeRow]) -> Finding | None:
     )
 
 
-def unused_mesh_axes(unused: Mapping[str, int]) -> Finding | None:
-    """Return the finding on mesh axes that shard no leaf, given the size of each."""
+def unused_mesh_axes(unused: Mapping[str, int], replicated_over: Sequence[str]) -> Finding | None:
+    """Return the finding on mesh axes that shard no leaf.
+
+    Args:
+        unused: Size of each of them.
+        replicated_over: Mesh axes over which replication is intended.
+    """
     if not unused:
         return None
     one = len(unused) == 1
@@ -258,7 +296,7 @@ def unused_mesh_axes(unused: Mapping[str, int]) -> Finding | None:
         **remedies(
             "Shard leaves over {axes}, or pass {option} if replication over {axes} is intended.",
             axes="it" if one else "them",
-            option=Option("replicated_over", tuple(unused)),
+            option=Option("replicated_over", (*replicated_over, *unused)),
         ),
         mesh_axes=tuple(unused),
     )

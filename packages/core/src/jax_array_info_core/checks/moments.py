@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -61,12 +61,13 @@ def _found_moments(rows: Sequence[TreeRow]) -> list[Moment]:
     if parameters:
         candidates = [(row, _ending(row.path, parameters)) for row in elsewhere]
     else:
-        states = [(row, tail) for row in rows if (tail := _below_state_key(row.path)) is not None]
-        tails = {tail for _, tail in states}
+        below_keys = _below_state_keys(rows)
+        tails = set(below_keys.values())
         for row in rows if tails else ():
-            if _below_state_key(row.path) is None and (ending := _ending(row.path, tails)) is not None:
+            if row.path not in below_keys and (ending := _ending(row.path, tails)) is not None:
                 parameters.setdefault(ending, row)
-        candidates = [(row, tail if tail in parameters else None) for row, tail in states]
+        found = ((row, below_keys.get(row.path)) for row in rows)
+        candidates = [(row, tail if tail in parameters else None) for row, tail in found]
     return [
         Moment(row, parameters[tail])
         for row, tail in candidates
@@ -74,21 +75,77 @@ def _found_moments(rows: Sequence[TreeRow]) -> list[Moment]:
     ]
 
 
-def parameters_of(rows: Sequence[TreeRow], moments: Sequence[Moment]) -> list[TreeRow]:
-    """Return the parameters that an optimizer updates: the floating-point leaves below ``params``.
+_OWN_FIELDS = frozenset(
+    {
+        "acc_grads",
+        "base_optimizer_state",
+        "inner_opt_state",
+        "inner_state",
+        "inner_states",
+        "nu_max",
+        "sum_of_squares",
+        "v_col",
+        "v_row",
+    }
+)
+"""Fields of the states of optax that do not occur next to parameters."""
+_OWN_KEYS = _OWN_FIELDS | {"opt_state", "optimizer_state"}
+"""Keys below which all leaves are optimizer state."""
 
-    In a tree without this key, these are all floating-point leaves that are not moments.
+
+def optimizer_state(rows: Sequence[TreeRow], moments: Sequence[Moment]) -> list[TreeRow]:
+    """Return the leaves of optimizer states, whatever the optimizer. None of them is below ``params``.
+
+    These are the moments below ``mu``, ``nu`` or ``trace``, the leaves below ``opt_state`` and
+    ``optimizer_state``, and those in a state of optax: its container has a field that only such states have,
+    or the fields ``count`` and ``mu`` or ``nu``.
     """
-    below, _ = _divided(rows)
+    _, elsewhere = _divided(rows)
+    keys = {row.path: row.path.split("/") for row in elsewhere}
+    counting = _containers(keys.values(), ("count",)) & _containers(keys.values(), ("mu", "nu"))
+    states = counting | _containers(keys.values(), _OWN_FIELDS)
+    states.discard(())  # the whole tree may have parameters, too
+    found = {moment.row.path for moment in moments if not _STATE_KEYS.isdisjoint(keys[moment.row.path])}
+    return [
+        row
+        for row in elsewhere
+        if row.path in found
+        or not _OWN_KEYS.isdisjoint(keys[row.path])
+        or any(tuple(keys[row.path][:end]) in states for end in range(len(keys[row.path])))
+    ]
+
+
+class Parameters(NamedTuple):
+    """The leaves that an optimizer updates."""
+
+    rows: list[TreeRow]
+    where: str
+    """Their place in the tree, in words."""
+
+
+def parameters_of(rows: Sequence[TreeRow], state: Sequence[TreeRow]) -> Parameters:
+    """Return the parameters: the floating-point leaves below ``params``, else those in an ``nnx.Param``.
+
+    In a tree without either, these are all floating-point leaves outside of optimizer states.
+
+    Args:
+        rows: The leaves.
+        state: The leaves of optimizer states.
+    """
+    below, elsewhere = _divided(rows)
+    where = "below params"
     if not below:
-        states = {moment.row.path for moment in moments}
-        below = [row for row in rows if row.path not in states]
-    return [row for row in below if row.dtype.startswith(("float", "bfloat", "complex"))]
+        below = [row for row in elsewhere if row.variable == "parameter"]
+        where = "in an nnx.Param"
+    if not below:
+        paths = {row.path for row in state}
+        below = [row for row in elsewhere if row.path not in paths]
+        where = "of the tree, which has no key params"
+    return Parameters([row for row in below if _is_float(row)], where)
 
 
-def is_parameter_path(path: str) -> bool:
-    """Return whether the first key of a path is ``params``."""
-    return path.startswith(_ROOT) or path == _ROOT[:-1]
+def _is_float(row: TreeRow) -> bool:
+    return row.dtype.startswith(("float", "bfloat", "complex"))
 
 
 def _divided(rows: Sequence[TreeRow]) -> tuple[list[TreeRow], list[TreeRow]]:
@@ -96,15 +153,29 @@ def _divided(rows: Sequence[TreeRow]) -> tuple[list[TreeRow], list[TreeRow]]:
     below: list[TreeRow] = []
     elsewhere: list[TreeRow] = []
     for row in rows:
-        (below if is_parameter_path(row.path) else elsewhere).append(row)
+        (below if f"{row.path}/".startswith(_ROOT) else elsewhere).append(row)
     return below, elsewhere
 
 
-def _below_state_key(path: str) -> str | None:
-    """Return the keys below the first ``mu``, ``nu`` or ``trace`` of a path; None if it has none of these."""
-    keys = path.split("/")
-    place = next((place for place, key in enumerate(keys) if key in _STATE_KEYS), None)
-    return None if place is None else "/".join(keys[place + 1 :])
+def _below_state_keys(rows: Sequence[TreeRow]) -> dict[str, str]:
+    """Return the keys of each leaf below the first ``mu``, ``nu`` or ``trace`` of its path.
+
+    Layers can have the name ``mu``. The state of an optimizer has ``count`` or ``nu`` next to it.
+    """
+    paths = {row.path: row.path.split("/") for row in rows}
+    states = {path: keys for path, keys in paths.items() if not _STATE_KEYS.isdisjoint(keys)}
+    beside = _containers(paths.values(), ("count", "nu")) if states else set()
+    found = {}
+    for path, keys in states.items():
+        place = next(place for place, key in enumerate(keys) if key in _STATE_KEYS)
+        if keys[place] != "mu" or tuple(keys[:place]) in beside:
+            found[path] = "/".join(keys[place + 1 :])
+    return found
+
+
+def _containers(paths: Iterable[Sequence[str]], fields: Container[str]) -> set[tuple[str, ...]]:
+    """Return the containers that have one of some keys."""
+    return {tuple(path[:place]) for path in paths for place, key in enumerate(path) if key in fields}
 
 
 def _ending(path: str, tails: Container[str]) -> str | None:
@@ -119,8 +190,8 @@ def _ending(path: str, tails: Container[str]) -> str | None:
         start = slash + 1
 
 
-MOMENT_COUNTS = {"adam": 2, "adamw": 2, "lion": 1, "momentum": 1}
-"""Number of moments of each parameter, by the name of the optimizer."""
+MOMENTS = {"adam": ("mu", "nu"), "adamw": ("mu", "nu"), "lion": ("mu",), "momentum": ("trace",)}
+"""Keys of the moments in the states of optax, by the name of the optimizer."""
 
 
 class AddedMoments(NamedTuple):
@@ -139,27 +210,35 @@ def added_moments(
     """Return the moments that an optimizer adds.
 
     If some parameter already has all its moments, nothing is added. The other parameters are then frozen.
+    Moments are added to parameters only, not to the state of another optimizer, which still takes memory.
 
     Args:
-        optimizer: A key of ``MOMENT_COUNTS``.
+        optimizer: A key of ``MOMENTS``.
         dtype: Dtype of the moments; None is that of their parameter, as in optax.
         rows: All leaves of the tree.
         moments: The optimizer state in the tree.
     """
-    count = MOMENT_COUNTS[optimizer]
-    existing = Counter(moment.parameter.path for moment in moments)
-    if max(existing.values(), default=0) >= count:
+    keys = MOMENTS[optimizer]
+    existing: dict[str, set[str]] = defaultdict(set)
+    for moment in moments:
+        existing[moment.parameter.path].update(moment.row.path.split("/"))
+    if any(found.issuperset(keys) for found in existing.values()):
         return AddedMoments([], f"{optimizer}: none are added, because the tree has moments")
-    parameters = parameters_of(rows, moments)
-    added = [_moment(row, dtype) for row in parameters for _ in range(count)]
-    is_below = any(is_parameter_path(row.path) for row in rows)
-    where = "below params" if is_below else "of the tree, which has no key params"
+    state = optimizer_state(rows, moments)
+    parameters, where = parameters_of(rows, state)
+    if not parameters:
+        return AddedMoments([], f"{optimizer}: none are added, because the tree has no parameters")
     each = counted(len(parameters), "floating-point leaf", "floating-point leaves")
     each = each if len(parameters) == 1 else f"each of {each}"
     dtypes = dtype or " or ".join(dict.fromkeys(row.dtype for row in parameters))
-    words = counted(count, f"{dtypes} moment", f"{dtypes} moments")
+    words = counted(len(keys), f"{dtypes} moment", f"{dtypes} moments")
     like = "" if dtype else ", in the parameters' dtype,"
-    return AddedMoments(added, f"{optimizer}: {words}{like} for {each} {where}")
+    others = sum(bool(row.shape) and _is_float(row) for row in state)
+    besides = f", besides {counted(others, 'leaf', 'leaves')} of optimizer state" if others else ""
+    return AddedMoments(
+        [_moment(row, dtype) for row in parameters for _ in keys],
+        f"{optimizer}: {words}{like} for {each} {where}{besides}",
+    )
 
 
 def _moment(parameter: TreeRow, dtype: str | None) -> TreeRow:

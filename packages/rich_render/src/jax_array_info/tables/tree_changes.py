@@ -276,8 +276,10 @@ def _diff_lines(report: TreeDiff) -> Iterator[str]:
         (len(report.changed), "changed"),
         (report.unchanged_count, "equal"),
     )
-    counts = [f"{format_number(count)} {what}" for count, what in numbers if count]
-    yield f"leaves: {', '.join(counts) or 'none'}"
+    counts = [(count, what) for count, what in numbers if count]
+    words = [f"{format_number(count)} {what}" for count, what in counts[1:]]
+    words[:0] = [f"{counted(count, 'leaf', 'leaves')} {what}" for count, what in counts[:1]]
+    yield f"shape, dtype, spec, memory kind: {', '.join(words) or 'no leaves'}"
     if report.values is None:
         yield "values: not compared; --values, or values=True in Python, compares two files"
     yield from _mesh_lines(report)

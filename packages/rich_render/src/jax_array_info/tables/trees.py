@@ -98,35 +98,47 @@ def _all_columns(report: TreeReport, marks: style.Marks) -> list[TreeColumn]:
     return columns
 
 
+_Fold = tuple[Collection[str], str]
+"""Names of columns, and that of the column to whose cells they move."""
+
+
 def narrower(
     columns: Sequence[TreeColumn], *, shows_waste: bool
 ) -> Iterator[tuple[list[TreeColumn], list[str]]]:
-    """Yield the columns, then fewer and fewer: each time, one is folded into another or left out.
+    """Yield the columns, then fewer and fewer: some are left out or folded into others.
 
-    With the columns come the names of those that are left out.
+    Avoidable bytes and shards are left out first. Arrays, replicas and statistics move below the paths before
+    specs do. Paths and bytes per device stay. With the columns come the names of those that are left out.
 
     Args:
         columns: The columns.
         shows_waste: Whether to keep avoidable bytes.
     """
-    columns = list(columns)
-    left_out: list[str] = []
+    columns, left_out = list(columns), list[str]()
     yield columns, left_out
     for names, into in (
         (["source"], "array"),
         ([] if shows_waste else ["avoidable"], None),
         (["shard"], None),
-        (["spec"], "array"),
-        (["replicated over"], "array"),
-        (_STATISTICS, "path"),
-        (["array"], "path"),
-        (["avoidable"], "per device"),
     ):
         given = [column.name for column in columns if column.name in names]
         if given:
             columns = _without(columns, names, into)
             left_out = left_out if into else [*left_out, *given]
             yield columns, left_out
+    below_array: list[_Fold] = [(["spec"], "array"), (["replicated over"], "array"), (_STATISTICS, "path")]
+    below_path: list[_Fold] = [*below_array, (["array"], "path")]
+    stages: list[list[_Fold]] = [
+        *(below_array[:count] for count in (1, 2, 3)),
+        [(["array", *_STATISTICS, "replicated over"], "path")],  # specs keep their column
+        below_path,
+        [*below_path, (["avoidable"], "per device")],
+    ]
+    for folds in stages:
+        folded = columns
+        for folded_names, column in folds:
+            folded = _without(folded, folded_names, column)
+        yield folded, left_out
 
 
 def _without(columns: Sequence[TreeColumn], names: Collection[str], into: str | None) -> list[TreeColumn]:
@@ -268,7 +280,8 @@ def tree_table(
 ) -> RenderableType:
     """Return the table of the leaves of a tree, with its totals and meshes below.
 
-    Paths are never truncated. On narrow consoles, other columns give way: their text moves to the next
+    Paths are never truncated. On narrow consoles, other columns give way, at last those of paths, bytes per
+    device and specs: avoidable bytes and shards are left out, and the text of the others moves to the next
     line of another column.
 
     Args:
