@@ -125,6 +125,33 @@ def test_a_closed_constraint_in_the_middle_loses_an_axis():
     assert report.lost[0].nbytes == 32 * 64 * 4 // 2 - 32 * 64 * 4 // 8
 
 
+def test_an_open_dimension_of_a_constraint_has_its_axis_from_elsewhere():
+    def run(x):
+        return jnp.sin(constrained(x, x0, P.UNCONSTRAINED, "model"))
+
+    report = propagation_report(run, x0 := struct((32, 64), "data"))
+    for row in (*report.values, *report.outputs):
+        assert {one.mesh_axis: one.kind for one in row.axes} == {"data": "argument", "model": "constraint"}
+    later = propagation_report(
+        lambda x, y: constrained(x, x0, P.UNCONSTRAINED, "model") + y, struct((32, 64)), x0
+    )
+    assert origins(later.outputs[0])["data"] == "argument y"
+
+
+def test_an_axis_that_a_shard_map_leaves_alone_is_not_from_it():
+    def run(x):
+        mapped = jax.shard_map(
+            jnp.sin, mesh=x0.sharding.mesh, in_specs=P("data"), out_specs=P("data"), axis_names={"data"}
+        )
+        return mapped(x)
+
+    report = propagation_report(jax.jit(run), x0 := struct((32, 64), "data", "model"))
+    [inside] = [one for one in report.values if one.op == "sin"]
+    assert origins(inside) == {"model": "argument x"}
+    [output] = report.outputs
+    assert {one.mesh_axis: one.kind for one in output.axes} == {"data": "shard_map", "model": "argument"}
+
+
 def test_an_inner_function_that_is_called_twice_has_both_shardings():
     @jax.jit
     def inner(a):
