@@ -203,7 +203,7 @@ class AxisOrigins:
                     seen.add((id(other), own))
                     waiting.append((other, own))
         operation = self._operation(self._text(value, name))
-        if operation is None:
+        if operation is None or not self._has(operation.requested, name):
             return unknown
         return self._made(name, "constraint", None, self._line(operation.place))
 
@@ -246,11 +246,11 @@ class AxisOrigins:
         operation = self._operation(text)
         if operation is None:
             return self._before(value, name)
-        line = self._line(operation.place)
+        line, is_own = self._line(operation.place), self._has(operation.requested, name)
         if operation.name == "sdy.manual_computation":
-            return self._made(name, "shard_map", None, line)
-        (result,), (operand,) = operation.results, operation.operands
-        if not self._has(result.axes, name):
+            return self._made(name, "shard_map", None, line) if is_own else self._before(value, name)
+        (operand,) = operation.operands
+        if not is_own:
             return operand
         if operation.place.op in OWN:
             return self._made(name, "constraint", None, line)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
-from ..hlo.module import Frame, unescaped
+from ..hlo.module import Frame
 
 Axes = tuple[tuple[str, ...], ...]
 """Mesh axes, or parts of them, of each dimension."""
@@ -18,6 +18,7 @@ _LOCATION = re.compile(
     r'"((?:[^"\\]|\\.)*)"\("((?:[^"\\]|\\.)*)":(\d{1,9}):(\d{1,9})(?: to (?:(\d{1,9}))?:(\d{1,9}))?\)'
 )
 _NAME = re.compile(r'loc\("((?:[^"\\]|\\.)*)"')
+_ESCAPES = re.compile(r"(?:\\(?:[0-9A-Fa-f]{2}|\\))+")
 _PART = re.compile(r"(.*):\((\d+)\)(\d+)", re.DOTALL)
 
 
@@ -54,10 +55,24 @@ def read_place(text: str) -> Place:
     name = _NAME.match(text)
     frames, columns = [], []
     for function, file, line, start, last_line, end in _LOCATION.findall(text):
-        frames.append(Frame(unescaped(file), int(line), unescaped(function)))
+        frames.append(Frame(_unescaped(file), int(line), _unescaped(function)))
         is_one_line = end and last_line in ("", line)
         columns.append((int(start), int(end)) if is_one_line else None)
-    return Place(unescaped(name[1]) if name else "", tuple(frames), tuple(columns))
+    return Place(_unescaped(name[1]) if name else "", tuple(frames), tuple(columns))
+
+
+def _unescaped(text: str) -> str:
+    r"""Return the text of a string of MLIR, in which a byte is two hexadecimal digits.
+
+    >>> _unescaped(r"\C3\A9 \22q\22\09\\09")
+    'é "q"\t\\09'
+    """
+
+    def resolved(escapes: re.Match[str]) -> str:
+        digits = escapes[0].replace("\\\\", "\\5C").replace("\\", "")
+        return bytes.fromhex(digits).decode("utf-8", "replace")
+
+    return _ESCAPES.sub(resolved, text) if "\\" in text else text
 
 
 class Part(NamedTuple):
@@ -195,6 +210,9 @@ class Operation:
     origin: str | None
     """Name of a constraint or a ``shard_map`` in origins, such as ``constraint_3``."""
 
+    requested: Axes
+    """Mesh axes that the constraint or the ``shard_map`` requests itself."""
+
     outside: Operation | None
     """The loop, the branch, the function or the ``shard_map`` that it is in."""
 
@@ -240,6 +258,7 @@ class Graph:
             Rule(tuple(sizes), _factors(operands), _factors(results), frozenset(whole))
             for sizes, operands, results, whole in facts["rules"]
         ]
+        self._requests = [tuple(map(tuple, axes)) for axes in facts["requests"]]
         self.operations: list[Operation] = []
         self.argument_count: int = facts["arguments"]
         self.outputs: list[Value] = []
@@ -291,7 +310,7 @@ class Graph:
 
     def _read(self, number: int, outside: Operation | None) -> None:
         """Add an operation and those inside it."""
-        name, position, operands, results, rule, origin, blocks = self._facts["operations"][number]
+        name, position, operands, results, rule, origin, own, blocks = self._facts["operations"][number]
         operation = Operation(
             name=name,
             place=self._place(position, outside),
@@ -299,6 +318,7 @@ class Graph:
             results=tuple(self.values[one] for one in results),
             rule=None if rule is None else self._rules[rule],
             origin=origin,
+            requested=() if own is None else self._requests[own],
             outside=outside,
         )
         self.operations.append(operation)
