@@ -334,9 +334,9 @@ def test_bytes_that_depend_on_data_are_a_bound():
     ("live", "expected"),
     [
         (2**20, ""),
-        (2**20 + 4, "; some in the memory of outputs"),
-        (2**20 + 512, "; some in the memory of outputs"),
-        (2**20 + 513, "; more than XLA allocates"),
+        (2**20 + 4, "; 4.0 B in the memory of outputs"),
+        (2**20 + 512, "; 512.0 B in the memory of outputs"),
+        (2**20 + 513, "; 513.0 B more than XLA allocates"),
     ],
 )
 def test_live_bytes_that_exceed_the_temporaries_have_a_reason(live, expected):

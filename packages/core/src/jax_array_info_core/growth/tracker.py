@@ -20,6 +20,7 @@ from .snapshot import (
     Snapshot,
     allocation_of,
     by_site,
+    called,
     held_nbytes,
     largest_content,
     type_counts,
@@ -65,7 +66,7 @@ def collect_arrays(
         freed.setdefault((allocation.line, cycles.paths.get(key)), Counter())[allocation] += 1
     found = [
         CollectedArrays(
-            origin=site.origin,
+            **called(site, counts),
             content=largest_content(counts),
             count=counts.total(),
             device_nbytes=held_nbytes(counts),
@@ -98,7 +99,7 @@ def origin_growths(
         separate = [other for other in growing if other != site and Site(other.origin, None) == site]
         count_per_step, nbytes_per_step = trends.per_step(site, separate) or (None, None)
         growth = OriginGrowth(
-            origin=site.origin,
+            **called(site, born or gone),
             content=largest_content(born or gone) if born or gone else None,
             count=sum(born.values()),
             device_nbytes=held_nbytes(born),

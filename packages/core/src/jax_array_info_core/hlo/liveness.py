@@ -393,7 +393,12 @@ def _live_value(
 
 
 def _is_forward(buffer: Buffer, writer: Writer, dataflow: Dataflow) -> bool:
-    """Return whether the forward pass computes a value, or uses a gathered argument."""
+    """Return whether the forward pass computes a value, or uses a gathered argument.
+
+    What the backward pass slices out of stacked values, or copies, is not kept for it: those values are.
+    """
+    if pass_of(writer.instruction.op_name) == "backward":
+        return False
     passes = (pass_of(one.op_name) for one in _computing(_written(writer), dataflow))
     own = next(filter(None, passes), None)
     return own == "forward" or (own is None and "forward" in buffer.read_in)

@@ -192,20 +192,20 @@ def _plain(stack: Stack) -> Iterator[SourceLine]:
         yield SourceLine(file=file, line=line, function=name, cell=cell_number(file))
 
 
-def array_origins(*, with_callers: bool = True) -> Callable[[Any], Origin | None]:
+def array_origins(*, callers: int = MOST_CALLERS) -> Callable[[Any], Origin | None]:
     """Return a function from an array to its allocation site, None where JAX recorded none.
 
     The function caches its results, since arrays from one call of one line have the same traceback.
 
     Args:
-        with_callers: Whether the sites have their callers.
+        callers: The most callers of a site.
     """
     lines = UserLines()
 
     @functools.cache
     def site_of(traceback: Any) -> Origin | None:
         found = lines.origin(compat.traceback_lines(traceback))
-        return found if found is None or with_callers else replace(found, callers=())
+        return found and replace(found, callers=found.callers[:callers])
 
     def origin(array: Any) -> Origin | None:
         traceback = compat.traceback_of(array)

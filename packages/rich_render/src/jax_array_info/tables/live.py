@@ -17,7 +17,6 @@ from jax_array_info_core import format_bytes
 from jax_array_info_core.layouts.grid import copies_words
 from jax_array_info_core.reports import LiveArrayReport
 from jax_array_info_core.reports.live import (
-    UNKNOWN,
     By,
     device_words,
     held_counts,
@@ -28,7 +27,7 @@ from jax_array_info_core.text import clipped, printable
 from .. import style
 from .pages import Cell, Content, fitted_table, unbroken
 from .tree_words import Line
-from .words import NO_ALLOCATION_SITES, SEARCH_INCOMPLETE, origin_words
+from .words import NO_ALLOCATION_SITES, SEARCH_INCOMPLETE, site_words
 
 _MIN_FOLDED = 3
 """Minimum number of paths, with consecutive indices, that are folded into one."""
@@ -258,7 +257,7 @@ def _shape_columns(report: LiveArrayReport, marks: style.Marks) -> Iterator[_Col
     if any(group.label is not None for group in report.groups if group.shape):
         yield _Column("label", lambda row: [row.groups[0].label or "" if row.groups[0].shape else ""])
     if report.origins == "known":
-        yield _Column("made at", lambda row: [origin_words(row.groups[0].origin, UNKNOWN)])
+        yield _Column("made at", lambda row: [site_words(row.groups[0].origin)])
 
 
 def _shape_lines(row: LiveArrayRow, report: LiveArrayReport, marks: style.Marks) -> list[str]:
@@ -314,6 +313,10 @@ def _referrer_lines(row: LiveArrayRow, report: LiveArrayReport, most: int) -> li
     if len(paths) > most:
         more = f"and {len(paths) - most} more"
         lines = [f"{lines[0]} {more}"] if most == 1 else [*lines, more]
+    if row.garbage_count:
+        number = "" if row.garbage_count == row.count else f"{row.garbage_count} of {row.count}: "
+        them, cycles = ("it", "a reference cycle") if row.garbage_count == 1 else ("them", "reference cycles")
+        lines.append(f"{number}garbage in {cycles}: gc.collect() frees {them}")
     if row.unheld_count:
         number = "" if row.unheld_count == row.count else f"{row.unheld_count} of {row.count}: "
         because = "search incomplete" if report.holders == "incomplete" else "held by JAX or C++"
