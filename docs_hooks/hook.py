@@ -66,7 +66,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, path, content=content))
     for path, text in generated_pages().items():
         stored = files.get_file_from_path(path)
-        if found := difference("" if stored is None else stored.content_string, text):
+        if stored is not None and (found := difference(stored.content_string, text)):
             log.error("docs/%s:%s", path, found)
     pages = files.documentation_pages()
     with ThreadPoolExecutor(AT_ONCE) as pool:
