@@ -32,6 +32,8 @@ PAGES_OF_THE_ROOT = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHAN
 SHORT_CODE = re.compile(r"<code>(?=[^<\n]{1,28}</code>)")
 NAMES = re.compile(r"<code>[^<\n]*</code>")
 OF_THE_ROOT = re.compile(r"\]\(\.\./(CONTRIBUTING|CHANGELOG)\.md")
+PLACEHOLDERS = "Each `:::` line stands for the docstring of that name, as `help()` prints it.\n\n"
+"""Note of reference pages for readers of the Markdown files."""
 NOTEBOOK = re.compile(r"(\]\([^)\s]*)\.ipynb(?=[#)])")
 """Links that lead to files on a code host, and to pages made of these files on the site."""
 END_OF_PART = re.compile(r"(?<=\w)[_.](?=[A-Za-z])")
@@ -62,9 +64,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     generated |= {f"{path.removesuffix('.ipynb')}.md": "" for path in notebooks}
     for path, content in generated.items():
         files.append(File.generated(config, path, content=content))
-    for path, page in generated_pages().items():
+    for path, text in generated_pages().items():
         stored = files.get_file_from_path(path)
-        if found := difference("" if stored is None else stored.content_string, page):
+        if stored is not None and (found := difference(stored.content_string, text)):
             log.error("docs/%s:%s", path, found)
     pages = files.documentation_pages()
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -101,7 +103,8 @@ def _content(docs: Path, code: object, file: File) -> str:
 
 
 def _links_of_the_site(page: str) -> str:
-    """Return a page whose links to files lead to the pages made of these files."""
+    """Return a page whose links lead to the pages made of files, without the notes for readers of files."""
+    page = page.replace(PLACEHOLDERS, "", 1)
     page = OF_THE_ROOT.sub(lambda link: f"]({link[1].lower()}.md", page)
     return NOTEBOOK.sub(r"\1.md", page)
 

@@ -142,10 +142,10 @@ def test_a_difference_has_its_line_a_diff_and_what_to_do():
     )
 
 
-@pytest.mark.parametrize(("name", "page"), generated_pages().items(), ids=generated_pages())
-def test_the_pages_that_are_generated_from_the_source_are_stored(name, page):
+@pytest.mark.parametrize(("name", "text"), generated_pages().items(), ids=generated_pages())
+def test_the_pages_that_are_generated_from_the_source_are_stored(name, text):
     stored = (ROOT / "docs" / name).read_text(encoding="utf-8")
-    assert stored == page, "nox -s docs -- --write writes it"
+    assert stored == text, "nox -s docs -- --write writes it"
 
 
 def test_the_program_writes_the_pages_that_differ_and_prints_the_errors_of_others(tmp_path, monkeypatch):
