@@ -101,6 +101,10 @@ def test_heads_that_do_not_divide_lose_a_part_of_the_axis():
     assert str(report.outputs[0].spec) == "P(None, 'model:(1)8', None)"
     [loss] = report.lost
     assert (loss.mesh_axis, loss.reason, loss.operand) == ("model:(8)2", "uneven", "x")
+    assert (loss.size, loss.divisor.shape) == (24, {"model": 16})
+    words = "24 does not divide by model=16: a factor of 8 stays (model:(1)8), one of 2 is lost"
+    assert words in " ".join(to_text(report).split())
+    assert report.findings[0].remedy.startswith("A dimension that does not divide needs another size")
     assert origins(report.outputs[0]) == {"model:(1)8": "argument x"}
 
 
@@ -123,6 +127,8 @@ def test_a_closed_constraint_in_the_middle_loses_an_axis():
     assert reasons == {("data", "constraint", line_of(middle))}
     assert report.lost[0].constraint.place.startswith("programs.py:")
     assert report.lost[0].nbytes == 32 * 64 * 4 // 2 - 32 * 64 * 4 // 8
+    for finding in report.findings:
+        assert finding.remedy.startswith("In the constraint, write the mesh axis, or P.UNCONSTRAINED")
 
 
 def test_an_open_dimension_of_a_constraint_has_its_axis_from_elsewhere():
@@ -268,6 +274,7 @@ def test_a_requested_output_without_an_axis_loses_it():
     assert report.outputs[0].nbytes == 64 * 64 * 4
     [loss] = report.lost
     assert (loss.mesh_axis, loss.reason, loss.op, loss.nbytes) == ("data", "constraint", "return", 12_288)
+    assert report.findings[0].remedy == "Request the output with the mesh axis that it lacks."
 
 
 def test_one_value_that_is_returned_twice_has_two_shardings():
@@ -300,6 +307,37 @@ def test_an_axis_that_an_operation_moves_is_a_conflict():
     )
     moved = [one for one in report.conflicts if one.operands[-1].name == "result"]
     assert {one.mesh_axis for one in moved} == {"data"}
+
+
+def test_an_empty_array_is_no_conflict():
+    report = propagation_report(jnp.matmul, struct((0, 64), "data"), struct((64, 64), "data"))
+    assert (report.conflicts, report.findings) == ((), ())
+
+
+def test_an_operand_that_is_cast_has_the_name_of_what_is_cast():
+    def layer(x, w):
+        return x @ jnp.sin(w).astype(jnp.bfloat16)
+
+    [conflict] = propagation_report(
+        layer, struct((32, 64), "data", dtype=jnp.bfloat16), struct((64, 64), "data")
+    ).conflicts
+    assert conflict.operands[1].name == f"sin of test_report.py:{line_of(layer)}"
+    [conflict] = propagation_report(
+        jnp.matmul, struct((32, 64), "data"), struct((64, 64), "data", dtype=jnp.bfloat16)
+    ).conflicts
+    assert [one.name for one in conflict.operands] == ["a", "b"]
+
+
+def test_a_lowered_function_has_the_names_of_its_parameters():
+    def step(params, unused, *rest, scale):
+        return params["w"] @ rest[0] * scale
+
+    w = struct((64, 64), "data")
+    lowered = jax.jit(step).trace({"v": w, "w": w}, w, w, scale=w).lower(lowering_platforms=("tpu",))
+    report = propagation_report(lowered)
+    # What is removed from the program has no name, apart from that of its other leaves.
+    assert [one.path for one in report.arguments] == ["params/v", "params/w", "args/1", "rest/0", "scale"]
+    assert [one.name for one in report.conflicts[0].operands] == ["params/w", "rest/0"]
 
 
 def test_a_sum_that_scatters_is_no_conflict():
@@ -365,6 +403,11 @@ def test_a_kernel_in_a_shard_map_has_a_value_without_axes():
     [value] = [one for one in report.values if one.op == "pallas_call"]
     assert (value.shape, value.axes) == ((64, 256), ())
     assert [one.kind for one in report.outputs[0].axes] == ["shard_map"]
+    assert value.in_shard_map
+    assert "P() in shard_map" in to_text(report)
+    [opaque] = [one for one in report.caveats if "opaque" in one]
+    assert opaque.startswith("pallas_call of test_report.py:")
+    assert report.unread == ()  # nothing that the report says depends on it
 
 
 def test_an_interpreted_kernel_propagates_as_the_loop_that_it_is():

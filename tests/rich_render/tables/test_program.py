@@ -259,18 +259,21 @@ def test_collectives_have_the_operation_that_needs_them():
     alike = reduction(
         ("data",), 6, 2**9, "backward", because=(replace(sums, operands=(), mesh_axes=("data",)),)
     )
+    both = because("sum", "ij->", ("i", "x"), ("j", "x"), op="reduce_sum")
+    total = reduction(("data",), 6, 2**9, "backward", because=(both,))
     constraint = Because(
         kind="constraint", op="sharding_constraint", mesh_axes=("fsdp", "tensor"), origin=line(12)
     )
     output = replace(constraint, op="return", mesh_axes=("fsdp",))
     rest = [gather("y", 7, 2**8, because=(constraint,)), gather("z", 8, 2**7, because=(output,))]
-    shown = text_of(program_table(program(*layers, whole, summed, alike, *rest), width=200), width=200)
+    shown = text_of(program_table(program(*layers, whole, summed, alike, total, *rest), width=200), width=200)
     rows = [line.split("│")[-2].strip() for line in shown.splitlines() if line.count("│") > 2]
     assert [row for row in rows if " in " in row or row.startswith("the ")] == [
         "'i' (x) and 'k' (layers/0-11/w) clash in ik,kj->ij",
         "'j' (x) is needed whole in sort ij->ij",
         "'k' is summed over data, fsdp in ik,kj->ij",
         "a dimension is summed in ik,kj->ij",
+        "'i' and 'j' are summed in reduce_sum ij->",
         "the constraint of train.py:12 is not sharded over fsdp, tensor",
         "the requested output is not sharded over fsdp",
     ]

@@ -57,13 +57,16 @@ class Output:
             self.write("".join(f"{to_json(report)}\n" for report in reports))
         else:
             from jax_array_info.export import document
+            from jax_array_info.export.annotated import Prefixes
 
             drawn = parts() if parts else document.columns_of(columns)
             if self.format == "svg":
                 titles = dict.fromkeys(map(document.title_of, reports))
                 self.write(document.columns_svg(drawn, ", ".join(titles)) + "\n")
             else:
-                self.write(document.html_document(map(document.parts_html, drawn), "jai-cli"))
+                prefixes = Prefixes()
+                fragments = (document.parts_html(column, prefixes=prefixes) for column in drawn)
+                self.write(document.html_document(fragments, "jai-cli"))
 
     def write_text(self, print_text: Callable[[Console], None]) -> None:
         """Write console output to the terminal, or to the file at the same width."""

@@ -6,13 +6,13 @@ import functools
 import itertools
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 from ..hlo.frames import pass_of
 from ..layouts.dtypes import bits_of_name, named_in_full, packed_nbytes
-from ..layouts.spec import Spec
+from ..layouts.spec import MeshAxes, Spec
 from ..reports.origin import Origin
 from ..reports.propagation import (
     Because,
@@ -155,7 +155,12 @@ class Conflicts(AxisOrigins):
 
     def conflicts(self) -> tuple[Conflict, ...]:
         """Return the operations whose operands exclude each other."""
-        rows = (one for operation in self._computing for one in self._conflicts_of(operation))
+        rows = (
+            one
+            for operation in self._computing
+            for one in self._conflicts_of(operation)
+            if one.nbytes != 0  # of an empty array, nothing moves
+        )
         found: dict[Conflict, Conflict] = {}
         return most_first(found.setdefault(row, row) for row in rows)
 
@@ -181,7 +186,7 @@ class Conflicts(AxisOrigins):
             has = [self._graph.part(name) for names in output.axes for name in names]
             for names in value.axes:
                 for name in names:
-                    left = _left(self._graph.part(name), has)
+                    left = _left(self._graph.part(name), has, self._graph.sizes)
                     without, with_it = self.nbytes(output), self.nbytes(value)
                     if left is None or without is None or with_it is None:
                         continue
@@ -250,10 +255,10 @@ class Conflicts(AxisOrigins):
         return {"origin": origin, "columns": columns, "phase": pass_of(place.name)}
 
     def _name(self, value: Value) -> str:
-        """Return the path of an argument, or the operation that computes a value."""
-        steps = 0
-        while value.same is not None and steps < MOST_STEPS:
-            value, steps = value.same, steps + 1
+        """Return the path of an argument, or the operation that computes a value; of a cast, what is cast."""
+        steps, before = 0, _uncast(value)
+        while before is not None and steps < MOST_STEPS:
+            value, before, steps = before, _uncast(before), steps + 1
         if value.argument is not None and value.argument < len(self._paths):
             return self._paths[value.argument] or "a constant"
         if value.definer is None:
@@ -350,6 +355,8 @@ class Conflicts(AxisOrigins):
             place = places.get(letter.factor)
             reason = self._reason(operation, rule, letter, part, excluded, place)
             constraint = self._constraint(result) if reason == "constraint" else None
+            parts = letter.parts[: letter.parts.index(part) + 1]
+            names = tuple(_left(one, (), self._graph.sizes) or one.name for one in parts)
             axes = list(result.axes)
             more: int | None = 0
             if place is not None and reason != "contracted":
@@ -360,6 +367,8 @@ class Conflicts(AxisOrigins):
                 mesh_axis=left,
                 reason=reason,
                 constraint=None if constraint is None else self._line(constraint.place),
+                size=rule.sizes[letter.factor] if reason == "uneven" else None,
+                divisor=MeshAxes(names, tuple(one.size for one in parts)) if reason == "uneven" else None,
                 nbytes=more,
                 op=operation.place.op,
                 operand=self._name(value),
@@ -379,7 +388,7 @@ class Conflicts(AxisOrigins):
         for position, (axes, dims) in enumerate(zip(operands, rule.operands, strict=False)):
             for letter in self._letters(position, axes, dims, rule):
                 for part in letter.parts:
-                    left = _left(part, has)
+                    left = _left(part, has, self._graph.sizes)
                     if left is not None:
                         found.setdefault(left, (letter, part, left))
         excluded = {
@@ -429,6 +438,13 @@ def _value_of(operation: Operation, letter: Letter) -> Value:
     return operation.operands[letter.position]
 
 
+def _uncast(value: Value) -> Value | None:
+    """Return the value that is the same outside of a region, or with another dtype; None for others."""
+    if value.same is None and value.definer is not None and value.definer.name == "stablehlo.convert":
+        return value.definer.operands[0]
+    return value.same
+
+
 def _exclusion(one: Letter, other: Letter) -> str | None:
     """Return the mesh axis for which two operands exclude each other; None if they agree."""
     if one.factor != other.factor:
@@ -450,7 +466,7 @@ def _text_of(letter: Letter, name: str, letters: Sequence[Letter]) -> str:
     return next(itertools.chain(own, other), name)
 
 
-def _left(part: Part, has: Iterable[Part]) -> str | None:
+def _left(part: Part, has: Iterable[Part], sizes: Mapping[str, int]) -> str | None:
     """Return the part of a mesh axis that results lack, as a spec has it; None if they have all of it."""
     major, size = part.major, part.size
     for own in has:
@@ -461,8 +477,7 @@ def _left(part: Part, has: Iterable[Part]) -> str | None:
             major, size = major * kept, size // kept if kept <= size else 0
     if size <= 1:
         return None
-    is_whole = (major, size) == (part.major, part.size) and part.major == 1
-    return part.name if is_whole else f"{part.name}:({major}){size}"
+    return part.name if size == sizes.get(part.name) else f"{part.name}:({major}){size}"
 
 
 _Row = TypeVar("_Row", bound=PropagatedValue | Conflict | Loss)

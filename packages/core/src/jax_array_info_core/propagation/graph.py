@@ -226,7 +226,7 @@ class Operation:
         """Mesh axes of the operands, and of the results."""
         return tuple(value.axes for value in self.operands), tuple(value.axes for value in self.results)
 
-    @property
+    @cached_property
     def is_manual(self) -> bool:
         """Whether it is inside of a ``shard_map``."""
         around = self.outside

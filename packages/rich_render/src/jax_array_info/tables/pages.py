@@ -36,6 +36,11 @@ class Page:
         self.marks = style.marks(encoding)
         self._lines: list[Text] = []
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was added."""
+        return not self._lines
+
     def write(self, words: str, *, indent: int = 0, look: str = "", hang: int = 2) -> None:
         """Add a text. Its lines after the first are indented by ``hang`` more characters."""
         words = self.safe(words)
@@ -48,9 +53,11 @@ class Page:
 
     def write_rule(self, title: str) -> None:
         """Add a horizontal line with a title."""
-        line = self.marks.horizontal
-        rest = line * (self.width - len(title) - 4)
-        self._lines.append(Text(f"{line * 2} {title} {rest}"[: self.width], f"bold {style.WARNING}"))
+        line, room = self.marks.horizontal, self.width - len(title) - 4
+        if room < 0:
+            self.write(title, look=f"bold {style.WARNING}")
+        else:
+            self._lines.append(Text(f"{line * 2} {title} {line * room}", f"bold {style.WARNING}"))
 
     def write_entry(self, before: str, path: str, *facts: str, note: str = "", indent: int = 2) -> None:
         """Add an entry of a list: in one line if it fits, else with the facts below the path.

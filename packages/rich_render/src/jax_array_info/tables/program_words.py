@@ -138,8 +138,8 @@ def _because_words(one: Because, axes: Sequence[str]) -> str:
         at = f" of {one.origin.place}" if one.origin and one.op != "return" else ""
         return f"{of}{at} is not sharded over {axes_words(one.mesh_axes)}"
     if one.kind == "sum":
-        letters = ", ".join(dict.fromkeys(f"'{each.letter}'" for each in one.operands))
-        what = f"{letters or 'a dimension'} is summed"
+        summed = [*dict.fromkeys(f"'{each.letter}'" for each in one.operands)]
+        what = f"{' and '.join(summed) or 'a dimension'} {'are' if len(summed) > 1 else 'is'} summed"
     else:
         letters = " and ".join(f"'{each.letter}' ({_source_words(each)})" for each in one.operands)
         is_whole = len(one.mesh_axes) == 1 == len({each.letter for each in one.operands})
