@@ -177,6 +177,22 @@ def test_scalars_have_allocation_sites_and_referrers():
     ]
 
 
+def test_columns_are_stacked_where_they_would_break_words_and_keys():
+    held = "train.state.params['decoder_layers']['query_projection']"
+    made = dataclasses.replace(
+        group((8, 8), 256, devices=8, nbytes=2048), origin=MADE[0], sharding="P('a')", holders=(held,)
+    )
+    report = dataclasses.replace(report_of(made), origins="known", holders="complete")
+    assert rows(report, width=64) == [
+        ["256.0 B", "(8, 8)", "train.py:141 init_params"],
+        ["", "float32", "train.state.params"],
+        ["", "✔ (2.0 KiB total)", "['decoder_layers']"],
+        ["", "", "['query_projection']"],
+        ["5.0 MiB", "", ""],
+    ]
+    assert len(rows(report, width=140)[0]) == 6
+
+
 def test_sums_of_arrays_have_referrers():
     lines = [row[-1] for row in rows(HELD, by="dtype", width=110)]
     assert lines[5:] == [

@@ -11,7 +11,7 @@ from typing import Any, NoReturn, get_args
 from ..errors import CheckError, NotationError, UnsupportedValueError
 from ..hlo.collectives import COLLECTIVES
 from ..programs.assertions import matching
-from ..programs.program_diff import program_diff_report, sent_nbytes, values_by_path
+from ..programs.program_diff import all_values, program_diff_report, sent_nbytes
 from ..quantities import format_bytes, format_number, parse_bytes
 from ..reports.array import same_sharding
 from ..reports.changes import ChangedField, ProgramDiff, RuleResult, TreeDiff, ValuesDiff, rule_lines
@@ -271,10 +271,7 @@ def _memory(report: ProgramReport, has_peak: bool) -> int | None:
 
 
 def _other_shardings(before: ProgramReport, after: ProgramReport) -> Iterator[str]:
-    for one, other in (
-        *values_by_path(before.arguments, after.arguments),
-        *values_by_path(before.outputs, after.outputs),
-    ):
+    for one, other in all_values(before, after):
         if one is None or other is None or one.is_pruned or other.is_pruned:
             continue
         is_same = same_sharding(one.got, other.got, len(other.shape)) is True

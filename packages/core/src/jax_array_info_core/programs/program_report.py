@@ -106,7 +106,7 @@ def memory_of(
         names: The names of ``checkpoint_name``; None if they are not known.
     """
     figures = statistics or MemoryStatistics()
-    live, kept = temporaries_of(module, lines.nearest)
+    live, kept, elsewhere = temporaries_of(module, lines.nearest)
     return ProgramMemory(
         argument_nbytes=figures.argument_nbytes,
         output_nbytes=figures.output_nbytes,
@@ -121,6 +121,7 @@ def memory_of(
         temporaries=_merged(live, lines, names)[:MOST_TEMPORARIES],
         live_nbytes=sum(value.shape.nbytes for value in live),
         kept=_by_line(kept, lines),
+        elsewhere=_merged(elsewhere, lines, names)[:MOST_TEMPORARIES],
     )
 
 

@@ -161,7 +161,7 @@ class Content:
 
     def widths(self, measure: Callable[[Line], int]) -> list[int]:
         """Return the widths of the columns that hold every line, by a measure of lines."""
-        widths = [cell_len(head) for head in self.heads]
+        widths = [measure(Line(head)) for head in self.heads]
         for section in self.sections:
             for row in section:
                 for number, cell in enumerate(row):
@@ -188,8 +188,20 @@ def _unbroken_width(line: Line) -> int:
 
 
 def _wrapped_width(line: Line) -> int:
-    """Return the width that a line needs if words are wrapped, but keys of paths are not broken."""
-    return _unbroken_width(line) if line.keys else min(cell_len(line.text), _LEAST_COLUMN)
+    """Return the width that a line needs if it is wrapped, but neither keys of paths nor words are broken."""
+    if line.keys:
+        return _unbroken_width(line)
+    longest = max(map(cell_len, line.text.split()), default=0)
+    return min(cell_len(line.text), max(_LEAST_COLUMN, min(longest + len(INDENT), _LEAST_PATH)))
+
+
+def wrapped_widths(content: Content, wanted: Sequence[int], width: int) -> list[int]:
+    """Return the widths that the columns need if only paths are broken; where that is too much, also texts.
+
+    Neither keys nor words are broken.
+    """
+    least = unbroken(content, wanted, width)
+    return least if sum(least) + 3 * len(least) < width else content.widths(_wrapped_width)
 
 
 def fitted_table(
