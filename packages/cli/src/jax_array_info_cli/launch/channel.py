@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import fcntl
 import os
 import pickle
+import resource
 import signal
 import socket
 import time
@@ -17,6 +19,7 @@ DUMP_STACKS = signal.SIGUSR2
 _JOINS = b"\n"
 _END_OF_STACKS = b"\0"
 _CHUNK = 2**16
+_HIGHEST = 2**16
 _OURS = tuple(f'  File "{file}'.encode() for file in (os.path.dirname(__file__) + os.sep, "<frozen runpy>"))
 
 
@@ -58,17 +61,27 @@ def read_stacks(channel: socket.socket, deadline: float) -> list[bytes]:
 # The worker's end
 
 
-def receive_job(descriptor: int) -> Job:
-    """Return this worker's job. Processes that the worker starts do not inherit its end of the socket."""
-    os.set_inheritable(descriptor, False)
-    with open(descriptor, "rb", closefd=False) as file:
-        job: Job = pickle.load(file)  # noqa: S301, written by the supervisor
-        return job
+def receive_job(descriptor: int) -> tuple[Job, int]:
+    """Return this worker's job, and the new descriptor of its end of the socket.
+
+    The new descriptor is the highest possible, because Linux closes the highest first when a process dies.
+    Processes that the worker starts do not inherit it.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    channel = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, min(limit, _HIGHEST) - 1)
+    with open(descriptor, "rb") as file:
+        return pickle.load(file), channel  # noqa: S301, written by the supervisor
 
 
 def announce_join(descriptor: int) -> None:
     """Notify the supervisor that this worker is about to wait for the other processes."""
     os.write(descriptor, _JOINS)
+
+
+def announce_end(descriptor: int) -> None:
+    """Hang up, even if a fork of this worker still has the socket open."""
+    with contextlib.suppress(OSError), socket.socket(fileno=descriptor) as channel:
+        channel.shutdown(socket.SHUT_RDWR)
 
 
 def answer_with_stacks(descriptor: int) -> None:

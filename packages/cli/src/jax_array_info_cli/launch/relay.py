@@ -9,11 +9,13 @@ import queue
 import re
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -99,54 +101,78 @@ def _children(process: int) -> list[int]:
     return []
 
 
+_EXIT_TIMEOUT = 5.0
+"""Seconds to wait for a process that has hung up: if it lives on, it has closed its descriptors itself."""
+
+
 class Exits:
     """Reports the exit code of each process, first to last.
 
-    On Linux, an edge-triggered epoll keeps the order of exits between two polls. Elsewhere, and on a kernel
-    without pidfds, processes that exit between two polls are reported in the order of their start.
+    When a process dies, the system closes its sockets some time before the process has exited, and the
+    other processes notice that. Each process holds a socket that is closed before all its others; the
+    hang-up of that socket gives the order of deaths. On a busy machine, several sockets may hang up between
+    two polls: on Linux, an edge-triggered epoll keeps their order; elsewhere, they are reported in the order
+    of their start.
     """
 
     def __init__(self, report: Callable[[int, int], None]) -> None:
         """Store the callback, which is called once with each process and its exit code."""
         self._report = report
         self._running: dict[int, subprocess.Popen[bytes]] = {}
-        self._processes: dict[int, int] = {}
-        """The process of each pidfd."""
-        self._ends = select.epoll() if ON_LINUX else None
+        self._owners: dict[int, int] = {}
+        self._deadlines: dict[int, float] = {}
+        """Time by which each process that has hung up must exit, in the order of hang-ups."""
+        self._hangups = select.epoll() if ON_LINUX else select.poll()
         self._lock = threading.RLock()
 
-    def watch(self, process: int, started: subprocess.Popen[bytes]) -> None:
-        """Add a started process."""
+    def watch(self, process: int, started: subprocess.Popen[bytes], channel: socket.socket) -> None:
+        """Add a started process and the supervisor's end of its socket."""
         with self._lock:
             self._running[process] = started
-            if self._ends is not None:
-                with contextlib.suppress(OSError):  # a kernel before 5.3
-                    descriptor = os.pidfd_open(started.pid)
-                    self._processes[descriptor] = process
-                    self._ends.register(descriptor, select.EPOLLIN | select.EPOLLET)
+            self._owners[channel.fileno()] = process
+            self._hangups.register(
+                channel, select.EPOLLRDHUP | select.EPOLLET if ON_LINUX else select.POLLHUP
+            )
 
-    def catch_up(self) -> None:
-        """Report the processes that have exited so far."""
+    def catch_up(self, process: int | None = None) -> None:
+        """Wait for the processes that have hung up so far, and report them.
+
+        Args:
+            process: Only wait for processes that hung up before this one.
+        """
         with self._lock:
-            ended = [] if self._ends is None else self._ends.poll(0)
-            for process in (*(self._processes[descriptor] for descriptor, _ in ended), *self._running):
-                started = self._running.get(process)
-                code = None if started is None else started.poll()
-                if code is not None:
-                    del self._running[process]
-                    self._report(process, code)
+            for descriptor, _ in self._hangups.poll(0):
+                self._deadlines.setdefault(self._owners[descriptor], time.monotonic() + _EXIT_TIMEOUT)
+            earlier = [*takewhile(lambda other: other != process, self._deadlines)]
+        for other in earlier:
+            self._note(other, max(self._deadlines[other] - time.monotonic(), 0))
 
     def reap(self) -> None:
-        """Report all exits. Orphans, whose parent this process is on Linux, are dropped.
+        """Report all exits, including processes whose socket is still open in a fork.
 
-        Each would keep its process id.
+        Orphans, whose parent this process is on Linux, are dropped: each would keep its process id.
         """
-        self.catch_up()
+        with self._lock:
+            exited = [process for process, started in self._running.items() if started.poll() is not None]
+        for process in exited:
+            self.catch_up(process)
+            self._note(process, 0)
         with contextlib.suppress(ChildProcessError):
             while ON_LINUX and (dead := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)):
                 if dead.si_pid in [started.pid for started in self._running.values()]:
                     break
                 os.waitpid(dead.si_pid, 0)
+
+    def _note(self, process: int, timeout: float) -> None:
+        """Report a process that exits within ``timeout`` seconds, unless it has been reported before."""
+        started = self._running.get(process)
+        if started is None:
+            return
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            code = started.wait(timeout)
+            with self._lock:
+                if self._running.pop(process, None):
+                    self._report(process, code)
 
 
 LONGEST = 2**22
@@ -249,9 +275,9 @@ class Relay:
         """Return the length of the prefix in characters."""
         return len(self._prefixes[0])
 
-    def start(self, process: int, started: subprocess.Popen[bytes]) -> None:
+    def start(self, process: int, started: subprocess.Popen[bytes], channel: socket.socket) -> None:
         """Watch a process, and begin to forward the output that it writes to pipes."""
-        self.exits.watch(process, started)
+        self.exits.watch(process, started, channel)
         for stream, target in ((started.stdout, STDOUT), (started.stderr, STDERR)):
             if stream:
                 thread = threading.Thread(target=self._forward, args=(process, stream, target), daemon=True)
@@ -285,7 +311,7 @@ class Relay:
         clean = GlooFilter().clean if target == STDOUT else bytes
         # Read to the end even if the lines are dropped: a full pipe would block the process.
         for lines in split_lines(iter(lambda: os.read(stream.fileno(), _CHUNK), b"")):
-            self.exits.catch_up()
+            self.exits.catch_up(process)
             if self._forwarded is None or process in self._forwarded:
                 try:
                     self.write(process, (line for line in map(clean, lines) if line is not None), target)

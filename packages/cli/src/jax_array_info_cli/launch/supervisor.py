@@ -69,7 +69,7 @@ def supervise(job: Job, environment: Mapping[str, str], events: Events, terminal
         for process in range(job.processes):
             worker = _start(job, process, port, environment, terminal_group)
             workers.append(worker)
-            relay.start(process, worker.started)
+            relay.start(process, *worker)
         code, message = _outcome(job, workers, events, relay, terminal_group)
         end_descendants(TERMINATE_GRACE)
     # Wait for a slow reader such as a pager as long as needed, except after a failure.

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from ..standard_streams import written_or_refused
-from .channel import announce_join, answer_with_stacks, receive_job
+from .channel import announce_end, announce_join, answer_with_stacks, receive_job
 from .jax_distributed import join_when_jax_is_imported
 from .program import program_frames, run_as_main
 from .relay import end_with_parent
@@ -29,8 +29,8 @@ def main() -> None:
     A failed program gets no table, except after an out-of-memory error: then it precedes the traceback.
     """
     end_with_parent()
-    process, channel, port = map(int, sys.argv[1:4])
-    job = receive_job(channel)
+    process, descriptor, port = map(int, sys.argv[1:4])
+    job, channel = receive_job(descriptor)
     own_pid = os.getpid()
     code = 0
 
@@ -40,7 +40,7 @@ def main() -> None:
 
     def begin_to_join() -> None:
         # Exit handlers that the program registers after it imports jax run before this one.
-        atexit.register(lambda: _leave_without_jax(code))
+        atexit.register(lambda: _leave_without_jax(code, channel if os.getpid() == own_pid else None))
         announce_join(channel)
 
     signal.signal(signal.SIGTTOU, signal.SIG_DFL)
@@ -68,16 +68,18 @@ def main() -> None:
         _show_live_arrays(job.output)
 
 
-def _leave_without_jax(code: int) -> None:
+def _leave_without_jax(code: int, channel: int | None) -> None:
     """Exit a failed program before jax waits for the other processes.
 
-    jax would wait a minute or more for processes that never come.
+    jax would wait a minute or more for processes that never come. A fork passes None as its channel.
     """
     if code:
         for stream in (sys.stdout, sys.stderr):
             # The reader may have closed the pipe, or the program the stream.
             with contextlib.suppress(OSError, ValueError, AttributeError):
                 stream.flush()
+        if channel is not None:
+            announce_end(channel)
         os._exit(code)
 
 
