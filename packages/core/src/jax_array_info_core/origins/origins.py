@@ -144,7 +144,10 @@ class UserLines:
         place = next(place for place, (owner, _) in enumerate(frames) if owner is best)
         inside = [frame for owner, frame in frames[:place] if owner is not Owner.MACHINERY]
         # XLA repeats the frames of loops and calls that it inlines.
-        nearest, *callers = without_repeats(frame for owner, frame in frames[place:] if owner is best)
+        user = [*without_repeats(frame for owner, frame in frames[place:] if owner is best)]
+        # What calls the code of a module is an import, or the program that runs a script.
+        last = next((number for number, one in enumerate(user) if one.function == "<module>"), len(user))
+        nearest, *callers = user[: last + 1]
         return Origin(
             file=nearest.file,
             line=nearest.line,
