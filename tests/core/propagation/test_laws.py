@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -97,6 +97,7 @@ def names_of(spec):
 
 @settings(max_examples=60, deadline=None)
 @given(programs())
+@example(([P(None, "data")], [("sum", [0, 0], P()), ("scan", [1, 0], P()), ("tanh", [0, 0], P())]))
 def test_outputs_are_sharded_as_xla_returns_them_and_origins_have_their_axes(program):
     specs, steps = program
     mesh = Mesh(np.reshape(jax.devices()[:8], (4, 2)), ("data", "model"))

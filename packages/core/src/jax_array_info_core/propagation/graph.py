@@ -308,6 +308,17 @@ class Graph:
         """Return the operations that use a value, each once for each operand."""
         return [one for one, place in self.places.get(id(value), ()) if place < len(one.operands)]
 
+    @property
+    def stops_at_call(self) -> bool:
+        """Whether a called function has an argument in another sharding. XLA inlines it before it propagates."""
+        return any(
+            inside.axes != value.axes
+            for one in self.operations
+            if one.name == "sdy.named_computation"
+            for value in one.operands
+            for inside in self.inside.get(id(value), ())
+        )
+
     def _read(self, number: int, outside: Operation | None) -> None:
         """Add an operation and those inside it."""
         name, position, operands, results, rule, origin, own, blocks = self._facts["operations"][number]

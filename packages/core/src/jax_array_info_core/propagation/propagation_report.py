@@ -97,7 +97,7 @@ def propagation_report(
         lost=lost,
         replicated=found.replicated(),
         caveats=(
-            *_caveats(found, graph.outputs, has_moves=bool(conflicts or lost)),
+            *_caveats(found, graph.outputs, has_moves=bool(conflicts or lost) or graph.stops_at_call),
             *(f"{one} is opaque: it runs on shards inside a shard_map." for one in found.kernels()),
         ),
         unread=found.opaque(),
@@ -140,7 +140,7 @@ def results_of(graph: Graph, count: int) -> list[Value | None]:
 
 
 _REARRANGED = (
-    "XLA rearranges the program before it propagates: near a conflict or a loss, it may choose another"
+    "XLA rearranges the program before it propagates: near a conflict, a loss or a call, it may choose another"
     " sharding. print_program shows those of the compiled program."
 )
 _PARTS = "JAX returns an output whose dimension is empty or does not divide by its mesh axes as P()."
