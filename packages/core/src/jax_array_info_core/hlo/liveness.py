@@ -336,7 +336,9 @@ def temporaries_of(
     time = _highest_time(buffers)
     dataflow = Dataflow(module)
     has_backward = _has_backward_pass(module)
-    highest, kept, elsewhere = [], [], []
+    highest: list[LiveValue] = []
+    kept: list[LiveValue] = []
+    elsewhere: list[LiveValue] = []
     for buffer in sorted(buffers, key=lambda buffer: -buffer.shape.nbytes):
         is_highest = any(start <= time <= end for start, end in buffer.spans)
         is_large = len(elsewhere) < MOST_ELSEWHERE

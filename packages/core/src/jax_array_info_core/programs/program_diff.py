@@ -55,16 +55,14 @@ def temporary_changes(before: ProgramReport, after: ProgramReport) -> tuple[Temp
         most = value.nbytes * max(counts)
         is_cut = (not counts[0] and most <= least_before) or (not counts[1] and most <= least_after)
         if counts[0] != counts[1] and not is_cut:
-            is_elsewhere = [not count and key in known for count, known in zip(counts, elsewhere, strict=True)]
-            changes.append(
-                TemporaryChange(
-                    value=replace(value, count=1),
-                    before=counts[0],
-                    after=counts[1],
-                    is_elsewhere_before=is_elsewhere[0],
-                    is_elsewhere_after=is_elsewhere[1],
-                )
+            change = TemporaryChange(
+                value=replace(value, count=1),
+                before=counts[0],
+                after=counts[1],
+                is_elsewhere_before=not counts[0] and key in elsewhere[0],
+                is_elsewhere_after=not counts[1] and key in elsewhere[1],
             )
+            changes.append(change)
     return tuple(sorted(changes, key=lambda one: -one.value.nbytes * abs(one.after - one.before)))
 
 
@@ -356,9 +354,10 @@ def _donation_changes(before: ProgramReport, after: ProgramReport) -> Iterator[D
     renamed = dict(_renamings(before, after))
     old = {renamed.get(one.path, one.path): one for one in before.donations}
     new = {one.path: one for one in after.donations}
-    paths = {renamed.get(one.path, one.path) for one in before.arguments}, {
-        one.path for one in after.arguments
-    }
+    paths = (
+        {renamed.get(one.path, one.path) for one in before.arguments},
+        {one.path for one in after.arguments},
+    )
     for path, one, other in _pairs(old, new):
         if _is_reused(one) != _is_reused(other):
             yield DonationChange(

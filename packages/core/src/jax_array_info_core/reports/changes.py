@@ -207,12 +207,7 @@ class ProgramDiff(Displayed):
     def is_empty(self) -> bool:
         """Whether nothing differs."""
         return not (
-            self.sent
-            or self.figures
-            or self.shardings
-            or self.renamed
-            or self.donations
-            or self.temporaries
+            self.sent or self.figures or self.shardings or self.renamed or self.donations or self.temporaries
         )
 
 

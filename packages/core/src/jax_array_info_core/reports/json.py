@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, get_args
 
 import numpy as np
 
-from ..errors import ReportFormatError, UnsupportedValueError
+from ..errors import ReportFormatError, UnsupportedValueError, require
 from ..text import printable
 from . import Report
 from .consistency import contradictions
@@ -155,9 +155,11 @@ def from_json(text: str) -> Report:
     Raises:
         ReportFormatError: (a ValueError) If the text is not a report in JSON, a number is out of its bounds,
             or a field refers to an entry of another that does not exist.
+        UnsupportedValueError: (a ValueError) If ``text`` is not text.
     """
     import msgspec
 
+    require(text, (str, bytes, bytearray), "the JSON of a report as text, which to_json returns")
     try:
         fields = json.loads(text, parse_float=_finite, parse_constant=_finite)
     except (ValueError, RecursionError) as error:

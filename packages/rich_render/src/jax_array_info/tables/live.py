@@ -154,7 +154,9 @@ def live_array_table(
         device = "" if report.device is None else f" on {device_words(report, report.device)}"
         where = escape(printable(clipped(device), options.encoding))
         title = f"allocated jax arrays{where}{'' if by == 'shape' else f' by {by}'}"
-        return fitted_table(title, contents(), options.max_width, needed=_needed, caption=_caption(report, by))
+        return fitted_table(
+            title, contents(), options.max_width, needed=_needed, caption=_caption(report, by)
+        )
 
     return style.ForConsole(table)
 
@@ -257,7 +259,7 @@ def _columns(
 
 
 def _stacked(columns: Sequence[_Column]) -> list[_Column]:
-    """Return the columns of a narrow table: shape, dtype and sharding are one, and so are site and referrers."""
+    """Return the columns of a narrow table: one of shape, dtype and sharding, one of site and referrers."""
     numbers = [column for column in columns if not column.is_of_words]
     sources = [column for column in columns if column.name in ("made at", "held by")]
     array = [column for column in columns if column.is_of_words and column not in sources]
