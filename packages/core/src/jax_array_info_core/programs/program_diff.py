@@ -315,19 +315,20 @@ def values_by_path(
 def _renamed(old: Sequence[ProgramValue], new: Sequence[ProgramValue]) -> dict[str, str]:
     """Return the paths of values that can only have been renamed, as ``outputs/w1`` to ``outputs/0/w1``.
 
-    They end alike, and no other value of their type ends like that.
+    They end alike, and no other value of their type ends like that. An only output has no name of its own.
     """
     found: dict[str, str] = {}
     ends = [[(one, one.path.split("/")) for one in values] for values in (old, new)]
     most = max((len(parts) for values in ends for _, parts in values), default=0) if old and new else 0
-    for length in range(most, 0, -1):
+    for length in range(most, -1, -1):
         alike: list[dict[object, list[str]]] = [{}, {}]
         for values, by_end, known in zip(ends, alike, (found.keys(), set(found.values())), strict=True):
             for one, parts in values:
                 if len(parts) >= length and one.path not in known:
-                    by_end.setdefault((_type(one), *parts[-length:]), []).append(one.path)
+                    by_end.setdefault((_type(one), *parts[len(parts) - length :]), []).append(one.path)
         for end, paths in alike[0].items():
-            if len(paths) == len(others := alike[1].get(end, [])) == 1:
+            others = alike[1].get(end, [])
+            if len(paths) == len(others) == 1 and (length or "outputs" in (paths[0], others[0])):
                 found[paths[0]] = others[0]
     return found
 
