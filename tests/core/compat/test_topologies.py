@@ -13,6 +13,7 @@ from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import program_report, topology_mesh
 from jax_array_info_core.compat import topologies
+from jax_array_info_core.compat.propagation import mesh_of_jax
 from jax_array_info_core.compat.topology_names import GPUS, TPUS, parse_topology, topologies_with
 from jax_array_info_core.errors import TopologyError
 from jax_array_info_core.programs import compiled
@@ -159,6 +160,13 @@ def test_a_lowered_program_has_no_other_topology():
         TopologyError, match=r"topology v5e:2x4: the program is lowered for its own devices already"
     ):
         program_report(f.lower(x), topology="v5e:2x4")
+
+
+def test_an_abstract_mesh_without_a_topology_has_no_devices_to_compile_for():
+    mesh = mesh_of_jax({"x": 8})
+    x = jax.ShapeDtypeStruct((8, 8), jnp.float32, sharding=NamedSharding(mesh, P("x")))
+    with pytest.raises(TopologyError, match=r"no devices to compile for: .* print_propagation needs no"):
+        program_report(lambda x: x * 2, x)
 
 
 @pytest.mark.needs_devices(8)

@@ -137,6 +137,8 @@ def test_values_that_can_only_be_renamed_are_compared_by_their_type_and_the_end_
         ("outputs/0/other", None, "float32[8,8]"),
     ]
     assert diff.donations == ()
+    only, first = replace(BEFORE, outputs=(value("outputs"),)), replace(BEFORE, outputs=(value("outputs/0"),))
+    assert program_diff_report(only, first).renamed == (("outputs", "outputs/0"),)
     # Two values that end alike may be either.
     twice = replace(after, outputs=(value("outputs/0/w"), value("outputs/1/w")))
     once = replace(after, outputs=(value("outputs/w"),))

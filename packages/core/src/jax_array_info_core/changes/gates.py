@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, NoReturn, get_args
 
-from ..errors import CheckError, NotationError, UnsupportedValueError
+from ..errors import CheckError, NotationError, UnsupportedValueError, require
 from ..hlo.collectives import COLLECTIVES
 from ..programs.assertions import matching
 from ..programs.program_diff import all_values, program_diff_report, sent_nbytes
@@ -176,6 +176,7 @@ def assert_no_regression(before: Any, after: Any, fail_on: str | Iterable[str]) 
     >>> assert_no_regression(before, after, fail_on=("sent", "flops+100%"))
     """
     __tracebackhide__ = True
+    require(fail_on, Iterable, "rules as text, such as fail_on=('sent+5%',)")
     rules = [parse_rule(text) for text in ([fail_on] if isinstance(fail_on, str) else fail_on)]
     if not rules:
         raise UnsupportedValueError("expected at least one rule, such as fail_on=('sent+5%',)")

@@ -10,6 +10,7 @@ from ..layouts.layout import (
     DevicePlacement,
     Processes,
     ShardingLayout,
+    as_shape,
     mesh_layout,
     require_few_axes,
     slices_layout,
@@ -122,6 +123,7 @@ def sharding_layout(shape: Sequence[int], sharding: Sharding | Any) -> ShardingL
     Raises:
         LayoutError: (a ValueError) If the sharding does not fit the shape, or its shards do not form a
             regular grid.
+        UnsupportedValueError: (a ValueError) If ``shape`` is not a sequence of integers.
 
     >>> import jax
     >>> mesh = jax.sharding.Mesh(jax.devices()[:1], ("data",))
@@ -129,7 +131,7 @@ def sharding_layout(shape: Sequence[int], sharding: Sharding | Any) -> ShardingL
     >>> sharding_layout((4, 8), jax.sharding.NamedSharding(mesh, spec)).index_of(0)
     (slice(0, 4, None), slice(0, 8, None))
     """
-    shape = tuple(map(int, shape))
+    shape = as_shape(shape)
     require_few_axes(len(shape))
     if is_named(sharding):
         axes, ids, platform, processes = mesh_placement(sharding.mesh)

@@ -6,9 +6,10 @@ import functools
 import gc
 from collections import Counter
 from collections.abc import Callable, Mapping
+from types import NoneType
 from typing import Any, Literal, NamedTuple, Self
 
-from ..errors import TrackerError
+from ..errors import TrackerError, require
 from ..holders.cycles import find_cycles
 from ..holders.search import OnProgress, checked_seconds
 from ..live.report import DeviceBytes, device_bytes, known_origins, profile_nbytes
@@ -151,6 +152,9 @@ def track_arrays(platform: str | None = None) -> ArrayTracker:
 
     Args:
         platform: The platform, such as ``"cpu"``. Defaults to JAX's default backend.
+
+    Raises:
+        UnsupportedValueError: (a ValueError) If ``platform`` is not text.
     """
     return ArrayTracker(platform)
 
@@ -172,6 +176,7 @@ class ArrayTracker:
     """
 
     def __init__(self, platform: str | None = None) -> None:
+        require(platform, (str, NoneType), 'the name of a platform, such as "cpu"')
         self._platform = platform
         self._allocation_of = functools.lru_cache(maxsize=_MOST_ALLOCATIONS)(allocation_of)
         self._entry: _Entry | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -10,9 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import LayoutError
+from ..errors import LayoutError, UnsupportedValueError
 from ..notebooks import Displayed
 from ..quantities import counted, format_device_ids
+from ..text import plain_text
 
 
 class DevicePlacement(NamedTuple):
@@ -225,6 +227,20 @@ def require_few_axes(count: int) -> None:
         raise LayoutError(f"{count} axes exceed the limit of {MAX_AXES}")
 
 
+def as_shape(shape: Any) -> tuple[int, ...]:
+    """Return a shape as a tuple of integers.
+
+    Raises:
+        UnsupportedValueError: (a ValueError) If it is not a sequence of integers.
+    """
+    try:
+        return tuple(map(operator.index, shape))
+    except TypeError:
+        raise UnsupportedValueError(
+            f"a shape is a sequence of integers, such as (8, 4), got {plain_text(shape, repr)}"
+        ) from None
+
+
 def mesh_layout(
     shape: Sequence[int],
     axis_sizes: Mapping[str, int],
@@ -251,7 +267,7 @@ def mesh_layout(
     Raises:
         LayoutError: If the spec has more entries than the array has axes, or the array has too many axes.
     """
-    shape = tuple(map(int, shape))
+    shape = as_shape(shape)
     require_few_axes(len(shape))
     if len(axes) > len(shape):
         raise LayoutError(
@@ -295,7 +311,7 @@ def slices_layout(
         LayoutError: If the slices do not form a regular grid (chunks of equal size, each with the same number
             of replicas).
     """
-    shape = tuple(map(int, shape))
+    shape = as_shape(shape)
     resolved = {
         device: tuple(piece.indices(dim)[:2] for piece, dim in zip(index, shape, strict=True))
         for device, index in slices.items()

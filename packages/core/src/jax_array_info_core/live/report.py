@@ -8,12 +8,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
+from types import NoneType
 from typing import Any, Literal, NamedTuple
 
 from .. import compat
 from ..arrays.labels import bases_of_views, labels_by_id
 from ..compat.shardings import describe_sharding, sharding_layout
-from ..errors import LayoutError, UnsupportedValueError
+from ..errors import LayoutError, UnsupportedValueError, require
 from ..holders.search import Holders, OnProgress, checked_seconds, find_holders
 from ..layouts.dtypes import bits_per_element, packed_nbytes, type_text
 from ..names import with_former_keywords
@@ -298,6 +299,7 @@ def live_array_report(
     import jax
 
     checked_seconds(max_seconds)
+    require(platform, (str, NoneType), 'the name of a platform, such as "cpu"')
     devices = jax.local_devices(backend=platform or getattr(device, "platform", None))
     platform = devices[0].platform
     if device is not None and device not in devices:

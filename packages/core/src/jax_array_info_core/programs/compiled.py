@@ -71,7 +71,7 @@ def compiled_stages(stages: Stages, topology: Topology | None, *, fresh: bool) -
 
     Raises:
         TopologyError: If the topology does not fit the program, or needs a compiler that is not installed; or
-            if the program is lowered or compiled already.
+            if the program is lowered or compiled already; or for an AbstractMesh without a topology.
     """
     import jax
 
@@ -87,7 +87,15 @@ def compiled_stages(stages: Stages, topology: Topology | None, *, fresh: bool) -
     if stages.compiled is not None:
         return CompiledStages(stages, program_text(stages.compiled), "compiled before")
     if stages.lowered is None:
-        stages = stages._replace(lowered=stages.traced.lower())
+        try:
+            stages = stages._replace(lowered=stages.traced.lower())
+        except ValueError as error:
+            if "AbstractMesh" not in str(error):
+                raise
+            raise TopologyError(
+                "an AbstractMesh has no devices to compile for: pass a topology, such as "
+                'topology="v5e:2x4"; print_propagation needs no devices'
+            ) from error
     topology = topology or topology_of(next(iter(lowered_devices(stages.lowered)), None))
     stages = stages._replace(lowered=with_compiler_options(stages.lowered, topology))
     platform = None if topology is None else topology.platform

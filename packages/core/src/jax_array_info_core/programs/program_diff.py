@@ -55,18 +55,14 @@ def temporary_changes(before: ProgramReport, after: ProgramReport) -> tuple[Temp
         most = value.nbytes * max(counts)
         is_cut = (not counts[0] and most <= least_before) or (not counts[1] and most <= least_after)
         if counts[0] != counts[1] and not is_cut:
-            is_elsewhere = [
-                not count and key in known for count, known in zip(counts, elsewhere, strict=True)
-            ]
-            changes.append(
-                TemporaryChange(
-                    value=replace(value, count=1),
-                    before=counts[0],
-                    after=counts[1],
-                    is_elsewhere_before=is_elsewhere[0],
-                    is_elsewhere_after=is_elsewhere[1],
-                )
+            change = TemporaryChange(
+                value=replace(value, count=1),
+                before=counts[0],
+                after=counts[1],
+                is_elsewhere_before=not counts[0] and key in elsewhere[0],
+                is_elsewhere_after=not counts[1] and key in elsewhere[1],
             )
+            changes.append(change)
     return tuple(sorted(changes, key=lambda one: -one.value.nbytes * abs(one.after - one.before)))
 
 
@@ -319,19 +315,20 @@ def values_by_path(
 def _renamed(old: Sequence[ProgramValue], new: Sequence[ProgramValue]) -> dict[str, str]:
     """Return the paths of values that can only have been renamed, as ``outputs/w1`` to ``outputs/0/w1``.
 
-    They end alike, and no other value of their type ends like that.
+    They end alike, and no other value of their type ends like that. An only output has no name of its own.
     """
     found: dict[str, str] = {}
     ends = [[(one, one.path.split("/")) for one in values] for values in (old, new)]
     most = max((len(parts) for values in ends for _, parts in values), default=0) if old and new else 0
-    for length in range(most, 0, -1):
+    for length in range(most, -1, -1):
         alike: list[dict[object, list[str]]] = [{}, {}]
         for values, by_end, known in zip(ends, alike, (found.keys(), set(found.values())), strict=True):
             for one, parts in values:
                 if len(parts) >= length and one.path not in known:
-                    by_end.setdefault((_type(one), *parts[-length:]), []).append(one.path)
+                    by_end.setdefault((_type(one), *parts[len(parts) - length :]), []).append(one.path)
         for end, paths in alike[0].items():
-            if len(paths) == len(others := alike[1].get(end, [])) == 1:
+            others = alike[1].get(end, [])
+            if len(paths) == len(others) == 1 and (length or "outputs" in (paths[0], others[0])):
                 found[paths[0]] = others[0]
     return found
 

@@ -310,7 +310,7 @@ class Graph:
 
     @property
     def stops_at_call(self) -> bool:
-        """Whether a called function has an argument in another sharding. XLA inlines it before it propagates."""
+        """Whether a called function has an argument in another sharding. XLA inlines it first."""
         return any(
             inside.axes != value.axes
             for one in self.operations

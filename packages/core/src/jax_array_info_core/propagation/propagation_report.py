@@ -140,8 +140,8 @@ def results_of(graph: Graph, count: int) -> list[Value | None]:
 
 
 _REARRANGED = (
-    "XLA rearranges the program before it propagates: near a conflict, a loss or a call, it may choose another"
-    " sharding. print_program shows those of the compiled program."
+    "XLA rearranges the program before it propagates: near a conflict, a loss or a call, it may choose"
+    " another sharding. print_program shows those of the compiled program."
 )
 _PARTS = "JAX returns an output whose dimension is empty or does not divide by its mesh axes as P()."
 

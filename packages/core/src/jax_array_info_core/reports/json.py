@@ -17,7 +17,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from ..errors import ReportFormatError, UnsupportedValueError
+from ..errors import ReportFormatError, UnsupportedValueError, require
 from ..layouts.layout import MAX_DEVICES, ShardingLayout
 from ..layouts.spec import MeshAxes, Spec, UnevenAxis
 from ..quantities import LARGEST, format_number
@@ -133,9 +133,11 @@ def from_json(text: str) -> Report:
     Raises:
         ReportFormatError: (a ValueError) If the text is not a report in JSON, a number is out of its bounds,
             or a field refers to an entry of another that does not exist.
+        UnsupportedValueError: (a ValueError) If ``text`` is not text.
     """
     import msgspec
 
+    require(text, (str, bytes, bytearray), "the JSON of a report as text, which to_json returns")
     try:
         fields = json.loads(text, parse_float=_finite, parse_constant=_finite)
     except (ValueError, RecursionError) as error:

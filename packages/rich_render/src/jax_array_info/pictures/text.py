@@ -11,17 +11,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, get_args
 
 from rich.cells import cell_len
 from rich.style import Style
 from rich.text import Text
 
 from jax_array_info_core import ShardingLayout
-from jax_array_info_core.errors import UnsupportedValueError
+from jax_array_info_core.errors import UnsupportedValueError, require
 from jax_array_info_core.layouts import Grids, MeshAxes
 from jax_array_info_core.reports import ArrayReport, MeshReport, XlaReport
-from jax_array_info_core.reports.mesh import shared_mesh
+from jax_array_info_core.reports.mesh import Placed, shared_mesh
 from jax_array_info_core.text import plain_text, printable
 
 from .. import style
@@ -319,6 +319,7 @@ def array_picture(
     │device 0│device 1│
     └────────┴────────┘
     """
+    require(layout, get_args(Placed), "a layout or the report of an array, which array_report returns")
     known = layout if isinstance(layout, ShardingLayout) else layout.layout
     if known is None:
         raise UnsupportedValueError(

@@ -259,7 +259,7 @@ def _columns(
 
 
 def _stacked(columns: Sequence[_Column]) -> list[_Column]:
-    """Return the columns of a narrow table: shape, dtype and sharding in one, site and referrers in one."""
+    """Return the columns of a narrow table: one of shape, dtype and sharding, one of site and referrers."""
     numbers = [column for column in columns if not column.is_of_words]
     sources = [column for column in columns if column.name in ("made at", "held by")]
     array = [column for column in columns if column.is_of_words and column not in sources]

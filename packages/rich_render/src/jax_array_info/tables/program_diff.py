@@ -336,5 +336,7 @@ def _donation(donation: Donation | None, is_absent: bool) -> tuple[str, str]:
     if donation is None:
         return "absent" if is_absent else "not donated", ""
     if donation.output is not None:
-        return f"reused for {donation.output}", format_bytes(donation.nbytes)
+        is_named_alike = donation.output == f"outputs/{donation.path}"
+        words = "reused" if is_named_alike else f"reused for {donation.output}"
+        return words, format_bytes(donation.nbytes)
     return "not reused", f"{format_bytes(donation.nbytes)}, {donation.reason or 'reason unknown'}"
