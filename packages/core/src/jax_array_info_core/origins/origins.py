@@ -146,6 +146,9 @@ class UserLines:
         inside = [frame for owner, frame in frames[:place] if owner is not Owner.MACHINERY]
         # XLA repeats the frames of loops and calls that it inlines.
         nearest, *callers = without_repeats(frame for owner, frame in frames[place:] if owner is best)
+        # What imports or runs a module calls none of its lines.
+        ends = (number for number, one in enumerate((nearest, *callers)) if one.function == "<module>")
+        callers = callers[: next(ends, len(callers))]
         return Origin(
             file=nearest.file,
             line=nearest.line,
