@@ -163,7 +163,7 @@ def test_an_argument_that_does_not_exist_is_absent():
     donation = Donation(path="opt", nbytes=4, output="outputs/opt")
     change = DonationChange(path="opt", before=donation, after=None, is_absent_after=True)
     shown = text(replace(EQUAL, donations=(change,)))
-    assert "│ opt  │ reused │ absent │" in shown
+    assert "│ opt  │ reused  │ absent │" in shown
     assert "not donated" not in shown
 
 

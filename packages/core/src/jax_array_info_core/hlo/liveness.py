@@ -35,7 +35,7 @@ _NO_WRITES = operations(Passing.VIEW) | {"tuple", "get-tuple-element"}
 _CONTAINERS = ("tuple", "get-tuple-element", "parameter", "constant", "fusion", "call", "while")
 _RUNS = ("async-start", "call", "conditional", "while")
 MOST_ELSEWHERE = 50
-"""Number of the largest values that are not live at the highest point of which the lines are searched."""
+"""Number of values in ``Temporaries.elsewhere``: the line of each is searched."""
 _MOVES = operations(Passing.MOVE).union(_CONTAINERS)
 
 

@@ -70,8 +70,8 @@ def print_program(
       128.0 KiB  all-reduce over model
     memory per device: about 2.4 MiB = arguments 2.1 MiB + outputs 128.0 KiB +
       temporaries 128.0 KiB (the CPU backend reports no peak)
-    largest temporaries, 256.0 KiB live at once (estimated from the schedule; some
-      in the memory of outputs):
+    largest temporaries, 256.0 KiB live at once (estimated from the schedule;
+      128.0 KiB in the memory of outputs):
       256.0 KiB  float32[64,512] ×2  train.py:8 mlp
     matmul and convolution FLOPs: 67,108,864 per device and call
     as requested: 3 arguments and 1 output
