@@ -54,8 +54,8 @@ def demo(devices: int, processes: int, output: Output) -> None:
     if processes > 1:
         environment = simulated_device_environment(os.environ, devices)
         require_fork()
-        from ..launch.launcher import launch
         from ..launch.program import Job
+        from ..launch.supervisor import launch
 
         argv = ("jax_array_info_cli.tour",)
         sys.exit(launch(Job(argv, is_module=True, processes=processes, quiet=True), environment))

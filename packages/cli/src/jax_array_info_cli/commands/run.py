@@ -90,8 +90,8 @@ def run(
     source = None if is_module else _source_of(argv[0])
     environment = simulated_device_environment(os.environ, devices)
     require_fork()
-    from ..launch.launcher import launch
     from ..launch.program import Job
+    from ..launch.supervisor import launch
 
     kept = None
     if output.path is not None:
