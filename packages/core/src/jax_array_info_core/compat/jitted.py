@@ -203,7 +203,7 @@ def unwrapped(function: Any, arguments: Sequence[Any], keywords: Mapping[str, An
     """Return the function in partials and bound methods, with all its arguments."""
     contexts: list[AbstractContextManager[Any]] = []
     while True:
-        cells = _closed_over(function)
+        cells = closed_over(function)
         if isinstance(function, functools.partial) or _is_equinox_partial(function):
             arguments = (*function.args, *arguments)
             keywords = {**function.keywords, **keywords}
@@ -221,7 +221,7 @@ def unwrapped(function: Any, arguments: Sequence[Any], keywords: Mapping[str, An
 
 def jitted_inside(function: Any) -> Any:
     """Return the function of ``jax.jit`` in a library's jitted function; None for another object."""
-    cached = _closed_over(function)
+    cached = closed_over(function)
     if set(CACHED_PARTIAL) <= cached.keys():
         return jitted_inside(cached["f"])
     attributes = getattr(function, "__dict__", {})
@@ -250,7 +250,7 @@ def with_object_keys(
     return given, returned
 
 
-def _closed_over(function: Any) -> dict[str, Any]:
+def closed_over(function: Any) -> dict[str, Any]:
     """Return the variables of the enclosing function to which a function refers."""
     if not isinstance(function, FunctionType) or not function.__closure__:
         return {}

@@ -43,10 +43,7 @@ def sharding_facts(sharding: Any, shape: Sequence[Dim], *, is_decided: bool = Tr
     """
     devices = DeviceFacts()
     if has_devices(sharding):
-        # The placement of a mesh is cached, since reading 65,536 devices is slow.
-        found: MeshPlacement | DevicePlacement = (
-            mesh_placement(sharding.mesh) if is_named(sharding) else device_placement(sharding.device_set)
-        )
+        found = _placement(sharding)
         devices = device_facts(sharding.device_set, found.ids, found.processes)
     return ShardingFacts(
         description=describe_sharding(sharding, len(shape)),
@@ -76,11 +73,14 @@ def has_devices(sharding: Any) -> bool:
 
 def device_processes(sharding: Any) -> Processes:
     """Return the ids of the devices of each process, even if there is only one process."""
-    found: MeshPlacement | DevicePlacement = (
-        mesh_placement(sharding.mesh) if is_named(sharding) else device_placement(sharding.device_set)
-    )
+    found = _placement(sharding)
     owner = next(iter(sharding.device_set)).process_index
     return found.processes or ((owner, tuple(found.ids.ravel().tolist())),)  # type: ignore[union-attr]
+
+
+def _placement(sharding: Any) -> MeshPlacement | DevicePlacement:
+    """Return the devices of a sharding. Those of a mesh are cached, since reading 65,536 is slow."""
+    return mesh_placement(sharding.mesh) if is_named(sharding) else device_placement(sharding.device_set)
 
 
 def host_memory_kind(sharding: Any) -> str | None:

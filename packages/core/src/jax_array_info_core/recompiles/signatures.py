@@ -56,8 +56,7 @@ class CallLeaf(NamedTuple):
 class Leaves:
     """Reader of the leaves of one call. Equal shardings are read once."""
 
-    def __init__(self, *, is_x64: bool) -> None:
-        self._is_x64 = is_x64
+    def __init__(self) -> None:
         self._shardings: dict[tuple[int, int], SharedOver | None] = {}
 
     def of_argument(self, name: str, value: Any) -> Iterator[tuple[str, CallLeaf]]:
@@ -105,11 +104,9 @@ class Leaves:
 
     def _canonical(self, dtype: np.dtype[Any]) -> str:
         """Return the name of the dtype that JAX gives to a value of the host."""
-        name = str(dtype)
-        if self._is_x64:
-            return name
-        shorter = {"int64": "int32", "uint64": "uint32", "float64": "float32", "complex128": "complex64"}
-        return shorter.get(name, name)
+        import jax
+
+        return str(jax.dtypes.canonicalize_dtype(dtype))
 
 
 def _shared_over(sharding: Any, shape: Any) -> SharedOver | None:
@@ -234,7 +231,7 @@ def signature_of(
     functions = [one for one in (call.function, function) if one is not None]
     context = trace_context()
     layers = [layer for function in functions for layer in wrapped_functions(function)]
-    leaves = Leaves(is_x64="jax_enable_x64" in context and context["jax_enable_x64"].text == "True")
+    leaves = Leaves()
     signature = Signature(
         kind=call.kind,
         group=_group(call, layers),
@@ -255,7 +252,7 @@ def signature_of(
                 if not by_types:
                     signature.leaves.update(leaves.of_argument(name, value))
                 signature.trees[name] = tree_of(value, serials)
-        context.update(_options(call.options))
+        context.update((name, ContextValue(text)) for name, text in jit_options(call.options).items())
     if by_types or call.kind not in ("call", "pmap"):
         names = dict(enumerate(slash_names(call.names)))
         for number, aval in enumerate(call.avals):
@@ -303,8 +300,3 @@ def _arguments(call: CompiledCall) -> Iterator[tuple[str, Any, bool]]:
         yield name, value, number in static_numbers or (is_named and name in static_names)
     for keyword, value in call.kwargs.items():
         yield key_text(keyword), value, keyword in static_names
-
-
-def _options(options: Any) -> Iterator[tuple[str, ContextValue]]:
-    for name, value in jit_options(options).items():
-        yield name, ContextValue(value)
