@@ -14,7 +14,7 @@ import json
 import math
 import time
 from collections.abc import Iterable
-from typing import get_args
+from typing import Any, get_args
 
 from . import compat
 from .compat.devices import KeyValueStore

@@ -13,7 +13,7 @@ from ..reports.array import COMPILER_DECIDES, IN_A_KERNEL, IN_A_REDUCER, BatchAx
 from ..text import plain_shape, plain_text
 from .devices import mesh_axes
 from .jax_stack import unpartitioned_context
-from .referents import attribute_dicts
+from .jitted import attribute_dicts
 from .shardings import device_assignment, sharding_facts
 from .values import (
     ArrayFacts,

@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from ..compat.jax_stack import SETTINGS, ContextValue
 from ..text import printable, shape_text
-from .signatures import COMPILER_OPTION, CallLeaf, SharedOver, Signature
-from .statics import Static, Tree
+from .signatures import COMPILER_OPTION, CallLeaf, SharedOver, Signature, Static, Tree
 
 FIRST = {
     "call": "first in the block",

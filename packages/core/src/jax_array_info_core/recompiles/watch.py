@@ -29,8 +29,7 @@ from ..reports.compiles import Compilation, CompilationsReport
 from ..reports.origin import Origin
 from ..text import plain_text, printable
 from .reasons import UNREADABLE, reason_of, reason_of_cached
-from .signatures import Signature, signature_of, static_functions
-from .statics import Serials, static_of, tree_of
+from .signatures import Serials, Signature, signature_of, static_functions, static_of, tree_of
 
 MODULE = "equinox._jit"
 DYNAMIC = ("dynamic_donate", "dynamic_nodonate")
