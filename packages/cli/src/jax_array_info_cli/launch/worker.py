@@ -58,8 +58,10 @@ def main() -> None:
     except BaseException as error:
         code = _exit_code(error)
         if code:
-            if shows_arrays():
-                _show_if_out_of_memory(error)
+            if shows_arrays() and "jax" in sys.modules:
+                from jax_array_info.verbs.oom import tell_if_out_of_memory
+
+                tell_if_out_of_memory(error)
             _show_only_program_frames()
             raise
     if shows_arrays():
@@ -124,14 +126,6 @@ def _show_live_arrays(output: Output | None) -> None:
         if compat.has_backends():
             with written_or_refused():
                 print_array_stats()
-
-
-def _show_if_out_of_memory(error: BaseException) -> None:
-    """Print the live arrays if a device ran out of memory."""
-    if "jax" in sys.modules:
-        from jax_array_info.verbs.oom import tell_if_out_of_memory
-
-        tell_if_out_of_memory(error)
 
 
 _LINE_BUFFERED = 1

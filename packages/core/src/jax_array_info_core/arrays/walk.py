@@ -301,7 +301,8 @@ class Walk:
             self.enter(path, value, entries)
             self.visit(entries, path, (*ancestors, id(value)))
         elif issubclass(cls, np.ndarray) and cls is not np.ndarray:
-            self.add_array(path, self._once(value, _plain_view))
+            # A subclass, such as np.memmap, may override any attribute.
+            self.add_array(path, self._once(value, lambda array: np.ndarray.view(array, np.ndarray)))
         elif values.is_array_type(value):
             self._array_types.add(cls)
             self.add_array(path, value)
@@ -319,11 +320,6 @@ class Walk:
         if known is None:
             known = self._described[id(value)] = value, describe(value)
         return known[1]
-
-
-def _plain_view(array: Any) -> np.ndarray[Any, Any]:
-    """Return the array of an instance of a subclass, such as np.memmap, which may override any attribute."""
-    return np.ndarray.view(array, np.ndarray)
 
 
 def _array_like(value: Any) -> Any:

@@ -12,7 +12,6 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -260,17 +259,33 @@ class Described(NamedTuple):
     """Whether the function belongs to JAX. It has no name then."""
 
 
-def described(function: Any, is_jax_own: Callable[[str], bool]) -> Described:
+def described(
+    function: Any, is_jax_own: Callable[[str], bool], *, is_pmapped: bool | None = None
+) -> Described:
     """Return the name and the code of a jitted function, without running the user's code.
 
     They belong to the outermost wrapped function outside JAX: for ``jit(grad(loss))``, to ``loss``. A
     decorator may copy the name of the function that it wraps; the code is then the wrapped function's.
 
     Args:
-        function: A jitted function.
+        function: A jitted function, or the function inside it.
         is_jax_own: A function that returns whether a file belongs to JAX.
+        is_pmapped: Whether the function is in ``jax.pmap``; None if it tells.
     """
-    return _described(_layers(function), is_jax_own, is_pmapped=compat.is_pmapped(function))
+    layers = iter(wrapped_functions(function))
+    around = "pmap({})" if (compat.is_pmapped(function) if is_pmapped is None else is_pmapped) else "{}"
+    for layer in layers:
+        if isinstance(layer, functools.partial):
+            around = around.format("partial({})")
+        elif not isinstance(layer, MethodType) and type(layer) not in compat.jitted_types():
+            code = _code(layer)
+            if not (_is_of_jax(layer) if code is None else is_jax_own(code.co_filename)):
+                name = _name(layer)
+                for inner in layers:
+                    if isinstance(inner, FunctionType) and _name(inner) == name:
+                        code = code if is_jax_own(inner.__code__.co_filename) else inner.__code__
+                return Described(around.format(name), name.rpartition(".")[2], code, False)
+    return Described("", "", None, True)
 
 
 def described_for_user(function: Any, is_hidden: Callable[[str], bool]) -> Described:
@@ -292,14 +307,12 @@ def described_for_user(function: Any, is_hidden: Callable[[str], bool]) -> Descr
     return found
 
 
-def described_inside(function: Any, is_jax_own: Callable[[str], bool], *, is_pmapped: bool) -> Described:
-    """Return what ``described`` returns for a jitted function, given the function inside it."""
-    return _described(chain([function], _layers(function)), is_jax_own, is_pmapped=is_pmapped)
-
-
 def wrapped_functions(function: Any) -> list[Any]:
-    """Return a function and all functions that it wraps, outermost first."""
-    return [function, *_layers(function)]
+    """Return a function and all functions that it wraps, outermost first, each once."""
+    layers = [function]
+    while (layer := _inner(layers[-1])) is not None and not any(layer is other for other in layers):
+        layers.append(layer)
+    return layers
 
 
 def code_of(function: Any) -> CodeType | None:
@@ -307,32 +320,6 @@ def code_of(function: Any) -> CodeType | None:
     if isinstance(function, functools.partial | MethodType) or type(function) in compat.jitted_types():
         return None
     return _code(function)
-
-
-def _described(layers: Iterator[Any], is_jax_own: Callable[[str], bool], *, is_pmapped: bool) -> Described:
-    around = "pmap({})" if is_pmapped else "{}"
-    for layer in layers:
-        if isinstance(layer, functools.partial):
-            around = around.format("partial({})")
-        elif not isinstance(layer, MethodType) and type(layer) not in compat.jitted_types():
-            code = _code(layer)
-            if not (_is_of_jax(layer) if code is None else is_jax_own(code.co_filename)):
-                name = _name(layer)
-                for inner in layers:
-                    if isinstance(inner, FunctionType) and _name(inner) == name:
-                        code = code if is_jax_own(inner.__code__.co_filename) else inner.__code__
-                return Described(around.format(name), name.rpartition(".")[2], code, False)
-    return Described("", "", None, True)
-
-
-def _layers(function: Any) -> Iterator[Any]:
-    """Yield the functions wrapped in a jitted function, outermost first, each once."""
-    seen: list[Any] = []
-    layer = _inner(function)
-    while layer is not None and not any(layer is other for other in seen):
-        yield layer
-        seen.append(layer)
-        layer = _inner(layer)
 
 
 def _inner(layer: Any) -> Any:

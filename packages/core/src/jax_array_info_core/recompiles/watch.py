@@ -20,7 +20,7 @@ from ..origins.origins import (
     UserLines,
     code_of,
     code_origin,
-    described_inside,
+    described,
     files_of,
     wrapped_functions,
 )
@@ -284,7 +284,7 @@ class CompileWatch:
             functions = [call.function, *static_functions(call)]
             for is_own in (self._lines.is_hidden, self._is_jax_own):
                 for function in functions:
-                    found = described_inside(function, is_own, is_pmapped=call.kind == "pmap")
+                    found = described(function, is_own, is_pmapped=call.kind == "pmap")
                     if found.is_jax_own:
                         continue
                     definition = None if found.code is None else code_origin(found.code)
