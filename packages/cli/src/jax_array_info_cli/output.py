@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import click
@@ -78,15 +78,21 @@ class Output:
         print_text(terminal_console(file=file, plain=True))
         self.write(file.getvalue())
 
-    def require_place(self) -> None:
-        """End the command if the file cannot be created there, before the program runs for hours."""
-        if self.path is not None:
-            from pathlib import Path
+    def require_place(self) -> Output:
+        """End the command if the file cannot be created there, before the program runs for hours.
 
-            from jax_array_info_core.reports.json import require_place
+        Returns:
+            The output with an absolute path: the program may change the directory.
+        """
+        if self.path is None:
+            return self
+        from pathlib import Path
 
-            with _one_line_errors(self.path):
-                require_place(Path(self.path))
+        from jax_array_info_core.reports.json import require_place
+
+        with _one_line_errors(self.path):
+            require_place(Path(self.path))
+        return replace(self, path=os.path.abspath(self.path))
 
     def write(self, text: str) -> None:
         """Write the text, or end the command with a one-line error."""

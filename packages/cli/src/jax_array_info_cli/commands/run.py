@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pkgutil
 import sys
-from dataclasses import replace
 from typing import Any, NoReturn
 
 import click
@@ -81,16 +80,13 @@ def run(
     It writes only the live arrays, and only if the program succeeds.
     """
     _require_compatible(output, processes, quiet)
-    output.require_place()
+    output = output.require_place()
     _require_at_most(MAX_DEVICES, devices=devices, processes=processes)
     if timeout is not None and not timeout <= MAX_TIMEOUT:
         raise click.UsageError(f"--timeout must be at most {MAX_TIMEOUT} seconds, got {timeout}")
     if not argv:
         raise click.UsageError("Missing argument 'MODULE'." if is_module else "Missing argument 'SCRIPT'.")
     source = None if is_module else _source_of(argv[0])
-    kept = None
-    if output.path is not None:
-        kept = replace(output, path=os.path.abspath(output.path))  # the program may change directory
     _launch(
         devices,
         argv,
@@ -98,7 +94,7 @@ def run(
         processes=processes,
         timeout=timeout,
         quiet=quiet,
-        output=kept,
+        output=None if output.path is None else output,
         source=source,
     )
 

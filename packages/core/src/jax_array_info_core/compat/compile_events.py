@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import io
 import math
 import os
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from .compiled_calls import CompiledCall, compiled_call
 from .jax_stack import compiling, frames, is_failing, keepalives, lowering_result
-from .topologies import libtpu_log_level
+from .topologies import copied, libtpu_log_level
 from .values import private
 
 LOWERED_EVENT = "/jax/core/compile/jaxpr_to_mlir_module_duration"
@@ -186,15 +185,12 @@ def _copy(lowered: Any) -> Any:
 
     The program itself, if a future version of JAX has another place for the module.
     """
-    result, computation = copy.copy(lowered), copy.copy(lowered._lowering)
-    module, text = getattr(computation, _MODULE, None), io.BytesIO()
+    module, text = getattr(lowered._lowering, _MODULE, None), io.BytesIO()
     if module is None:
         return lowered
     module.operation.write_bytecode(text)
     with module.context:
-        setattr(computation, _MODULE, type(module).parse(text.getvalue()))
-    result._lowering = computation
-    return result
+        return copied(lowered, **{_MODULE: type(module).parse(text.getvalue())})
 
 
 @contextlib.contextmanager

@@ -243,20 +243,17 @@ def cached_calls(
                 for program, arguments in _traced(call.function)
                 for computation in computations.get(id(program), ())
             ]
-            return calls or (None if _has_program(call.function, computations) else [])
+            has_program = any(
+                computations.get(id(part))
+                for function, parts in traced_by_function()
+                if function is call.function
+                for part in parts
+            )
+            return calls or (None if has_program else [])
     except UNREADABLE:
         pass
     function = unreadable.get(id(call.function), lambda: None)()
     return None if getattr(function, "__wrapped__", None) is call.function is not None else []
-
-
-def _has_program(function: Any, computations: Mapping[int, Any]) -> bool:
-    return any(
-        computations.get(id(part))
-        for other, parts in traced_by_function()
-        if other is function
-        for part in parts
-    )
 
 
 def _traced(function: Any) -> Iterator[tuple[Any, dict[str, Any]]]:

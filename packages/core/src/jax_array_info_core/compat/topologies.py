@@ -314,8 +314,7 @@ def _callback_problem(topology: Topology) -> str:
 
 def _on_topology(lowered: Any, topology: Topology) -> Any:
     """Return a lowered program with the devices of a topology."""
-    computation = copy.copy(lowered._lowering)
-    arguments = dict(computation.compile_args)
+    arguments = dict(lowered._lowering.compile_args)
     shardings = [*itertools.chain.from_iterable(arguments[name] or () for name in _SHARDINGS)]
     places = lowered_devices(lowered)
     count = len(places) or int(arguments["num_devices"])
@@ -331,13 +330,17 @@ def _on_topology(lowered: Any, topology: Topology) -> Any:
     arguments["context_mesh"] = placed.mesh(arguments["context_mesh"])
     arguments["backend"] = devices[0].client
     device_list = private("lib").xla_client.DeviceList(tuple(ordered))
-    if "device_assignment" in arguments:  # up to JAX 0.7
-        arguments["device_assignment"] = device_list
-    else:
-        computation._device_list = device_list
-    computation.compile_args = arguments
-    computation._executable = None
-    result = copy.copy(lowered)
+    if "device_assignment" not in arguments:
+        return copied(lowered, compile_args=arguments, _executable=None, _device_list=device_list)
+    arguments["device_assignment"] = device_list  # up to JAX 0.7
+    return copied(lowered, compile_args=arguments, _executable=None)
+
+
+def copied(lowered: Any, **changed: Any) -> Any:
+    """Return a copy of a lowered program with other private attributes of its computation."""
+    result, computation = copy.copy(lowered), copy.copy(lowered._lowering)
+    for name, value in changed.items():
+        setattr(computation, name, value)
     result._lowering = computation
     return result
 
@@ -357,11 +360,8 @@ def with_compiler_options(lowered: Any, topology: Topology | None) -> Any:
     """Return a lowered program with the options of a compiler that has no device."""
     if topology is None or not topology.is_gpu:
         return lowered
-    result, computation = copy.copy(lowered), copy.copy(lowered._lowering)
-    computation._compiler_options_kvs = (*_GPU_OPTIONS, *computation._compiler_options_kvs)
-    computation._executable = None
-    result._lowering = computation
-    return result
+    options = (*_GPU_OPTIONS, *lowered._lowering._compiler_options_kvs)
+    return copied(lowered, _compiler_options_kvs=options, _executable=None)
 
 
 def _meshes(shardings: Sequence[Any]) -> list[Any]:

@@ -103,7 +103,8 @@ class ShardingLayout(Displayed):
         if self.partial_sums < 1 or holders % self.partial_sums:
             raise LayoutError(f"{holders} devices per shard cannot hold {self.partial_sums} partial sums")
         object.__setattr__(self, "shard_counts", tuple(counts))
-        object.__setattr__(self, "shard_shape", tuple(map(_chunk_size, self.shape, counts)))
+        chunks = tuple(-(-dim // count) for dim, count in zip(self.shape, counts, strict=True))
+        object.__setattr__(self, "shard_shape", chunks)
         object.__setattr__(self, "replicas", holders // self.partial_sums)
 
     @property
@@ -127,7 +128,8 @@ class ShardingLayout(Displayed):
             axis: Index of the array axis.
             shard: Index of the shard along that axis.
         """
-        return _shard_slice(self.shape[axis], self.shard_counts[axis], shard)
+        dim, chunk = self.shape[axis], self.shard_shape[axis]
+        return slice(min(shard * chunk, dim), min((shard + 1) * chunk, dim))
 
     def shard_index(self, shard_index: Sequence[int]) -> Index:
         """Return the slices of the array that a shard covers.
@@ -138,7 +140,7 @@ class ShardingLayout(Displayed):
         Raises:
             LayoutError: (a ValueError) If there is no such shard.
         """
-        return tuple(map(_shard_slice, self.shape, self.shard_counts, self._checked(shard_index)))
+        return tuple(self.axis_slice(axis, shard) for axis, shard in enumerate(self._checked(shard_index)))
 
     def index_of(self, device_id: int) -> Index:
         """Return the slices of the array that a device holds.
@@ -215,15 +217,6 @@ class ShardingLayout(Displayed):
 
     def __hash__(self) -> int:
         return hash((self.shape, self.device_ids.shape, self.device_ids.tobytes()))
-
-
-def _chunk_size(dim: int, count: int) -> int:
-    return -(-dim // count)
-
-
-def _shard_slice(dim: int, count: int, shard: int) -> slice:
-    chunk = _chunk_size(dim, count)
-    return slice(min(shard * chunk, dim), min((shard + 1) * chunk, dim))
 
 
 def require_few_axes(count: int) -> None:

@@ -87,7 +87,9 @@ def samples(data: bytes, *, with_lines: bool = True) -> Iterator[Sample]:
 
     try:
         sample_types = [(string(each.type), string(each.unit)) for each in profile.sample_type]
-        _refuse_other_profiles(sample_types)
+        if not set(_MEMORY) <= set(sample_types):
+            names = ", ".join(printable(f"{sample_type} in {unit}") for sample_type, unit in sample_types)
+            raise ProfileError(f"the data is a pprof profile of {names}, not of JAX device memory")
         count, space = map(sample_types.index, _MEMORY)
         lines = _lines(profile, string) if with_lines else {}
         frame_count = 0
@@ -151,12 +153,6 @@ def _decoded(data: bytes) -> Any:
     if not profile.sample_type or list(profile.string_table[:1]) != [b""]:
         raise ProfileError(f"the data is not a pprof profile: {_AGAIN}")
     return profile
-
-
-def _refuse_other_profiles(sample_types: list[tuple[str, str]]) -> None:
-    if not set(_MEMORY) <= set(sample_types):
-        names = ", ".join(printable(f"{sample_type} in {unit}") for sample_type, unit in sample_types)
-        raise ProfileError(f"the data is a pprof profile of {names}, not of JAX device memory")
 
 
 @functools.cache

@@ -14,7 +14,6 @@ from jax_array_info_core import (
     program_report,
     propagation_report,
 )
-from jax_array_info_core.delivery import deliver
 from jax_array_info_core.errors import UnsupportedValueError, require_report
 from jax_array_info_core.propagation.at_line import at_line
 from jax_array_info_core.reports import (
@@ -26,14 +25,15 @@ from jax_array_info_core.reports import (
     PropagationReport,
 )
 
-from ..style import ForConsole
 from ..tables.compilations import compilations_table, compile_caches_table, log_table
 from ..tables.program import program_table
 from ..tables.program_diff import program_diff_table
 from ..tables.propagation import propagation_table
-from .show import print_table, refuse_with, report_of, report_on_two, show_rendered, silent_at_exit
+from .show import print_table, refuse_with, report_of, report_on_two, silent_at_exit
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from ..export.document import Part
 
 
@@ -136,19 +136,13 @@ def print_program(
             "ignore_codes": ignore_codes,
         }
         report = program_report(f, *args, **options, **kwargs)
-    deliver(report, lambda report: show_program(report, max_rows=max_rows))
 
-
-def show_program(report: ProgramReport, *, max_rows: int | None = 20) -> None:
-    """Print the report on a program, if this process prints."""
-    table = ForConsole(lambda _, options: program_table(report, max_rows=max_rows, width=options.max_width))
-
-    def parts() -> list[Part]:
+    def parts(report: ProgramReport) -> list[Part]:
         from ..export.program_lines import program_part
 
         return [program_part(report, max_rows)]
 
-    show_rendered(table, parts=parts)
+    print_table(report, lambda report, width: program_table(report, max_rows=max_rows, width=width), parts)
 
 
 @silent_at_exit
@@ -450,20 +444,14 @@ def print_propagation(
         report = propagation_report(f, *args, ignore_codes=ignore_codes, **kwargs)
     if line is not None:
         report = at_line(report, line)
-    deliver(report, lambda report: _show(report, with_ways=line is not None, max_rows=max_rows))
+    with_ways = line is not None
 
+    def table(report: PropagationReport, width: int) -> RenderableType:
+        return propagation_table(report, with_ways=with_ways, max_rows=max_rows, width=width)
 
-def _show(report: PropagationReport, *, with_ways: bool, max_rows: int | None) -> None:
-    """Print the report on a propagation."""
-    table = ForConsole(
-        lambda _, options: propagation_table(
-            report, with_ways=with_ways, max_rows=max_rows, width=options.max_width
-        )
-    )
-
-    def parts() -> list[Part]:
+    def parts(report: PropagationReport) -> list[Part]:
         from ..export.propagation_lines import propagation_part
 
         return [propagation_part(report, max_rows, with_ways=with_ways)]
 
-    show_rendered(table, parts=parts)
+    print_table(report, table, parts)

@@ -26,7 +26,7 @@ from ..pictures.text import LEAST_WIDTH, array_picture, check_size, mesh_picture
 from ..style import ForConsole, folding, shows_colors
 from ..tables.array import array_panel
 from ..tables.words import undrawn_line
-from .show import print_report, show_rendered, silent_at_exit
+from .show import print_report, show_rendered, show_table, silent_at_exit
 
 if TYPE_CHECKING:
     from ..export.document import Part
@@ -213,8 +213,7 @@ def _show_panel(report: ArrayReport, count: int = 1) -> None:
 def _show_tree(report: TreeReport) -> None:
     from ..tables.trees import tree_table  # only trees need it
 
-    table = ForConsole(lambda _, options: tree_table(report, width=options.max_width))
-    show_rendered(table, parts=lambda: _parts(report))
+    show_table(report, lambda report, width: tree_table(report, width=width), _parts)
 
 
 def _parts(report: Report) -> Sequence[Part]:

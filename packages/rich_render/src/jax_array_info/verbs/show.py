@@ -95,16 +95,30 @@ def refuse_with(kind: type, arguments: Sequence[str]) -> None:
         raise TypeError(f"a {kind.__name__} is printed as it is: remove {', '.join(arguments)}")
 
 
-def print_table(report: _R, table: Callable[[_R, int], RenderableType]) -> None:
+def print_table(
+    report: _R,
+    table: Callable[[_R, int], RenderableType],
+    parts: Callable[[_R], Sequence[Part]] | None = None,
+) -> None:
     """Deliver a report, and print its table if no ``collect_reports`` block takes it.
 
     Args:
         report: The report.
         table: Function that draws the report for a width in characters.
+        parts: Function that returns the notebook's version of the report.
     """
-    deliver(
-        report,
-        lambda report: show_rendered(ForConsole(lambda _, options: table(report, options.max_width))),
+    deliver(report, lambda report: show_table(report, table, parts))
+
+
+def show_table(
+    report: _R,
+    table: Callable[[_R, int], RenderableType],
+    parts: Callable[[_R], Sequence[Part]] | None = None,
+) -> None:
+    """Print the table of a report, as ``print_table`` does."""
+    show_rendered(
+        ForConsole(lambda _, options: table(report, options.max_width)),
+        parts=None if parts is None else lambda: parts(report),
     )
 
 
