@@ -6,7 +6,6 @@ import contextlib
 import io
 import math
 import os
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +13,6 @@ from typing import Any, NamedTuple, TypeVar
 
 from .compiled_calls import CompiledCall, compiled_call
 from .jax_stack import compiling, frames, is_failing, keepalives, lowering_result
-from .topologies import copied, libtpu_log_level
 from .values import private
 
 LOWERED_EVENT = "/jax/core/compile/jaxpr_to_mlir_module_duration"
@@ -185,6 +183,8 @@ def _copy(lowered: Any) -> Any:
 
     The program itself, if a future version of JAX has another place for the module.
     """
+    from .topologies import copied  # most commands need no topologies
+
     module, text = getattr(lowered._lowering, _MODULE, None), io.BytesIO()
     if module is None:
         return lowered
@@ -221,6 +221,8 @@ def prints_warnings(platform: str | None) -> bool:
     """
     import jax
     from jaxlib import utils
+
+    from .topologies import libtpu_log_level
 
     if (platform or jax.default_backend()) == "tpu":
         level = libtpu_log_level() or os.environ.get("TPU_STDERR_LOG_LEVEL", "")
@@ -267,6 +269,8 @@ def refused_program(lowered: Any) -> RefusedProgram | None:
     Args:
         lowered: A ``jax.stages.Lowered``.
     """
+    import tempfile
+
     import jax
 
     with (
