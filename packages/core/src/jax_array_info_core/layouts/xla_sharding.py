@@ -115,7 +115,7 @@ def commas(numbers: tuple[int, ...]) -> str:
 
 
 def arranged(dims: Sequence[int], permutation: Sequence[int]) -> NDArray[np.int64]:
-    """Return the devices 0…n−1 in an arrangement such as ``[4,2]T(1,0)``, transposed if it says so."""
+    """Return the devices 0…n−1 in an arrangement such as ``[4,2]T(1,0)``; no permutation is the identity."""
     ids = np.arange(math.prod(dims)).reshape(dims)
     return ids.transpose(permutation) if permutation else ids
 
