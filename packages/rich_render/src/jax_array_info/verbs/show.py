@@ -147,12 +147,6 @@ def print_report(report: Report) -> None:
     """
     if not isinstance(report, Displayed):
         raise TypeError(f"expected a report, got {type(report)}")
-
-    def parts() -> Sequence[Part]:
-        from ..export.document import parts_of
-
-        return parts_of([report])
-
     deliver(
         report,
         lambda report: show_rendered(
@@ -161,9 +155,16 @@ def print_report(report: Report) -> None:
                     report, width=options.max_width, use_color=shows_colors(console)
                 )
             ),
-            parts=parts,
+            parts=lambda: parts_of_report(report),
         ),
     )
+
+
+def parts_of_report(report: Report) -> Sequence[Part]:
+    """Return the parts of a report for a notebook. The drawing code is imported only there."""
+    from ..export.document import parts_of
+
+    return parts_of([report])
 
 
 def show_rendered(
