@@ -225,26 +225,24 @@ def prints_warnings(platform: str | None) -> bool:
     from .topologies import libtpu_log_level
 
     if (platform or jax.default_backend()) == "tpu":
-        level = libtpu_log_level() or os.environ.get("TPU_STDERR_LOG_LEVEL", "")
+        level = libtpu_log_level() or os.environ.get("TPU_STDERR_LOG_LEVEL")
         return _number(level, default=_ERRORS) <= _WARNINGS
     if hasattr(utils, "absl_set_min_log_level"):
         setting = str(getattr(jax.config, "jax_logging_level", None))
         if setting in ("DEBUG", "INFO", "WARN", "WARNING"):
             return True
         is_silent = setting in ("ERROR", "FATAL", "CRITICAL")
-        return not is_silent and _level("TF_CPP_MIN_LOG_LEVEL", default=_WARNINGS) <= _WARNINGS
+        return not is_silent and _number(os.environ.get("TF_CPP_MIN_LOG_LEVEL"), _WARNINGS) <= _WARNINGS
     # Up to JAX 0.6 they are errors. JAX 0.6 prints errors at any level, and no setting of JAX matters.
-    return private("lib").version >= (0, 6) or _level("TF_CPP_MIN_LOG_LEVEL", default=_WARNINGS) <= _ERRORS
+    return (
+        private("lib").version >= (0, 6)
+        or _number(os.environ.get("TF_CPP_MIN_LOG_LEVEL"), _WARNINGS) <= _ERRORS
+    )
 
 
-def _level(name: str, *, default: int) -> int:
-    """Return the level of logs in a variable of the environment."""
-    return _number(os.environ.get(name, ""), default)
-
-
-def _number(text: str, default: int) -> int:
+def _number(text: str | None, default: int) -> int:
     """Return the number in a text, or the default."""
-    return int(text) if text.isdecimal() and len(text) < 10 else default
+    return int(text) if text and text.isdecimal() and len(text) < 10 else default
 
 
 _TEXT = "*.after_optimizations.txt"

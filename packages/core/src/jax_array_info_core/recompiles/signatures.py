@@ -312,12 +312,6 @@ def _shared_over(sharding: Any, shape: Any) -> SharedOver | None:
     return SharedOver(text, mesh, devices, None if key is None else (key, facts.memory_kind))
 
 
-def codes_of(functions: Sequence[Any]) -> tuple[int, ...]:
-    """Return a number for the code of each function: equal for function objects of one definition."""
-    codes = [code_of(function) for function in functions]
-    return tuple(hash(_identity(code)) for code in codes if code is not None)
-
-
 def bound_of(functions: Sequence[Any]) -> dict[tuple[int, str], str]:
     """Return the text of each plain value that is bound to functions, by number of the function and path.
 
@@ -333,6 +327,7 @@ def bound_of(functions: Sequence[Any]) -> dict[tuple[int, str], str]:
 
 
 def _identity(code: CodeType) -> Hashable:
+    """Return a value that is equal for the codes of one definition."""
     constants = tuple((type(one), one) for one in code.co_consts)
     return code.co_filename, code.co_code, constants, code.co_names, tuple(code.co_positions())
 
@@ -418,7 +413,7 @@ def signature_of(
         kind=call.kind,
         group=_group(call, layers),
         functions=tuple(map(serials.of, functions)),
-        codes=codes_of(layers),
+        codes=tuple(hash(_identity(code)) for code in map(code_of, layers) if code is not None),
         bound=bound_of(layers),
         leaves={},
         statics={},
