@@ -19,7 +19,7 @@ from ..text import printable
 from .origins import UserLines
 
 _AGAIN = "save it with jax.profiler.save_device_memory_profile"
-MAX_NBYTES = 2**24
+MAX_NBYTES = 2**26
 """The size limit of a profile, uncompressed, in bytes. 10,000 arrays take about 1 MiB."""
 
 MAX_FRAMES = 10**7
@@ -217,7 +217,7 @@ def memory_profile_report(data: bytes | bytearray | memoryview | None = None) ->
             None, the default backend of this process is profiled.
 
     Raises:
-        ProfileError: (a ValueError) If the profile is damaged, too large (limits: 16 MiB uncompressed,
+        ProfileError: (a ValueError) If the profile is damaged, too large (limits: 64 MiB uncompressed,
             10,000,000 frames) or not a memory profile from JAX, or if the
             backend provides no profile.
         UnsupportedValueError: (a ValueError) If ``data`` is not bytes.

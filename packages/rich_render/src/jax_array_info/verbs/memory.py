@@ -142,7 +142,7 @@ def print_memory_profile(
             devices where this sum is largest. None shows all.
 
     Raises:
-        ProfileError: (a ValueError) If the profile is damaged, too large (limits: 16 MiB uncompressed,
+        ProfileError: (a ValueError) If the profile is damaged, too large (limits: 64 MiB uncompressed,
             10,000,000 frames) or not a memory profile from JAX, or if the
             backend provides no profile.
         UnsupportedValueError: (a ValueError) If ``data`` is not bytes.
