@@ -93,6 +93,10 @@ class _Moved(NamedTuple):
     shape: tuple[int, ...]
     """Shape on a device."""
 
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
 
 class _Propagated:
     """A program after the propagation."""
@@ -111,7 +115,7 @@ class _Propagated:
     def _reason(
         self, moved: _Moved, role: Role, made_by: frozenset[Key], user: Key | None = None
     ) -> tuple[Because, ...]:
-        """Return what a collective is needed for: an operation of which it moves a value over its mesh axes.
+        """Return the operation that a collective is needed for: it moves a value of it over its mesh axes.
 
         Nothing if another operation of the same name and line, without a need, can have that value.
 
@@ -122,17 +126,22 @@ class _Propagated:
             user: The operation that uses it.
         """
         keys = made_by if user is None else [user]
+
+        def made(values: Iterable[Value]) -> list[Value]:
+            return [one for one in values if user is None or self._maker(one) in made_by]
+
         causes = [
             cause
             for cause in itertools.chain(*(self._causes.get((role, key), ()) for key in keys))
             if not moved.axes.isdisjoint(cause.because.mesh_axes)
-            and any(
-                self._is_moved(moved, each, cause.because.mesh_axes)
-                and (user is None or self._maker(each) in made_by)
-                for each in cause.values
-            )
+            and any(self._can_be(moved, each) for each in made(cause.values))
         ]
-        fitting = [one for one in causes if moved.axes.issubset(one.because.mesh_axes)]
+        fitting = [
+            one
+            for one in causes
+            if moved.axes.issubset(one.because.mesh_axes)
+            and any(self._is_moved(moved, each, one.because.mesh_axes) for each in made(one.values))
+        ]
         known = {one.operation for one in fitting}
         if any(one.operation not in known for one in causes):
             return ()
@@ -141,23 +150,28 @@ class _Propagated:
             if other in known or other.name not in names:
                 continue
             if user is not None:
-                is_meant = any(self._maker(each) in made_by for each in other.operands)
+                is_meant = bool(made(other.operands))
             elif role == "summed":
                 shards = (self._found.shard(each, frozenset()) for each in other.results)
                 is_meant = any(sorted(each) == sorted(moved.shape) for each in shards)
             else:
-                is_meant = any(self._is_moved(moved, each, ()) for each in other.results)
+                is_meant = any(self._can_be(moved, each) for each in other.results)
             if is_meant:
                 return ()
         return _common(one.because for one in fitting)
 
     def _is_moved(self, moved: _Moved, value: Value, mesh_axes: Iterable[str]) -> bool:
         """Return whether a collective moves as much as a value has without some mesh axes."""
-        lacking = {moved.axes, frozenset(mesh_axes) or moved.axes}
+        lacking = {moved.axes, frozenset(mesh_axes)}
         if moved.kind != "all-gather":
             lacking.add(frozenset())
-        size = math.prod(moved.shape)
-        return any(math.prod(self._found.shard(value, without)) == size for without in lacking)
+        return any(math.prod(self._found.shard(value, without)) == moved.size for without in lacking)
+
+    def _can_be(self, moved: _Moved, value: Value) -> bool:
+        """Return whether a collective moves as much as a value has without any of its mesh axes."""
+        names = {name.partition(":")[0] for names in value.axes for name in names}
+        lacking = (one for count in range(len(names) + 1) for one in itertools.combinations(names, count))
+        return any(math.prod(self._found.shard(value, frozenset(one))) == moved.size for one in lacking)
 
     def _maker(self, value: Value) -> Key:
         return self._found.key(self._found.maker(value))

@@ -105,7 +105,7 @@ class Causes(Conflicts):
         return Cause(because, "made", maker.definer, self.key(maker), (value,))
 
     def maker(self, value: Value) -> Value:
-        """Return the value that an operation computes, or an argument, of which a value has elements."""
+        """Return what a value has its elements from: what an operation computes, or an argument."""
         for _ in range(MOST_STEPS):
             value = self._source(value)
             if value.definer is None or value.definer.name not in _PASSING:
