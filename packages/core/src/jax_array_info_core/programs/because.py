@@ -81,7 +81,10 @@ class Reasons:
             return self._propagated.reason(moved, "summed", made_by)
         made = self._propagated.reason(moved, "made", made_by)
         used = [self._propagated.reason(moved, "used", made_by, _key(user)) for user in users]
-        return tuple(dict.fromkeys((*made, *itertools.chain(*used)))) if made or all(used) else ()
+        if not made and not all(used):
+            return ()
+        found = dict.fromkeys((*made, *itertools.chain(*used)))
+        return tuple(sorted(found, key=lambda each: each.phase == "backward"))
 
 
 class _Moved(NamedTuple):
