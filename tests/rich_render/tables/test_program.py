@@ -265,8 +265,19 @@ def test_collectives_have_the_operation_that_needs_them():
         kind="constraint", op="sharding_constraint", mesh_axes=("fsdp", "tensor"), origin=line(12)
     )
     output = replace(constraint, op="return", mesh_axes=("fsdp",))
-    rest = [gather("y", 7, 2**8, because=(constraint,)), gather("z", 8, 2**7, because=(output,))]
-    shown = text_of(program_table(program(*layers, whole, summed, alike, total, *rest), width=200), width=200)
+    some, other = because("conflict", rule, ("i", "x"), ("k", "w"), axes=("fsdp",)).operands
+    unknown = replace(other, name="", axis_origin=replace(other.axis_origin, kind=None, path=None))
+    common = Because(
+        kind="conflict", op="dot_general", mesh_axes=("fsdp",), rule=rule, operands=(some, unknown)
+    )
+    twice = (replace(common, operands=(some, other), origin=line(5)), replace(common, origin=line(6)))
+    rest = [
+        gather("y", 7, 2**8, because=(constraint,)),
+        gather("z", 8, 2**7, because=(output,)),
+        gather("u", 9, 2**6, because=(common,)),
+        gather("v", 9, 2**5, because=twice),
+    ]
+    shown = text_of(program_table(program(*layers, whole, summed, alike, total, *rest), width=240), width=240)
     rows = [line.split("│")[-2].strip() for line in shown.splitlines() if line.count("│") > 2]
     assert [row for row in rows if " in " in row or row.startswith("the ")] == [
         "'i' (x) and 'k' (layers/0-11/w) clash in ik,kj->ij",
@@ -276,6 +287,8 @@ def test_collectives_have_the_operation_that_needs_them():
         "'i' and 'j' are summed in reduce_sum ij->",
         "the constraint of train.py:12 is not sharded over fsdp, tensor",
         "the requested output is not sharded over fsdp",
+        "'i' (x) and 'k' clash in ik,kj->ij",
+        "'i' (x) and 'k' (w) clash in ik,kj->ij of train.py:5; 'i' (x) and 'k' clash in ik,kj->ij of train.py:6",
     ]
 
 

@@ -50,7 +50,7 @@ from ..reports.findings import known_codes
 from ..reports.origin import Origin
 from ..reports.program import Collective, ProgramReport, Rematerialization, Uncounted, UncountedFlops
 from ..reports.program_memory import KeptLine, ProgramMemory, Temporary
-from .because import explained
+from .because import Reasons
 from .collectives import collectives_of, merged, totals_of
 from .compiled import CompiledStages, compiled_stages, gpu_shortage
 from .constraints import constraints_of, with_padding
@@ -387,11 +387,11 @@ def _with_program(
         if leaf.label is not None
     }
     flops, uncounted = flops_of(module, times, lines)
-    collectives, unread = collectives_of(module, times, report.mesh, paths, lines, report.constraints)
-    reasons: tuple[str, ...] = ()
-    if collectives and explains:
-        lowered = compiled.stages.lowered
-        collectives, reasons = explained(collectives, report.arguments, report.outputs, lowered, lines)
+    reasons = Reasons(report.arguments, report.outputs, compiled.stages.lowered, lines)
+    because = reasons.of if explains else None
+    collectives, unread = collectives_of(
+        module, times, report.mesh, paths, lines, report.constraints, because
+    )
     rematerializations: tuple[Rematerialization, ...] = rematerializations_of(
         compiled.warnings,
         module,
@@ -428,7 +428,11 @@ def _with_program(
         uncounted_flops=uncounted,
         unread=tuple(dict.fromkeys((*module.unread, *unread))),
         unread_local=tuple(dict.fromkeys(line for line in module.unread if not may_send(line))),
-        caveats=(*report.caveats, *caveats_of(report.platform, dtypes, collectives, module), *reasons),
+        caveats=(
+            *report.caveats,
+            *caveats_of(report.platform, dtypes, collectives, module),
+            *reasons.caveats,
+        ),
     )
 
 

@@ -6,16 +6,14 @@ import functools
 import itertools
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 from ..hlo.frames import pass_of
 from ..layouts.dtypes import bits_of_name, named_in_full, packed_nbytes
 from ..layouts.spec import MeshAxes, Spec
-from ..reports.origin import Origin
 from ..reports.propagation import (
-    Because,
     Conflict,
     ConflictOperand,
     Loss,
@@ -68,25 +66,6 @@ class Letter(NamedTuple):
     """The mesh axes of the dimension, as they are in the spec."""
 
 
-class Cause(NamedTuple):
-    """What may need a collective."""
-
-    because: Because
-    """The operation."""
-
-    line: Origin | None
-    """Its line. ``because`` has that of a constraint instead."""
-
-    moved: tuple[Value, ...]
-    """What may be gathered or moved: its operands, or also its result."""
-
-    summed: tuple[Value, ...] = ()
-    """What is reduced: the result of a sum."""
-
-    near: tuple[Origin | None, ...] = ()
-    """Lines of the operations that compute the values of a constraint."""
-
-
 class Conflicts(AxisOrigins):
     """The conflicts of a program, and the mesh axes that it loses, with lines and paths."""
 
@@ -100,58 +79,6 @@ class Conflicts(AxisOrigins):
         self._excluding = functools.cache(self._exclusions)
         self._lacking = functools.cache(self._lacks)
         self._where = functools.cache(self._fields_of)
-
-    def causes(self) -> Iterator[Cause]:
-        """Yield what needs collectives."""
-        for operation in self._losing():
-            rule = operation.rule
-            if rule is None or not operation.results:
-                continue
-            place = operation.place
-            where: dict[str, Any] = {"rule": str(rule), "op": place.op, "phase": pass_of(place.name)}
-            line, values = self._line(place), (*operation.operands,)
-            excluded: set[str] = set()
-            for one in self._conflicts_of(operation):
-                excluded.update(one.mesh_axes)
-                because = Because(
-                    kind="conflict", mesh_axes=one.mesh_axes, operands=one.operands, origin=line, **where
-                )
-                is_moved = any(each.name == RESULT for each in one.operands)
-                yield Cause(because, line, (*values, *operation.results) if is_moved else values)
-            kept = {factor for dims in rule.results for dim in dims for factor in dim}
-            letters = self._operand_letters(rule, [value.axes for value in values])
-            letters = [one for one in letters if one.factor not in kept]
-            names = dict.fromkeys(part.name for one in letters for part in one.parts)
-            if over := tuple(name for name in names if name not in excluded):
-                operands = tuple(self._operand(operation, one, one.names[0]) for one in letters)
-                because = Because(kind="sum", mesh_axes=over, operands=operands, origin=line, **where)
-                yield Cause(because, line, values, (*operation.results,))
-            yield from self._constraints(((values, one) for one in self._losses_of(operation)), line)
-        for value, loss in self._lost_at_return():
-            yield from self._constraints([((value,), loss)], loss.origin)
-
-    def _constraints(
-        self, losses: Iterable[tuple[tuple[Value, ...], Loss]], line: Origin | None
-    ) -> Iterator[Cause]:
-        """Yield the constraint on a result that leaves out mesh axes, as a cause."""
-        found = [(values, one) for values, one in losses if one.reason == "constraint"]
-        if found:
-            values, first = found[0]
-            because = Because(
-                kind="constraint",
-                mesh_axes=tuple(dict.fromkeys(self._graph.part(one.mesh_axis).name for _, one in found)),
-                op=first.op,
-                origin=first.constraint or first.origin,
-                phase=first.phase,
-            )
-            near = (value.definer.place for value in values if value.definer is not None)
-            yield Cause(because, line, values, near=tuple(map(self._line, near)))
-
-    def elements(self, value: Value, without: Collection[str]) -> int:
-        """Return the number of elements of a value on a device, if some mesh axes do not shard it."""
-        part = self._graph.part
-        axes = tuple(tuple(one for one in names if part(one).name not in without) for names in value.axes)
-        return math.prod(shard_of(value.shape or (), axes, self._graph.sizes))
 
     def conflicts(self) -> tuple[Conflict, ...]:
         """Return the operations whose operands exclude each other."""
@@ -254,6 +181,13 @@ class Conflicts(AxisOrigins):
         )
         return {"origin": origin, "columns": columns, "phase": pass_of(place.name)}
 
+    def _source(self, value: Value) -> Value:
+        """Return the value that is the same outside of regions, or inside of the one that it leaves."""
+        steps = 0
+        while value.same is not None and steps < MOST_STEPS:
+            value, steps = value.same, steps + 1
+        return value
+
     def _name(self, value: Value) -> str:
         """Return the path of an argument, or the operation that computes a value; of a cast, what is cast."""
         steps, before = 0, _uncast(value)
@@ -312,17 +246,19 @@ class Conflicts(AxisOrigins):
             if one.factor in kept and one.factor != other.factor
         ]
         for pairs in (itertools.combinations(letters, 2), moved):
-            known = {*found} if pairs is moved else {}
+            # Of a result, what its operands ask for already is not said again.
+            known = {name: {one.factor for one in of} for name, of in found.items() if pairs is moved}
             for pair in pairs:
                 name = _exclusion(*pair)
-                if name is not None and name not in known:
+                if name is not None:
                     asking = found.setdefault(name, [])
-                    asking += (one for one in pair if one not in asking)
+                    left = (one for one in pair if one not in asking)
+                    asking += (one for one in left if one.factor not in known.get(name, ()))
         return [*found.items()]
 
     def _conflict(self, operation: Operation, rule: Rule, name: str, letters: Sequence[Letter]) -> Conflict:
         operands = tuple(self._operand(operation, one, _text_of(one, name, letters)) for one in letters)
-        sizes = [self.nbytes(_value_of(operation, one)) for one in letters]
+        sizes = [self.nbytes(value_of(operation, one)) for one in letters]
         return Conflict(
             mesh_axis=name,
             rule=str(rule),
@@ -335,7 +271,7 @@ class Conflicts(AxisOrigins):
 
     def _operand(self, operation: Operation, one: Letter, name: str) -> ConflictOperand:
         """Return an operand, or the result, that shards a letter over a mesh axis."""
-        value = _value_of(operation, one)
+        value = value_of(operation, one)
         return ConflictOperand(
             name=RESULT if one.position < 0 else self._name(value),
             spec=self.spec(value),
@@ -431,7 +367,7 @@ class Conflicts(AxisOrigins):
         return next(constraints, None)
 
 
-def _value_of(operation: Operation, letter: Letter) -> Value:
+def value_of(operation: Operation, letter: Letter) -> Value:
     """Return the operand or the result that shards a letter."""
     if letter.position < 0:
         return operation.results[-1 - letter.position]

@@ -10,11 +10,12 @@ from typing import Any
 
 from ..layouts.spec import finer_axes
 from ..reports.propagation import Loss, PropagatedValue, ReplicatedValue
-from .conflicts import MOST_STEPS, Conflicts, dtype_of, most_first
+from .causes import Causes
+from .conflicts import MOST_STEPS, dtype_of, most_first
 from .graph import NOWHERE, Axes, Operation, Value, shard_of
 
 
-class Explanation(Conflicts):
+class Explanation(Causes):
     """The facts of a program's values, with lines and paths."""
 
     def __init__(self, *args: Any) -> None:

@@ -13,6 +13,8 @@ from ..hlo.module import Frame
 
 Axes = tuple[tuple[str, ...], ...]
 """Mesh axes, or parts of them, of each dimension."""
+Key = tuple[str, tuple[Frame, ...]]
+"""Name of an operation, and its source lines, innermost first: the same in a compiled program."""
 
 _LOCATION = re.compile(
     r'"((?:[^"\\]|\\.)*)"\("((?:[^"\\]|\\.)*)":(\d{1,9}):(\d{1,9})(?: to (?:(\d{1,9}))?:(\d{1,9}))?\)'
@@ -34,6 +36,11 @@ class Place:
 
     columns: tuple[tuple[int, int] | None, ...]
     """Columns of each, from 0: the first, and that after the last; None if unknown, or on several lines."""
+
+    @property
+    def key(self) -> Key:
+        """Name and source lines."""
+        return self.name, self.frames
 
     @cached_property
     def op(self) -> str:
@@ -196,7 +203,7 @@ class Operation:
     """Name in MLIR, such as ``stablehlo.dot_general``."""
 
     place: Place
-    """Its location; inside of a function whose operations have no line, that of the call."""
+    """Its location; inside of a function, with that of the call."""
 
     operands: tuple[Value, ...]
     """Operands."""
@@ -349,14 +356,18 @@ class Graph:
                 value.same = leaving
 
     def _place(self, number: int, outside: Operation | None) -> Place:
-        """Return a location, with the lines of the call if it has none."""
+        """Return a location, inside of a function with that of the call, as in a compiled program."""
         place = self._places[number]
-        if place.frames or outside is None:
+        while outside is not None and outside.name != "sdy.named_computation":
+            outside = outside.outside
+        if outside is None:
             return place
-        around = outside.place
-        key = number, id(around)
+        call = outside.place
+        key = number, id(call)
         if key not in self._inner_places:
-            self._inner_places[key] = Place(place.name, around.frames, around.columns)
+            name = place.name if place.name.startswith(call.name) else f"{call.name}/{place.name}"
+            frames, columns = (*place.frames, *call.frames), (*place.columns, *call.columns)
+            self._inner_places[key] = Place(name, frames, columns)
         return self._inner_places[key]
 
     def _enter(self, operation: Operation, arguments: Sequence[Value], *, is_loop: bool) -> None:

@@ -211,7 +211,11 @@ class Walk:
             ]
 
         operands, results = factors(rule.operand_mappings), factors(rule.result_mappings)
-        return [[*rule.factor_sizes], operands, results, [*rule.need_replication_factors]]
+        kept = {factor for tensor in results for dim in tensor for factor in dim}
+        used = {factor for tensor in operands for dim in tensor for factor in dim}
+        # An operation such as a decomposition neither sums a dimension nor has it in its result.
+        whole = {*rule.need_replication_factors} | (used - kept - {*rule.reduction_factors})
+        return [[*rule.factor_sizes], operands, results, sorted(whole)]
 
 
 def _type(type_: Any) -> list[Any]:

@@ -174,7 +174,8 @@ class ConflictOperand:
     """An operand of a conflict, or of a sum over devices."""
 
     name: str
-    """Path of the operand, if it is an argument; else its line or its operation."""
+    """Path of the operand, if it is an argument; else its line or its operation. Empty in what several
+    operations have in common."""
 
     spec: Spec
     """Sharding of the operand."""
@@ -220,8 +221,9 @@ class Because:
     """The operation that a collective is needed for."""
 
     kind: Literal["conflict", "sum", "constraint"]
-    """``conflict``: its operands exclude each other. ``sum``: it sums a dimension that is sharded.
-    ``constraint``: a constraint on its result, or a requested output, leaves mesh axes out."""
+    """``conflict``: its operands exclude each other, or it needs a dimension whole. ``sum``: it sums a
+    dimension that is sharded. ``constraint``: a constraint on its result, or a requested output, leaves
+    mesh axes out."""
 
     mesh_axes: tuple[str, ...]
     """Mesh axes of the conflict, those that shard the dimension, or those that are left out."""
@@ -233,7 +235,8 @@ class Because:
     """Name of the operation in JAX; ``return`` for a requested output."""
 
     operands: tuple[ConflictOperand, ...] = ()
-    """Those of the conflict, or those that shard the dimension."""
+    """Those of the conflict, or those that shard the dimension. Empty for a constraint, and for sums of equal
+    name and line that differ in them."""
 
     origin: Origin | None = None
     """Line of the operation, or of the constraint."""
