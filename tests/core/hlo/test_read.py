@@ -239,6 +239,7 @@ def test_an_instruction_has_all_parts_of_its_line():
         ),
         literal="",
         is_root=True,
+        column=11,
     )
 
 

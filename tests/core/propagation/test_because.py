@@ -51,8 +51,7 @@ def test_each_reduction_names_the_sum():
     (activations,) = of_kind(report, "all-reduce", ("tensor",))
     assert words(activations) == [("sum", "ijl,lk->ijk", [("l", "params/wi"), ("l", "params/wo")])]
     for one in of_kind(report, "all-reduce", ("data", "fsdp")):
-        # Both gradients are sums of one line: what they have in common is the rule.
-        assert words(one) == [("sum", "kli,klj->ij", [])]
+        assert words(one) == [("sum", "kli,klj->ij", [("k", "x"), ("k", "x")])]
         assert one.because[0].mesh_axes == ("data", "fsdp")
 
 
@@ -148,8 +147,18 @@ def test_a_gather_for_two_lines_has_both_reasons():
 
 
 @with_shardy
-def test_operations_of_one_line_that_differ_in_operands_have_their_letters_in_common():
+def test_operations_of_one_line_are_told_apart_by_their_columns():
     function = lambda x, y, w: x @ w + y @ w  # noqa: E731
+    (gather,) = program_report(
+        function, square("fsdp"), square("fsdp"), square("fsdp"), explain=True
+    ).collectives
+    clashes = [f"'i' ({name}) and 'k' (w) clash in ik,kj->ij" for name in "xy"]
+    assert because_words(gather) == "; ".join(clashes)
+
+
+@with_shardy
+def test_operations_of_one_line_that_differ_in_operands_have_their_letters_in_common():
+    function = lambda x, y, w: sum(one @ w for one in (x, y))  # noqa: E731
     (gather,) = program_report(
         function, square("fsdp"), square("fsdp"), square("fsdp"), explain=True
     ).collectives

@@ -259,7 +259,7 @@ def test_collectives_have_the_operation_that_needs_them():
     alike = reduction(
         ("data",), 6, 2**9, "backward", because=(replace(sums, operands=(), mesh_axes=("data",)),)
     )
-    both = because("sum", "ij->", ("i", "x"), ("j", "x"), op="reduce_sum")
+    both = because("sum", "ij->", ("i", "x"), ("j", "x"), op="reduce_sum", axes=("data",))
     total = reduction(("data",), 6, 2**9, "backward", because=(both,))
     constraint = Because(
         kind="constraint", op="sharding_constraint", mesh_axes=("fsdp", "tensor"), origin=line(12)

@@ -76,7 +76,7 @@ class Reasons:
             return ()
         axes = frozenset(name.partition(":")[0] for name in one.axes)
         moved = _Moved(one.kind, axes, one.shape)
-        made_by = frozenset({*map(_key, makers), *([] if one.path is None else [(one.path, ())])})
+        made_by = frozenset({*map(_key, makers), *([] if one.path is None else [(one.path, (), 0)])})
         if one.kind in REDUCTIONS:
             return self._propagated.reason(moved, "summed", made_by)
         made = self._propagated.reason(moved, "made", made_by)
@@ -182,7 +182,7 @@ class _Propagated:
 
 def _key(instruction: Instruction) -> Key:
     """Return what an operation is known by; of several that are merged, the first."""
-    return (instruction.op_name or "").partition(";jit(")[0], instruction.frames
+    return (instruction.op_name or "").partition(";jit(")[0], instruction.frames, instruction.column
 
 
 def _common(found: Iterable[Because]) -> tuple[Because, ...]:

@@ -116,7 +116,7 @@ class Causes(Conflicts):
     def key(self, value: Value) -> Key:
         """Return the name and the line of what computes a value; the path of an argument."""
         if value.argument is not None and value.argument < len(self._paths):
-            return self._paths[value.argument] or "", ()
+            return self._paths[value.argument] or "", (), 0
         return NOWHERE.key if value.definer is None else value.definer.place.key
 
     def shard(self, value: Value, without: frozenset[str]) -> tuple[int, ...]:

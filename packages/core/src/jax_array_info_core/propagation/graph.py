@@ -13,8 +13,8 @@ from ..hlo.module import Frame
 
 Axes = tuple[tuple[str, ...], ...]
 """Mesh axes, or parts of them, of each dimension."""
-Key = tuple[str, tuple[Frame, ...]]
-"""Name of an operation, and its source lines, innermost first: the same in a compiled program."""
+Key = tuple[str, tuple[Frame, ...], int]
+"""Name of an operation, its source lines, innermost first, and its column: the same in a compiled program."""
 
 _LOCATION = re.compile(
     r'"((?:[^"\\]|\\.)*)"\("((?:[^"\\]|\\.)*)":(\d{1,9}):(\d{1,9})(?: to (?:(\d{1,9}))?:(\d{1,9}))?\)'
@@ -37,10 +37,13 @@ class Place:
     columns: tuple[tuple[int, int] | None, ...]
     """Columns of each, from 0: the first, and that after the last; None if unknown, or on several lines."""
 
+    column: int
+    """Column at which the operation begins in its innermost line."""
+
     @property
     def key(self) -> Key:
-        """Name and source lines."""
-        return self.name, self.frames
+        """Name, source lines and column."""
+        return self.name, self.frames, self.column
 
     @cached_property
     def op(self) -> str:
@@ -48,7 +51,7 @@ class Place:
         return self.name.rpartition("/")[2].rstrip(":")
 
 
-NOWHERE = Place("", (), ())
+NOWHERE = Place("", (), (), 0)
 """The place of what no operation computes."""
 
 
@@ -61,11 +64,14 @@ def read_place(text: str) -> Place:
     """
     name = _NAME.match(text)
     frames, columns = [], []
-    for function, file, line, start, last_line, end in _LOCATION.findall(text):
+    found = _LOCATION.findall(text)
+    for function, file, line, start, last_line, end in found:
         frames.append(Frame(_unescaped(file), int(line), _unescaped(function)))
         is_one_line = end and last_line in ("", line)
         columns.append((int(start), int(end)) if is_one_line else None)
-    return Place(_unescaped(name[1]) if name else "", tuple(frames), tuple(columns))
+    return Place(
+        _unescaped(name[1]) if name else "", tuple(frames), tuple(columns), int(found[0][3]) if found else 0
+    )
 
 
 def _unescaped(text: str) -> str:
@@ -367,7 +373,9 @@ class Graph:
         if key not in self._inner_places:
             name = place.name if place.name.startswith(call.name) else f"{call.name}/{place.name}"
             frames, columns = (*place.frames, *call.frames), (*place.columns, *call.columns)
-            self._inner_places[key] = Place(name, frames, columns)
+            self._inner_places[key] = Place(
+                name, frames, columns, place.column if place.frames else call.column
+            )
         return self._inner_places[key]
 
     def _enter(self, operation: Operation, arguments: Sequence[Value], *, is_loop: bool) -> None:
