@@ -394,18 +394,17 @@ def print_propagation(
         x 'i' over data (argument), P('data',)
         wi 'k' over data (argument), P('data', 'model')
         result P('data', 'model')
-    XLA rearranges the program before it propagates: near a conflict or a loss, it
-      may choose another sharding. print_program shows those of the compiled
-      program.
-                                values
-    ┏━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━┓
-    ┃ per device ┃ value                ┃ line, op and origin    ┃
-    ┡━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━━┩
-    │   16.0 KiB │ bfloat16[4096,8192]  │ train.py:9 dot_general │
-    │            │   P('data', 'model') │   data: argument x     │
-    │            │                      │   model: argument wi   │
-    └────────────┴──────────────────────┴────────────────────────┘
-                  not shown at this width: function
+    XLA rearranges the program before it propagates: near a conflict, a loss or a
+      call, it may choose another sharding. print_program shows those of the
+      compiled program.
+                                     values
+    ┏━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━┓
+    ┃ per device ┃ value                ┃ line, op and origin    ┃ function ┃
+    ┡━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━┩
+    │   16.0 KiB │ bfloat16[4096,8192]  │ train.py:9 dot_general │ project  │
+    │            │   P('data', 'model') │   data: argument x     │          │
+    │            │                      │   model: argument wi   │          │
+    └────────────┴──────────────────────┴────────────────────────┴──────────┘
 
     The function is traced and lowered, not compiled. The mesh can be an AbstractMesh of any size, without
     devices.
