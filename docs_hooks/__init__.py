@@ -25,5 +25,5 @@ mentions that file, its name is shown above the block.
 mkdocs calls ``hook``, which reads the blocks of all pages (``blocks``), runs them (``running``, ``worker``
 and ``notebooks``), and inserts their output into the pages (``pages``, ``terminal``).
 ``python -m docs_hooks`` runs them in the same way and writes the output into the Markdown files, and the
-picture of the README (``step_picture``).
+pages of the command line and the contexts (``generated``), and the picture of the README (``step_picture``).
 """

@@ -1,7 +1,7 @@
 """mkdocs event handlers that run the code of pages and add generated pages.
 
-``mkdocs serve`` runs blocks with the current packages at each save. The generated pages of the command line
-and the contexts stay as they were when it started.
+``mkdocs serve`` runs blocks with the current packages at each save. What it compares the stored pages of the
+command line and the contexts with stays as it was when it started.
 """
 
 from __future__ import annotations
@@ -22,20 +22,18 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))  # mkdocs loads this file by path and then restores sys.path
 
-from tests import contexts  # noqa: E402
-
 from docs_hooks.blocks import PageError  # noqa: E402
-from docs_hooks.command_page import command_page  # noqa: E402
-from docs_hooks.context_page import context_page  # noqa: E402
+from docs_hooks.generated import generated_pages  # noqa: E402
 from docs_hooks.notebooks import notebook_page  # noqa: E402
 from docs_hooks.pages import OUTPUT, difference, page_with_frames, page_with_text  # noqa: E402
 from docs_hooks.running import AT_ONCE, code_as_it_is  # noqa: E402
-from jax_array_info_cli.commands import jai_cli  # noqa: E402
 
 PAGES_OF_THE_ROOT = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
 SHORT_CODE = re.compile(r"<code>(?=[^<\n]{1,28}</code>)")
 NAMES = re.compile(r"<code>[^<\n]*</code>")
 OF_THE_ROOT = re.compile(r"\]\(\.\./(CONTRIBUTING|CHANGELOG)\.md")
+PLACEHOLDERS = "Each `:::` line stands for the docstring of that name, as `help()` prints it.\n\n"
+"""Note of reference pages for readers of the Markdown files."""
 NOTEBOOK = re.compile(r"(\]\([^)\s]*)\.ipynb(?=[#)])")
 """Links that lead to files on a code host, and to pages made of these files on the site."""
 END_OF_PART = re.compile(r"(?<=\w)[_.](?=[A-Za-z])")
@@ -50,24 +48,26 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add generated pages (command line, contexts, root files, notebooks) and run the blocks of all pages.
+    """Add the pages of root files and notebooks, and run the blocks of all pages.
 
-    A page whose stored output differs from the printed output is logged as an error, at which a strict build
-    fails.
+    A page whose stored output differs from the printed output, or that is generated and stored otherwise, is
+    logged as an error, at which a strict build fails.
 
     Raises:
         PluginError: If a block is invalid or fails; the message has its page, line, code and error.
     """
     generated = {
-        "reference/cli.md": command_page(jai_cli, "jai-cli"),
-        "reference/contexts.md": context_page(contexts, ROOT / "noxfile.py"),
+        path: (ROOT / source).read_text(encoding="utf-8").replace("](docs/", "](")
+        for path, source in PAGES_OF_THE_ROOT.items()
     }
-    for path, source in PAGES_OF_THE_ROOT.items():
-        generated[path] = (ROOT / source).read_text(encoding="utf-8").replace("](docs/", "](")
     notebooks = [file.src_uri for file in files if file.src_uri.endswith(".ipynb")]
     generated |= {f"{path.removesuffix('.ipynb')}.md": "" for path in notebooks}
     for path, content in generated.items():
         files.append(File.generated(config, path, content=content))
+    for path, text in generated_pages().items():
+        stored = files.get_file_from_path(path)
+        if stored is not None and (found := difference(stored.content_string, text)):
+            log.error("docs/%s:%s", path, found)
     pages = files.documentation_pages()
     with ThreadPoolExecutor(AT_ONCE) as pool:
         contents = pool.map(partial(_content, Path(config.docs_dir), code_as_it_is()), pages)
@@ -103,7 +103,8 @@ def _content(docs: Path, code: object, file: File) -> str:
 
 
 def _links_of_the_site(page: str) -> str:
-    """Return a page whose links to files lead to the pages made of these files."""
+    """Return a page whose links lead to the pages made of files, without the notes for readers of files."""
+    page = page.replace(PLACEHOLDERS, "", 1)
     page = OF_THE_ROOT.sub(lambda link: f"]({link[1].lower()}.md", page)
     return NOTEBOOK.sub(r"\1.md", page)
 

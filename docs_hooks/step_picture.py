@@ -20,6 +20,11 @@ from .running import environment
 
 STEP = Path(__file__).parent.parent / "docs/assets/step.py"
 PICTURE = STEP.with_suffix(".svg")
+WIDTH = 96
+LOOKS = (
+    "svg{color:#1f2328;background:#fff}@media(prefers-color-scheme:dark){svg{color:#e6edf3;background:#000}}"
+)
+"""Its own background keeps the picture legible where a page is dark and the reader's system is not."""
 COMMAND = (
     "jai-cli",
     "program",
@@ -42,9 +47,9 @@ def step_picture() -> str:
     )
     report = from_json(done.stdout)
     assert isinstance(report, ProgramReport)
-    page = Page(80, "utf-8")
+    page = Page(WIDTH, "utf-8")
     page.write(title_words(report))
     write_sent(page, report)
-    return columns_svg(
-        [[Group(page.text(), source_text(program_lines(report), TITLE, max_rows=None))]], STEP.name
-    )
+    source = source_text(program_lines(report), TITLE, max_rows=None)
+    root, content = columns_svg([[Group(page.text(), source)]], STEP.name, WIDTH).split(">", 1)
+    return f"{root}><style>{LOOKS}</style>{content}"

@@ -4,10 +4,10 @@ from io import StringIO
 from typing import get_args
 from xml.etree import ElementTree
 
-from jax_array_info.console import terminal_console
 from jax_array_info.export.document import html_document, title_of
 from jax_array_info.export.formats import to_html, to_svg
 from jax_array_info.render import text_of, to_text
+from jax_array_info.style import terminal_console
 from jax_array_info.tables.live import live_array_table
 from jax_array_info_cli.commands.devices import device_tables
 from jax_array_info_cli.output import print_reports

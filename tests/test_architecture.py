@@ -200,7 +200,7 @@ assert "import_module" not in dir(jax_array_info_core)
 
 def test_only_one_module_calls_gc_get_referents():
     for path, text in modules():
-        assert ("gc.get_referents" in text) == (path.name == "referents.py"), path
+        assert ("gc.get_referents" in text) == (path.name == "jitted.py"), path
 
 
 def test_only_verbs_and_the_cli_print():

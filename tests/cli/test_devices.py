@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 from jax_array_info import from_json, memory_profile_report, to_text
-from jax_array_info_core.profiles import pprof
+from jax_array_info_core.origins import profiles
 from tests.cli.test_cli import run
 
 # Without a timestamp, which would change the names of tests.
@@ -77,7 +77,7 @@ def test_a_profile_as_json_is_one_report(saved, call):
     ],
 )
 def test_a_file_that_is_not_a_profile_is_rejected_in_one_line(content, problem, tmp_path, call, monkeypatch):
-    monkeypatch.setattr(pprof, "MAX_NBYTES", 1000)
+    monkeypatch.setattr(profiles, "MAX_NBYTES", 1000)
     path = tmp_path / "a\x1b[31m"
     if content is not None:
         path.write_bytes(content)

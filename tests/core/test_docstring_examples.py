@@ -11,7 +11,7 @@ MODULES = [
     "devices.memory",
     "growth.tracker",
     "live.report",
-    "profiles.pprof",
+    "origins.profiles",
     "programs.caches",
     "recompiles.watch",
 ]

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import pytest
 
 from jax_array_info import print_array_stats, report_on_oom, sharding_info, tap_sharding
-from jax_array_info.console import terminal_console
+from jax_array_info.style import terminal_console
 
 pytestmark = pytest.mark.once_per_version
 

@@ -145,9 +145,27 @@ def test_what_would_be_ignored_is_an_error(call, problem):
         (lambda: jai.assert_donated(None, "x"), "expected a ProgramReport, got <class 'NoneType'>"),
         (lambda: jai.shard_report(jnp.zeros(3), 0), "expected an ArrayReport"),
         (lambda: jai.to_json(3), "expected a report, got <class 'int'>"),
+        (
+            lambda: jai.from_json(None),
+            "expected the JSON of a report .*to_json returns, got <class 'NoneType'>",
+        ),
+        (lambda: jai.log_report(jai.log_report([])), "expected the path of a log, .* got .*LogReport"),
+        (lambda: jai.print_log(3), "expected the path of a log, an open file or lines, got <class 'int'>"),
+        (lambda: jai.array_picture(len), "expected a layout or the report of an array, .* array_report"),
+        (lambda: jai.assert_no_regression(PLANNED, PLANNED, 3), "expected rules as text, such as fail_on="),
+        (lambda: jai.live_array_report(3), 'expected the name of a platform, such as "cpu", got <class'),
+        (lambda: jai.track_arrays(len), 'expected the name of a platform, such as "cpu", got <class'),
+        (
+            lambda: jai.planned_report(3, {}, ()),
+            r"a shape is a sequence of integers, such as \(8, 4\), got 3",
+        ),
+        (lambda: jai.sharding_layout("x", None), "a shape is a sequence of integers, .* got 'x'"),
+        (lambda: jai.shard_report(jai.planned_report((2,), {}, ()), 1.0), "expected the id of a device"),
+        (lambda: jai.xla_report(3), "expected an XLA sharding as text, such as .* got <class 'int'>"),
+        (lambda: jai.xla_report("{devices=[8]<=[8]}", {}), "the mesh without axes has 1 device, but"),
     ],
 )
-def test_what_is_no_report_is_named(call, problem):
+def test_what_is_no_report_or_of_another_type_is_named(call, problem):
     with pytest.raises(ValueError, match=problem):
         call()
 

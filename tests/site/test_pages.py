@@ -145,6 +145,10 @@ def test_outputs_fit_the_page_and_nothing_is_loaded_from_elsewhere(page, scheme,
         ("sharding_vis", "reference/api/looking.html#jax_array_info.sharding_vis"),
         ("ArrayReport nbytes", "reference/api/arrays.html#jax_array_info.reports.ArrayReport.nbytes"),
         ("shard_nbytes", "reference/api/arrays.html#jax_array_info.reports.ArrayReport.shard_nbytes"),
+        (
+            "avoidable_nbytes",
+            "reference/api/tree-reports.html#jax_array_info.reports.TreeReport.avoidable_nbytes",
+        ),
     ],
 )
 def test_search_finds_a_public_name_and_links_to_it(words, address, visits):

@@ -39,6 +39,14 @@ def test_a_public_name_is_on_exactly_one_page_with_its_fields(name):
         assert f"jax_array_info.{name}.{field.name}" in read(page).places
 
 
+@pytest.mark.parametrize("path", API, ids=lambda path: path.stem)
+def test_an_api_page_says_what_its_lines_stand_for_where_they_are_not_replaced(path):
+    note = "line stands for the docstring of that name"
+    name = path.relative_to(SITE).with_suffix(".md")
+    assert (ROOT / "docs" / name).read_text(encoding="utf-8").count(note) == 1
+    assert note not in text_of(path)
+
+
 @pytest.fixture(scope="module")
 def tab(browser):
     return browser.new_page()

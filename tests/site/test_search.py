@@ -1,7 +1,11 @@
 """The site's search: questions in the words of forums, and the pages that answer them."""
 
+import dataclasses
+import json
+
 import pytest
 
+from jax_array_info import reports
 from tests.site.conftest import SITE
 
 GUIDES = (
@@ -42,6 +46,21 @@ def test_the_first_two_hits_contain_the_guide(words, guide, browser):
 @pytest.mark.parametrize(("words", "problem"), PROBLEMS)
 def test_the_first_hit_for_a_problem_is_its_page(words, problem, browser):
     assert hits(words, browser)[0].endswith(problem)
+
+
+def test_the_search_finds_every_field_of_a_report_at_its_row():
+    index = json.loads((SITE / "search/search_index.json").read_text(encoding="utf-8"))
+    titles = {entry["location"].partition("#")[2]: entry["title"] for entry in index["docs"]}
+    classes = {name: getattr(reports, name) for name in reports.__all__}
+    fields = [
+        (owner, field.name)
+        for owner, made in classes.items()
+        if dataclasses.is_dataclass(made)
+        for field in dataclasses.fields(made)
+    ]
+    assert len(fields) > 500
+    for owner, name in fields:
+        assert titles[f"jax_array_info.reports.{owner}.{name}"] == f"{owner}.<code>{name}</code>"
 
 
 def hits(words, browser):

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from docs_hooks.blocks import PageError
+from docs_hooks.generated import generated_pages
 from docs_hooks.pages import difference, page_with_frames, page_with_text
 from docs_hooks.running import Shown
 from docs_hooks.terminal import transcript
@@ -139,6 +140,12 @@ def test_a_difference_has_its_line_a_diff_and_what_to_do():
         "4: the stored output differs from the printed output; nox -s docs -- --write writes it\n"
         "--- stored output\n+++ printed output\n@@ -1,4 +1,4 @@\n # Page\n \n 1\n-2\n+3"
     )
+
+
+@pytest.mark.parametrize(("name", "text"), generated_pages().items(), ids=generated_pages())
+def test_the_pages_that_are_generated_from_the_source_are_stored(name, text):
+    stored = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    assert stored == text, "nox -s docs -- --write writes it"
 
 
 def test_the_program_writes_the_pages_that_differ_and_prints_the_errors_of_others(tmp_path, monkeypatch):

@@ -9,7 +9,6 @@ from jax_array_info_core.compat import (
     cache_entries,
     compile_events,
     compiled_calls,
-    fresh_compile,
     jitted,
 )
 from jax_array_info_core.compat import compiled_calls as cached_calls
@@ -37,7 +36,7 @@ def cached_call():
 
 def compiles_freshly():
     lowered = jax.jit(jnp.sin).lower(1.0)
-    return fresh_compile._copy(lowered) is not lowered
+    return compile_events._copy(lowered) is not lowered
 
 
 def watched(call):
@@ -129,14 +128,14 @@ CALLS = {
             renamed(trace_context, "SETTINGS"),
         ),
     ],
-    ("compat/fresh_compile.py", "program_report(fresh=True) adds to the persistent compilation cache"): [
+    ("compat/compile_events.py", "program_report(fresh=True) adds to the persistent compilation cache"): [
         attribute("config", "persistent_cache_min_compile_time_secs.value"),
     ],
     (
-        "compat/fresh_compile.py",
+        "compat/compile_events.py",
         "program_report(fresh=True) keeps what it compiles, and compiles once only",
     ): [
-        Part("the module of a lowered program", compiles_freshly, renamed(fresh_compile, "_MODULE")),
+        Part("the module of a lowered program", compiles_freshly, renamed(compile_events, "_MODULE")),
     ],
     ("compat/compiled_calls.py", "watch_compiles does not compare with calls from before its block"): [
         *since(

@@ -277,7 +277,7 @@ LOWERING = {
         attribute("monitoring", "get_event_duration_listeners"),
         attribute("monitoring", "register_event_duration_secs_listener"),
     ],
-    ("compat/tracers.py", "values inside shard_map that do not vary are shards, not replicas"): [
+    ("compat/arrays.py", "values inside shard_map that do not vary are shards, not replicas"): [
         *since((0, 6), attribute("config", "_check_vma.value")),
     ],
     ("propagation/worker.py", "propagation_report has no answer of Shardy"): [

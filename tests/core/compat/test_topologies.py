@@ -12,7 +12,8 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import program_report, topology_mesh
-from jax_array_info_core.compat import topologies, topology_lowering
+from jax_array_info_core.compat import topologies
+from jax_array_info_core.compat.propagation import mesh_of_jax
 from jax_array_info_core.compat.topology_names import GPUS, TPUS, parse_topology, topologies_with
 from jax_array_info_core.errors import TopologyError
 from jax_array_info_core.programs import compiled
@@ -161,6 +162,13 @@ def test_a_lowered_program_has_no_other_topology():
         program_report(f.lower(x), topology="v5e:2x4")
 
 
+def test_an_abstract_mesh_without_a_topology_has_no_devices_to_compile_for():
+    mesh = mesh_of_jax({"x": 8})
+    x = jax.ShapeDtypeStruct((8, 8), jnp.float32, sharding=NamedSharding(mesh, P("x")))
+    with pytest.raises(TopologyError, match=r"no devices to compile for: .* print_propagation needs no"):
+        program_report(lambda x: x * 2, x)
+
+
 @pytest.mark.needs_devices(8)
 def test_a_host_callback_cannot_be_compiled_for_a_topology():
     _, x = doubled()
@@ -215,7 +223,7 @@ def test_a_device_that_is_here_has_no_topology():
 @pytest.fixture
 def cpus_as_topology(monkeypatch):
     """The CPU devices stand for those of a topology."""
-    for module in (topology_lowering, topology_meshes):
+    for module in (topologies, topology_meshes):
         monkeypatch.setattr(module, "topology_devices", lambda topology: jax.devices())
 
 
@@ -279,7 +287,7 @@ def test_a_program_for_a_topology_has_its_memory_and_says_on_what_it_was_traced(
 @pytest.mark.needs_devices(8)
 def test_a_program_on_the_devices_of_a_topology_is_compiled_for_it(monkeypatch):
     v5e = parse_topology("v5e:2x4")
-    for module in (compiled, programs_report, topology_lowering):
+    for module in (compiled, programs_report, topologies):
         monkeypatch.setattr(module, "topology_of", lambda device: v5e)
     f, x = doubled()
     for report in (

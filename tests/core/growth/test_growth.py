@@ -28,6 +28,7 @@ def test_new_and_freed_arrays_are_grouped_by_allocation_site(no_arrays):
     assert (went.count, went.nbytes, went.freed_count, went.freed_nbytes) == (0, 0, 1, 20)
     assert (came.content, went.content) == ("float32[10]", "float32[5]")
     assert came.origin.file == growing.__file__
+    assert came.origin.callers[0].function == "test_new_and_freed_arrays_are_grouped_by_allocation_site"
     assert (report.new_count, report.freed_count, report.count_before, report.count) == (2, 1, 3, 4)
     assert (report.nbytes_before, report.nbytes) == (on_first(60), on_first(120))
     assert (report.nbytes_source, report.origins_known, report.steps) == ("profile", "known", 0)
@@ -183,6 +184,7 @@ def test_arrays_that_only_the_collector_frees_are_reported_with_their_cycle(no_a
     (freed,) = report.freed_by_collection
     assert (freed.origin.function, freed.count, freed.nbytes) == ("make_cycles", 3, 1200)
     assert (freed.content, freed.cycle) == ("float32[100]", "Node.me → Node")
+    assert freed.caller_count == 2
     assert report.collected
     # The rest of the report is about the arrays that are alive after the collection.
     assert (growth_of(report, "make_cycles").count, growth_of(report, "make_cycles").freed_count) == (0, 1)

@@ -180,7 +180,8 @@ def test_a_leak_is_separated_from_the_other_arrays_of_its_line(no_arrays):
     assert (leak.count, leak.content, leak.freed_count) == (4, "float32[16,16]", 0)
     assert (rest.rose, rest.rose_content, rest.count, rest.freed_count) == (False, None, 1, 1)
     assert (rest.content, rest.count_per_step, rest.nbytes_per_step) == ("float32[256,8]", 0, 0)
-    assert rest.origin == leak.origin
+    assert str(rest.origin) == str(leak.origin)
+    assert leak.origin.callers[0].line == rest.origin.callers[0].line + 2
     assert params is not None
 
 

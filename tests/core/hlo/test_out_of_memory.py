@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from jax_array_info_core.hlo.module import ArrayShape, Frame
-from jax_array_info_core.hlo.oom_tables import ListedBuffer, read_assignment, read_out_of_memory
+from jax_array_info_core.hlo.oom_logs import ListedBuffer, read_assignment, read_out_of_memory
 from jax_array_info_core.hlo.read import read_module
 
 pytestmark = pytest.mark.oldest_and_newest

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jax_array_info_core.hlo.flops import dot_flops
+from jax_array_info_core.hlo.flops import counted_flops
 from jax_array_info_core.hlo.loops import executions
 from jax_array_info_core.hlo.module import Alias, ArrayShape, Frame, Instruction
 from jax_array_info_core.hlo.read import clipped, may_send, read_module
@@ -239,6 +239,7 @@ def test_an_instruction_has_all_parts_of_its_line():
         ),
         literal="",
         is_root=True,
+        column=11,
     )
 
 
@@ -251,7 +252,7 @@ def test_no_damage_raises(program, source: random.Random):
         kept = place + source.choice((0, 1, 5, 80))
         damaged = damaged[:place] + source.choice(("", *'{}()[]",=%\\ \n9x/*é')) + damaged[kept:]
     module = read_module(damaged)
-    dot_flops(module, executions(module))
+    counted_flops(module, executions(module))
     assert tuple(module.parameters()) == tuple(sorted(module.parameters(), key=lambda one: int(one.literal)))
 
 

@@ -204,6 +204,77 @@ def test_an_unnamed_object_in_a_cycle_is_named_by_its_class():
     assert alive() is None
 
 
+def dict_of_itself(w):
+    loop = {"w": w}
+    loop["me"] = loop
+
+
+def list_of_itself(w):
+    loop = [w]
+    loop.append(loop)
+
+
+def list_in_a_dict_of_itself(w):
+    loop = {"layers": [{"w": w}]}
+    loop["layers"].append(loop)
+
+
+def objects_of_each_other(w):
+    node, other = Node(), Node()
+    node.other, other.other, node.w = other, node, w
+
+
+def below_a_cycle(w):
+    loop = {"held": Params({"w": [w]})}
+    loop["me"] = loop
+
+
+def recursive_function(w):
+    def loop(n):
+        return w if n == 0 else loop(n - 1)
+
+
+@pytest.mark.parametrize(
+    ("make", "path"),
+    [
+        (dict_of_itself, "dict['w']"),
+        (list_of_itself, "list[0]"),
+        (list_in_a_dict_of_itself, "dict['layers'][0]['w']"),
+        (objects_of_each_other, "Node.other.w"),
+        (below_a_cycle, "Params.w['w'][0]"),
+        (recursive_function, "closure of recursive_function.<locals>.loop: w"),
+    ],
+)
+def test_an_array_that_only_a_cycle_refers_to_is_garbage(make, path):
+    gc.disable()
+    try:
+        arrays = [jnp.ones(3)]
+        make(arrays[0])
+        reference = weakref.ref(arrays[0])
+        found = find_all(arrays)
+        (array_id,) = found.paths
+        assert (found.garbage, found.is_complete) == ({array_id}, True)
+        assert found.paths[array_id] == (path,)
+        del arrays
+        assert reference() is not None
+        gc.collect()
+        assert reference() is None
+    finally:
+        gc.enable()
+
+
+def test_a_cycle_with_a_name_or_with_a_referrer_in_c_is_not_garbage():
+    named = {"w": jnp.ones((11, 17))}
+    named["me"] = named
+    loop = [jnp.ones((11, 17))]
+    loop.append(loop)
+    for _ in map(len, [loop]):  # only the running loop refers to the iterator, and so to the list
+        del loop
+        arrays = [array for array in jax.live_arrays() if array.shape == (11, 17)]
+        assert len(arrays) == 2
+        assert find_all(arrays).garbage == frozenset()
+
+
 def test_the_iterable_of_a_loop_is_named_by_its_type():
     # Only the loop refers to the iterator, the list and the arrays.
     found = [

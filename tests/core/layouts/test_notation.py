@@ -21,7 +21,7 @@ from jax_array_info_core.layouts import (
     spec_of_xla,
 )
 from jax_array_info_core.layouts.notation import parse_array, parse_logical_axes, parse_names, parse_rule
-from jax_array_info_core.layouts.partition_specs import as_spec
+from jax_array_info_core.layouts.spec import as_spec
 from tests.arrays import FakeDevice, mesh_of
 from tests.core.layouts.test_layout_laws import named_shardings
 

@@ -126,3 +126,9 @@ def test_numbers_of_lines_are_checked(settings, value):
     with pytest.raises(ValueError, match=r"config\.callers must be an integer of at least 1"):
         settings.callers = value
     assert (settings.show_frames, settings.callers) == (0, 1)
+
+
+def test_what_imports_or_runs_a_module_is_no_caller_of_its_lines():
+    stack = [("utils.py", 3, "make"), ("train.py", 9, "<module>"), ("run.py", 5, "main")]
+    assert [str(one) for one in UserLines().origin(stack).callers] == ["train.py:9 <module>"]
+    assert UserLines().origin(stack[1:]).callers == ()

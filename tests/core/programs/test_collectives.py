@@ -276,6 +276,24 @@ def test_what_both_passes_use_is_gathered_in_the_forward_pass():
     assert row.phase == "forward"
 
 
+def test_what_only_the_backward_pass_uses_is_gathered_in_it():
+    """Even where it is named for the forward pass, which computes its operand."""
+    (row,) = of_lines(
+        "%n = f32[16]{0} negate(%w), " + at(5, "jit(f)/jvp()/neg"),
+        GATHER.replace("(%w)", "(%n)") + ", " + at(5, "jit(f)/jvp()/neg"),
+        "ROOT %r = f32[32]{0} sine(%g), " + at(7, "jit(f)/transpose(jvp())/sin"),
+    )
+    assert row.phase == "backward"
+
+
+def test_a_gather_of_the_user_belongs_to_the_pass_of_its_name():
+    (row,) = of_lines(
+        GATHER + ", " + at(5, "jit(f)/jvp(shard_map)/all_gather"),
+        "ROOT %r = f32[32]{0} sine(%g), " + at(7, "jit(f)/transpose(jvp())/sin"),
+    )
+    assert row.phase == "forward"
+
+
 def test_the_bytes_of_a_ragged_all_to_all_are_a_bound():
     rows = of_lines(
         "%s = s32[8]{0} iota(), iota_dimension=0",

@@ -101,6 +101,51 @@ def test_memory_flops_shardings_and_donations_are_compared():
     assert [(one.before.output, one.after.reason) for one in diff.donations] == [("outputs", "dtype")]
 
 
+def test_values_that_can_only_be_renamed_are_compared_by_their_type_and_the_end_of_their_path():
+    before = replace(
+        BEFORE,
+        outputs=(
+            *(value(f"outputs/layers/{n}/w", ("fsdp",)) for n in range(2)),
+            value("outputs/b", ("fsdp",), dtype="bfloat16"),
+            value("outputs/old"),
+        ),
+        donations=(Donation(path="params/w", nbytes=64, output="outputs/b"),),
+    )
+    after = replace(
+        before,
+        arguments=(value("state/params/w", ("fsdp",)),),
+        outputs=(
+            *(value(f"outputs/0/layers/{n}/w", ("fsdp",)) for n in range(2)),
+            value("outputs/0/b", (), dtype="bfloat16"),
+            value("outputs/1/b", dtype="int8"),
+            value("outputs/0/other"),
+        ),
+        donations=(Donation(path="state/params/w", nbytes=64, output="outputs/0/b"),),
+    )
+    diff = program_diff_report(before, after)
+    assert diff.renamed == (
+        ("params/w", "state/params/w"),
+        ("outputs/layers/0/w", "outputs/0/layers/0/w"),
+        ("outputs/layers/1/w", "outputs/0/layers/1/w"),
+        ("outputs/b", "outputs/0/b"),
+    )
+    # One is sharded otherwise. Of the others, the ends or the types differ.
+    assert [(one.path, one.before_type, one.after_type) for one in diff.shardings] == [
+        ("outputs/0/b", "bfloat16[8,8]", "bfloat16[8,8]"),
+        ("outputs/old", "float32[8,8]", None),
+        ("outputs/1/b", None, "int8[8,8]"),
+        ("outputs/0/other", None, "float32[8,8]"),
+    ]
+    assert diff.donations == ()
+    only, first = replace(BEFORE, outputs=(value("outputs"),)), replace(BEFORE, outputs=(value("outputs/0"),))
+    assert program_diff_report(only, first).renamed == (("outputs", "outputs/0"),)
+    # Two values that end alike may be either.
+    twice = replace(after, outputs=(value("outputs/0/w"), value("outputs/1/w")))
+    once = replace(after, outputs=(value("outputs/w"),))
+    assert program_diff_report(once, twice).renamed == ()
+    assert program_diff_report(twice, once).renamed == ()
+
+
 def test_a_program_that_does_not_fit_is_an_unknown_part():
     after = replace(BEFORE, memory=None, out_of_memory=OutOfMemory(message="too large"))
     assert program_diff_report(BEFORE, after).unknown == (

@@ -67,6 +67,27 @@ def test_values_are_compared_by_function_and_type_and_not_by_line():
     assert [(one.value.shape, one.before, one.after) for one in changes] == [((4,), 2, 1), ((2,), 0, 1)]
 
 
+@pytest.mark.once_per_version
+def test_values_that_are_live_away_from_the_peak_are_said_to_be():
+    def report(is_wide):
+        def step(x, w):
+            for _ in range(3):
+                x = jnp.sin(x) @ x
+            return x if not is_wide else (x, jnp.sum(jnp.tanh(x @ w) @ jnp.cos(w.T @ x)))
+
+        return program_report(step, *(jax.ShapeDtypeStruct((64, n), jnp.float32) for n in (64, 1024)))
+
+    before, after = report(False), report(True)
+    peaks = [{one.shape for one in found.memory.temporaries} for found in (before, after)]
+    assert peaks[0] == {(64, 64)} != peaks[1]
+    assert {(64, 64)} <= {one.shape for one in after.memory.elsewhere}
+    assert not {one.shape for one in before.memory.elsewhere} & {(64, 1024), (1024, 64)}
+    moved = program_diff_report(
+        program(value(8)), replace(program(), memory=ProgramMemory(elsewhere=(value(8, line=3),)))
+    )
+    assert [(one.is_elsewhere_before, one.is_elsewhere_after) for one in moved.temporaries] == [(False, True)]
+
+
 @pytest.mark.oldest_and_newest
 def test_values_below_the_last_row_of_a_report_are_not_said_to_appear():
     rows = [value(size) for size in range(100, 100 - MOST_TEMPORARIES, -1)]

@@ -166,6 +166,23 @@ def test_bytes_kept_for_the_backward_pass_are_summed_by_line(is_scanned):
     assert memory.kept_nbytes == sum(sizes)
 
 
+@pytest.mark.parametrize("is_checkpointed", [False, True])
+def test_what_the_backward_pass_of_a_scan_takes_out_of_the_residuals_is_not_kept_too(is_checkpointed):
+    def layer(x, w):
+        return jnp.tanh(x @ w), None
+
+    def loss(ws, x):
+        one = jax.checkpoint(layer) if is_checkpointed else layer
+        return jnp.sum(jax.lax.scan(one, x, ws)[0] ** 2)
+
+    arguments = jax.ShapeDtypeStruct((6, 32, 32), jnp.float32), jax.ShapeDtypeStruct((256, 32), jnp.float32)
+    memory = program_report(jax.jit(jax.grad(loss)), *arguments).memory
+    # The input of each layer; without a checkpoint, also the derivative of each tanh, or the tanh and it.
+    stacked = 6 * 256 * 32 * 4
+    assert memory.kept_nbytes in ({stacked} if is_checkpointed else {2 * stacked, 3 * stacked})
+    assert all(one.is_in_loop for one in memory.kept)
+
+
 def test_a_loop_whose_result_a_later_loop_reads_keeps_nothing_without_a_backward_pass():
     def both(x):
         _, ys = jax.lax.scan(lambda c, _: (jnp.sin(c), c), x, None, length=8)

@@ -14,7 +14,7 @@ from jax import lax
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info_core.compat.fresh_compile import compile_lowered, prints_warnings
+from jax_array_info_core.compat.compile_events import compile_lowered, prints_warnings
 from jax_array_info_core.hlo.module import Module
 from jax_array_info_core.hlo.read import read_module
 from jax_array_info_core.layouts.spec import MeshAxes

@@ -2,10 +2,12 @@ import sys
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
-from jax.sharding import NamedSharding
+from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from jax_array_info.tables.program_words import because_words
 from jax_array_info_core import program_report
 from jax_array_info_core.errors import UnsupportedValueError
 from tests.programs import abstract, cube, loss, scanned, step, step_arguments
@@ -49,22 +51,19 @@ def test_each_reduction_names_the_sum():
     (activations,) = of_kind(report, "all-reduce", ("tensor",))
     assert words(activations) == [("sum", "ijl,lk->ijk", [("l", "params/wi"), ("l", "params/wo")])]
     for one in of_kind(report, "all-reduce", ("data", "fsdp")):
-        # Both gradients are sums of one line: what they have in common is the rule.
-        assert words(one) == [("sum", "kli,klj->ij", [])]
+        assert words(one) == [("sum", "kli,klj->ij", [("k", "x"), ("k", "x")])]
         assert one.because[0].mesh_axes == ("data", "fsdp")
 
 
-@pytest.mark.skipif(
-    jax.__version_info__[:2] < (0, 11), reason="before JAX 0.11, no pass is known in the body of a scan"
-)
+@with_shardy
 def test_gathers_of_scanned_layers_are_followed_to_the_stacked_arguments():
     function, arguments = scanned(cube(), checkpoint=True)
     gathers = of_kind(program_report(function, *arguments, explain=True), "all-gather")
     assert sum(one.count for one in gathers) == 5
     for one in gathers:
-        assert len(one.because) == one.count, one
-        for each in one.because:
-            assert one.path in [operand.axis_origin.path for operand in each.operands]
+        (because,) = one.because
+        assert one.path in [operand.axis_origin.path for operand in because.operands]
+        assert because.phase == one.phase
 
 
 @with_shardy
@@ -75,6 +74,138 @@ def test_a_sort_needs_the_dimension_whole():
     for one in found:
         (because,) = one.because
         assert (because.kind, because.op, len(because.operands)) == ("conflict", "sort", 1)
+
+
+def flat():
+    """Return a mesh of 8 devices: fsdp=4, tensor=2."""
+    return Mesh(np.reshape(jax.devices()[:8], (4, 2)), ("fsdp", "tensor"))
+
+
+def square(*spec):
+    """Return the type of a square matrix."""
+    return abstract(flat(), P(*spec), (64, 64))
+
+
+def moved(function, *arguments):
+    """Return the kind and the size of each collective of a function, with the operations that need it."""
+    report = program_report(function, *arguments, explain=True)
+    assert report.unread == ()
+    return sorted(
+        (one.kind, one.path or "", [(each.op, each.rule) for each in one.because])
+        for one in report.collectives
+    )
+
+
+CLASH = ("dot_general", "ik,kj->ij")
+GATHERED = ("all-gather", "w", [CLASH])
+
+
+@with_shardy
+@pytest.mark.parametrize(
+    ("function", "others"),
+    [
+        (lambda x, w: x[::-1] @ w, [("collective-permute", "x", [])]),
+        (
+            lambda x, w: jnp.linalg.qr(x)[0] + x @ w,
+            [("all-gather", "x", [("geqrf", "ij->kl,m")])],
+        ),
+        (
+            lambda x, w: jax.lax.linalg.cholesky(x, symmetrize_input=False) + x @ w,
+            [("all-gather", "x", [("cholesky", "ij->kl,")])],
+        ),
+        (
+            lambda x, w: jnp.cumsum(x, 0) + x @ w,
+            [("all-gather", "x", [])],
+        ),
+    ],
+)
+def test_a_clash_is_no_reason_of_another_operation_of_its_line(function, others):
+    found = moved(function, square("fsdp"), square("fsdp"))
+    assert found == sorted([GATHERED, *others])
+
+
+@with_shardy
+def test_what_a_callback_gathers_has_no_reason():
+    def called(x, w):
+        return jax.pure_callback(np.sin, jax.ShapeDtypeStruct(x.shape, x.dtype), x) + x @ w
+
+    found = moved(called, square("fsdp"), square("fsdp"))
+    assert GATHERED in found
+    assert {bool(because) for _, path, because in found if path != "w"} == {False}
+
+
+@with_shardy
+def test_a_gather_for_two_lines_has_both_reasons():
+    def twice(x, w):
+        first = x @ w
+        return first, jnp.sin(x) @ w
+
+    (gather,) = program_report(twice, square("fsdp"), square("fsdp"), explain=True).collectives
+    line = twice.__code__.co_firstlineno
+    assert [each.origin.line - line for each in gather.because] == [1, 2]
+    assert because_words(gather).count(" clash in ik,kj->ij of test_because.py:") == 2
+
+
+@with_shardy
+def test_operations_of_one_line_are_told_apart_by_their_columns():
+    function = lambda x, y, w: x @ w + y @ w  # noqa: E731
+    (gather,) = program_report(
+        function, square("fsdp"), square("fsdp"), square("fsdp"), explain=True
+    ).collectives
+    clashes = [f"'i' ({name}) and 'k' (w) clash in ik,kj->ij" for name in "xy"]
+    assert because_words(gather) == "; ".join(clashes)
+
+
+@with_shardy
+def test_operations_of_one_line_that_differ_in_operands_have_their_letters_in_common():
+    function = lambda x, y, w: sum(one @ w for one in (x, y))  # noqa: E731
+    (gather,) = program_report(
+        function, square("fsdp"), square("fsdp"), square("fsdp"), explain=True
+    ).collectives
+    assert because_words(gather) == "'i' and 'k' (w) clash in ik,kj->ij"
+
+
+@with_shardy
+def test_the_operand_that_is_moved_tells_operations_of_one_line_apart():
+    def chain(x, w, v):
+        return jnp.tanh(jnp.sin(x) @ jnp.sin(w)) @ jnp.cos(v)
+
+    report = program_report(chain, square("fsdp"), square("fsdp"), square("fsdp"), explain=True)
+    assert sorted(map(because_words, report.collectives)) == [
+        "'i' (x) and 'k' (v) clash in ik,kj->ij",
+        "'i' (x) and 'k' (w) clash in ik,kj->ij",
+    ]
+
+
+@with_shardy
+def test_an_operation_that_can_be_another_one_of_its_line_is_no_reason():
+    """Either addition can need ``w`` in another way."""
+    ((_, path, because), _) = moved(lambda x, w: x[::-1] + w + w.T, square("fsdp"), square("fsdp"))
+    assert (path, because) == ("w", [])
+
+
+@with_shardy
+def test_the_constraint_on_its_result_is_part_of_a_clash():
+    mesh = flat()
+
+    def constrained(x, w):
+        return jax.lax.with_sharding_constraint(x @ w, NamedSharding(mesh, P(None, "fsdp")))
+
+    report = program_report(constrained, square("fsdp"), square("fsdp"), explain=True)
+    line = constrained.__code__.co_firstlineno + 1
+    words = f"'i' (x) and 'k' (w) and 'j' (constraint test_because.py:{line}) clash in ik,kj->ij"
+    assert {because_words(one) for one in report.collectives} == {words}
+
+
+@with_shardy
+def test_a_gather_belongs_to_the_pass_of_the_operations_that_need_it():
+    """From JAX 0.11 on, the partitioner names one for the forward pass that only the backward pass reads."""
+    function = jax.grad(lambda w, x: jnp.sum(jnp.tanh(x @ w) @ w))
+    report = program_report(function, square("fsdp", "tensor"), square("fsdp"), explain=True)
+    gathers = [one for one in report.collectives if one.kind == "all-gather" and one.because]
+    assert gathers
+    for one in gathers:
+        assert {each.phase for each in one.because} == {one.phase}
 
 
 @with_shardy

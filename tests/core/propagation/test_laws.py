@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -29,6 +29,13 @@ SPECS = [
     P("model", "data"),
     P(("data", "model")),
 ]
+OPEN = [
+    P(P.UNCONSTRAINED, "model"),
+    P("data", P.UNCONSTRAINED),
+    P(P.UNCONSTRAINED, None),
+    P(P.UNCONSTRAINED, ("model", "data")),
+]
+"""Specs of constraints with dimensions that they say nothing about."""
 UNARY = {
     "tanh": jnp.tanh,
     "transpose": jnp.transpose,
@@ -53,27 +60,44 @@ def programs(draw):
     for number in range(draw(st.integers(3, 12))):
         name = draw(st.sampled_from([*UNARY, *BINARY, "constraint"]))
         operands = draw(st.lists(st.integers(0, count + number - 1), min_size=2, max_size=2))
-        steps.append((name, operands, draw(st.sampled_from(SPECS))))
+        steps.append((name, operands, draw(st.sampled_from([*SPECS, *OPEN]))))
     return draw(st.lists(st.sampled_from(SPECS), min_size=count, max_size=count)), steps
 
 
+def constraint_at(line):
+    """Return a function for constraints whose line has this number."""
+    names = {"constrain": jax.lax.with_sharding_constraint}
+    source = "\n" * (line - 1) + "def run(x, sharding): return constrain(x, sharding)"
+    exec(compile(source, "constraints.py", "exec"), names)
+    return names["run"]
+
+
 def function_of(steps, mesh):
+    """Return a function; the number of a step is the line of its constraint."""
+
     def run(*values):
         values = list(values)
-        for name, (one, other), spec in steps:
+        for line, (name, (one, other), spec) in enumerate(steps, 1):
             if name in UNARY:
                 values.append(UNARY[name](values[one]))
             elif name in BINARY:
                 values.append(BINARY[name](values[one], values[other]))
             else:
-                values.append(jax.lax.with_sharding_constraint(values[one], NamedSharding(mesh, spec)))
+                values.append(constraint_at(line)(values[one], NamedSharding(mesh, spec)))
         return values[-1], values[-2]
 
     return run
 
 
+def names_of(spec):
+    """Return the mesh axes of a spec."""
+    entries = [(one,) if isinstance(one, str) else one for one in spec if one is not P.UNCONSTRAINED]
+    return {name for names in entries for name in names or ()}
+
+
 @settings(max_examples=60, deadline=None)
 @given(programs())
+@example(([P(None, "data")], [("sum", [0, 0], P()), ("scan", [1, 0], P()), ("tanh", [0, 0], P())]))
 def test_outputs_are_sharded_as_xla_returns_them_and_origins_have_their_axes(program):
     specs, steps = program
     mesh = Mesh(np.reshape(jax.devices()[:8], (4, 2)), ("data", "model"))
@@ -98,18 +122,13 @@ def test_outputs_are_sharded_as_xla_returns_them_and_origins_have_their_axes(pro
         "argument": {one.path: one.spec for one in report.arguments},
         "output": {one.path: one.spec for one in report.outputs},
     }
-    constraints = {
-        name
-        for kind, _, spec in steps
-        if kind == "constraint"
-        for entry in spec
-        for name in ([entry] if isinstance(entry, str) else entry or ())
-    }
     rows = [axis for row in (*report.arguments, *report.outputs, *report.values) for axis in row.axes]
     for axis in rows:
         name = axis.mesh_axis.partition(":")[0]
         if axis.kind == "constraint":
-            assert name in constraints
+            kind, _, spec = steps[axis.origin.line - 1]
+            assert (kind, axis.origin.file) == ("constraint", "constraints.py")
+            assert name in names_of(spec), (axis, spec)
         else:
             assert axis.kind is not None, axis
             assert any(name in names for names in with_axis[axis.kind][axis.path].axes)

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from jax_array_info import to_text
 from jax_array_info_core import propagation_report
 from jax_array_info_core.propagation.process import NoAnswerError, Worker
 from tests.core.propagation.programs import needs_shardy, struct
@@ -114,6 +115,18 @@ def test_a_program_that_cannot_be_started_is_a_reason_in_the_report(monkeypatch)
     assert "/nowhere/python" in report.reason
     assert report.answer.startswith("unknown: Shardy gave no answer: ")
     assert report.findings == ()
+
+
+def test_a_report_without_an_answer_has_what_was_requested(monkeypatch):
+    monkeypatch.setattr("jax_array_info_core.propagation.process._WORKERS", {})
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    report = propagation_report(jnp.sin, struct((8,), "data"))
+    assert (report.mesh.shape, report.device_count) == ({"data": 4, "model": 2}, 8)
+    [argument], [output] = report.arguments, report.outputs
+    assert (argument.path, str(argument.spec), argument.nbytes) == ("x", "P('data',)", 8)
+    assert [str(one) for one in argument.axes] == ["argument x"]
+    assert (output.path, output.spec, output.axes) == ("outputs", None, ())
+    assert "8 devices: data=4, model=2" in to_text(report)
 
 
 PROGRAM = """

@@ -4,26 +4,17 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
-from jax.sharding import AbstractMesh, NamedSharding
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info import to_text
 from jax_array_info_core import PathRules, from_json, propagation_report, sharded_structs, to_json
 from jax_array_info_core.errors import UnsupportedValueError
 from jax_array_info_core.propagation.at_line import at_line
-from tests.core.propagation.programs import MESH, constrained, needs_shardy, struct
+from tests.core.propagation.programs import constrained, line_of, needs_shardy, origins, struct
 
 pytestmark = needs_shardy
-
-
-def origins(row):
-    return {one.mesh_axis: str(one) for one in row.axes}
-
-
-def line_of(function, offset=1):
-    return function.__code__.co_firstlineno + offset
 
 
 def test_an_fsdp_matmul_has_one_conflict_with_the_letters_and_the_origins():
@@ -110,6 +101,10 @@ def test_heads_that_do_not_divide_lose_a_part_of_the_axis():
     assert str(report.outputs[0].spec) == "P(None, 'model:(1)8', None)"
     [loss] = report.lost
     assert (loss.mesh_axis, loss.reason, loss.operand) == ("model:(8)2", "uneven", "x")
+    assert (loss.size, loss.divisor.shape) == (24, {"model": 16})
+    words = "24 does not divide by model=16: a factor of 8 stays (model:(1)8), one of 2 is lost"
+    assert words in " ".join(to_text(report).split())
+    assert report.findings[0].remedy.startswith("A dimension that does not divide needs another size")
     assert origins(report.outputs[0]) == {"model:(1)8": "argument x"}
 
 
@@ -132,6 +127,35 @@ def test_a_closed_constraint_in_the_middle_loses_an_axis():
     assert reasons == {("data", "constraint", line_of(middle))}
     assert report.lost[0].constraint.place.startswith("programs.py:")
     assert report.lost[0].nbytes == 32 * 64 * 4 // 2 - 32 * 64 * 4 // 8
+    for finding in report.findings:
+        assert finding.remedy.startswith("In the constraint, write the mesh axis, or P.UNCONSTRAINED")
+
+
+def test_an_open_dimension_of_a_constraint_has_its_axis_from_elsewhere():
+    def run(x):
+        return jnp.sin(constrained(x, x0, P.UNCONSTRAINED, "model"))
+
+    report = propagation_report(run, x0 := struct((32, 64), "data"))
+    for row in (*report.values, *report.outputs):
+        assert {one.mesh_axis: one.kind for one in row.axes} == {"data": "argument", "model": "constraint"}
+    later = propagation_report(
+        lambda x, y: constrained(x, x0, P.UNCONSTRAINED, "model") + y, struct((32, 64)), x0
+    )
+    assert origins(later.outputs[0])["data"] == "argument y"
+
+
+def test_an_axis_that_a_shard_map_leaves_alone_is_not_from_it():
+    def run(x):
+        mapped = jax.shard_map(
+            jnp.sin, mesh=x0.sharding.mesh, in_specs=P("data"), out_specs=P("data"), axis_names={"data"}
+        )
+        return mapped(x)
+
+    report = propagation_report(jax.jit(run), x0 := struct((32, 64), "data", "model"))
+    [inside] = [one for one in report.values if one.op == "sin"]
+    assert origins(inside) == {"model": "argument x"}
+    [output] = report.outputs
+    assert {one.mesh_axis: one.kind for one in output.axes} == {"data": "shard_map", "model": "argument"}
 
 
 def test_an_inner_function_that_is_called_twice_has_both_shardings():
@@ -143,64 +167,6 @@ def test_an_inner_function_that_is_called_twice_has_both_shardings():
         lambda a, b: (inner(a), inner(b)), struct((32, 64), "data"), struct((32, 64), None, "model")
     )
     assert {str(one.spec) for one in report.values} == {"P('data', None)", "P(None, 'model')"}
-
-
-def test_explicit_axes_are_followed_to_the_argument_and_to_the_reshard():
-    mesh = AbstractMesh((4, 2), ("data", "model"), axis_types=(jax.sharding.AxisType.Explicit,) * 2)
-
-    def run(x, w):
-        y = jnp.tanh(x @ w) * 2
-        return jax.sharding.reshard(y, NamedSharding(mesh, P("model", None)))
-
-    report = propagation_report(
-        run, struct((32, 64), "data", mesh=mesh), struct((64, 256), None, "model", mesh=mesh)
-    )
-    [tanh] = [one for one in report.values if one.op == "tanh"]
-    assert origins(tanh) == {"data": "argument x", "model": "argument w"}
-    [axis] = report.outputs[0].axes
-    assert (axis.kind, axis.origin.line) == ("constraint", line_of(run, 2))
-
-
-@pytest.fixture
-def explicit():
-    return AbstractMesh((4, 2), ("data", "model"), axis_types=(jax.sharding.AxisType.Explicit,) * 2)
-
-
-EXPLICIT = {
-    "scan": lambda x: jax.lax.scan(lambda c, row: (c + row, c * row), x[0], x),
-    "while_loop": lambda x: jax.lax.while_loop(
-        lambda c: c[1] < 3, lambda c: (jnp.sin(c[0]) * 2, c[1] + 1), (x, 0)
-    ),
-    "gradient": jax.grad(lambda x: jax.lax.scan(lambda c, _: (jnp.tanh(c) * 2, None), x, None, 3)[0].sum()),
-    "gelu": jax.nn.gelu,
-}
-
-
-@pytest.mark.parametrize("name", EXPLICIT)
-def test_constraints_that_jax_adds_are_no_origins(name, explicit):
-    report = propagation_report(EXPLICIT[name], struct((3, 32, 64), None, "data", mesh=explicit))
-    found = {str(axis) for row in (*report.values, *report.outputs) for axis in row.axes}
-    assert len(found) == 1
-    assert next(iter(found)).startswith("argument ")
-
-
-def test_random_numbers_have_their_axis_from_the_keys(explicit):
-    keys = jax.ShapeDtypeStruct((32,), jax.random.key(0).dtype, sharding=NamedSharding(explicit, P("data")))
-    report = propagation_report(jax.vmap(lambda key: jax.random.normal(key, (8,))), keys)
-    found = {str(axis) for row in (*report.values, *report.outputs) for axis in row.axes}
-    assert len(found) == 1
-    assert next(iter(found)).startswith("argument ")
-
-
-def test_the_sharding_that_an_operation_is_asked_for_is_an_origin(explicit):
-    def product(x, w):
-        return jnp.einsum("ij,jk->ik", x, w, out_sharding=NamedSharding(explicit, P("data", "model")))
-
-    x, w = struct((32, 64), "data", mesh=explicit), struct((64, 16), mesh=explicit)
-    [output] = propagation_report(product, x, w).outputs
-    assert origins(output)["data"] == "argument x"
-    [model] = [one for one in output.axes if one.mesh_axis == "model"]
-    assert (model.kind, model.origin.line) == ("constraint", line_of(product))
 
 
 def test_every_kind_of_function_has_a_report():
@@ -308,6 +274,7 @@ def test_a_requested_output_without_an_axis_loses_it():
     assert report.outputs[0].nbytes == 64 * 64 * 4
     [loss] = report.lost
     assert (loss.mesh_axis, loss.reason, loss.op, loss.nbytes) == ("data", "constraint", "return", 12_288)
+    assert report.findings[0].remedy == "Request the output with the mesh axis that it lacks."
 
 
 def test_one_value_that_is_returned_twice_has_two_shardings():
@@ -342,6 +309,37 @@ def test_an_axis_that_an_operation_moves_is_a_conflict():
     assert {one.mesh_axis for one in moved} == {"data"}
 
 
+def test_an_empty_array_is_no_conflict():
+    report = propagation_report(jnp.matmul, struct((0, 64), "data"), struct((64, 64), "data"))
+    assert (report.conflicts, report.findings) == ((), ())
+
+
+def test_an_operand_that_is_cast_has_the_name_of_what_is_cast():
+    def layer(x, w):
+        return x @ jnp.sin(w).astype(jnp.bfloat16)
+
+    [conflict] = propagation_report(
+        layer, struct((32, 64), "data", dtype=jnp.bfloat16), struct((64, 64), "data")
+    ).conflicts
+    assert conflict.operands[1].name == f"sin of test_report.py:{line_of(layer)}"
+    [conflict] = propagation_report(
+        jnp.matmul, struct((32, 64), "data"), struct((64, 64), "data", dtype=jnp.bfloat16)
+    ).conflicts
+    assert [one.name for one in conflict.operands] == ["a", "b"]
+
+
+def test_a_lowered_function_has_the_names_of_its_parameters():
+    def step(params, unused, *rest, scale):
+        return params["w"] @ rest[0] * scale
+
+    w = struct((64, 64), "data")
+    lowered = jax.jit(step).trace({"v": w, "w": w}, w, w, scale=w).lower(lowering_platforms=("tpu",))
+    report = propagation_report(lowered)
+    # What is removed from the program has no name, apart from that of its other leaves.
+    assert [one.path for one in report.arguments] == ["params/v", "params/w", "args/1", "rest/0", "scale"]
+    assert [one.name for one in report.conflicts[0].operands] == ["params/w", "rest/0"]
+
+
 def test_a_sum_that_scatters_is_no_conflict():
     x = struct((64, 64), None, "data")
     out = NamedSharding(x.sharding.mesh, P("data"))
@@ -354,11 +352,6 @@ def test_a_mesh_without_devices_can_be_in_the_shardings_of_the_function_alone():
         jax.jit(jnp.sin, in_shardings=sharding), jax.ShapeDtypeStruct((8,), jnp.float32)
     )
     assert str(report.outputs[0].spec) == "P('data',)"
-
-
-def test_weak_types_of_a_plan_are_kept():
-    weak = jax.eval_shape(lambda: 1.0)
-    assert sharded_structs(weak, mesh={"data": 4}, specs=P()).weak_type
 
 
 @pytest.mark.parametrize("function", [lambda x: jnp.pad(x, (0, 1)), lambda x: x[:0]], ids=["uneven", "empty"])
@@ -410,6 +403,11 @@ def test_a_kernel_in_a_shard_map_has_a_value_without_axes():
     [value] = [one for one in report.values if one.op == "pallas_call"]
     assert (value.shape, value.axes) == ((64, 256), ())
     assert [one.kind for one in report.outputs[0].axes] == ["shard_map"]
+    assert value.in_shard_map
+    assert "P() in shard_map" in to_text(report)
+    [opaque] = [one for one in report.caveats if "opaque" in one]
+    assert opaque.startswith("pallas_call of test_report.py:")
+    assert report.unread == ()  # nothing that the report says depends on it
 
 
 def test_an_interpreted_kernel_propagates_as_the_loop_that_it_is():
@@ -481,21 +479,3 @@ def test_a_compiled_program_and_shardy_that_is_off_are_refused():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert "Shardy is off: set jax_use_shardy_partitioner to True" in done.stderr
-
-
-def test_sharded_structs_plan_a_tree_and_refuse_what_does_not_fit():
-    tree = {"w": np.ones((8, 4), np.float32), "step": 3}
-    found = sharded_structs(tree, mesh={"data": 4, "model": 2}, specs=P("data"))
-    assert found["step"] == 3
-    assert (found["w"].shape, found["w"].dtype, found["w"].sharding.spec) == ((8, 4), np.float32, P("data"))
-    assert isinstance(found["w"].sharding.mesh, AbstractMesh)
-    with pytest.raises(ValueError, match="'x' is not a mesh axis"):
-        sharded_structs(tree, mesh={"data": 4}, specs=P("x"))
-
-
-def test_sharded_structs_keep_unreduced_and_unconstrained_entries(explicit):
-    leaf = jax.ShapeDtypeStruct((8, 4), jnp.float32)
-    unreduced = sharded_structs(leaf, mesh=explicit, specs=P("data", unreduced={"model"}))
-    assert unreduced.sharding.spec.unreduced == {"model"}
-    free = sharded_structs(leaf, mesh=MESH, specs=P("data", P.UNCONSTRAINED))
-    assert free.sharding.spec == P("data", P.UNCONSTRAINED)

@@ -91,7 +91,7 @@ def test_a_listener_that_cannot_be_taken_out_stays_and_does_nothing():
             (unregister or monitoring._unregister_event_duration_listener_by_callback)(listener)
 
 
-@pytest.mark.parametrize("name", ["signature_of", "wrapped_functions", "code_origin", "described_inside"])
+@pytest.mark.parametrize("name", ["signature_of", "wrapped_functions", "code_origin", "described"])
 def test_an_error_of_ours_never_ends_the_call(name, monkeypatch):
     def fail(*_, **__):
         raise RuntimeError("ours")

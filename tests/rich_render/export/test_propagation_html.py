@@ -7,6 +7,7 @@ import pytest
 
 from jax_array_info import from_json, save_picture, to_html, to_json, to_svg, to_text
 from jax_array_info.export import propagation_lines, source_html
+from jax_array_info.export.document import parts_html, parts_of
 from jax_array_info.reports import AxisOrigin, PropagatedLeaf, PropagationReport
 from jax_array_info_core.text import printable
 from tests.rich_render.export.test_program_html import TRAIN, links, rows
@@ -118,6 +119,23 @@ def test_every_link_leads_to_an_id_of_the_page_and_ids_are_unique(train):
     ids = re.findall(r' id="([^"]*)"', page)
     assert len(ids) == len(set(ids)) == 2 * 4
     assert {target for _, target in links(page)} == {f"#{name}" for name in ids}
+
+
+def test_a_report_that_is_on_a_page_twice_has_links_to_its_own_lines(train):
+    report = at_file(train)
+    page = parts_html(parts_of([report, report]))
+    assert parts_html(parts_of([report, report])) == page
+    ids = re.findall(r' id="([^"]*)"', page)
+    assert len(ids) == len(set(ids)) == 2 * 4
+    targets = [target.removeprefix("#") for _, target in links(page)]
+    half = len(targets) // 2
+    assert (set(targets[:half]), set(targets[half:])) == (set(ids[:4]), set(ids[4:]))
+
+
+def test_a_report_that_a_notebook_shows_twice_has_other_ids_each_time(train):
+    shown = [at_file(train)._repr_mimebundle_()["text/html"] for _ in range(2)]
+    ids = re.findall(r' id="([^"]*)"', "".join(shown))
+    assert len(ids) == len(set(ids)) == 2 * 4
 
 
 def test_an_origin_that_the_page_does_not_have_is_text(train):

@@ -7,7 +7,7 @@ import pytest
 
 from jax_array_info import collect_reports, config, print_growth, render, to_text, track_arrays
 from jax_array_info.errors import UnsupportedValueError
-from jax_array_info.reports import CollectedArrays, GrowthReport, Origin, OriginGrowth
+from jax_array_info.reports import CollectedArrays, GrowthReport, Origin, OriginGrowth, SourceLine
 from jax_array_info.tables.growth import growth_table
 
 pytestmark = pytest.mark.oldest_and_newest
@@ -213,6 +213,23 @@ def test_without_a_trend_the_call_that_makes_one_is_named_once(steps, after):
     assert text.splitlines()[0] == first
     assert text.count("step()") == 1
     assert ".step()" not in to_text(GREW)
+
+
+def test_the_line_that_called_an_allocation_site_is_named():
+    caller = SourceLine(file="train.py", line=12, function="train")
+    made = dataclasses.replace(ADA, callers=(caller,))
+    grew = dataclasses.replace(GREW.origins[0], origin=made)
+    twice = dataclasses.replace(grew, caller_count=3)
+    freed = CollectedArrays(
+        origin=made, content="int8[4]", count=1, device_nbytes=(), cycle=None, caller_count=2
+    )
+    report = dataclasses.replace(GREW, origins=(grew, twice), collected=True, freed_by_collection=(freed,))
+    lines = to_text(report, width=120).splitlines()
+    assert lines[:2] == [
+        "+1 array, +1.5 GiB per step, made at ada.py:88 update from train.py:12 train",
+        "+1 array, +1.5 GiB per step, made at ada.py:88 update from train.py:12 train and 2 more callers",
+    ]
+    assert lines[-1].endswith("made at ada.py:88 update from train.py:12 train and 1 more caller")
 
 
 def test_collected_arrays_are_printed_with_their_reference_cycle():

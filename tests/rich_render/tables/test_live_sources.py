@@ -6,7 +6,7 @@ import pytest
 
 from jax_array_info import to_text
 from jax_array_info.render import text_of
-from jax_array_info.reports import Origin
+from jax_array_info.reports import Origin, SourceLine
 from jax_array_info.tables.live import live_array_table
 from tests.rich_render.tables.live_reports import group, report_of, rows, to_text_by
 
@@ -122,6 +122,41 @@ def test_referrers_begin_on_the_line_of_the_shape():
     ]
 
 
+def test_arrays_that_the_garbage_collector_frees_are_marked():
+    one = dataclasses.replace(group((3,), 12), holders=("dict['w']",), garbage_count=1)
+    two = dataclasses.replace(group((5,), 20, 2), holders=("Node.w",), garbage_count=2)
+    some = dataclasses.replace(group((7,), 28, 3), holders=("train.w",), garbage_count=1)
+    report = dataclasses.replace(report_of(some, two, one), visible_devices=1, holders="complete")
+    assert [row[-1] for row in rows(report, width=120)][:6] == [
+        "train.w",
+        "1 of 3: garbage in a reference cycle: gc.collect() frees it",
+        "Node.w",
+        "garbage in reference cycles: gc.collect() frees them",
+        "dict['w']",
+        "garbage in a reference cycle: gc.collect() frees it",
+    ]
+
+
+def test_an_allocation_site_names_the_line_that_called_it():
+    def made(count, line):
+        callers = tuple(SourceLine(file="train.py", line=at, function="train") for at in (line, 40 + count))
+        origin = Origin(file="utils.py", line=3, function="make", callers=callers)
+        return dataclasses.replace(group((8, 8), 256, count), origin=origin)
+
+    # Callers of the caller are not shown, and make no rows.
+    report = dataclasses.replace(
+        report_of(made(1, 12), made(2, 12), made(4, 14)), visible_devices=1, origins="known"
+    )
+    assert rows(report, width=120)[:-1] == [
+        ["256.0 B", "(8, 8) ×3", "float32", "utils.py:3 make from train.py:12 train"],
+        ["256.0 B", "(8, 8) ×4", "float32", "utils.py:3 make from train.py:14 train"],
+    ]
+    assert [row[-1] for row in rows(report, by="origin", width=120)][:-1] == [
+        "utils.py:3 make from train.py:14 train",
+        "utils.py:3 make from train.py:12 train",
+    ]
+
+
 @pytest.mark.parametrize(
     ("max_rows", "last"), [(9, "and 4 more"), (6, "and 5 more"), (3, "train.params['w0'] and 6 more")]
 )
@@ -140,6 +175,22 @@ def test_scalars_have_allocation_sites_and_referrers():
         ["12.0 B", "3×s", "float32", "data.py:7 load", "no Python referrer found (held by JAX or C++)"],
         ["8.0 B", "2×s", "float32", "train.py:141 init_params", "train.metrics[0]"],
     ]
+
+
+def test_columns_are_stacked_where_they_would_break_words_and_keys():
+    held = "train.state.params['decoder_layers']['query_projection']"
+    made = dataclasses.replace(
+        group((8, 8), 256, devices=8, nbytes=2048), origin=MADE[0], sharding="P('a')", holders=(held,)
+    )
+    report = dataclasses.replace(report_of(made), origins="known", holders="complete")
+    assert rows(report, width=64) == [
+        ["256.0 B", "(8, 8)", "train.py:141 init_params"],
+        ["", "float32", "train.state.params"],
+        ["", "✔ (2.0 KiB total)", "['decoder_layers']"],
+        ["", "", "['query_projection']"],
+        ["5.0 MiB", "", ""],
+    ]
+    assert len(rows(report, width=140)[0]) == 6
 
 
 def test_sums_of_arrays_have_referrers():

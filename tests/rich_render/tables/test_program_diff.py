@@ -15,6 +15,8 @@ from jax_array_info.reports import (
     ProgramDiff,
     SentChange,
     SentLine,
+    Temporary,
+    TemporaryChange,
 )
 from jax_array_info.tables.program_diff import program_diff_table
 from tests.sample_programs import DIFFERENCE, EQUAL
@@ -28,7 +30,8 @@ def text(report, width=80):
 
 def test_everything_that_differs_is_shown_before_and_after():
     expected = """
-sends other bytes, in part unknown; 6 shardings and 2 donations differ
+sends other bytes, in part unknown; 1 leaf is new; 5 shardings and 2 donations
+  differ
 from step to step_with_fsdp
 sent per device and call: 2.8 MiB before, unknown after
 not compared:
@@ -80,6 +83,40 @@ not compared:
     assert text(DIFFERENCE) == expected.strip("\n")
 
 
+def test_renamed_leaves_and_values_away_from_the_peak_are_told():
+    value = Temporary(shape=(512, 512), dtype="float32", nbytes=2**20)
+    report = replace(
+        EQUAL,
+        renamed=(("outputs/w1", "outputs/0/w1"),),
+        temporaries=(
+            TemporaryChange(value=value, before=2, after=0, is_elsewhere_after=True),
+            TemporaryChange(value=value, before=0, after=1, is_elsewhere_before=True),
+            TemporaryChange(value=value, before=0, after=1),
+        ),
+    )
+    assert (
+        text(report, width=120)
+        == """\
+1 leaf is renamed
+step
+sent per device and call: 12.0 B before and after
+renamed arguments and outputs
+┏━━━━━━━━━━━━┳━━━━━━━━━━━━━━┓
+┃ before     ┃ after        ┃
+┡━━━━━━━━━━━━╇━━━━━━━━━━━━━━┩
+│ outputs/w1 │ outputs/0/w1 │
+└────────────┴──────────────┘
+                                   temporaries at the peak
+┏━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━━┓
+┃ array            ┃ line         ┃  before ┃   after ┃ difference ┃ note                    ┃
+┡━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━╇━━━━━━━━━╇━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━━━┩
+│ float32[512,512] │ line unknown │ 2.0 MiB │   0.0 B │   -2.0 MiB │ after: not at the peak  │
+│ float32[512,512] │ line unknown │   0.0 B │ 1.0 MiB │   +1.0 MiB │ before: not at the peak │
+│ float32[512,512] │ line unknown │   0.0 B │ 1.0 MiB │   +1.0 MiB │                         │
+└──────────────────┴──────────────┴─────────┴─────────┴────────────┴─────────────────────────┘"""
+    )
+
+
 def test_equal_programs_have_no_table():
     assert (
         text(EQUAL)
@@ -126,7 +163,7 @@ def test_an_argument_that_does_not_exist_is_absent():
     donation = Donation(path="opt", nbytes=4, output="outputs/opt")
     change = DonationChange(path="opt", before=donation, after=None, is_absent_after=True)
     shown = text(replace(EQUAL, donations=(change,)))
-    assert "│ opt  │ reused for outputs/opt │ absent │" in shown
+    assert "│ opt  │ reused  │ absent │" in shown
     assert "not donated" not in shown
 
 

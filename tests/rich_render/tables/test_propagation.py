@@ -8,12 +8,13 @@ from jax_array_info import config, to_text
 from jax_array_info.render import render, text_of
 from jax_array_info.reports import AxisOrigin, SourceLine
 from jax_array_info.tables.propagation import propagation_table
+from jax_array_info_core.layouts.spec import MeshAxes
 from tests.sample_programs import FROM_X, LOSS, WHY, line, spec
 
 pytestmark = pytest.mark.oldest_and_newest
 
 TEXT = """\
-3 findings: JAI302 lost-mesh-axis, JAI301 conflicting-shardings, JAI303
+3 findings: JAI301 conflicting-shardings, JAI302 lost-mesh-axis, JAI303
   replicated-value
 step, lowered for TPU, 8 devices: data=2, fsdp=2, tensor=2
 ── JAI301 conflicting-shardings: 512.0 KiB per device ──────────────────────────
@@ -27,15 +28,16 @@ mesh axis, or constrain it before the operation.
     result P('data', 'tensor')
 ── JAI302 lost-mesh-axis: 512.0 KiB per device ─────────────────────────────────
 1 result lacks a mesh axis of an operand, so that each device holds more.
-Constrain the result with jax.lax.with_sharding_constraint; an uneven dimension
-needs another size, or another mesh axis.
+In the constraint, write the mesh axis, or P.UNCONSTRAINED to leave the
+dimension to XLA: None replicates it.
   512.0 KiB  data: left out by the constraint on tanh float32[512,1024]
                train.py:11 loss (forward)
     x P('data',) became P(None, 'tensor')
     the requested sharding leaves it out
 ── JAI303 replicated-value: 512.0 KiB per device ───────────────────────────────
 1 value is replicated over mesh axes that divide a dimension.
-Constrain the value, or the argument or output that it comes from or goes to.
+In the constraint, write the mesh axis, or P.UNCONSTRAINED to leave the
+dimension to XLA: None replicates it.
   512.0 KiB  float32[512,1024]  train.py:11 loss
     P(None, 'tensor'), replicated over data: tanh
     data: left out by the constraint on tanh at train.py:11:
@@ -82,6 +84,28 @@ def test_the_findings_come_first_then_the_values_in_80_columns():
     assert "\n".join(shown(WHY)) == TEXT
 
 
+def test_a_report_without_findings_has_no_empty_line():
+    report = replace(with_values(*WHY.values), unread=())
+    assert not shown(report)[2].strip("values ")
+    assert "" not in shown(report)
+
+
+def test_titles_are_whole_in_narrow_consoles():
+    text = " ".join(to_text(WHY, width=40).split())
+    assert "JAI301 conflicting-shardings: 512.0 KiB per device" in text
+
+
+def test_the_function_is_shown_where_it_fits_80_columns():
+    [row] = [row for row in cells(with_values(value(argument("data", "x")))) if row[0]]
+    assert row == ["512.0 KiB", "float32[512,1024]", "train.py:9 dot_general", "loss"]
+
+
+def test_a_value_in_a_shard_map_has_the_shape_of_a_shard():
+    inside = value(spec=spec(), in_shard_map=True)
+    assert cells(with_values(inside))[0][2] == "P() in shard_map"
+    assert "P() in shard_map" in to_text(with_values(inside), width=160)
+
+
 def test_a_wide_console_has_a_line_for_each_value_and_all_columns():
     [row] = cells(WHY, 160)
     assert row == [
@@ -125,13 +149,13 @@ def test_alike_values_of_a_line_are_one_row_with_their_operations():
 
 def test_mesh_axes_of_one_origin_are_together():
     origins = [argument("data", "h"), argument("tensor", "h")]
-    assert cells(with_values(value(*origins)))[-1][-1] == "data, tensor: argument h"
+    assert cells(with_values(value(*origins)))[-1][2] == "data, tensor: argument h"
 
 
 def test_an_output_is_named_once():
     axis = AxisOrigin(mesh_axis="data", kind="output", path="outputs/wi")
     assert str(axis) == "outputs/wi"
-    assert cells(with_values(value(axis)))[-1][-1] == "data: outputs/wi"
+    assert cells(with_values(value(axis)))[-1][2] == "data: outputs/wi"
 
 
 def test_callers_are_shown_where_the_settings_ask_for_them(monkeypatch):
@@ -149,6 +173,11 @@ def test_callers_are_shown_where_the_settings_ask_for_them(monkeypatch):
         ({"op": "sharding_constraint"}, "left out by the constraint", "the requested sharding leaves it out"),
         ({"op": "return"}, "left out by the requested output", "the requested sharding leaves it out"),
         ({"reason": "uneven"}, "lost in tanh", "the dimension does not divide by it"),
+        (
+            {"reason": "uneven", "size": 15, "divisor": MeshAxes(("data", "tensor"), (4, 2))},
+            "lost in tanh",
+            "15 does not divide by data=4, tensor=2",
+        ),
         ({"reason": "conflict"}, "lost in tanh", "another operand is sharded in another way"),
     ],
 )

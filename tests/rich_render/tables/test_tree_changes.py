@@ -134,23 +134,35 @@ def test_the_traffic_of_each_leaf_and_the_sums_are_listed_the_most_first():
     expected = """
 each device receives at most 2.0 MiB, all 8 devices together 15.8 MiB
                            bytes to receive for state
-┏━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━┓
-┃ leaf           ┃ before     ┃ after          ┃ per device ┃ sum over devices ┃
-┡━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━┩
-│ params/w       │ P('fsdp',) │ P()            │    1.8 MiB │         14.0 MiB │
-│   float32[1024 │            │                │            │                  │
-│   ,512]        │            │                │            │                  │
-│ params/v       │ P('fsdp',) │ P(None,        │  224.0 KiB │          1.8 MiB │
-│   float32[1024 │            │ 'fsdp')        │            │                  │
-│   ,512]        │            │                │            │                  │
-├────────────────┼────────────┼────────────────┼────────────┼──────────────────┤
-│ all leaves     │            │                │    2.0 MiB │         15.8 MiB │
-└────────────────┴────────────┴────────────────┴────────────┴──────────────────┘
+┏━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━━━┓
+┃                     ┃            ┃               ┃            ┃     sum over ┃
+┃ leaf                ┃ before     ┃ after         ┃ per device ┃      devices ┃
+┡━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━━━━━┩
+│ params/w            │ P('fsdp',) │ P()           │    1.8 MiB │     14.0 MiB │
+│   float32[1024,512] │            │               │            │              │
+│ params/v            │ P('fsdp',) │ P(None,       │  224.0 KiB │      1.8 MiB │
+│   float32[1024,512] │            │ 'fsdp')       │            │              │
+├─────────────────────┼────────────┼───────────────┼────────────┼──────────────┤
+│ all leaves          │            │               │    2.0 MiB │     15.8 MiB │
+└─────────────────────┴────────────┴───────────────┴────────────┴──────────────┘
 mesh: fsdp=8
 between live arrays; a restore from files reads up to 2.5 MiB for each device
 without traffic: 1 leaf
 """
     assert lines(to_text(report)) == expected.strip("\n").splitlines()
+
+
+def test_specs_are_below_the_leaf_where_their_columns_would_break_words():
+    tree = planned({"self_attention_output": P("fsdp", "tensor")}, mesh={"fsdp": 4, "tensor": 2})
+    report = reshard_report(tree, P(("fsdp", "tensor"), None))
+    cells = [line.split("│")[1].strip() for line in to_text(report, width=76).splitlines() if "│" in line]
+    assert cells[:4] == [
+        "params/self_attention_output",
+        "float32[1024,512]",
+        "before: P('fsdp', 'tensor')",
+        "after: P(('fsdp', 'tensor'), None)",
+    ]
+    assert "params/self_attention_output │ P('fsdp', 'tensor') │" in to_text(report, width=160)
 
 
 def test_bytes_from_other_processes_have_a_column():
@@ -160,16 +172,15 @@ def test_bytes_from_other_processes_have_a_column():
     expected = """
 each device receives at most 3.0 KiB, all 4 devices together 12.0 KiB
                                 bytes to receive
-┏━━━━━━━━━━━━━━━┳━━━━━━━━━┳━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━┓
-┃               ┃         ┃       ┃            ┃      sum over ┃         other ┃
-┃ leaf          ┃ before  ┃ after ┃ per device ┃       devices ┃     processes ┃
-┡━━━━━━━━━━━━━━━╇━━━━━━━━━╇━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━┩
-│ w             │ P('x',) │ P()   │    3.0 KiB │      12.0 KiB │       8.0 KiB │
-│   float32[102 │         │       │            │               │               │
-│   4]          │         │       │            │               │               │
-├───────────────┼─────────┼───────┼────────────┼───────────────┼───────────────┤
-│ all leaves    │         │       │    3.0 KiB │      12.0 KiB │       8.0 KiB │
-└───────────────┴─────────┴───────┴────────────┴───────────────┴───────────────┘
+┏━━━━━━━━━━━━━━━━━┳━━━━━━━━━┳━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━┓
+┃                 ┃         ┃       ┃            ┃     sum over ┃        other ┃
+┃ leaf            ┃ before  ┃ after ┃ per device ┃      devices ┃    processes ┃
+┡━━━━━━━━━━━━━━━━━╇━━━━━━━━━╇━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━┩
+│ w               │ P('x',) │ P()   │    3.0 KiB │     12.0 KiB │      8.0 KiB │
+│   float32[1024] │         │       │            │              │              │
+├─────────────────┼─────────┼───────┼────────────┼──────────────┼──────────────┤
+│ all leaves      │         │       │    3.0 KiB │     12.0 KiB │      8.0 KiB │
+└─────────────────┴─────────┴───────┴────────────┴──────────────┴──────────────┘
 mesh: x=4
 between live arrays; a restore from files reads up to 4.0 KiB for each device
 """

@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import click
@@ -57,19 +57,22 @@ class Output:
             self.write("".join(f"{to_json(report)}\n" for report in reports))
         else:
             from jax_array_info.export import document
+            from jax_array_info.export.annotated import Prefixes
 
             drawn = parts() if parts else document.columns_of(columns)
             if self.format == "svg":
                 titles = dict.fromkeys(map(document.title_of, reports))
                 self.write(document.columns_svg(drawn, ", ".join(titles)) + "\n")
             else:
-                self.write(document.html_document(map(document.parts_html, drawn), "jai-cli"))
+                prefixes = Prefixes()
+                fragments = (document.parts_html(column, prefixes=prefixes) for column in drawn)
+                self.write(document.html_document(fragments, "jai-cli"))
 
     def write_text(self, print_text: Callable[[Console], None]) -> None:
         """Write console output to the terminal, or to the file at the same width."""
         from io import StringIO
 
-        from jax_array_info.console import terminal_console
+        from jax_array_info.style import terminal_console
 
         if self.path is None:
             print_text(terminal_console())
@@ -78,15 +81,21 @@ class Output:
         print_text(terminal_console(file=file, plain=True))
         self.write(file.getvalue())
 
-    def require_place(self) -> None:
-        """End the command if the file cannot be created there, before the program runs for hours."""
-        if self.path is not None:
-            from pathlib import Path
+    def require_place(self) -> Output:
+        """End the command if the file cannot be created there, before the program runs for hours.
 
-            from jax_array_info_core.reports.json import require_place
+        Returns:
+            The output with an absolute path: the program may change the directory.
+        """
+        if self.path is None:
+            return self
+        from pathlib import Path
 
-            with _one_line_errors(self.path):
-                require_place(Path(self.path))
+        from jax_array_info_core.reports.json import require_place
+
+        with _one_line_errors(self.path):
+            require_place(Path(self.path))
+        return replace(self, path=os.path.abspath(self.path))
 
     def write(self, text: str) -> None:
         """Write the text, or end the command with a one-line error."""
@@ -103,8 +112,8 @@ class Output:
 
 def print_reports(console: Console, reports: Sequence[Report]) -> None:
     """Print reports, each with its own renderer."""
-    from jax_array_info.console import shows_colors
     from jax_array_info.render import render
+    from jax_array_info.style import shows_colors
 
     colors = shows_colors(console)
     for report in reports:
@@ -238,7 +247,7 @@ def progress_bar(task: str) -> Iterator[Callable[[int, int], None] | None]:
     from rich.progress import BarColumn, Progress, TextColumn
     from rich.table import Column
 
-    from jax_array_info.console import terminal_console
+    from jax_array_info.style import terminal_console
 
     console = terminal_console(file=sys.stderr)
     if console.is_dumb_terminal:

@@ -18,8 +18,7 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 from jax_array_info import gather_reports, planned_mesh_report
-from jax_array_info.console import terminal_console
-from jax_array_info.style import marks
+from jax_array_info.style import marks, terminal_console
 from jax_array_info_core import collect_reports
 from jax_array_info_core.reports import ArrayReport, Report
 

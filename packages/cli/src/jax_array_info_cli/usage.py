@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -53,20 +52,3 @@ class Refusal(click.ClickException):
     """Invalid input: ends the command with a one-line error and exit code 2."""
 
     exit_code = 2
-
-
-def require_at_most(limit: int, *, devices: int, processes: int) -> None:
-    """Raise a usage error if all processes together have more simulated devices than the limit."""
-    if (total := devices * processes) > limit:
-        raise click.UsageError(
-            f"--devices {devices} with --processes {processes} makes {total} devices; the limit is {limit}."
-            " Lower one of them."
-        )
-
-
-def require_fork() -> None:
-    """End the command with exit code 1 if the system has no fork: stopping all processes relies on it."""
-    if not hasattr(os, "fork"):
-        raise click.ClickException(
-            "os.fork is not available here: jai-cli run and demo --processes need Linux or macOS"
-        )

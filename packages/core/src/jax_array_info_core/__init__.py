@@ -71,7 +71,7 @@ if TYPE_CHECKING:
         spec_problems as spec_problems,
         uneven_axes as uneven_axes,
     )
-    from .profiles.pprof import memory_profile_report as memory_profile_report
+    from .origins.profiles import memory_profile_report as memory_profile_report
     from .programs.assertions import (
         assert_donated as assert_donated,
         assert_no_collective as assert_no_collective,

@@ -46,7 +46,8 @@ class Config:
     JAX. Rows that differ in them are separate."""
 
     callers: int = 1
-    """Number of the user's lines that tables show for an operation: 1 for the nearest, 2 adds its caller."""
+    """Number of the user's lines that tables show for an operation: 1 for the nearest, 2 adds its caller.
+    For an array, tables show at least 2: its allocation site and the line that called it."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "process":
@@ -76,3 +77,8 @@ def _names(name: str, value: Any) -> tuple[str, ...]:
 
 config = Config()
 """The current settings."""
+
+
+def shown_callers() -> int:
+    """Return the number of callers that tables show for an allocation site."""
+    return max(1, config.callers - 1)

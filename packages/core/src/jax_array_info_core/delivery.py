@@ -6,7 +6,7 @@ import bisect
 import contextlib
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import NamedTuple, TypeVar
 
@@ -94,15 +94,6 @@ def _open_around() -> tuple[int, ...]:
     return tuple(number for number in _around.get() if number in _open)
 
 
-def current_collector() -> Collector | None:
-    """Return the innermost open ``collect_reports`` block around the caller; None without one."""
-    return _first_open(_around.get())
-
-
-def _first_open(blocks: Iterable[int]) -> Collector | None:
-    return next((block for block in map(_open.get, blocks) if block is not None), None)
-
-
 def call_site() -> CallSite:
     """Return the call site of the caller, for a report that is delivered later.
 
@@ -133,7 +124,7 @@ def deliver(
             # A thread of XLA (JAX 0.10) does not see the blocks of the thread that compiles.
             opened = reversed(_open.copy().items())
             blocks += tuple(number for number, block in opened if block.thread == requested_at.thread)
-    target = _first_open(blocks)
+    target = next((block for block in map(_open.get, blocks) if block is not None), None)
     if target is None:
         show(report)
     else:

@@ -38,6 +38,18 @@ class UnsupportedValueError(ArrayInfoError, ValueError):
     """
 
 
+def require(value: Any, kinds: type | tuple[type, ...], expected: str) -> None:
+    """Raise UnsupportedValueError for a value of another type than the given ones.
+
+    Args:
+        value: The value.
+        kinds: Its types.
+        expected: Description of such values, with the function that returns one, if there is one.
+    """
+    if not isinstance(value, kinds):
+        raise UnsupportedValueError(f"expected {expected}, got {type(value)}")
+
+
 def require_report(value: Any, kind: type) -> None:
     """Raise UnsupportedValueError, with the function that returns a report of a kind, for any other value.
 

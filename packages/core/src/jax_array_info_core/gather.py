@@ -53,18 +53,14 @@ def gather_reports(report: Report, *, timeout: float = 30.0) -> list[Report]:
     """
     if not isinstance(report, get_args(Report)):
         raise UnsupportedValueError(f"expected a report, got {type(report)}")
-    if not _is_seconds(timeout):
+    seconds: Any = timeout
+    if type(seconds) is bool or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
         raise ValueError(f"timeout must be a positive number of seconds, got {timeout!r}")
     peers = compat.peers()
     if peers is None:
         return [report]
     call = _Call(peers, timeout)
     return [from_json(text) for text in call.exchange(to_json(report))]
-
-
-def _is_seconds(value: Any) -> bool:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return number and 0 < value < math.inf
 
 
 class _Call:

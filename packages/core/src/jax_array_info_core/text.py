@@ -52,6 +52,12 @@ def plain_shape(shape: Iterable[Any]) -> tuple[int | str, ...]:
     return tuple(map(plain_length, shape))
 
 
+def shape_text(shape: Iterable[int | str]) -> str:
+    """Return a shape as a tuple prints, with symbols unquoted: ``(8,)``."""
+    lengths = list(map(str, shape))
+    return f"({', '.join(lengths)}{',' if len(lengths) == 1 else ''})"
+
+
 def printable(text: str, encoding: str = "utf-8") -> str:
     r"""Return untrusted text with backslash escapes for all characters that are unsafe in a terminal.
 

@@ -98,7 +98,7 @@ if TYPE_CHECKING:
         print_program as print_program,
         print_program_diff as print_program_diff,
     )
-    from .verbs.propagation import print_propagation as print_propagation
+    from .verbs.programs import print_propagation as print_propagation
     from .verbs.sharding import (
         print_mesh as print_mesh,
         sharding_info as sharding_info,

@@ -27,7 +27,7 @@ _MODULES = {
     "log": "recorded",
     "devices": "devices",
     "profile": "recorded",
-    "demo": "demo",
+    "demo": "run",
 }
 """The module of each command, in the order of the help."""
 _EPILOG = """

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -139,9 +137,7 @@ def program(
             parse_topology(topology)
     except TopologyError as error:
         raise Refusal(str(error)) from error
-    output.require_place()
-    if output.path is not None:
-        output = replace(output, path=os.path.abspath(output.path))  # the file may change directory
+    output = output.require_place()
     try:
         report = report_on(request)
     except NotCompiledError as error:

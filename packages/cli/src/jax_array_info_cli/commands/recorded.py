@@ -78,7 +78,7 @@ def profile(source: str, output: Output) -> None:
     not imported, so no backend starts.
     """
     from jax_array_info_core import memory_profile_report
-    from jax_array_info_core.profiles.pprof import MAX_NBYTES
+    from jax_array_info_core.origins.profiles import MAX_NBYTES
 
     with _opened(source) as file:
         # Files such as /dev/zero have no end: read one byte more than the limit at most.

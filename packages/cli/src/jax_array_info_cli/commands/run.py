@@ -1,17 +1,16 @@
-"""``jai-cli run``: a program on simulated devices, in one process or several."""
+"""``jai-cli run`` and ``jai-cli demo``: programs on simulated devices, in one process or several."""
 
 from __future__ import annotations
 
 import os
 import pkgutil
 import sys
-from dataclasses import replace
+from typing import Any, NoReturn
 
 import click
 
 from ..output import Output, output_options
-from ..simulated_devices import simulated_device_environment
-from ..usage import require_at_most, require_fork
+from ..simulated_devices import simulated_device_environment, use_simulated_devices
 from . import Command, shown_on_stderr
 
 MAX_DEVICES = 2048
@@ -81,31 +80,51 @@ def run(
     It writes only the live arrays, and only if the program succeeds.
     """
     _require_compatible(output, processes, quiet)
-    output.require_place()
-    require_at_most(MAX_DEVICES, devices=devices, processes=processes)
+    output = output.require_place()
+    _require_at_most(MAX_DEVICES, devices=devices, processes=processes)
     if timeout is not None and not timeout <= MAX_TIMEOUT:
         raise click.UsageError(f"--timeout must be at most {MAX_TIMEOUT} seconds, got {timeout}")
     if not argv:
         raise click.UsageError("Missing argument 'MODULE'." if is_module else "Missing argument 'SCRIPT'.")
     source = None if is_module else _source_of(argv[0])
-    environment = simulated_device_environment(os.environ, devices)
-    require_fork()
-    from ..launch.launcher import launch
-    from ..launch.program import Job
-
-    kept = None
-    if output.path is not None:
-        kept = replace(output, path=os.path.abspath(output.path))  # the program may change directory
-    job = Job(
+    _launch(
+        devices,
         argv,
         is_module=is_module,
         processes=processes,
         timeout=timeout,
         quiet=quiet,
-        output=kept,
+        output=None if output.path is None else output,
         source=source,
     )
-    sys.exit(launch(job, environment))
+
+
+def _require_at_most(limit: int, *, devices: int, processes: int) -> None:
+    """Raise a usage error if all processes together have more simulated devices than the limit."""
+    if (total := devices * processes) > limit:
+        raise click.UsageError(
+            f"--devices {devices} with --processes {processes} makes {total} devices; the limit is {limit}."
+            " Lower one of them."
+        )
+
+
+def _launch(devices: int, argv: tuple[str, ...], **options: Any) -> NoReturn:
+    """Run a program on simulated devices, and end the command with its exit code.
+
+    Args:
+        devices: Number of devices of each process.
+        argv: The program and its arguments.
+        **options: Other fields of the ``Job``.
+    """
+    environment = simulated_device_environment(os.environ, devices)
+    if not hasattr(os, "fork"):  # stopping all processes relies on it
+        raise click.ClickException(
+            "os.fork is not available here: jai-cli run and demo --processes need Linux or macOS"
+        )
+    from ..launch.program import Job
+    from ..launch.supervisor import launch
+
+    sys.exit(launch(Job(argv, **options), environment))
 
 
 def _require_compatible(output: Output, processes: int, quiet: bool) -> None:
@@ -142,3 +161,53 @@ def _source_of(script: str) -> bytes | None:
         problem = f"jai-cli run: can't open file {script!r}: {error.strerror}"
         click.echo(shown_on_stderr(problem), err=True)
         sys.exit(2)
+
+
+MAX_DEMO_DEVICES = 512
+
+
+@click.command(
+    cls=Command,
+    question="What do the panels, tables and pictures look like?",
+    examples=(
+        "jai-cli demo",
+        "jai-cli demo --devices 4",
+        "jai-cli demo --devices 2 --processes 2",
+    ),
+)
+@click.option(
+    "--devices",
+    type=click.IntRange(1, MAX_DEMO_DEVICES),
+    default=8,
+    show_default=True,
+    help="Number of simulated CPU devices in each process.",
+)
+@click.option(
+    "--processes",
+    type=click.IntRange(1, MAX_DEMO_DEVICES),
+    default=1,
+    show_default=True,
+    help="Number of processes. With two or more, the demo shows arrays that span processes.",
+)
+@output_options
+def demo(devices: int, processes: int, output: Output) -> None:
+    """Demonstrate the Python functions: show the code of each step, then its output.
+
+    With --format json, svg or html, the code is left out. --format and --output work only
+    with one process.
+    """
+    if processes > 1 and output != Output():
+        raise click.UsageError(
+            "--format and --output work only with one process. To save this tour, "
+            "redirect its output to a file."
+        )
+    _require_at_most(MAX_DEMO_DEVICES, devices=devices, processes=processes)
+    if processes > 1:
+        _launch(devices, ("jax_array_info_cli.tour",), is_module=True, processes=processes, quiet=True)
+    use_simulated_devices(devices)
+    from ..tour import collect_tour, show_tour
+
+    if output.format == "text":
+        output.write_text(show_tour)
+    else:
+        output.show([collect_tour()])

@@ -169,10 +169,10 @@ def _print_side_by_side(console: Console, columns: Sequence[Sequence[Any]]) -> N
     from rich.console import Group
     from rich.table import Table
 
-    from jax_array_info.console import shows_colors
     from jax_array_info.pictures.text import LEAST_WIDTH as LEAST_PICTURE
     from jax_array_info.pictures.text import array_picture
     from jax_array_info.render import render
+    from jax_array_info.style import shows_colors
 
     width = (console.width - _GAP * (len(columns) - 1)) // len(columns)
     side_by_side = len(columns) > 1 and width >= _LEAST_WIDTH

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -84,9 +82,7 @@ def why(
     if never := sorted({*fail_on} & {*ignore_codes}):
         problems.add([f"--fail-on and --ignore-code both have {', '.join(never)}: omit one of them"])
     request = requested(problems, function, mesh, args_from, arrays, ignore_codes=ignore_codes)
-    output.require_place()
-    if output.path is not None:
-        output = replace(output, path=os.path.abspath(output.path))  # the file may change directory
+    output = output.require_place()
     try:
         report = propagation_on(request)
         if at is not None and report.reason is None:

@@ -79,14 +79,10 @@ def run_as_main(argv: Sequence[str], *, is_module: bool, source: bytes | None) -
     put_first_on_path(folder)
     main.__dict__.update(__file__=path, __cached__=None, __loader__=loader, __builtins__=builtins)
     if not os.path.isfile(path):
-        _cache_lines(path, source)
+        # For tracebacks, because a pipe cannot be read again.
+        lines = source.decode(errors="replace").splitlines(keepends=True)
+        linecache.cache[path] = (len(source), None, lines, path)
     exec(compile(source, path, "exec", dont_inherit=True), main.__dict__)
-
-
-def _cache_lines(path: str, source: bytes) -> None:
-    """Cache the lines of a script for tracebacks, because a pipe cannot be read again."""
-    lines = source.decode(errors="replace").splitlines(keepends=True)
-    linecache.cache[path] = (len(source), None, lines, path)
 
 
 def put_first_on_path(folder: str) -> None:

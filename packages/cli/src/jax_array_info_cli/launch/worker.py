@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
+import io
 import os
 import signal
 import sys
@@ -14,7 +16,6 @@ from typing import TYPE_CHECKING
 from ..standard_streams import written_or_refused
 from .channel import announce_end, announce_join, answer_with_stacks, receive_job
 from .jax_distributed import join_when_jax_is_imported
-from .line_buffering import write_whole_lines
 from .program import program_frames, run_as_main
 from .relay import end_with_parent
 
@@ -57,8 +58,10 @@ def main() -> None:
     except BaseException as error:
         code = _exit_code(error)
         if code:
-            if shows_arrays():
-                _show_if_out_of_memory(error)
+            if shows_arrays() and "jax" in sys.modules:
+                from jax_array_info.verbs.oom import tell_if_out_of_memory
+
+                tell_if_out_of_memory(error)
             _show_only_program_frames()
             raise
     if shows_arrays():
@@ -125,12 +128,27 @@ def _show_live_arrays(output: Output | None) -> None:
                 print_array_stats()
 
 
-def _show_if_out_of_memory(error: BaseException) -> None:
-    """Print the live arrays if a device ran out of memory."""
-    if "jax" in sys.modules:
-        from jax_array_info.verbs.oom import tell_if_out_of_memory
+_LINE_BUFFERED = 1
+_SIZE = 2**16
 
-        tell_if_out_of_memory(error)
+
+def write_whole_lines() -> None:
+    """Make Python and C write each line in one piece, as soon as it is complete.
+
+    By default, C writes to a pipe in blocks that end anywhere, so lines of Python and Gloo would mix.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True, write_through=False)
+    library = ctypes.CDLL(None)
+    # The C library of macOS has another name for stdout: leave its buffering unchanged.
+    with contextlib.suppress(ValueError):
+        stdout = ctypes.c_void_p.in_dll(library, "stdout")
+        # Under PYTHONUNBUFFERED, C has a buffer of one byte and keeps it unless it gets another. C flushes
+        # after Python has exited, so the buffer is never freed.
+        library.malloc.restype = ctypes.c_void_p
+        buffer = ctypes.c_void_p(library.malloc(ctypes.c_size_t(_SIZE)))
+        library.setvbuf(stdout, buffer, _LINE_BUFFERED, ctypes.c_size_t(_SIZE))
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ class SlashNotation:
     def children(self, key_paths: Sequence[tuple[Any, ...]]) -> list[str]:  # noqa: D102
         if all(len(keys) == 1 for keys in key_paths):
             return _distinct([_key_of(keys[0]) for keys in key_paths])
-        return _distinct([path_text(map(_key_of, keys)) for keys in key_paths], are_paths=True)
+        return distinct_paths([f"/{path_text(map(_key_of, keys))}" for keys in key_paths])
 
 
 def path_text(keys: Any) -> str:
@@ -94,24 +94,36 @@ def _key_of(entry: Any) -> Any:
     return entry
 
 
-def _distinct(keys: Sequence[Any], *, are_paths: bool = False) -> list[str]:
+def _distinct(keys: Sequence[Any]) -> list[str]:
     """Return ``/`` and the text of each key. Where texts are equal, those of strings are in quotes.
 
     >>> _distinct([0, "0"])
     ['/0', "/'0'"]
     """
-    texts = [f"/{key}" if are_paths else f"/{key_text(key)}" for key in keys]
+    texts = [f"/{key_text(key)}" for key in keys]
     if len(set(texts)) == len(texts):
         return texts
-    found: set[str] = set()
-    for number, key in enumerate(keys):
-        text = texts[number]
-        if texts.count(text) > 1 and type(key) is str and not are_paths:
-            text = f"/{key!r}"
-        plain, count = text, 1
-        while text in found or (text != texts[number] and text in texts):
+    quoted = [
+        f"/{key!r}" if type(key) is str and texts.count(text) > 1 else text
+        for key, text in zip(keys, texts, strict=True)
+    ]
+    return distinct_paths(quoted)
+
+
+def distinct_paths(paths: Sequence[str]) -> list[str]:
+    """Return paths with a number after those that occur before.
+
+    >>> distinct_paths(["a", "b", "a"])
+    ['a', 'b', 'a#2']
+    """
+    taken = set(paths)
+    if len(taken) == len(paths):
+        return list(paths)
+    found: dict[str, None] = {}
+    for path in paths:
+        text, count = path, 1
+        while text in found or (text != path and text in taken):
             count += 1
-            text = f"{plain}#{count}"
-        found.add(text)
-        texts[number] = text
-    return texts
+            text = f"{path}#{count}"
+        found[text] = None
+    return list(found)

@@ -11,14 +11,14 @@ from typing import Any
 from ..compat.shardings import describe_sharding, host_memory_kind, is_named
 from ..compat.stages import ProgramLeaf
 from ..errors import ArrayInfoError
-from ..layouts.dtypes import bits_per_element, dtype_name
+from ..layouts.dtypes import bits_per_element, dtype_name, packed_nbytes
 from ..layouts.spec import MeshAxes, effective_axes
 from ..layouts.xla import parse_xla_sharding, spec_of_xla
 from ..quantities import counted
 from ..reports.array import ShardingDescription, same_sharding
 from ..reports.program import ProgramValue
 from ..text import plain_shape
-from .paths import key_path_keys, path_text
+from .paths import distinct_paths, key_path_keys, path_text
 
 _IN_VARIABLE = re.compile(r"(?P<name>\w+)\[(?:(?P<number>\d+)|'(?P<key>\w+)')\]")
 """JAX's name of an argument that a function takes as one of several."""
@@ -31,7 +31,7 @@ def argument_values(leaves: Sequence[ProgramLeaf], mesh: MeshAxes | None) -> tup
         leaves: The arguments, as JAX's stages describe them.
         mesh: Mesh of the program, for shardings without a spec.
     """
-    paths = _distinct([_argument_path(leaf) for leaf in leaves])
+    paths = distinct_paths([_argument_path(leaf) for leaf in leaves])
     is_single = mesh is None or math.prod(mesh.sizes) == 1
     return tuple(
         _value(path, leaf, mesh, is_whole=is_single or leaf.is_pruned)
@@ -46,7 +46,7 @@ def output_values(leaves: Sequence[ProgramLeaf], mesh: MeshAxes | None) -> tuple
         leaves: The outputs, as JAX's stages describe them.
         mesh: Mesh of the program, for shardings without a spec.
     """
-    paths = _distinct([path_text(["outputs", *key_path_keys(leaf.keys)]) for leaf in leaves])
+    paths = distinct_paths([path_text(["outputs", *key_path_keys(leaf.keys)]) for leaf in leaves])
     return tuple(_value(path, leaf, mesh, is_whole=False) for path, leaf in zip(paths, leaves, strict=True))
 
 
@@ -60,16 +60,6 @@ def _argument_path(leaf: ProgramLeaf) -> str:
     if found is not None and found["number"]:
         name.insert(0, found["name"])
     return path_text([*name, *key_path_keys(leaf.keys)])
-
-
-def _distinct(paths: Sequence[str]) -> list[str]:
-    """Return paths with a number after those that occur before."""
-    seen: dict[str, int] = {}
-    found = []
-    for path in paths:
-        seen[path] = seen.get(path, 0) + 1
-        found.append(path if seen[path] == 1 else f"{path}#{seen[path]}")
-    return found
 
 
 def _value(path: str, leaf: ProgramLeaf, mesh: MeshAxes | None, *, is_whole: bool) -> ProgramValue:
@@ -124,10 +114,7 @@ def described(sharding: Any, ndim: int, mesh: MeshAxes | None) -> ShardingDescri
 def _device_nbytes(shape: tuple[Any, ...], dtype: Any, sharding: Any) -> int | None:
     """Return the bytes of the largest shard."""
     shard = shape if sharding is None else shard_shape(shape, sharding)
-    bits = bits_per_element(dtype)
-    if bits is None or shard is None or not all(isinstance(dim, int) for dim in shard):
-        return None
-    return -(-math.prod(shard) * bits // 8)
+    return None if shard is None else packed_nbytes(shard, bits_per_element(dtype))
 
 
 def shard_shape(shape: tuple[Any, ...], sharding: Any) -> tuple[int, ...] | None:

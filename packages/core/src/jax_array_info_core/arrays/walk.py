@@ -18,8 +18,7 @@ from ..compat.devices import default_memory_kind, device_name, local_first, mesh
 from ..compat.shardings import describe_sharding, has_devices, is_named
 from ..errors import LayoutError
 from ..layouts.layout import mesh_layout
-from ..layouts.partition_specs import as_spec
-from ..layouts.spec import Spec
+from ..layouts.spec import Spec, as_spec
 from ..plans.plan import planned_mesh_report
 from ..reports.array import ArrayReport, ShardingDescription
 from ..reports.mesh import MeshReport
@@ -302,7 +301,8 @@ class Walk:
             self.enter(path, value, entries)
             self.visit(entries, path, (*ancestors, id(value)))
         elif issubclass(cls, np.ndarray) and cls is not np.ndarray:
-            self.add_array(path, self._once(value, _plain_view))
+            # A subclass, such as np.memmap, may override any attribute.
+            self.add_array(path, self._once(value, lambda array: np.ndarray.view(array, np.ndarray)))
         elif values.is_array_type(value):
             self._array_types.add(cls)
             self.add_array(path, value)
@@ -320,11 +320,6 @@ class Walk:
         if known is None:
             known = self._described[id(value)] = value, describe(value)
         return known[1]
-
-
-def _plain_view(array: Any) -> np.ndarray[Any, Any]:
-    """Return the array of an instance of a subclass, such as np.memmap, which may override any attribute."""
-    return np.ndarray.view(array, np.ndarray)
 
 
 def _array_like(value: Any) -> Any:

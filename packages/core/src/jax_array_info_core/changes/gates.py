@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, NoReturn, get_args
 
-from ..errors import CheckError, NotationError, UnsupportedValueError
+from ..errors import CheckError, NotationError, UnsupportedValueError, require
 from ..hlo.collectives import COLLECTIVES
 from ..programs.assertions import matching
-from ..programs.program_diff import program_diff_report, sent_nbytes, values_by_path
+from ..programs.program_diff import all_values, program_diff_report, sent_nbytes
 from ..quantities import format_bytes, format_number, parse_bytes
 from ..reports.array import same_sharding
 from ..reports.changes import ChangedField, ProgramDiff, RuleResult, TreeDiff, ValuesDiff, rule_lines
@@ -176,6 +176,7 @@ def assert_no_regression(before: Any, after: Any, fail_on: str | Iterable[str]) 
     >>> assert_no_regression(before, after, fail_on=("sent", "flops+100%"))
     """
     __tracebackhide__ = True
+    require(fail_on, Iterable, "rules as text, such as fail_on=('sent+5%',)")
     rules = [parse_rule(text) for text in ([fail_on] if isinstance(fail_on, str) else fail_on)]
     if not rules:
         raise UnsupportedValueError("expected at least one rule, such as fail_on=('sent+5%',)")
@@ -271,10 +272,7 @@ def _memory(report: ProgramReport, has_peak: bool) -> int | None:
 
 
 def _other_shardings(before: ProgramReport, after: ProgramReport) -> Iterator[str]:
-    for one, other in (
-        *values_by_path(before.arguments, after.arguments),
-        *values_by_path(before.outputs, after.outputs),
-    ):
+    for one, other in all_values(before, after):
         if one is None or other is None or one.is_pruned or other.is_pruned:
             continue
         is_same = same_sharding(one.got, other.got, len(other.shape)) is True

@@ -18,8 +18,7 @@ from ..compat.shardings import device_processes, has_devices, host_memory_kind, 
 from ..compat.values import ArrayFacts
 from ..errors import LayoutError
 from ..layouts.layout import MAX_DEVICES, Processes, ShardingLayout, mesh_layout
-from ..layouts.partition_specs import as_spec
-from ..layouts.spec import MeshAxes, Spec
+from ..layouts.spec import MeshAxes, Spec, as_spec
 from ..layouts.traffic import HeldShards, held_shards, missing_elements, missing_in_process
 from ..reports.tree import TreeMesh, TreeReport, TreeRow
 from ..trees.leaves import is_tree, tree_leaves

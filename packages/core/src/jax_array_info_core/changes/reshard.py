@@ -9,7 +9,7 @@ from ..compat import values
 from ..compat.shardings import has_devices, is_named
 from ..errors import LayoutError, SpecError
 from ..layouts.layout import ShardingLayout
-from ..layouts.partition_specs import as_spec
+from ..layouts.spec import as_spec
 from ..plans.plan import spec_problems, uneven_axes
 from ..reports.changes import ReshardReport, ReshardRow
 from ..reports.tree import TreeMesh, TreeReport, TreeRow

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..compat import values
-from ..compat.referents import referents
+from ..compat.jitted import referents
 from ..errors import SpecError, UnsupportedValueError
 from ..layouts.dtypes import name_of
 from ..layouts.notation import as_nbytes

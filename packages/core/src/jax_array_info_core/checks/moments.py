@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 from ..compat import values
 from ..layouts.dtypes import bits_of_name, packed_nbytes
-from ..layouts.partition_specs import as_spec
-from ..layouts.spec import MeshAxes, Spec
+from ..layouts.spec import MeshAxes, Spec, as_spec
 from ..quantities import counted, format_bytes
 from ..reports.findings import Finding, Option, remedies
 from ..reports.tree import TreeMesh, TreeReport, TreeRow

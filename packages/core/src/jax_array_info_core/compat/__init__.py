@@ -30,8 +30,8 @@ from .jitted import (
 )
 from .jax_stack import lowering_place
 from .devices import Peers, has_backends, keep_collectives_on_loopback, peers, process_index
-from .referents import module_names, referents, referents_of_each
-from .tracers import is_ref
+from .jitted import module_names, referents, referents_of_each
+from .arrays import is_ref
 from .inspection import register_for_refs, register_where_used, returned_key
 
 __all__ = [

@@ -13,6 +13,7 @@ from ..text import plain_text
 from .jax_stack import COMPILE, is_in_jax
 from .jitted import (
     cache_entries,
+    closed_over,
     computations_by_program,
     entries_by_key,
     jitted_types,
@@ -181,7 +182,7 @@ def _called(
     file, name, variable = PMAPPED
     for frame in islice(callers, _MOST_FRAMES_BETWEEN):
         if _file(frame) == file and frame.f_code.co_name == name and is_in_jax(frame):
-            inside = _closed_over(frame.f_locals.get(variable))
+            inside = _pmapped(frame.f_locals.get(variable))
             return call._replace(
                 kind="pmap",
                 function=function if inside is None else inside,
@@ -193,15 +194,11 @@ def _called(
     return call._replace(kind="call", function=function, options=options)
 
 
-def _closed_over(function: Any) -> Any:
+def _pmapped(function: Any) -> Any:
     """Return the user's function that a function of ``jax.pmap`` refers to."""
-    names = getattr(getattr(function, "__code__", None), "co_freevars", ())
-    cells = dict(zip(names, getattr(function, "__closure__", None) or (), strict=False))
-    for name in PMAPPED_FUNCTIONS:
-        if name in cells:
-            found = cells[name].cell_contents
-            return getattr(found, "f", found)
-    return None
+    variables = closed_over(function)
+    found = next((variables[name] for name in PMAPPED_FUNCTIONS if name in variables), None)
+    return getattr(found, "f", found)
 
 
 UNREADABLE = (ImportError, AttributeError, TypeError, LookupError)
@@ -246,20 +243,17 @@ def cached_calls(
                 for program, arguments in _traced(call.function)
                 for computation in computations.get(id(program), ())
             ]
-            return calls or (None if _has_program(call.function, computations) else [])
+            has_program = any(
+                computations.get(id(part))
+                for function, parts in traced_by_function()
+                if function is call.function
+                for part in parts
+            )
+            return calls or (None if has_program else [])
     except UNREADABLE:
         pass
     function = unreadable.get(id(call.function), lambda: None)()
     return None if getattr(function, "__wrapped__", None) is call.function is not None else []
-
-
-def _has_program(function: Any, computations: Mapping[int, Any]) -> bool:
-    return any(
-        computations.get(id(part))
-        for other, parts in traced_by_function()
-        if other is function
-        for part in parts
-    )
 
 
 def _traced(function: Any) -> Iterator[tuple[Any, dict[str, Any]]]:

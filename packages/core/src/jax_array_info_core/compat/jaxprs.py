@@ -36,28 +36,30 @@ class JaxprConstraint(NamedTuple):
 
 def jaxpr_constraints(jaxpr: Any) -> Iterator[JaxprConstraint]:
     """Yield the sharding constraints in a jaxpr and the jaxprs inside it, each jaxpr once."""
+    program = getattr(jaxpr, "jaxpr", jaxpr)
+    ends = {id(variable) for variable in (*program.invars, *program.outvars)}
+    uses = _Uses()
+    for program, equation in _equations(jaxpr):
+        found = _constraint(equation)
+        if found is not None:
+            variables = (equation.invars[0], equation.outvars[0])
+            operations = [one for variable in variables for one in uses.of(program, variable)]
+            yield found._replace(
+                operations=tuple((one.primitive.name, _traceback(one)) for one in operations),
+                is_boundary=any(id(variable) in ends for variable in variables),
+            )
+
+
+def _equations(jaxpr: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield each equation of a jaxpr and the jaxprs inside it, with its own jaxpr, each jaxpr once."""
     seen: set[int] = set()
     waiting = [getattr(jaxpr, "jaxpr", jaxpr)]
-    ends = {id(variable) for variable in (*waiting[0].invars, *waiting[0].outvars)}
-    uses = _Uses()
     while waiting:
         program = waiting.pop()
-        if id(program) in seen:
-            continue
-        seen.add(id(program))
-        inner: list[Any] = []
-        for equation in program.eqns:
-            found = _constraint(equation)
-            if found is not None:
-                variables = (equation.invars[0], equation.outvars[0])
-                operations = [one for variable in variables for one in uses.of(program, variable)]
-                yield found._replace(
-                    operations=tuple((one.primitive.name, _traceback(one)) for one in operations),
-                    is_boundary=any(id(variable) in ends for variable in variables),
-                )
-            for value in equation.params.values():
-                inner += _jaxprs(value)
-        waiting += reversed(inner)
+        if id(program) not in seen:
+            seen.add(id(program))
+            yield from ((program, equation) for equation in program.eqns)
+            waiting += reversed([*_jaxprs([list(equation.params.values()) for equation in program.eqns])])
 
 
 def constrained_outputs(jaxpr: Any) -> list[bool]:
@@ -84,16 +86,9 @@ def constrained_outputs(jaxpr: Any) -> list[bool]:
 
 def jaxpr_names(jaxpr: Any) -> Iterator[tuple[str, Any, Any]]:
     """Yield name, dtype and traceback of each ``checkpoint_name`` in a jaxpr and the jaxprs inside it."""
-    seen: set[int] = set()
-    waiting = [getattr(jaxpr, "jaxpr", jaxpr)]
-    for program in waiting:
-        if id(program) not in seen:
-            seen.add(id(program))
-            for equation in program.eqns:
-                if equation.primitive.name == _NAME:
-                    yield str(equation.params["name"]), equation.invars[0].aval.dtype, _traceback(equation)
-                for value in equation.params.values():
-                    waiting += _jaxprs(value)
+    for _, equation in _equations(jaxpr):
+        if equation.primitive.name == _NAME:
+            yield str(equation.params["name"]), equation.invars[0].aval.dtype, _traceback(equation)
 
 
 def _constraint(equation: Any) -> JaxprConstraint | None:
@@ -181,9 +176,6 @@ _CALLS = {
     "remat2",
 }
 """Primitives that run a jaxpr once."""
-
-_BODIES = ("jaxpr", "call_jaxpr", "fun_jaxpr")
-"""Names of the parameter of a call that is its jaxpr."""
 
 _BODIES = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 """Names of the parameter of a call that is its jaxpr."""

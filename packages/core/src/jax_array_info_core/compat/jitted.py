@@ -1,4 +1,4 @@
-"""Live jitted functions and their compiled programs."""
+"""Live jitted functions, their compiled programs, and other objects, from Python's garbage collector."""
 
 from __future__ import annotations
 
@@ -7,20 +7,56 @@ import functools
 import gc
 import inspect
 import itertools
+import operator
 import sys
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from inspect import Parameter, Signature
-from types import CellType, FunctionType, MethodType
+from itertools import repeat
+from types import CellType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .devices import has_backends
-from .referents import referents
 from .values import private
 
 if TYPE_CHECKING:
     from .stages import ProgramLeaf
+
+
+module_names = vars(ModuleType)["__dict__"].__get__
+"""Returns the dict of a module's variables, even if the module's class overrides ``__dict__``."""
+
+
+def referents(*things: Any) -> list[Any]:
+    """Return the objects to which some objects refer, as ``gc.get_referents`` does.
+
+    For a module, only its dict of variables is returned, not the references in its C state. In CPython
+    3.12.0 to 3.12.5, the C state of ``_asyncio`` lists freed objects: ``gc.get_referents`` revives them, and
+    the next collection never ends (gh-122695).
+    """
+    if not _have_modules(things):
+        return gc.get_referents(*things)
+    modules = [thing for thing in things if type(thing) is ModuleType]
+    others = [thing for thing in things if type(thing) is not ModuleType]
+    return [*map(module_names, modules), *gc.get_referents(*others)]
+
+
+def referents_of_each(things: Sequence[Any]) -> Iterator[list[Any]]:
+    """Return an iterator over the referents of each object."""
+    return map(referents if _have_modules(things) else gc.get_referents, things)
+
+
+def attribute_dicts(*things: Any) -> list[dict[str, Any]]:
+    """Return the dicts to which some objects refer, such as their ``__dict__``. Modules are not supported.
+
+    Unlike ``vars``, this does not create a ``__dict__``.
+    """
+    return [part for part in gc.get_referents(*things) if type(part) is dict]
+
+
+def _have_modules(things: Sequence[Any]) -> bool:
+    return any(map(operator.is_, map(type, things), repeat(ModuleType)))
 
 
 @functools.cache
@@ -203,7 +239,7 @@ def unwrapped(function: Any, arguments: Sequence[Any], keywords: Mapping[str, An
     """Return the function in partials and bound methods, with all its arguments."""
     contexts: list[AbstractContextManager[Any]] = []
     while True:
-        cells = _closed_over(function)
+        cells = closed_over(function)
         if isinstance(function, functools.partial) or _is_equinox_partial(function):
             arguments = (*function.args, *arguments)
             keywords = {**function.keywords, **keywords}
@@ -221,7 +257,7 @@ def unwrapped(function: Any, arguments: Sequence[Any], keywords: Mapping[str, An
 
 def jitted_inside(function: Any) -> Any:
     """Return the function of ``jax.jit`` in a library's jitted function; None for another object."""
-    cached = _closed_over(function)
+    cached = closed_over(function)
     if set(CACHED_PARTIAL) <= cached.keys():
         return jitted_inside(cached["f"])
     attributes = getattr(function, "__dict__", {})
@@ -250,7 +286,7 @@ def with_object_keys(
     return given, returned
 
 
-def _closed_over(function: Any) -> dict[str, Any]:
+def closed_over(function: Any) -> dict[str, Any]:
     """Return the variables of the enclosing function to which a function refers."""
     if not isinstance(function, FunctionType) or not function.__closure__:
         return {}

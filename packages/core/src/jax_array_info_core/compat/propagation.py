@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import UnsupportedValueError
-from ..layouts.partition_specs import mesh_sizes
-from ..layouts.spec import Spec
+from ..layouts.spec import Spec, mesh_sizes
 from .shardings import has_devices, is_named
 from .stages import Stages
 from .values import is_mesh, is_sharding
@@ -98,6 +97,19 @@ def module_name(lowered: Any) -> str:
         lowered: A ``jax.stages.Lowered``.
     """
     return str(lowered.compiler_ir("stablehlo").operation.attributes["sym_name"].value)
+
+
+def argument_locations(lowered: Any) -> list[str]:
+    """Return the location of each argument of a lowered program, which has its name: ``loc("params['w']")``.
+
+    Arguments that JAX adds come first, and those that it removes are missing.
+
+    Args:
+        lowered: A ``jax.stages.Lowered``.
+    """
+    functions = (one.operation for one in lowered.compiler_ir("stablehlo").body)
+    main = next(one for one in functions if str(one.attributes["sym_name"]) == '"main"')
+    return [str(one.location) for one in main.regions[0].blocks[0].arguments]
 
 
 def mesh_of_jax(mesh: Any) -> Any:

@@ -10,11 +10,12 @@ from ..layouts.layout import (
     DevicePlacement,
     Processes,
     ShardingLayout,
+    as_shape,
     mesh_layout,
     require_few_axes,
     slices_layout,
 )
-from ..layouts.partition_specs import as_spec
+from ..layouts.spec import as_spec
 from ..layouts.xla import parse_xla_sharding, xla_layout
 from ..layouts.xla_sharding import XlaSharding
 from ..reports.array import Dim, ShardingDescription
@@ -43,10 +44,7 @@ def sharding_facts(sharding: Any, shape: Sequence[Dim], *, is_decided: bool = Tr
     """
     devices = DeviceFacts()
     if has_devices(sharding):
-        # The placement of a mesh is cached, since reading 65,536 devices is slow.
-        found: MeshPlacement | DevicePlacement = (
-            mesh_placement(sharding.mesh) if is_named(sharding) else device_placement(sharding.device_set)
-        )
+        found = _placement(sharding)
         devices = device_facts(sharding.device_set, found.ids, found.processes)
     return ShardingFacts(
         description=describe_sharding(sharding, len(shape)),
@@ -76,11 +74,14 @@ def has_devices(sharding: Any) -> bool:
 
 def device_processes(sharding: Any) -> Processes:
     """Return the ids of the devices of each process, even if there is only one process."""
-    found: MeshPlacement | DevicePlacement = (
-        mesh_placement(sharding.mesh) if is_named(sharding) else device_placement(sharding.device_set)
-    )
+    found = _placement(sharding)
     owner = next(iter(sharding.device_set)).process_index
     return found.processes or ((owner, tuple(found.ids.ravel().tolist())),)  # type: ignore[union-attr]
+
+
+def _placement(sharding: Any) -> MeshPlacement | DevicePlacement:
+    """Return the devices of a sharding. Those of a mesh are cached, since reading 65,536 is slow."""
+    return mesh_placement(sharding.mesh) if is_named(sharding) else device_placement(sharding.device_set)
 
 
 def host_memory_kind(sharding: Any) -> str | None:
@@ -122,6 +123,7 @@ def sharding_layout(shape: Sequence[int], sharding: Sharding | Any) -> ShardingL
     Raises:
         LayoutError: (a ValueError) If the sharding does not fit the shape, or its shards do not form a
             regular grid.
+        UnsupportedValueError: (a ValueError) If ``shape`` is not a sequence of integers.
 
     >>> import jax
     >>> mesh = jax.sharding.Mesh(jax.devices()[:1], ("data",))
@@ -129,7 +131,7 @@ def sharding_layout(shape: Sequence[int], sharding: Sharding | Any) -> ShardingL
     >>> sharding_layout((4, 8), jax.sharding.NamedSharding(mesh, spec)).index_of(0)
     (slice(0, 4, None), slice(0, 8, None))
     """
-    shape = tuple(map(int, shape))
+    shape = as_shape(shape)
     require_few_axes(len(shape))
     if is_named(sharding):
         axes, ids, platform, processes = mesh_placement(sharding.mesh)

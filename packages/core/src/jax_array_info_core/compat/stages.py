@@ -198,7 +198,7 @@ def argument_leaves(
     Args:
         stages: The stages of the program.
         given: The leaves that were passed, for the shardings of pruned arguments.
-        parameter_labels: Labels of the parameters of the compiled program, for a program without a trace.
+        parameter_labels: Labels of the parameters of the lowered or compiled program, without a trace.
     """
     import jax
 
@@ -330,9 +330,10 @@ def _argument_labels(traced: Any, count: int) -> list[str | None]:
 
 def _kept_labels(labels: Sequence[str | None], is_kept: Sequence[bool]) -> list[str | None]:
     """Return the label of each argument from those of the parameters; None for pruned arguments."""
-    if len(labels) != sum(is_kept):
+    added = len(labels) - sum(is_kept)  # ordered effects and hoisted constants, which come first
+    if added < 0:
         return [None] * len(is_kept)
-    rest = iter(labels)
+    rest = iter(labels[added:])
     return [next(rest) if kept else None for kept in is_kept]
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import weakref
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypedDict
 
 from ..arrays.labels import bases_of_views
+from ..config import shown_callers
 from ..layouts.dtypes import type_text
 from ..live.report import ShardedType, local_nbytes, sharded_type
 from ..origins.origins import array_origins
-from ..reports.origin import Origin
+from ..reports.origin import Origin, SourceLine
 
 
 class Site(NamedTuple):
@@ -33,6 +34,10 @@ class Allocation:
     site: Site
     """The source line, with dtype and shape."""
 
+    callers: tuple[SourceLine, ...]
+    """The lines that called it, nearest first. The steps of a program may be calls on several lines, so that
+    they do not belong to the site."""
+
     @property
     def line(self) -> Site:
         """The source line alone, or dtype and shape where the line is not known."""
@@ -41,7 +46,8 @@ class Allocation:
 
 def allocation_of(shape: tuple[int, ...], dtype: Any, sharding: Any, origin: Origin | None) -> Allocation:
     """Return the allocation of an array by its shape, dtype, sharding and source line."""
-    return Allocation(sharded_type(shape, dtype, sharding), Site(origin, type_text(dtype, shape)))
+    site = Site(origin and replace(origin, callers=()), type_text(dtype, shape))
+    return Allocation(sharded_type(shape, dtype, sharding), site, origin.callers if origin else ())
 
 
 @dataclass(slots=True, eq=False)
@@ -83,8 +89,7 @@ class Snapshot:
         if len(self._seen) + len(new) > len(owners):
             # jax.live_arrays() does not list deleted arrays, even while something refers to them.
             self._remove(self._seen.keys() - set(map(id, owners)))
-        # The steps of a program may be calls on several lines.
-        origin_of = array_origins(with_callers=False)
+        origin_of = array_origins(callers=shown_callers())
         for array in new:
             allocation = allocation_of(array.shape, array.dtype, array.sharding, origin_of(array))
             self._seen[id(array)] = _Seen(weakref.ref(array), allocation)
@@ -142,6 +147,24 @@ def by_site(
         site = allocation.site if allocation.site in separate else allocation.line
         sites.setdefault(site, {})[allocation] = count
     return sites
+
+
+class Called(TypedDict):
+    """An allocation site with its callers."""
+
+    origin: Origin | None
+    caller_count: int
+
+
+def called(site: Site, counts: Mapping[Allocation, int]) -> Called:
+    """Return a line with the callers that made most of some of its arrays, and the number of such callers."""
+    callers: Counter[tuple[SourceLine, ...]] = Counter()
+    for allocation, count in counts.items():
+        callers[allocation.callers] += count
+    if site.origin is None or not callers:
+        return Called(origin=site.origin, caller_count=1)
+    origin = replace(site.origin, callers=max(callers, key=callers.__getitem__))
+    return Called(origin=origin, caller_count=len(callers))
 
 
 def largest_content(counts: Mapping[Allocation, int]) -> str:

@@ -6,9 +6,10 @@ import functools
 import gc
 from collections import Counter
 from collections.abc import Callable, Mapping
+from types import NoneType
 from typing import Any, Literal, NamedTuple, Self
 
-from ..errors import TrackerError
+from ..errors import TrackerError, require
 from ..holders.cycles import find_cycles
 from ..holders.search import OnProgress, checked_seconds
 from ..live.report import DeviceBytes, device_bytes, known_origins, profile_nbytes
@@ -20,6 +21,7 @@ from .snapshot import (
     Snapshot,
     allocation_of,
     by_site,
+    called,
     held_nbytes,
     largest_content,
     type_counts,
@@ -65,7 +67,7 @@ def collect_arrays(
         freed.setdefault((allocation.line, cycles.paths.get(key)), Counter())[allocation] += 1
     found = [
         CollectedArrays(
-            origin=site.origin,
+            **called(site, counts),
             content=largest_content(counts),
             count=counts.total(),
             device_nbytes=held_nbytes(counts),
@@ -98,7 +100,7 @@ def origin_growths(
         separate = [other for other in growing if other != site and Site(other.origin, None) == site]
         count_per_step, nbytes_per_step = trends.per_step(site, separate) or (None, None)
         growth = OriginGrowth(
-            origin=site.origin,
+            **called(site, born or gone),
             content=largest_content(born or gone) if born or gone else None,
             count=sum(born.values()),
             device_nbytes=held_nbytes(born),
@@ -150,6 +152,9 @@ def track_arrays(platform: str | None = None) -> ArrayTracker:
 
     Args:
         platform: The platform, such as ``"cpu"``. Defaults to JAX's default backend.
+
+    Raises:
+        UnsupportedValueError: (a ValueError) If ``platform`` is not text.
     """
     return ArrayTracker(platform)
 
@@ -171,6 +176,7 @@ class ArrayTracker:
     """
 
     def __init__(self, platform: str | None = None) -> None:
+        require(platform, (str, NoneType), 'the name of a platform, such as "cpu"')
         self._platform = platform
         self._allocation_of = functools.lru_cache(maxsize=_MOST_ALLOCATIONS)(allocation_of)
         self._entry: _Entry | None = None

@@ -241,9 +241,3 @@ def counted_flops(module: Module, executions: Mapping[str, Executions]) -> DotFl
             else:
                 total += 2 * one * times
     return DotFlops(total, tuple(runs_unknown), tuple(size_unknown))
-
-
-def dot_flops(module: Module, executions: Mapping[str, Executions]) -> int | None:
-    """Return all operations of ``counted_flops``; None if some are not counted."""
-    found = counted_flops(module, executions)
-    return None if found.runs_unknown or found.size_unknown else found.known

@@ -84,6 +84,13 @@ class FrameTables:
         return Frame(file, fields.get("line", 0), function)
 
 
+def column_of(metadata: dict[str, str], tables: FrameTables) -> int:
+    """Return the column at which an instruction begins in its innermost source line; 0 if it is unknown."""
+    number = metadata.get("stack_frame_id", "")
+    frame = tables.rows["StackFrames"].get(int(number) if _is_number(number) else 0, {})
+    return tables.rows["FileLocations"].get(frame.get("file_location_id", 0), {}).get("column", 0)
+
+
 def frames_of(metadata: dict[str, str], tables: FrameTables) -> tuple[Frame, ...]:
     """Return the source lines of an instruction, innermost first.
 

@@ -34,6 +34,8 @@ _NO_WRITES = operations(Passing.VIEW) | {"tuple", "get-tuple-element"}
 # These compute nothing themselves. Their lines are those of what contains the value, such as a scan.
 _CONTAINERS = ("tuple", "get-tuple-element", "parameter", "constant", "fusion", "call", "while")
 _RUNS = ("async-start", "call", "conditional", "while")
+MOST_ELSEWHERE = 50
+"""Number of values in ``Temporaries.elsewhere``: the line of each is searched."""
 _MOVES = operations(Passing.MOVE).union(_CONTAINERS)
 
 
@@ -310,6 +312,9 @@ class Temporaries(NamedTuple):
     kept: tuple[LiveValue, ...]
     """Those that are kept for the backward pass, wherever they are live."""
 
+    elsewhere: tuple[LiveValue, ...]
+    """The largest that are not live there."""
+
 
 def temporaries_of(
     module: Module, nearest: Callable[[Iterable[Instruction]], Instruction | None]
@@ -331,16 +336,20 @@ def temporaries_of(
     time = _highest_time(buffers)
     dataflow = Dataflow(module)
     has_backward = _has_backward_pass(module)
-    highest, kept = [], []
-    for buffer in buffers:
+    highest: list[LiveValue] = []
+    kept: list[LiveValue] = []
+    elsewhere: list[LiveValue] = []
+    for buffer in sorted(buffers, key=lambda buffer: -buffer.shape.nbytes):
         is_highest = any(start <= time <= end for start, end in buffer.spans)
-        if is_highest or buffer.is_read_by_loop or "backward" in buffer.read_in:
+        is_large = len(elsewhere) < MOST_ELSEWHERE
+        if is_highest or is_large or buffer.is_read_by_loop or "backward" in buffer.read_in:
             value = _live_value(buffer, dataflow, nearest)
             highest += [value] * is_highest
+            elsewhere += [value] * (is_large and not is_highest)
             # Up to JAX 0.6, the names of most operations do not contain the pass.
             is_stacked = value.is_kept and ("backward" in buffer.read_in or has_backward)
             kept += [value] * (value.is_for_backward or is_stacked)
-    return Temporaries(tuple(highest), tuple(kept))
+    return Temporaries(tuple(highest), tuple(kept), tuple(elsewhere))
 
 
 def _has_backward_pass(module: Module) -> bool:
@@ -393,7 +402,12 @@ def _live_value(
 
 
 def _is_forward(buffer: Buffer, writer: Writer, dataflow: Dataflow) -> bool:
-    """Return whether the forward pass computes a value, or uses a gathered argument."""
+    """Return whether the forward pass computes a value, or uses a gathered argument.
+
+    What the backward pass slices out of stacked values, or copies, is not kept for it: those values are.
+    """
+    if pass_of(writer.instruction.op_name) == "backward":
+        return False
     passes = (pass_of(one.op_name) for one in _computing(_written(writer), dataflow))
     own = next(filter(None, passes), None)
     return own == "forward" or (own is None and "forward" in buffer.read_in)

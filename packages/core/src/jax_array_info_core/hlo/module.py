@@ -72,6 +72,9 @@ class Instruction(NamedTuple):
     is_root: bool
     """Whether it is the result of its computation."""
 
+    column: int = 0
+    """Column of the innermost source line at which it begins, from 0; 0 also if it is unknown."""
+
     @property
     def element(self) -> int | None:
         """Index of the element that a get-tuple-element takes; None for others, and if it was not read."""

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from ..layouts.layout import MAX_DEVICES
-from .frames import SECTIONS, FrameTables, frames_of
+from .frames import SECTIONS, FrameTables, column_of, frames_of
 from .module import (
     Alias,
     Computation,
@@ -195,6 +195,7 @@ class _End(NamedTuple):
     attributes: Mapping[str, str]
     op_name: str | None
     frames: tuple[Frame, ...]
+    column: int
     is_whole: bool
 
 
@@ -205,7 +206,7 @@ class _Reader:
         self.tables = FrameTables()
         self.types: dict[str, Type | None] = {}
         self.ends: dict[str, _End] = {}
-        self.metadata: dict[str, tuple[str | None, tuple[Frame, ...]]] = {}
+        self.metadata: dict[str, tuple[str | None, tuple[Frame, ...], int]] = {}
         self.unread: list[str] = []
 
     def read(self, text: str) -> Module:
@@ -306,6 +307,7 @@ class _Reader:
             end_of_line.frames,
             inner if has_literal else "",
             root is not None,
+            end_of_line.column,
         )
         return end_of_line.is_whole
 
@@ -313,17 +315,17 @@ class _Reader:
         """Return the parts of the end of a line."""
         attributes, is_whole = read_attributes(text)
         metadata = attributes.pop("metadata", None)
-        op_name, frames = self._origin(metadata) if metadata is not None else (None, ())
+        op_name, frames, column = self._origin(metadata) if metadata is not None else (None, (), 0)
         if "backend_config" in attributes and (trips := _TRIP_COUNT.search(attributes["backend_config"])):
             attributes["known_trip_count"] = trips[1]
-        return _End(attributes, op_name, frames, is_whole)
+        return _End(attributes, op_name, frames, column, is_whole)
 
-    def _origin(self, metadata: str) -> tuple[str | None, tuple[Frame, ...]]:
-        """Return the name and the source lines in a metadata."""
+    def _origin(self, metadata: str) -> tuple[str | None, tuple[Frame, ...], int]:
+        """Return the name, the source lines and the first column in a metadata."""
         known = self.metadata.get(metadata)
         if known is None:
             fields = read_fields(metadata)
-            known = fields.get("op_name"), frames_of(fields, self.tables)
+            known = fields.get("op_name"), frames_of(fields, self.tables), column_of(fields, self.tables)
             self.metadata[metadata] = known
         return known
 

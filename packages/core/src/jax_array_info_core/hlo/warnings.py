@@ -12,8 +12,7 @@ from ..layouts.dtypes import bits_of_name, packed_nbytes
 from ..text import ESCAPE_SEQUENCE
 from .frames import FrameTables, frames_of
 from .module import MOST_AXES, ArrayShape, Frame, dtype_of, read_attributes, read_fields, read_type
-from .oom_logs import ALLOCATOR, STATUS, ErrorScanner, positions
-from .oom_tables import Refusal
+from .oom_logs import ALLOCATOR, STATUS, ErrorScanner, Refusal, positions
 
 REMATERIALIZATION = "Involuntary full rematerialization"
 """Words of XLA's warning in all versions."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple
 
@@ -101,38 +100,16 @@ class _CycleSearch(Search):
         unnamed = {key: thing for key, thing in self.found.items() if key not in known}
         cycles: dict[int, str] = {}
         components = strong_components(
-            unnamed, lambda key: [id(link.to) for link in self._links_from(key) if id(link.to) in unnamed]
+            unnamed, lambda key: [id(link.to) for link in self.links_from(key) if id(link.to) in unnamed]
         )
         for component in components:
             cycle = self._cycle_in(component)
             if cycle is not None:
                 cycles |= dict.fromkeys(component, cycle)
         # Starts at all cycles at once, so that an object reachable from several gets the nearest.
-        for key, link in self._links_breadth_first(list(cycles), unnamed):
+        for key, link in self.links_breadth_first(list(cycles), unnamed):
             cycles.setdefault(id(link.to), cycles[key])
         return {key: cycle for key, cycle in cycles.items() if key in self.array_ids}
-
-    def _links_from(self, key: int) -> list[Link]:
-        if self.is_late():
-            self.is_complete = False
-            return []
-        return self.links_of(self.found[key])
-
-    def _links_breadth_first(
-        self, starts: Collection[int], inside: Container[int]
-    ) -> Iterator[tuple[int, Link]]:
-        """Yield ``(id of the object, link)`` for all links of the starts and of the objects they reach.
-
-        Only objects in ``inside`` are expanded.
-        """
-        queue, seen = deque(starts), set(starts)
-        while queue:
-            key = queue.popleft()
-            for link in self._links_from(key):
-                yield key, link
-                if id(link.to) in inside and id(link.to) not in seen:
-                    seen.add(id(link.to))
-                    queue.append(id(link.to))
 
     def _reachable_from_names(self) -> set[int]:
         """Return the ids of all objects that a variable of a module or of a running function reaches."""
@@ -140,7 +117,7 @@ class _CycleSearch(Search):
         for namespace in self.scopes.namespaces.values():
             variables += namespace.links(self.found)
         reachable = {id(link.to) for link in variables} & self.found.keys()
-        reachable |= {id(link.to) for _, link in self._links_breadth_first(reachable, self.found)}
+        reachable |= {id(link.to) for _, link in self.links_breadth_first(reachable, self.found)}
         return reachable | self.scopes.namespaces.keys()
 
     def _cycle_in(self, component: Sequence[int]) -> str | None:
@@ -152,7 +129,7 @@ class _CycleSearch(Search):
             return f"{type_name(start)}.__mro__ → {type_name(start)}"
         inside = set(component)
         reached_by: dict[int, tuple[int, Link]] = {}
-        for key, link in self._links_breadth_first([first], inside):
+        for key, link in self.links_breadth_first([first], inside):
             if id(link.to) in inside:
                 reached_by.setdefault(id(link.to), (key, link))
             if first in reached_by:

@@ -22,7 +22,7 @@ from types import (
 )
 from typing import Any, NamedTuple
 
-from ..compat.referents import referents
+from ..compat.jitted import referents
 from .names import (
     copied_items,
     frame_locals,

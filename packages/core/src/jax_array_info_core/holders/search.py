@@ -12,7 +12,7 @@ import math
 import re
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import pairwise
 from time import monotonic
@@ -20,7 +20,7 @@ from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from ..arrays.labels import bases_of_views
-from ..compat import module_names
+from ..compat import module_names, referents
 from ..errors import SearchError
 from .heap import all_referrers, listed_heap, near
 from .links import Link, Reader
@@ -48,6 +48,9 @@ class Holders(NamedTuple):
     is_complete: bool
     """Whether these are all. False after the time limit, where a path is too long to be followed, or where
     the variables of a running function could not be read."""
+
+    garbage: frozenset[int] = frozenset()
+    """The ids of the arrays that only reference cycles keep alive; empty if the search is incomplete."""
 
 
 class Path(NamedTuple):
@@ -95,7 +98,8 @@ def find_holders(
         SearchError: (a ValueError) If ``max_seconds`` is negative or not a number.
     """
     with closing(Search(arrays, max_seconds, on_progress)) as search:
-        return Holders(search.paths(), search.is_complete)
+        paths = search.paths()
+        return Holders(paths, search.is_complete, search.garbage if search.is_complete else frozenset())
 
 
 def checked_seconds(max_seconds: Any) -> float:
@@ -132,6 +136,7 @@ class Search:
         self._roots_of: dict[int, set[int]] = {}
         self._paths: dict[int, dict[str, None]] = {key: {} for key in self.array_ids}
         self._root_numbers = itertools.count()
+        self.garbage = frozenset[int]()
         self.found, is_complete = all_referrers(
             arrays,
             heap,
@@ -159,7 +164,6 @@ class Search:
         for owner in (Owner.USER, Owner.LIBRARY):
             self._follow(self._names_of(owner), MOST_HOLDERS)
         self._follow_unnamed()
-        self._follow(self._bare_roots(), 1)
         return {key: tuple(paths) for key, paths in self._paths.items()}
 
     def is_late(self, part: float = 1.0) -> bool:
@@ -205,20 +209,45 @@ class Search:
     def _follow_unnamed(self) -> None:
         """Follow paths from objects that no name leads to: garbage in cycles, and objects held only by C.
 
-        Their paths begin with the type. Objects found last come first, since they may contain the others.
+        Their paths begin with the type. Objects found last come first, since they may contain the others;
+        lists and the like come last, those in a cycle at the very end.
         """
-        for thing in reversed(list(self._unreached())):
-            if id(thing) not in self._roots_of and not is_bare(thing):
+        unnamed = {key for key, paths in self._paths.items() if not paths}
+        if not unnamed:
+            return
+        things = list(self._unreached())[::-1]
+        held = {id(other) for thing in things for other in referents(thing)}
+        # Every object that is left has a referrer, and none but those that are left: they are in cycles.
+        garbage = (set(map(id, things)) | unnamed) & held
+        garbage -= {id(link.to) for _, link in self.links_breadth_first(self.found.keys() - garbage, garbage)}
+        self.garbage = frozenset(garbage & unnamed)
+        for thing in sorted(things, key=lambda thing: (is_bare(thing), id(thing) in held)):
+            if id(thing) not in self._roots_of:
                 is_function = type(thing) is FunctionType
                 self._follow(self.links_of(thing) if is_function else [_type_link(thing)], 1)
 
-    def _bare_roots(self) -> Iterable[Link]:
-        """Yield links to lists and the like that no found object refers to."""
-        things = list(self._unreached())
-        held = {id(link.to) for thing in things for link in self.links_of(thing)}
-        for thing in things:
-            if is_bare(thing) and id(thing) not in held:
-                yield _type_link(thing)
+    def links_from(self, key: int) -> list[Link]:
+        """Return the links of an object found, and none after the time limit."""
+        if self.is_late():
+            self.is_complete = False
+            return []
+        return self.links_of(self.found[key])
+
+    def links_breadth_first(
+        self, starts: Collection[int], inside: Container[int]
+    ) -> Iterator[tuple[int, Link]]:
+        """Yield ``(id of the object, link)`` for all links of the starts and of the objects they reach.
+
+        Only objects in ``inside`` are expanded.
+        """
+        queue, seen = deque(starts), set(starts)
+        while queue:
+            key = queue.popleft()
+            for link in self.links_from(key):
+                yield key, link
+                if id(link.to) in inside and id(link.to) not in seen:
+                    seen.add(id(link.to))
+                    queue.append(id(link.to))
 
     def _unreached(self) -> Iterable[Any]:
         for key, thing in list(self.found.items()):

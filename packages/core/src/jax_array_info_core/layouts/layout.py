@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -10,9 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import LayoutError
+from ..errors import LayoutError, UnsupportedValueError
 from ..notebooks import Displayed
 from ..quantities import counted, format_device_ids
+from ..text import plain_text
 
 
 class DevicePlacement(NamedTuple):
@@ -103,7 +105,8 @@ class ShardingLayout(Displayed):
         if self.partial_sums < 1 or holders % self.partial_sums:
             raise LayoutError(f"{holders} devices per shard cannot hold {self.partial_sums} partial sums")
         object.__setattr__(self, "shard_counts", tuple(counts))
-        object.__setattr__(self, "shard_shape", tuple(map(_chunk_size, self.shape, counts)))
+        chunks = tuple(-(-dim // count) for dim, count in zip(self.shape, counts, strict=True))
+        object.__setattr__(self, "shard_shape", chunks)
         object.__setattr__(self, "replicas", holders // self.partial_sums)
 
     @property
@@ -127,7 +130,8 @@ class ShardingLayout(Displayed):
             axis: Index of the array axis.
             shard: Index of the shard along that axis.
         """
-        return _shard_slice(self.shape[axis], self.shard_counts[axis], shard)
+        dim, chunk = self.shape[axis], self.shard_shape[axis]
+        return slice(min(shard * chunk, dim), min((shard + 1) * chunk, dim))
 
     def shard_index(self, shard_index: Sequence[int]) -> Index:
         """Return the slices of the array that a shard covers.
@@ -138,7 +142,7 @@ class ShardingLayout(Displayed):
         Raises:
             LayoutError: (a ValueError) If there is no such shard.
         """
-        return tuple(map(_shard_slice, self.shape, self.shard_counts, self._checked(shard_index)))
+        return tuple(self.axis_slice(axis, shard) for axis, shard in enumerate(self._checked(shard_index)))
 
     def index_of(self, device_id: int) -> Index:
         """Return the slices of the array that a device holds.
@@ -217,19 +221,24 @@ class ShardingLayout(Displayed):
         return hash((self.shape, self.device_ids.shape, self.device_ids.tobytes()))
 
 
-def _chunk_size(dim: int, count: int) -> int:
-    return -(-dim // count)
-
-
-def _shard_slice(dim: int, count: int, shard: int) -> slice:
-    chunk = _chunk_size(dim, count)
-    return slice(min(shard * chunk, dim), min((shard + 1) * chunk, dim))
-
-
 def require_few_axes(count: int) -> None:
     """Raise LayoutError for an array with more axes than numpy supports."""
     if count > MAX_AXES:
         raise LayoutError(f"{count} axes exceed the limit of {MAX_AXES}")
+
+
+def as_shape(shape: Any) -> tuple[int, ...]:
+    """Return a shape as a tuple of integers.
+
+    Raises:
+        UnsupportedValueError: (a ValueError) If it is not a sequence of integers.
+    """
+    try:
+        return tuple(map(operator.index, shape))
+    except TypeError:
+        raise UnsupportedValueError(
+            f"a shape is a sequence of integers, such as (8, 4), got {plain_text(shape, repr)}"
+        ) from None
 
 
 def mesh_layout(
@@ -258,7 +267,7 @@ def mesh_layout(
     Raises:
         LayoutError: If the spec has more entries than the array has axes, or the array has too many axes.
     """
-    shape = tuple(map(int, shape))
+    shape = as_shape(shape)
     require_few_axes(len(shape))
     if len(axes) > len(shape):
         raise LayoutError(
@@ -302,7 +311,7 @@ def slices_layout(
         LayoutError: If the slices do not form a regular grid (chunks of equal size, each with the same number
             of replicas).
     """
-    shape = tuple(map(int, shape))
+    shape = as_shape(shape)
     resolved = {
         device: tuple(piece.indices(dim)[:2] for piece, dim in zip(index, shape, strict=True))
         for device, index in slices.items()

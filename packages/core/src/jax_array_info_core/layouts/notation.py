@@ -11,8 +11,7 @@ from ..errors import NotationError, UnsupportedValueError
 from ..quantities import parse_bytes
 from ..text import plain_text, unquoted
 from .dtypes import is_full_name, named_in_full
-from .partition_specs import mesh_sizes
-from .spec import Spec
+from .spec import Spec, mesh_sizes
 
 _T = TypeVar("_T")
 

@@ -93,8 +93,8 @@ def missing_in_process(
         target_owners: Process of each device of the target.
     """
     # Replicas within a process count once, on both sides.
-    held_by, held = _distinct(source_owners, source)
-    wanted_by, wanted, place = _distinct_with_places(target_owners, target)
+    held_by, held, _ = _distinct(source_owners, source)
+    wanted_by, wanted, place = _distinct(target_owners, target)
     missing = _overlaps(shape, wanted, wanted)
     first = np.searchsorted(held_by, wanted_by, "left")
     counts = np.searchsorted(held_by, wanted_by, "right") - first
@@ -117,15 +117,7 @@ def missing_in_process(
     return missing[place]
 
 
-def _distinct(owners: NDArray[Any], shards: HeldShards) -> tuple[NDArray[Any], HeldShards]:
-    """Return the distinct shards of each process, with the process of each, in ascending order of it."""
-    owners, shards, _ = _distinct_with_places(owners, shards)
-    return owners, shards
-
-
-def _distinct_with_places(
-    owners: NDArray[Any], shards: HeldShards
-) -> tuple[NDArray[Any], HeldShards, NDArray[np.int64]]:
+def _distinct(owners: NDArray[Any], shards: HeldShards) -> tuple[NDArray[Any], HeldShards, NDArray[np.int64]]:
     """Return the distinct shards of each process, their processes, and the place of each device in these."""
     _, ranks = np.unique(owners, return_inverse=True)
     keys = ranks * math.prod(shards.counts) + shards.numbers

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from ..quantities import format_number
 from .layout import MAX_AXES, DevicePlacement, ShardingLayout
 from .notation import Scanner
-from .partition_specs import mesh_sizes
-from .spec import Spec
+from .spec import Spec, mesh_sizes
 from .xla_sharding import XlaSharding, read_arrangement, read_mesh, read_named_sharding
 
 

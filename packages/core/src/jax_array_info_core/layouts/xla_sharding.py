@@ -67,10 +67,7 @@ class XlaSharding:
             raise LayoutError(
                 f"{format_number(math.prod(self.iota))} devices exceed the limit of {MAX_DEVICES}"
             )
-        ids = np.arange(math.prod(self.iota)).reshape(self.iota)
-        if self.permutation:
-            ids = ids.transpose(self.permutation)
-        return ids.reshape([*self.counts, -1])
+        return arranged(self.iota, self.permutation).reshape([*self.counts, -1])
 
     @property
     def partial_sums(self) -> int:
@@ -117,6 +114,12 @@ def commas(numbers: tuple[int, ...]) -> str:
     return ",".join(map(str, numbers))
 
 
+def arranged(dims: Sequence[int], permutation: Sequence[int]) -> NDArray[np.int64]:
+    """Return the devices 0…n−1 in an arrangement such as ``[4,2]T(1,0)``; no permutation is the identity."""
+    ids = np.arange(math.prod(dims)).reshape(dims)
+    return ids.transpose(permutation) if permutation else ids
+
+
 # XLA writes names in quotes without escapes. A name ends before a quote, "=" and the size of the axis.
 _MESH_AXIS = r"(?P<quote>['\"]?).+?(?P=quote)=(?=\s*\d+\s*[,\]])"
 _GROUP = r",\s*(?:manual|unreduced|replicated)\s*="
@@ -142,8 +145,13 @@ class NamedMesh(NamedTuple):
         """Whether the devices are 0…n−1."""
         return not self.listed and len(self.dims) == 1
 
+    @property
+    def device_ids(self) -> NDArray[np.int64]:
+        """The devices, flat."""
+        return np.array(self.listed) if self.listed else arranged(self.dims, self.permutation).ravel()
 
-class _Part(NamedTuple):
+
+class MeshPart(NamedTuple):
     """A mesh axis or a part of it: of x of size 8, ``'x':(2)2`` is the middle one of sizes 2, 2 and 2."""
 
     axis: str
@@ -173,24 +181,17 @@ def read_named_sharding(scanner: Scanner) -> XlaSharding | None:
         if scanner.take(rf"{kind}\b(?!\s*=)"):
             return XlaSharding(kind)
     scanner.expect(r"\[", "'[', 'replicated', 'manual' or 'unreduced'")
-    # The longest name first: one name may be the beginning of another.
-    names = "|".join(re.escape(name) for name in sorted(mesh.sizes, key=len, reverse=True))
-    reference = rf"(?P<quote>['\"]?)(?:{names})(?P=quote)(?=\s*[:,}}])"
 
-    def parts() -> tuple[_Part, ...]:
-        found = scanner.listed(lambda: _part(scanner, mesh, reference), "}")
-        return tuple(part for part in found if part is not None)
-
-    def dimension() -> tuple[_Part, ...]:
+    def dimension() -> tuple[MeshPart, ...]:
         scanner.expect(r"\{", "'{'")
-        return parts()
+        return read_parts(scanner, mesh)
 
     dimensions = scanner.listed(dimension, "]")
-    groups: dict[str, tuple[_Part, ...]] = {}
+    groups: dict[str, tuple[MeshPart, ...]] = {}
     while group := scanner.take(_GROUP):
         # Another reduction than a sum is named: unreduced=max{'x'}.
         scanner.expect(r"(?:[a-z]+\s*)?\{", "'{'")
-        groups[re.sub(r"\W", "", group)] = parts()
+        groups[re.sub(r"\W", "", group)] = read_parts(scanner, mesh)
     return _sharding(scanner, mesh, dimensions, groups)
 
 
@@ -243,7 +244,20 @@ def read_arrangement(scanner: Scanner) -> tuple[tuple[int, ...], tuple[int, ...]
     return dims, permutation
 
 
-def _part(scanner: Scanner, mesh: NamedMesh, reference: str) -> _Part | None:
+def read_parts(scanner: Scanner, mesh: NamedMesh) -> tuple[MeshPart, ...]:
+    """Read mesh axes and parts of them, from behind the opening brace.
+
+    Raises:
+        NotationError: If one is not part of the mesh.
+    """
+    # The longest name first: one name may be the beginning of another.
+    names = "|".join(re.escape(name) for name in sorted(mesh.sizes, key=len, reverse=True))
+    reference = rf"(?P<quote>['\"]?)(?:{names})(?P=quote)(?=\s*[:,}}])"
+    found = scanner.listed(lambda: _part(scanner, mesh, reference), "}")
+    return tuple(part for part in found if part is not None)
+
+
+def _part(scanner: Scanner, mesh: NamedMesh, reference: str) -> MeshPart | None:
     """Read a mesh axis or a part of it; None for ``?``, which XLA prints where it may shard further."""
     if scanner.take(r"\?"):
         return None
@@ -252,49 +266,57 @@ def _part(scanner: Scanner, mesh: NamedMesh, reference: str) -> _Part | None:
     name = text if text in mesh.sizes else text[1:-1]
     size = mesh.sizes[name]
     if scanner.take(r":\s*\(") is None:
-        return _Part(name, 1, size, start)
+        return MeshPart(name, 1, size, start)
     before = scanner.number(least=1)
     scanner.expect(r"\)", "')'")
     after = before * scanner.number(least=1)
     if size % after:
         scanner.fail(f"this part does not divide mesh axis '{name}' of size {format_number(size)}", start)
-    return _Part(name, before, after, start)
+    return MeshPart(name, before, after, start)
+
+
+class DividedMesh:
+    """A mesh whose axes are divided where one of some parts begins or ends."""
+
+    def __init__(self, scanner: Scanner, mesh: NamedMesh, parts: Sequence[MeshPart]) -> None:
+        self.pieces: dict[tuple[str, int], int] = {}
+        """Size of each piece, by its axis and where it begins, in the order of the mesh."""
+        self.used: set[tuple[str, int]] = set()
+        self._scanner = scanner
+        for name, size in mesh.sizes.items():
+            ends = {1, size}.union(*((part.before, part.after) for part in parts if part.axis == name))
+            for before, after in itertools.pairwise(sorted(ends)):
+                if after % before:
+                    last = max(part.position for part in parts if part.axis == name)
+                    scanner.fail(f"parts of mesh axis '{name}' overlap", last)
+                self.pieces[name, before] = after // before
+
+    def taken(self, parts: Sequence[MeshPart]) -> list[tuple[str, int]]:
+        """Return the pieces of some parts, which no other parts may have."""
+        found: list[tuple[str, int]] = []
+        for part in parts:
+            own = [key for key in self.pieces if key[0] == part.axis and part.before <= key[1] < part.after]
+            if self.used.intersection(own):
+                self._scanner.fail(f"mesh axis '{part.axis}' is used twice", part.position)
+            self.used.update(own)
+            found += own
+        return found
 
 
 def _sharding(
     scanner: Scanner,
     mesh: NamedMesh,
-    dimensions: Sequence[tuple[_Part, ...]],
-    groups: dict[str, tuple[_Part, ...]],
+    dimensions: Sequence[tuple[MeshPart, ...]],
+    groups: dict[str, tuple[MeshPart, ...]],
 ) -> XlaSharding:
     """Return the sharding in the tiled form."""
-    # Each mesh axis is divided where one of its parts begins or ends. A piece is an axis and where it begins.
     parts = [part for listed in (*dimensions, *groups.values()) for part in listed]
-    pieces: dict[tuple[str, int], int] = {}
-    for name, size in mesh.sizes.items():
-        ends = {1, size}.union(*((part.before, part.after) for part in parts if part.axis == name))
-        for before, after in itertools.pairwise(sorted(ends)):
-            if after % before:
-                last = max(part.position for part in parts if part.axis == name)
-                scanner.fail(f"parts of mesh axis '{name}' overlap", last)
-            pieces[name, before] = after // before
-    used: set[tuple[str, int]] = set()
-
-    def taken(listed: Sequence[_Part]) -> list[tuple[str, int]]:
-        """Return the pieces of some parts, which no other parts may have."""
-        found: list[tuple[str, int]] = []
-        for part in listed:
-            own = [key for key in pieces if key[0] == part.axis and part.before <= key[1] < part.after]
-            if used.intersection(own):
-                scanner.fail(f"mesh axis '{part.axis}' is used twice", part.position)
-            used.update(own)
-            found += own
-        return found
-
-    tiled = [taken(listed) for listed in dimensions]
-    sets = {group: set(taken(listed)) for group, listed in groups.items()}
+    divided = DividedMesh(scanner, mesh, parts)
+    pieces = divided.pieces
+    tiled = [divided.taken(listed) for listed in dimensions]
+    sets = {group: set(divided.taken(listed)) for group, listed in groups.items()}
     # The axes that are not mentioned hold replicas.
-    sets["replicated"] = sets.get("replicated", set()) | (pieces.keys() - used)
+    sets["replicated"] = sets.get("replicated", set()) | (pieces.keys() - divided.used)
     # Within a subgroup, the order of the axes has no meaning.
     grouped = {
         group: [key for key in pieces if key in sets[group]]
@@ -331,10 +353,8 @@ def _placed(
     if shared is None:
         if math.prod(sizes) > MAX_DEVICES:
             return None
-        ids = np.array(mesh.listed) if mesh.listed else np.arange(math.prod(mesh.dims))
-        if not mesh.listed:
-            ids = ids.reshape(mesh.dims).transpose(mesh.permutation)
-        return (), (), tuple(ids.reshape(tuple(sizes)).transpose(order).ravel().tolist())
+        ids = mesh.device_ids.reshape(tuple(sizes)).transpose(order)
+        return (), (), tuple(ids.ravel().tolist())
     # The shared factors of each axis of the arrangement, and those of each piece of the mesh.
     of_axis = dict(zip(mesh.permutation, _runs(arranged, shared), strict=True))
     of_piece = _runs(sizes, shared)

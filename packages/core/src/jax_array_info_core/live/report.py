@@ -8,17 +8,18 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
+from types import NoneType
 from typing import Any, Literal, NamedTuple
 
 from .. import compat
 from ..arrays.labels import bases_of_views, labels_by_id
 from ..compat.shardings import describe_sharding, sharding_layout
-from ..errors import LayoutError, UnsupportedValueError
-from ..holders.search import OnProgress, checked_seconds, find_holders
+from ..errors import LayoutError, UnsupportedValueError, require
+from ..holders.search import Holders, OnProgress, checked_seconds, find_holders
 from ..layouts.dtypes import bits_per_element, packed_nbytes, type_text
 from ..names import with_former_keywords
 from ..origins.origins import array_origins
-from ..profiles.pprof import buffer_nbytes
+from ..origins.profiles import buffer_nbytes
 from ..reading_lock import one_at_a_time
 from ..reports.live import LiveArrayGroup, LiveArrayReport
 from ..reports.origin import Origin
@@ -171,24 +172,28 @@ class LiveArrays:
         """Return sharded types, each with a number of arrays. Views take no memory and are left out."""
         return [(key[0], count) for key, count in self._counts.items() if key[3] is None]
 
-    def groups(self, holders: Mapping[int, Sequence[str]] | None = None) -> tuple[LiveArrayGroup, ...]:
+    def groups(self, holders: Holders | None = None) -> tuple[LiveArrayGroup, ...]:
         """Return groups of arrays that differ at most in their devices, the largest first.
 
         Args:
-            holders: The reference paths to each array by its ``id``; None without a search for them.
+            holders: The reference paths to each array; None without a search for them.
         """
         keys_of: dict[tuple[Any, ...], list[_Key]] = {}
         for key in self._counts:
             keys_of.setdefault(_shown(*key), []).append(key)
         paths_of: dict[tuple[Any, ...], list[Sequence[str]]] = {}
+        garbage: Counter[tuple[Any, ...]] = Counter()
         if holders is not None:
             # jax.live_arrays() lists the newest first. Paths are listed from the oldest array.
             for array, *key in reversed(list(zip(self._arrays, *self._columns, strict=False))):
-                paths_of.setdefault(_shown(*key), []).append(holders.get(id(array), ()))
-        groups = [self._group(keys, paths_of.get(shown, ())) for shown, keys in keys_of.items()]
+                paths_of.setdefault(_shown(*key), []).append(holders.paths.get(id(array), ()))
+                garbage[_shown(*key)] += id(array) in holders.garbage
+        groups = [
+            self._group(keys, paths_of.get(shown, ()), garbage[shown]) for shown, keys in keys_of.items()
+        ]
         return tuple(sorted(groups, key=_largest_first))
 
-    def _group(self, keys: Sequence[_Key], paths: Sequence[Sequence[str]]) -> LiveArrayGroup:
+    def _group(self, keys: Sequence[_Key], paths: Sequence[Sequence[str]], garbage: int) -> LiveArrayGroup:
         array_type, label, origin, views_of = keys[0]
         device_counts: Counter[int] = Counter()
         for key in keys:
@@ -206,6 +211,7 @@ class LiveArrays:
             origin=origin,
             holders=tuple(dict.fromkeys([*first, *more])),
             unheld_count=sum(not found for found in paths),
+            garbage_count=garbage,
             views_of=views_of,
         )
 
@@ -293,6 +299,7 @@ def live_array_report(
     import jax
 
     checked_seconds(max_seconds)
+    require(platform, (str, NoneType), 'the name of a platform, such as "cpu"')
     devices = jax.local_devices(backend=platform or getattr(device, "platform", None))
     platform = devices[0].platform
     if device is not None and device not in devices:
@@ -309,7 +316,7 @@ def live_array_report(
         live = LiveArrays(arrays, origins=origins)
         held = device_bytes(devices, profile, live.type_counts())
         found = find_holders(arrays, max_seconds=max_seconds, on_progress=on_progress) if referrers else None
-        groups = live.groups(found and found.paths)
+        groups = live.groups(found)
         if device is not None:
             groups = tuple(
                 dataclasses.replace(group, device_counts=_of_device(device, group.device_counts))

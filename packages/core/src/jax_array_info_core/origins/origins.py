@@ -12,7 +12,6 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -145,7 +144,10 @@ class UserLines:
         place = next(place for place, (owner, _) in enumerate(frames) if owner is best)
         inside = [frame for owner, frame in frames[:place] if owner is not Owner.MACHINERY]
         # XLA repeats the frames of loops and calls that it inlines.
-        nearest, *callers = without_repeats(frame for owner, frame in frames[place:] if owner is best)
+        user = [*without_repeats(frame for owner, frame in frames[place:] if owner is best)]
+        # What calls the code of a module is an import, or the program that runs a script.
+        last = next((number for number, one in enumerate(user) if one.function == "<module>"), len(user))
+        nearest, *callers = user[: last + 1]
         return Origin(
             file=nearest.file,
             line=nearest.line,
@@ -192,20 +194,20 @@ def _plain(stack: Stack) -> Iterator[SourceLine]:
         yield SourceLine(file=file, line=line, function=name, cell=cell_number(file))
 
 
-def array_origins(*, with_callers: bool = True) -> Callable[[Any], Origin | None]:
+def array_origins(*, callers: int = MOST_CALLERS) -> Callable[[Any], Origin | None]:
     """Return a function from an array to its allocation site, None where JAX recorded none.
 
     The function caches its results, since arrays from one call of one line have the same traceback.
 
     Args:
-        with_callers: Whether the sites have their callers.
+        callers: The most callers of a site.
     """
     lines = UserLines()
 
     @functools.cache
     def site_of(traceback: Any) -> Origin | None:
         found = lines.origin(compat.traceback_lines(traceback))
-        return found if found is None or with_callers else replace(found, callers=())
+        return found and replace(found, callers=found.callers[:callers])
 
     def origin(array: Any) -> Origin | None:
         traceback = compat.traceback_of(array)
@@ -260,17 +262,33 @@ class Described(NamedTuple):
     """Whether the function belongs to JAX. It has no name then."""
 
 
-def described(function: Any, is_jax_own: Callable[[str], bool]) -> Described:
+def described(
+    function: Any, is_jax_own: Callable[[str], bool], *, is_pmapped: bool | None = None
+) -> Described:
     """Return the name and the code of a jitted function, without running the user's code.
 
     They belong to the outermost wrapped function outside JAX: for ``jit(grad(loss))``, to ``loss``. A
     decorator may copy the name of the function that it wraps; the code is then the wrapped function's.
 
     Args:
-        function: A jitted function.
+        function: A jitted function, or the function inside it.
         is_jax_own: A function that returns whether a file belongs to JAX.
+        is_pmapped: Whether the function is in ``jax.pmap``; None if it tells.
     """
-    return _described(_layers(function), is_jax_own, is_pmapped=compat.is_pmapped(function))
+    layers = iter(wrapped_functions(function))
+    around = "pmap({})" if (compat.is_pmapped(function) if is_pmapped is None else is_pmapped) else "{}"
+    for layer in layers:
+        if isinstance(layer, functools.partial):
+            around = around.format("partial({})")
+        elif not isinstance(layer, MethodType) and type(layer) not in compat.jitted_types():
+            code = _code(layer)
+            if not (_is_of_jax(layer) if code is None else is_jax_own(code.co_filename)):
+                name = _name(layer)
+                for inner in layers:
+                    if isinstance(inner, FunctionType) and _name(inner) == name:
+                        code = code if is_jax_own(inner.__code__.co_filename) else inner.__code__
+                return Described(around.format(name), name.rpartition(".")[2], code, False)
+    return Described("", "", None, True)
 
 
 def described_for_user(function: Any, is_hidden: Callable[[str], bool]) -> Described:
@@ -292,14 +310,12 @@ def described_for_user(function: Any, is_hidden: Callable[[str], bool]) -> Descr
     return found
 
 
-def described_inside(function: Any, is_jax_own: Callable[[str], bool], *, is_pmapped: bool) -> Described:
-    """Return what ``described`` returns for a jitted function, given the function inside it."""
-    return _described(chain([function], _layers(function)), is_jax_own, is_pmapped=is_pmapped)
-
-
 def wrapped_functions(function: Any) -> list[Any]:
-    """Return a function and all functions that it wraps, outermost first."""
-    return [function, *_layers(function)]
+    """Return a function and all functions that it wraps, outermost first, each once."""
+    layers = [function]
+    while (layer := _inner(layers[-1])) is not None and not any(layer is other for other in layers):
+        layers.append(layer)
+    return layers
 
 
 def code_of(function: Any) -> CodeType | None:
@@ -307,32 +323,6 @@ def code_of(function: Any) -> CodeType | None:
     if isinstance(function, functools.partial | MethodType) or type(function) in compat.jitted_types():
         return None
     return _code(function)
-
-
-def _described(layers: Iterator[Any], is_jax_own: Callable[[str], bool], *, is_pmapped: bool) -> Described:
-    around = "pmap({})" if is_pmapped else "{}"
-    for layer in layers:
-        if isinstance(layer, functools.partial):
-            around = around.format("partial({})")
-        elif not isinstance(layer, MethodType) and type(layer) not in compat.jitted_types():
-            code = _code(layer)
-            if not (_is_of_jax(layer) if code is None else is_jax_own(code.co_filename)):
-                name = _name(layer)
-                for inner in layers:
-                    if isinstance(inner, FunctionType) and _name(inner) == name:
-                        code = code if is_jax_own(inner.__code__.co_filename) else inner.__code__
-                return Described(around.format(name), name.rpartition(".")[2], code, False)
-    return Described("", "", None, True)
-
-
-def _layers(function: Any) -> Iterator[Any]:
-    """Yield the functions wrapped in a jitted function, outermost first, each once."""
-    seen: list[Any] = []
-    layer = _inner(function)
-    while layer is not None and not any(layer is other for other in seen):
-        yield layer
-        seen.append(layer)
-        layer = _inner(layer)
 
 
 def _inner(layer: Any) -> Any:

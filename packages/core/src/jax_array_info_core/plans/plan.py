@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import math
-import operator
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ..errors import LayoutError, SpecError, require_report
+from ..errors import LayoutError, SpecError, require, require_report
 from ..layouts import dtypes
 from ..layouts.dtypes import packed_nbytes
 from ..layouts.grid import describe_pattern
-from ..layouts.layout import MAX_AXES, MAX_DEVICES, ShardingLayout, mesh_layout
+from ..layouts.layout import MAX_AXES, MAX_DEVICES, ShardingLayout, as_shape, mesh_layout
 from ..layouts.notation import format_mesh
-from ..layouts.partition_specs import SpecLike, as_spec, mesh_sizes
-from ..layouts.spec import MeshAxes, Spec, UnevenAxis
+from ..layouts.spec import MeshAxes, Spec, SpecLike, UnevenAxis, as_spec, mesh_sizes
 from ..layouts.xla import mesh_of_xla, parse_xla_sharding, spec_of_xla
 from ..quantities import LARGEST, counted, format_number
 from ..reports.array import ArrayReport, ShardingDescription
@@ -158,7 +156,7 @@ def spec_layout(shape: Sequence[int], mesh: Any, spec: SpecLike, *, uneven: bool
     (8, 16)
     """
     plain = as_spec(spec)
-    shape, mesh = tuple(map(operator.index, shape)), mesh_sizes(mesh)
+    shape, mesh = as_shape(shape), mesh_sizes(mesh)
     problems = spec_problems(shape, mesh, plain)
     if not uneven:
         problems += [str(axis) for axis in uneven_axes(shape, mesh, plain)]
@@ -191,12 +189,14 @@ def planned_report(
     Raises:
         SpecError: (a ValueError) If shape, mesh and spec do not match, or the dtype is not known. The message
             lists every problem.
+        UnsupportedValueError: (a ValueError) If ``shape`` is not a sequence of integers, or ``mesh`` not a
+            mesh.
 
     >>> report = planned_report((16, 16), {"data": 4, "model": 2}, ("data",), dtype="bfloat16")
     >>> report.nbytes, report.shard_nbytes, report.replicas
     (512, 128, 2)
     """
-    shape, mesh = tuple(map(operator.index, shape)), mesh_sizes(mesh)
+    shape, mesh = as_shape(shape), mesh_sizes(mesh)
     plain = as_spec(spec)
     problems: list[str] = []
     bits = None
@@ -255,7 +255,8 @@ def shard_report(report: ArrayReport, device_id: int) -> ShardReport:
 
     Raises:
         LayoutError: (a ValueError) If the device holds no shard of the array, or ``report.layout`` is None.
-        UnsupportedValueError: (a ValueError) If ``report`` is not an ``ArrayReport``.
+        UnsupportedValueError: (a ValueError) If ``report`` is not an ``ArrayReport``, or ``device_id`` not
+            an integer.
 
     >>> report = planned_report((16, 16), {"data": 4, "model": 2}, ("data",))
     >>> shard = shard_report(report, 5)
@@ -263,6 +264,7 @@ def shard_report(report: ArrayReport, device_id: int) -> ShardReport:
     (((8, 12), (0, 16)), 256, (4, 5))
     """
     require_report(report, ArrayReport)
+    require(device_id, (int, np.integer), "the id of a device, an integer")
     layout = report.layout
     if layout is None:
         raise LayoutError(
@@ -319,11 +321,13 @@ def xla_report(text: str, mesh: Any = None, shape: Sequence[int] | None = None) 
         NotationError: (a ValueError) If the text is not an XLA sharding. The message marks the error.
         SpecError: (a ValueError) If the mesh, the shape and the sharding do not match.
         LayoutError: (a ValueError) If the sharding has more than 1,048,576 devices.
+        UnsupportedValueError: (a ValueError) If ``text`` is not text, or ``mesh`` not a mesh.
 
     >>> report = xla_report("{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}", {"x": 4, "y": 2})
     >>> str(report.spec), report.patterns[0]
     ("P('y',)", 'axis 0: 2 shards, shard k on devices 0,2,4,6 + k')
     """
+    require(text, str, 'an XLA sharding as text, such as "{devices=[2,4]<=[8]}"')
     sharding = parse_xla_sharding(text)
     mesh = mesh_of_xla(text) if mesh is None else mesh_sizes(mesh)
     problems = spec_problems(shape or (), mesh or {}, Spec(()))
@@ -333,12 +337,13 @@ def xla_report(text: str, mesh: Any = None, shape: Sequence[int] | None = None) 
     devices = sharding.device_ids
     if mesh is not None:
         total = math.prod(mesh.values())
+        named = f"the mesh {format_mesh(mesh) or 'without axes'}"
         if sharding.kind == "tiled" and total != devices.size:
             problems.append(
-                f"the mesh {format_mesh(mesh)} has {total} devices, but the sharding has {devices.size}"
+                f"{named} has {counted(total, 'device', 'devices')}, but the sharding has {devices.size}"
             )
         problems += [
-            f"device {device} is not in the mesh {format_mesh(mesh)} of {total} devices"
+            f"device {device} is not in {named} of {counted(total, 'device', 'devices')}"
             for device in devices[devices >= total].tolist()[:1]
         ]
     if shape is not None and sharding.kind == "tiled" and len(shape) != len(counts):

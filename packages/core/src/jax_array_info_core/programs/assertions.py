@@ -9,8 +9,7 @@ from typing import Any
 from ..errors import CheckError, UnsupportedValueError, require_report
 from ..hlo.collectives import COLLECTIVES
 from ..layouts.notation import as_nbytes
-from ..layouts.partition_specs import SpecLike, as_spec
-from ..layouts.spec import placement
+from ..layouts.spec import SpecLike, as_spec, placement
 from ..names import with_former_keywords
 from ..quantities import counted, format_bytes
 from ..reports.program import Collective, ProgramReport, ProgramValue

@@ -2,117 +2,210 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
-from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
+from ..hlo.module import Instruction
 from ..layouts.spec import effective_spec, placement
 from ..origins.origins import UserLines
-from ..propagation.conflicts import Cause, Conflicts
-from ..propagation.graph import Graph
+from ..propagation.causes import Cause, Causes, Role
+from ..propagation.graph import Graph, Key, Operation, Value
 from ..propagation.process import NoAnswerError
 from ..propagation.propagation_report import explanation_of, results_of
-from ..reports.origin import Origin
 from ..reports.program import Collective, ProgramValue
-from ..reports.propagation import Because
+from ..reports.propagation import AxisOrigin, Because, ConflictOperand
 from .collectives import REDUCTIONS
 
-_ONCE = REDUCTIONS | {"all-gather"}
-"""An operation needs one of these. Other collectives move data there and back."""
 _MOST = 3
 """Maximum number of outputs that a caveat names."""
 
 
-def explained(
-    collectives: Sequence[Collective],
-    arguments: Sequence[ProgramValue],
-    outputs: Sequence[ProgramValue],
-    lowered: Any,
-    lines: UserLines,
-) -> tuple[tuple[Collective, ...], tuple[str, ...]]:
-    """Return collectives with the operation that each is needed for, and caveats.
+class Reasons:
+    """The operations that the collectives of a compiled program are needed for.
+
+    An operation is known by its name and its line, which are the same in the compiled program.
 
     Args:
-        collectives: The collectives of a compiled program.
-        arguments: Its arguments.
-        outputs: Its outputs.
-        lowered: The ``jax.stages.Lowered`` that it was compiled from.
+        arguments: Arguments of the program.
+        outputs: Outputs of the program.
+        lowered: The ``jax.stages.Lowered`` that it is compiled from.
         lines: The search for the user's line.
     """
-    try:
-        graph, found = explanation_of(lowered, arguments, outputs, lines)
-    except NoAnswerError as error:
-        return tuple(collectives), (f"Why collectives are needed is unknown: {error}.",)
-    causes = [*found.causes()]
-    fitting = [_because(one, causes, found) for one in collectives]
-    # One gather or sum over its axes is for an operation: of two that fit, one would be wrong.
-    claims = Counter(
-        (one.kind, one.axes, because)
-        for one, found_for in zip(collectives, fitting, strict=True)
-        for because in found_for
-        if because.operands and one.kind in _ONCE
-    )
-    rows = (
-        replace(one, because=because if all(claims[one.kind, one.axes, each] < 2 for each in because) else ())
-        for one, because in zip(collectives, fitting, strict=True)
-    )
-    return tuple(rows), _differences(graph, found, outputs)
+
+    def __init__(
+        self,
+        arguments: Sequence[ProgramValue],
+        outputs: Sequence[ProgramValue],
+        lowered: Any,
+        lines: UserLines,
+    ) -> None:
+        self._arguments = arguments
+        self._outputs = outputs
+        self._lowered = lowered
+        self._lines = lines
+        self.caveats: tuple[str, ...] = ()
+        """What makes reasons unknown or unsure, if there was a collective."""
+
+    @cached_property
+    def _propagated(self) -> _Propagated | None:
+        """The program after the propagation."""
+        try:
+            graph, found = explanation_of(self._lowered, self._arguments, self._outputs, self._lines)
+        except NoAnswerError as error:
+            self.caveats = (f"Why collectives are needed is unknown: {error}.",)
+            return None
+        self.caveats = _differences(graph, found, self._outputs)
+        return _Propagated(graph, found)
+
+    def of(
+        self, one: Collective, users: Iterable[Instruction], makers: Iterable[Instruction]
+    ) -> tuple[Because, ...]:
+        """Return what a collective is needed for; nothing if an operation that uses the array has no reason.
+
+        Args:
+            one: The collective.
+            users: The operations that use the array.
+            makers: The operations that compute what is moved; of a sum, itself.
+        """
+        if self._propagated is None or not one.axes:
+            return ()
+        axes = frozenset(name.partition(":")[0] for name in one.axes)
+        moved = _Moved(one.kind, axes, one.shape)
+        made_by = frozenset({*map(_key, makers), *([] if one.path is None else [(one.path, (), 0)])})
+        if one.kind in REDUCTIONS:
+            return self._propagated.reason(moved, "summed", made_by)
+        made = self._propagated.reason(moved, "made", made_by)
+        used = [self._propagated.reason(moved, "used", made_by, _key(user)) for user in users]
+        if not made and not all(used):
+            return ()
+        found = dict.fromkeys((*made, *itertools.chain(*used)))
+        return tuple(sorted(found, key=lambda each: each.phase == "backward"))
 
 
-def _because(one: Collective, causes: Iterable[Cause], found: Conflicts) -> tuple[Because, ...]:
-    """Return what equal collectives are needed for; nothing unless it is one, or one for each.
+class _Moved(NamedTuple):
+    """What a collective moves."""
 
-    An operation fits that has the mesh axes, the pass and the size, and the argument that is moved or the
-    line; both fit better. A sum fits a reduction, and the gather of an argument that it sums; a conflict or a
-    constraint fits any collective but a reduction. Of several that differ only in their operands, what they
-    have in common is returned.
-    """
-    axes = {name.partition(":")[0] for name in one.axes or ()}
-    fitting = [cause for cause in causes if axes and _fits(one, axes, cause, found)]
-    of_path = [cause for cause in fitting if one.path is not None and one.path in _paths(cause.because)]
-    of_line = [cause for cause in fitting if _is_at(cause, one.origin)]
-    best = [cause for cause in of_path if cause in of_line] or of_path or of_line
-    left = dict.fromkeys(cause.because for cause in best)
-    if len(left) in (1, one.count):
-        return (*left,)
-    alike = {replace(because, operands=()) for because in left}
-    return (*alike,) if len(alike) == 1 else ()
+    kind: str
+    axes: frozenset[str]
+    """Mesh axes."""
+    shape: tuple[int, ...]
+    """Shape on a device."""
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
 
 
-def _fits(one: Collective, axes: Collection[str], cause: Cause, found: Conflicts) -> bool:
-    """Return whether the kind, the mesh axes, the pass and the size of a collective are those of a cause."""
-    because = cause.because
-    is_reduction = one.kind in REDUCTIONS
-    if because.kind == "sum":
-        is_of_kind = is_reduction or (one.kind == "all-gather" and one.path in _paths(because))
-    else:
-        is_of_kind = not is_reduction
-    if not is_of_kind or not {*axes} <= {*because.mesh_axes}:
-        return False
-    if one.phase is not None and because.phase not in (None, one.phase):
-        return False
-    lacking: list[Collection[str]] = [axes, because.mesh_axes]
-    if one.kind != "all-gather":
-        lacking.append(())
-    size, values = math.prod(one.shape), cause.summed if is_reduction else cause.moved
-    return any(size == found.elements(value, without) for value in values for without in lacking)
+class _Propagated:
+    """A program after the propagation."""
+
+    def __init__(self, graph: Graph, found: Causes) -> None:
+        self._found = found
+        self._operations: dict[Key, list[Operation]] = {}
+        for operation in graph.operations:
+            self._operations.setdefault(operation.place.key, []).append(operation)
+        self._causes: dict[tuple[Role, Key], list[Cause]] = {}
+        for cause in found.causes():
+            self._causes.setdefault((cause.role, cause.key), []).append(cause)
+        # Equal layers have equal collectives.
+        self.reason = functools.cache(self._reason)
+
+    def _reason(
+        self, moved: _Moved, role: Role, made_by: frozenset[Key], user: Key | None = None
+    ) -> tuple[Because, ...]:
+        """Return the operation that a collective is needed for: it moves a value of it over its mesh axes.
+
+        Nothing if another operation of the same name and line, without a need, can have that value.
+
+        Args:
+            moved: What the collective moves.
+            role: Whether the operation uses that, or computes it.
+            made_by: The operations that compute it.
+            user: The operation that uses it.
+        """
+        keys = made_by if user is None else [user]
+
+        def made(values: Iterable[Value]) -> list[Value]:
+            return [one for one in values if user is None or self._maker(one) in made_by]
+
+        causes = [
+            cause
+            for cause in itertools.chain(*(self._causes.get((role, key), ()) for key in keys))
+            if not moved.axes.isdisjoint(cause.because.mesh_axes)
+            and any(self._can_be(moved, each) for each in made(cause.values))
+        ]
+        fitting = [
+            one
+            for one in causes
+            if moved.axes.issubset(one.because.mesh_axes)
+            and any(self._is_moved(moved, each, one.because.mesh_axes) for each in made(one.values))
+        ]
+        known = {one.operation for one in fitting}
+        if any(one.operation not in known for one in causes):
+            return ()
+        names = {each.name for each in known if each is not None}
+        for other in itertools.chain(*(self._operations.get(key, ()) for key in keys if names)):
+            if other in known or other.name not in names:
+                continue
+            if user is not None:
+                is_meant = bool(made(other.operands))
+            elif role == "summed":
+                shards = (self._found.shard(each, frozenset()) for each in other.results)
+                is_meant = any(sorted(each) == sorted(moved.shape) for each in shards)
+            else:
+                is_meant = any(self._can_be(moved, each) for each in other.results)
+            if is_meant:
+                return ()
+        return _common(one.because for one in fitting)
+
+    def _is_moved(self, moved: _Moved, value: Value, mesh_axes: Iterable[str]) -> bool:
+        """Return whether a collective moves as much as a value has without some mesh axes."""
+        lacking = {moved.axes, frozenset(mesh_axes)}
+        if moved.kind != "all-gather":
+            lacking.add(frozenset())
+        return any(math.prod(self._found.shard(value, without)) == moved.size for without in lacking)
+
+    def _can_be(self, moved: _Moved, value: Value) -> bool:
+        """Return whether a collective moves as much as a value has without any of its mesh axes."""
+        names = {name.partition(":")[0] for names in value.axes for name in names}
+        lacking = (one for count in range(len(names) + 1) for one in itertools.combinations(names, count))
+        return any(math.prod(self._found.shard(value, frozenset(one))) == moved.size for one in lacking)
+
+    def _maker(self, value: Value) -> Key:
+        return self._found.key(self._found.maker(value))
 
 
-def _paths(cause: Because) -> set[str | None]:
-    """Return the arguments that are operands of an operation, or that its operands have the axis from."""
-    return {name for one in cause.operands for name in (one.name, one.axis_origin.path)}
+def _key(instruction: Instruction) -> Key:
+    """Return what an operation is known by; of several that are merged, the first."""
+    return (instruction.op_name or "").partition(";jit(")[0], instruction.frames, instruction.column
 
 
-def _is_at(cause: Cause, origin: Origin | None) -> bool:
-    """Return whether an operation is at the line of a collective."""
-    lines = (cause.because.origin, cause.line, *cause.near)
-    places = {(line.file, line.line) for line in lines if line is not None}
-    return origin is not None and (origin.file, origin.line) in places
+def _common(found: Iterable[Because]) -> tuple[Because, ...]:
+    """Return what the operations of one name and line have in common; nothing if that is not a reason."""
+    different = [*dict.fromkeys(found)]
+    alike = {replace(one, operands=()) for one in different}
+    if len(alike) != 1:
+        return ()
+    if len({tuple((each.letter, each.spec) for each in one.operands) for one in different}) > 1:
+        return (*alike,) if different[0].kind == "sum" else ()
+    columns = zip(*(one.operands for one in different), strict=True)
+    return (replace(different[0], operands=tuple(map(_common_operand, columns))),)
 
 
-def _differences(graph: Graph, found: Conflicts, outputs: Sequence[ProgramValue]) -> tuple[str, ...]:
+def _common_operand(operands: tuple[ConflictOperand, ...]) -> ConflictOperand:
+    """Return an operand without what differs."""
+    one = operands[0]
+    if len({each.axis_origin for each in operands}) > 1:
+        one = replace(one, axis_origin=AxisOrigin(mesh_axis=one.axis_origin.mesh_axis, kind=None))
+    return one if len({each.name for each in operands}) == 1 else replace(one, name="")
+
+
+def _differences(graph: Graph, found: Causes, outputs: Sequence[ProgramValue]) -> tuple[str, ...]:
     """Return a caveat on the outputs that Shardy alone would shard in another way."""
     texts = []
     for output, value in zip(outputs, results_of(graph, len(outputs)), strict=True):

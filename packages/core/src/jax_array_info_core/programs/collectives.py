@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from ..hlo.collectives import Movement, movements
+from ..hlo.collectives import COLLECTIVES, Movement, movements
 from ..hlo.dataflow import Dataflow, Value
 from ..hlo.frames import pass_of, scope_of
 from ..hlo.loops import Executions
@@ -20,6 +20,7 @@ from ..origins.origins import UserLines
 from ..reports.origin import Origin, Phase
 from ..reports.program import Collective, Constraint, SentBytes, SentTotals
 from ..reports.program_memory import Temporary
+from ..reports.propagation import Because
 
 MOST_SCOPES = 16
 """Maximum number of named scopes of a row."""
@@ -41,10 +42,10 @@ def merged(rows: Iterable[_Row]) -> list[_Row]:
 _STACK = re.compile(r"[\w.]+\(")
 """Start of an ``op_name`` that is a stack of transformations, such as ``jit(step)/jvp()/dot_general``."""
 
-_ORDER: tuple[Phase | None, ...] = ("forward", "backward", None)
-
 REDUCTIONS = frozenset({"all-reduce", "reduce-scatter"})
 """Collectives that sum over devices."""
+_NEAR = 200
+"""Number of operations in a search for what computes an array."""
 _REQUESTED = re.compile(
     r"/(?:all_gather|all_to_all|p?broadcast|p(?:max|min|permute|sum)|ragged_all_to_all|reduce_scatter)\w*$"
 )
@@ -66,6 +67,7 @@ def collectives_of(
     paths: Mapping[str, str],
     lines: UserLines,
     constraints: Iterable[Constraint] | None = (),
+    because: Search | None = None,
 ) -> tuple[tuple[Collective, ...], tuple[str, ...]]:
     """Return the collectives of a program, alike ones merged, and the instructions that are not understood.
 
@@ -76,9 +78,12 @@ def collectives_of(
         paths: Path of each argument by the ``op_name`` of its parameter.
         lines: The search for the user's line.
         constraints: Sharding constraints of the program; None if they are unknown.
+        because: The search for what a collective is needed for; None to search for nothing.
     """
     sizes = mesh.shape if mesh is not None and math.prod(mesh.sizes) == module.device_count else None
-    describe = _Describer(Dataflow(module), executions, sizes, paths, lines, _constrained(constraints))
+    describe = _Describer(
+        Dataflow(module), executions, sizes, paths, lines, _constrained(constraints), because
+    )
     moved, unread = movements(describe.dataflow)
     return tuple(sorted(merged(map(describe.collective, moved)), key=_order)), tuple(unread)
 
@@ -90,6 +95,9 @@ def _order(collective: Collective) -> tuple[bool, int, str, str]:
     return collective.times is not None, -nbytes, collective.kind, repr(collective)
 
 
+Search = Callable[[Collective, Sequence[Instruction], Iterable[Instruction]], tuple[Because, ...]]
+"""A function from a collective, the operations that use its array, and those that compute and pass on what it
+moves, to what it is needed for."""
 _Constrained = dict[int, set[tuple[str, int] | None]]
 """Lines of the sharding constraints that request a shard of a number of elements."""
 
@@ -105,6 +113,7 @@ class _Describer:
         paths: Mapping[str, str],
         lines: UserLines,
         constrained: _Constrained | None,
+        because: Search | None,
     ) -> None:
         self.dataflow = dataflow
         self.executions = executions
@@ -112,6 +121,7 @@ class _Describer:
         self.paths = paths
         self.lines = lines
         self.constrained = constrained
+        self.because = because
         self.group_axes: dict[int, tuple[str, ...] | None] = {}
 
     def collective(self, moved: Movement) -> Collective:
@@ -120,7 +130,8 @@ class _Describer:
         times = self.executions.get(within, Executions(None, None))
         if moved.depends_on_data and times.times is not None:
             times = Executions(None, times.times)
-        return Collective(
+        users = self._users(moved.value)
+        found = Collective(
             kind=moved.kind,
             axes=self._axes(moved),
             group_size=moved.group_size,
@@ -130,12 +141,15 @@ class _Describer:
             times=times.times,
             at_most=times.at_most,
             depends_on_data=moved.depends_on_data,
-            origin=self._origin(moved),
+            origin=self._origin(moved, users),
             path=self._path(moved),
-            phase=self._phase(moved),
-            scopes=self._scopes(moved),
+            phase=self._phase(moved, users),
+            scopes=self._scopes(moved, users),
             is_async=moved.is_async,
         )
+        if self.because is None:
+            return found
+        return replace(found, because=self.because(found, users, self._makers(moved)))
 
     def _axes(self, moved: Movement) -> tuple[str, ...] | None:
         """Return the mesh axes over which data moves."""
@@ -159,7 +173,29 @@ class _Describer:
             name = moved.instruction.op_name
         return self.paths.get(name or "")
 
-    def _origin(self, moved: Movement) -> Origin | None:
+    def _named(self, moved: Movement) -> Instruction | None:
+        """Return the first instruction of a collective whose name tells its transformations."""
+        return next(filter(self._has_stack, self._own(moved)), None)
+
+    def _users(self, value: Value) -> list[Instruction]:
+        """Return the operations that use an array, the first on each way through those that pass it on."""
+        following = self.dataflow.consumers(value, is_end=self._uses)
+        return [*filter(self._uses, following)]
+
+    def _uses(self, instruction: Instruction) -> bool:
+        """Return whether an operation computes something, and has a name that tells what."""
+        return not _passes_on(instruction) and self._has_stack(instruction)
+
+    def _makers(self, moved: Movement) -> list[Instruction]:
+        """Return the operations that compute what is moved; of a sum, itself."""
+        if moved.kind in REDUCTIONS:
+            own = self._named(moved)
+            return [] if own is None else [own]
+        at = Value(moved.value.computation, moved.operand)
+        before = itertools.islice(self.dataflow.walk(at, stops=_computes), _NEAR)
+        return [one for _, one in before if _computes(one)]
+
+    def _origin(self, moved: Movement, users: Sequence[Instruction]) -> Origin | None:
         """Return the line of a collective: of the operation that needs the array, or of a neighboring one.
 
         The partitioner gives what it inserts the line of a neighbor, such as of the operation that computes
@@ -187,10 +223,8 @@ class _Describer:
             {None} if self.constrained is None else self.constrained.get(math.prod(moved.shape.dims), set())
         )
         if not lines and not is_exact:
-            following = self.dataflow.consumers(value, is_end=lambda one: not _passes_on(one))
-            user = next(itertools.filterfalse(_passes_on, following), None)
-            of_user = None if user is None else self.lines.origin(user.frames)
-            if user is not None and user.opcode in _WHOLE and of_user is not None:
+            of_user = self.lines.origin(users[0].frames) if users else None
+            if of_user is not None and users[0].opcode in _WHOLE:
                 return of_user
             following = itertools.chain([found], self.dataflow.consumers(value))
             after = (self.lines.origin(one.frames) for one in following)
@@ -198,26 +232,32 @@ class _Describer:
         is_exact = is_exact or lines == {(origin.file, origin.line)}
         return origin if is_exact else replace(origin, is_near=True)
 
-    def _phase(self, moved: Movement) -> Phase | None:
-        """Return the pass that a collective belongs to: that of its name, or of its first consumer."""
-        value = moved.value
-        for instruction in self._own(moved):
-            if self._has_stack(instruction):
-                return pass_of(instruction.op_name)
-        consumers = filter(self._has_stack, self.dataflow.consumers(value, is_end=self._has_stack))
-        if consumer_phases := {pass_of(one.op_name) for one in consumers}:
+    def _phase(self, moved: Movement, users: Sequence[Instruction]) -> Phase | None:
+        """Return the pass that a collective belongs to.
+
+        That of a sum, or of a collective of the user, is in its name. Another belongs to the operations that
+        use the array, whatever the partitioner names it for: the forward pass, if they are in both.
+        """
+        own = self._named(moved)
+        is_own = own is not None and (
+            moved.kind in REDUCTIONS or _REQUESTED.search(own.op_name or "") is not None
+        )
+        if not is_own and (passes := {pass_of(one.op_name) for one in users} - {None}):
             # The backward pass may use what the forward pass has gathered.
-            return min(consumer_phases, key=_ORDER.index)
+            return "forward" if "forward" in passes else "backward"
+        value = moved.value
         around = itertools.chain(
-            self.dataflow.producers(Value(value.computation, moved.operand)), self._callers(value.computation)
+            [] if own is None else [own],
+            users,
+            self.dataflow.producers(Value(value.computation, moved.operand)),
+            self._callers(value.computation),
         )
         return next((pass_of(one.op_name) for one in filter(self._has_stack, around)), None)
 
-    def _scopes(self, moved: Movement) -> tuple[str, ...]:
-        """Return the named scopes of a collective, or those of its first consumer."""
-        consumers = self.dataflow.consumers(moved.value, is_end=self._has_stack)
-        named = filter(self._has_stack, itertools.chain(self._own(moved), consumers))
-        scope = scope_of(next((one.op_name for one in named), None))
+    def _scopes(self, moved: Movement, users: Sequence[Instruction]) -> tuple[str, ...]:
+        """Return the named scopes of a collective, or those of the first operation that uses its array."""
+        named = self._named(moved) or next(iter(users), None)
+        scope = scope_of(None if named is None else named.op_name)
         return (scope,) if scope else ()
 
     def _has_stack(self, instruction: Instruction) -> bool:
@@ -250,8 +290,14 @@ class _Describer:
             computation = sites[0].computation
 
 
+def _computes(instruction: Instruction) -> bool:
+    return instruction.opcode != "parameter" and not _passes_on(instruction)
+
+
 def _passes_on(instruction: Instruction) -> bool:
-    return instruction.opcode in _PASSED or instruction.opcode.endswith("-done")
+    opcode = instruction.opcode
+    is_moved = opcode.removesuffix("-start") in COLLECTIVES - REDUCTIONS
+    return is_moved or opcode in _PASSED or opcode.endswith("-done")
 
 
 def _constrained(constraints: Iterable[Constraint] | None) -> _Constrained | None:

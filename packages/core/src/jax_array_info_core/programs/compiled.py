@@ -6,15 +6,21 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..compat.compile_events import compile_lowered, prints_warnings, refused_program
 from ..compat.devices import only_cpu
-from ..compat.fresh_compile import compile_lowered, prints_warnings, refused_program
 from ..compat.stages import Stages, program_text
-from ..compat.topologies import mesh_order, topology_devices, topology_of
-from ..compat.topology_lowering import lowered_devices, lowered_for_topology, with_compiler_options
+from ..compat.topologies import (
+    lowered_devices,
+    lowered_for_topology,
+    mesh_order,
+    topology_devices,
+    topology_of,
+    with_compiler_options,
+)
 from ..compat.topology_names import GPUS, Topology, misfit, parse_topology
 from ..errors import SpecError, TopologyError
-from ..hlo.oom_tables import MOST_BUFFERS, read_out_of_memory
-from ..layouts.partition_specs import mesh_sizes
+from ..hlo.oom_logs import MOST_BUFFERS, read_out_of_memory
+from ..layouts.spec import mesh_sizes
 from ..plans.plan import spec_problems
 from ..quantities import format_bytes
 from ..reports.program import Known
@@ -65,7 +71,7 @@ def compiled_stages(stages: Stages, topology: Topology | None, *, fresh: bool) -
 
     Raises:
         TopologyError: If the topology does not fit the program, or needs a compiler that is not installed; or
-            if the program is lowered or compiled already.
+            if the program is lowered or compiled already; or for an AbstractMesh without a topology.
     """
     import jax
 
@@ -81,7 +87,15 @@ def compiled_stages(stages: Stages, topology: Topology | None, *, fresh: bool) -
     if stages.compiled is not None:
         return CompiledStages(stages, program_text(stages.compiled), "compiled before")
     if stages.lowered is None:
-        stages = stages._replace(lowered=stages.traced.lower())
+        try:
+            stages = stages._replace(lowered=stages.traced.lower())
+        except ValueError as error:
+            if "AbstractMesh" not in str(error):
+                raise
+            raise TopologyError(
+                "an AbstractMesh has no devices to compile for: pass a topology, such as "
+                'topology="v5e:2x4"; print_propagation needs no devices'
+            ) from error
     topology = topology or topology_of(next(iter(lowered_devices(stages.lowered)), None))
     stages = stages._replace(lowered=with_compiler_options(stages.lowered, topology))
     platform = None if topology is None else topology.platform

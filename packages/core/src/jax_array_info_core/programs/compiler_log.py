@@ -9,12 +9,11 @@ from typing import Any, TypeVar
 
 from ..compat.devices import mesh_axes
 from ..compat.values import is_mesh
-from ..errors import FileFormatError, SpecError
+from ..errors import FileFormatError, SpecError, require
 from ..hlo.module import ArrayShape
-from ..hlo.oom_tables import Refusal
+from ..hlo.oom_logs import Refusal
 from ..hlo.warnings import DonationWarning, LogFinding, LogScanner, RematerializationWarning
-from ..layouts.partition_specs import mesh_sizes
-from ..layouts.spec import MeshAxes
+from ..layouts.spec import MeshAxes, mesh_sizes
 from ..origins.origins import UserLines
 from ..plans.plan import planned_axes, spec_problems
 from ..reports.compiles import LogReport, UnusableDonation
@@ -52,7 +51,8 @@ def log_report(source: Any, *, mesh: Any = None, ignore_codes: str | Iterable[st
         FileFormatError: (a ValueError) If the file is not text.
         OSError: If the file cannot be read.
         SpecError: (a ValueError) If the mesh has an invalid size.
-        UnsupportedValueError: (a ValueError) If ``mesh`` is not a mesh.
+        UnsupportedValueError: (a ValueError) If ``mesh`` is not a mesh, or ``source`` is neither a path nor
+            lines.
 
     >>> line = (
     ...     "[SPMD] Involuntary full rematerialization. The compiler cannot go from sharding"
@@ -65,6 +65,8 @@ def log_report(source: Any, *, mesh: Any = None, ignore_codes: str | Iterable[st
     """
     axes, codes = _axes(mesh), known_codes(ignore_codes)
     if not isinstance(source, str | bytes | os.PathLike):
+        if not hasattr(source, "read"):
+            require(source, Iterable, "the path of a log, an open file or lines")
         return _report(_pieces(source), _name(source), axes, codes)
     with open(source, "rb") as file:
         return _report(_pieces(file), plain_text(os.fsdecode(source)), axes, codes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..hlo.module import Module
-from ..hlo.oom_tables import ListedBuffer, Refusal, read_assignment, read_out_of_memory
+from ..hlo.oom_logs import ListedBuffer, Refusal, read_assignment, read_out_of_memory
 from ..origins.origins import UserLines
 from ..reports.program_memory import LargeBuffer, OutOfMemory
 from ..text import printable

@@ -48,13 +48,21 @@ def temporary_changes(before: ProgramReport, after: ProgramReport) -> tuple[Temp
     old_counts, new_counts = _counts(old), _counts(new)
     # A value that only one report has may be below the last row of the other.
     least_before, least_after = _least(old), _least(new)
+    elsewhere = [set(map(_key, memory.elsewhere)) for memory in (before.memory, after.memory)]
     changes = []
     for key, value in {_key(one): one for one in (*reversed(new), *reversed(old))}.items():
         counts = old_counts[key], new_counts[key]
         most = value.nbytes * max(counts)
         is_cut = (not counts[0] and most <= least_before) or (not counts[1] and most <= least_after)
         if counts[0] != counts[1] and not is_cut:
-            changes.append(TemporaryChange(value=replace(value, count=1), before=counts[0], after=counts[1]))
+            change = TemporaryChange(
+                value=replace(value, count=1),
+                before=counts[0],
+                after=counts[1],
+                is_elsewhere_before=not counts[0] and key in elsewhere[0],
+                is_elsewhere_after=not counts[1] and key in elsewhere[1],
+            )
+            changes.append(change)
     return tuple(sorted(changes, key=lambda one: -one.value.nbytes * abs(one.after - one.before)))
 
 
@@ -128,6 +136,7 @@ def program_diff_report(before: ProgramReport, after: ProgramReport) -> ProgramD
         sent_nbytes_after=_sent(after),
         figures=tuple(_figure_changes(before, after)),
         shardings=tuple(_sharding_changes(before, after)),
+        renamed=tuple(_renamings(before, after)),
         donations=tuple(_donation_changes(before, after)),
         temporaries=temporary_changes(before, after),
         unknown=tuple(
@@ -259,11 +268,8 @@ def _figure_changes(before: ProgramReport, after: ProgramReport) -> Iterator[Fig
 
 
 def _sharding_changes(before: ProgramReport, after: ProgramReport) -> Iterator[ShardingChange]:
-    for one, other in [
-        *values_by_path(before.arguments, after.arguments),
-        *values_by_path(before.outputs, after.outputs),
-    ]:
-        known = one or other
+    for one, other in all_values(before, after):
+        known = other or one
         if known is not None and (one is None or other is None or not _same(one, other)):
             yield ShardingChange(
                 path=known.path,
@@ -276,13 +282,55 @@ def _sharding_changes(before: ProgramReport, after: ProgramReport) -> Iterator[S
             )
 
 
+def _renamings(before: ProgramReport, after: ProgramReport) -> Iterator[tuple[str, str]]:
+    for one, other in all_values(before, after):
+        if one is not None and other is not None and one.path != other.path:
+            yield one.path, other.path
+
+
+def all_values(
+    before: ProgramReport, after: ProgramReport
+) -> list[tuple[ProgramValue | None, ProgramValue | None]]:
+    """Return the arguments and the outputs of two programs in pairs."""
+    return [
+        *values_by_path(before.arguments, after.arguments),
+        *values_by_path(before.outputs, after.outputs),
+    ]
+
+
 def values_by_path(
     old: Sequence[ProgramValue], new: Sequence[ProgramValue]
 ) -> Iterator[tuple[ProgramValue | None, ProgramValue | None]]:
-    """Yield the values with the same path."""
-    by_path = {value.path: value for value in old}, {value.path: value for value in new}
-    for _, one, other in _pairs(*by_path):
-        yield one, other
+    """Yield the values with the same path, and those that can only have been renamed."""
+    before, after = {one.path: one for one in old}, {one.path: one for one in new}
+    renamed = _renamed(
+        [one for one in old if one.path not in after], [one for one in new if one.path not in before]
+    )
+    to = set(renamed.values())
+    for path, one, other in _pairs(before, after):
+        if path not in to:
+            yield one, after[renamed[path]] if path in renamed else other
+
+
+def _renamed(old: Sequence[ProgramValue], new: Sequence[ProgramValue]) -> dict[str, str]:
+    """Return the paths of values that can only have been renamed, as ``outputs/w1`` to ``outputs/0/w1``.
+
+    They end alike, and no other value of their type ends like that. An only output has no name of its own.
+    """
+    found: dict[str, str] = {}
+    ends = [[(one, one.path.split("/")) for one in values] for values in (old, new)]
+    most = max((len(parts) for values in ends for _, parts in values), default=0) if old and new else 0
+    for length in range(most, -1, -1):
+        alike: list[dict[object, list[str]]] = [{}, {}]
+        for values, by_end, known in zip(ends, alike, (found.keys(), set(found.values())), strict=True):
+            for one, parts in values:
+                if len(parts) >= length and one.path not in known:
+                    by_end.setdefault((_type(one), *parts[len(parts) - length :]), []).append(one.path)
+        for end, paths in alike[0].items():
+            others = alike[1].get(end, [])
+            if len(paths) == len(others) == 1 and (length or "outputs" in (paths[0], others[0])):
+                found[paths[0]] = others[0]
+    return found
 
 
 def _pairs(old: Mapping[str, _T], new: Mapping[str, _T]) -> Iterator[tuple[str, _T | None, _T | None]]:
@@ -304,9 +352,13 @@ def _same(one: ProgramValue, other: ProgramValue) -> bool:
 
 
 def _donation_changes(before: ProgramReport, after: ProgramReport) -> Iterator[DonationChange]:
-    old = {one.path: one for one in before.donations}
+    renamed = dict(_renamings(before, after))
+    old = {renamed.get(one.path, one.path): one for one in before.donations}
     new = {one.path: one for one in after.donations}
-    paths = [{one.path for one in report.arguments} for report in (before, after)]
+    paths = (
+        {renamed.get(one.path, one.path) for one in before.arguments},
+        {one.path for one in after.arguments},
+    )
     for path, one, other in _pairs(old, new):
         if _is_reused(one) != _is_reused(other):
             yield DonationChange(

@@ -50,7 +50,7 @@ from ..reports.findings import known_codes
 from ..reports.origin import Origin
 from ..reports.program import Collective, ProgramReport, Rematerialization, Uncounted, UncountedFlops
 from ..reports.program_memory import KeptLine, ProgramMemory, Temporary
-from .because import explained
+from .because import Reasons
 from .collectives import collectives_of, merged, totals_of
 from .compiled import CompiledStages, compiled_stages, gpu_shortage
 from .constraints import constraints_of, with_padding
@@ -106,7 +106,7 @@ def memory_of(
         names: The names of ``checkpoint_name``; None if they are not known.
     """
     figures = statistics or MemoryStatistics()
-    live, kept = temporaries_of(module, lines.nearest)
+    live, kept, elsewhere = temporaries_of(module, lines.nearest)
     return ProgramMemory(
         argument_nbytes=figures.argument_nbytes,
         output_nbytes=figures.output_nbytes,
@@ -121,6 +121,7 @@ def memory_of(
         temporaries=_merged(live, lines, names)[:MOST_TEMPORARIES],
         live_nbytes=sum(value.shape.nbytes for value in live),
         kept=_by_line(kept, lines),
+        elsewhere=_merged(elsewhere, lines, names)[:MOST_TEMPORARIES],
     )
 
 
@@ -386,11 +387,11 @@ def _with_program(
         if leaf.label is not None
     }
     flops, uncounted = flops_of(module, times, lines)
-    collectives, unread = collectives_of(module, times, report.mesh, paths, lines, report.constraints)
-    reasons: tuple[str, ...] = ()
-    if collectives and explains:
-        lowered = compiled.stages.lowered
-        collectives, reasons = explained(collectives, report.arguments, report.outputs, lowered, lines)
+    reasons = Reasons(report.arguments, report.outputs, compiled.stages.lowered, lines)
+    because = reasons.of if explains else None
+    collectives, unread = collectives_of(
+        module, times, report.mesh, paths, lines, report.constraints, because
+    )
     rematerializations: tuple[Rematerialization, ...] = rematerializations_of(
         compiled.warnings,
         module,
@@ -427,7 +428,11 @@ def _with_program(
         uncounted_flops=uncounted,
         unread=tuple(dict.fromkeys((*module.unread, *unread))),
         unread_local=tuple(dict.fromkeys(line for line in module.unread if not may_send(line))),
-        caveats=(*report.caveats, *caveats_of(report.platform, dtypes, collectives, module), *reasons),
+        caveats=(
+            *report.caveats,
+            *caveats_of(report.platform, dtypes, collectives, module),
+            *reasons.caveats,
+        ),
     )
 
 

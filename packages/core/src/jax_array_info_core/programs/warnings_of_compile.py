@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..compat.fresh_compile import own_compilations, prints_warnings
+from ..compat.compile_events import own_compilations, prints_warnings
 from ..compat.stages import text_with_locations
 from ..errors import LayoutError, NotationError
 from ..hlo.dataflow import Dataflow, Value

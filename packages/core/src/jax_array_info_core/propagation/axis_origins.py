@@ -150,20 +150,16 @@ class AxisOrigins:
                 yield same, name, None
         number = next(number for number, dim in enumerate(value.axes) if name in dim)
         part = self._graph.part(name)
-        for operation in (value.definer, *self._graph.users.get(id(value), ())):
-            rule = None if operation is None else operation.rule
-            if operation is None or rule is None:
+        for operation, at in self._graph.places.get(id(value), ()):
+            rule = operation.rule
+            if rule is None:
                 continue
-            tensors = operation.tensors
-            places = [at for at, one in enumerate(tensors) if one is value]
-            if len(places) == 1:
-                key = id(operation), rule.tensors[places[0]][number], id(of)
-                if key in visited:
-                    continue
-                visited.add(key)
-            linked = {place for at in places for place in rule.linked.get((at, number), ())}
-            for at, dim in sorted(linked):
-                other = tensors[at]
+            key = id(operation), rule.tensors[at][number], id(of)
+            if key in visited:
+                continue
+            visited.add(key)
+            for tensor, dim in rule.linked.get((at, number), ()):
+                other = operation.tensors[tensor]
                 for its in other.axes[dim] if other is not value else ():
                     if its == name or self._graph.part(its).overlaps(part):
                         yield other, its, operation.place
@@ -207,7 +203,7 @@ class AxisOrigins:
                     seen.add((id(other), own))
                     waiting.append((other, own))
         operation = self._operation(self._text(value, name))
-        if operation is None:
+        if operation is None or not self._has(operation.requested, name):
             return unknown
         return self._made(name, "constraint", None, self._line(operation.place))
 
@@ -250,11 +246,11 @@ class AxisOrigins:
         operation = self._operation(text)
         if operation is None:
             return self._before(value, name)
-        line = self._line(operation.place)
+        line, is_own = self._line(operation.place), self._has(operation.requested, name)
         if operation.name == "sdy.manual_computation":
-            return self._made(name, "shard_map", None, line)
-        (result,), (operand,) = operation.results, operation.operands
-        if not self._has(result.axes, name):
+            return self._made(name, "shard_map", None, line) if is_own else self._before(value, name)
+        (operand,) = operation.operands
+        if not is_own:
             return operand
         if operation.place.op in OWN:
             return self._made(name, "constraint", None, line)

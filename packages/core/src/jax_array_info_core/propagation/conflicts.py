@@ -6,16 +6,14 @@ import functools
 import itertools
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 from ..hlo.frames import pass_of
 from ..layouts.dtypes import bits_of_name, named_in_full, packed_nbytes
-from ..layouts.spec import Spec
-from ..reports.origin import Origin
+from ..layouts.spec import MeshAxes, Spec
 from ..reports.propagation import (
-    Because,
     Conflict,
     ConflictOperand,
     Loss,
@@ -68,25 +66,6 @@ class Letter(NamedTuple):
     """The mesh axes of the dimension, as they are in the spec."""
 
 
-class Cause(NamedTuple):
-    """What may need a collective."""
-
-    because: Because
-    """The operation."""
-
-    line: Origin | None
-    """Its line. ``because`` has that of a constraint instead."""
-
-    moved: tuple[Value, ...]
-    """What may be gathered or moved: its operands, or also its result."""
-
-    summed: tuple[Value, ...] = ()
-    """What is reduced: the result of a sum."""
-
-    near: tuple[Origin | None, ...] = ()
-    """Lines of the operations that compute the values of a constraint."""
-
-
 class Conflicts(AxisOrigins):
     """The conflicts of a program, and the mesh axes that it loses, with lines and paths."""
 
@@ -101,61 +80,14 @@ class Conflicts(AxisOrigins):
         self._lacking = functools.cache(self._lacks)
         self._where = functools.cache(self._fields_of)
 
-    def causes(self) -> Iterator[Cause]:
-        """Yield what needs collectives."""
-        for operation in self._losing():
-            rule = operation.rule
-            if rule is None or not operation.results:
-                continue
-            place = operation.place
-            where: dict[str, Any] = {"rule": str(rule), "op": place.op, "phase": pass_of(place.name)}
-            line, values = self._line(place), (*operation.operands,)
-            excluded: set[str] = set()
-            for one in self._conflicts_of(operation):
-                excluded.update(one.mesh_axes)
-                because = Because(
-                    kind="conflict", mesh_axes=one.mesh_axes, operands=one.operands, origin=line, **where
-                )
-                is_moved = any(each.name == RESULT for each in one.operands)
-                yield Cause(because, line, (*values, *operation.results) if is_moved else values)
-            kept = {factor for dims in rule.results for dim in dims for factor in dim}
-            letters = self._operand_letters(rule, [value.axes for value in values])
-            letters = [one for one in letters if one.factor not in kept]
-            names = dict.fromkeys(part.name for one in letters for part in one.parts)
-            if over := tuple(name for name in names if name not in excluded):
-                operands = tuple(self._operand(operation, one, one.names[0]) for one in letters)
-                because = Because(kind="sum", mesh_axes=over, operands=operands, origin=line, **where)
-                yield Cause(because, line, values, (*operation.results,))
-            yield from self._constraints(((values, one) for one in self._losses_of(operation)), line)
-        for value, loss in self._lost_at_return():
-            yield from self._constraints([((value,), loss)], loss.origin)
-
-    def _constraints(
-        self, losses: Iterable[tuple[tuple[Value, ...], Loss]], line: Origin | None
-    ) -> Iterator[Cause]:
-        """Yield the constraint on a result that leaves out mesh axes, as a cause."""
-        found = [(values, one) for values, one in losses if one.reason == "constraint"]
-        if found:
-            values, first = found[0]
-            because = Because(
-                kind="constraint",
-                mesh_axes=tuple(dict.fromkeys(self._graph.part(one.mesh_axis).name for _, one in found)),
-                op=first.op,
-                origin=first.constraint or first.origin,
-                phase=first.phase,
-            )
-            near = (value.definer.place for value in values if value.definer is not None)
-            yield Cause(because, line, values, near=tuple(map(self._line, near)))
-
-    def elements(self, value: Value, without: Collection[str]) -> int:
-        """Return the number of elements of a value on a device, if some mesh axes do not shard it."""
-        part = self._graph.part
-        axes = tuple(tuple(one for one in names if part(one).name not in without) for names in value.axes)
-        return math.prod(shard_of(value.shape or (), axes, self._graph.sizes))
-
     def conflicts(self) -> tuple[Conflict, ...]:
         """Return the operations whose operands exclude each other."""
-        rows = (one for operation in self._computing for one in self._conflicts_of(operation))
+        rows = (
+            one
+            for operation in self._computing
+            for one in self._conflicts_of(operation)
+            if one.nbytes != 0  # of an empty array, nothing moves
+        )
         found: dict[Conflict, Conflict] = {}
         return most_first(found.setdefault(row, row) for row in rows)
 
@@ -181,7 +113,7 @@ class Conflicts(AxisOrigins):
             has = [self._graph.part(name) for names in output.axes for name in names]
             for names in value.axes:
                 for name in names:
-                    left = _left(self._graph.part(name), has)
+                    left = _left(self._graph.part(name), has, self._graph.sizes)
                     without, with_it = self.nbytes(output), self.nbytes(value)
                     if left is None or without is None or with_it is None:
                         continue
@@ -249,11 +181,18 @@ class Conflicts(AxisOrigins):
         )
         return {"origin": origin, "columns": columns, "phase": pass_of(place.name)}
 
-    def _name(self, value: Value) -> str:
-        """Return the path of an argument, or the operation that computes a value."""
+    def _source(self, value: Value) -> Value:
+        """Return the value that is the same outside of regions, or inside of the one that it leaves."""
         steps = 0
         while value.same is not None and steps < MOST_STEPS:
             value, steps = value.same, steps + 1
+        return value
+
+    def _name(self, value: Value) -> str:
+        """Return the path of an argument, or the operation that computes a value; of a cast, what is cast."""
+        steps, before = 0, _uncast(value)
+        while before is not None and steps < MOST_STEPS:
+            value, before, steps = before, _uncast(before), steps + 1
         if value.argument is not None and value.argument < len(self._paths):
             return self._paths[value.argument] or "a constant"
         if value.definer is None:
@@ -307,17 +246,19 @@ class Conflicts(AxisOrigins):
             if one.factor in kept and one.factor != other.factor
         ]
         for pairs in (itertools.combinations(letters, 2), moved):
-            known = {*found} if pairs is moved else {}
+            # Of a result, what its operands ask for already is not said again.
+            known = {name: {one.factor for one in of} for name, of in found.items() if pairs is moved}
             for pair in pairs:
                 name = _exclusion(*pair)
-                if name is not None and name not in known:
+                if name is not None:
                     asking = found.setdefault(name, [])
-                    asking += (one for one in pair if one not in asking)
+                    left = (one for one in pair if one not in asking)
+                    asking += (one for one in left if one.factor not in known.get(name, ()))
         return [*found.items()]
 
     def _conflict(self, operation: Operation, rule: Rule, name: str, letters: Sequence[Letter]) -> Conflict:
         operands = tuple(self._operand(operation, one, _text_of(one, name, letters)) for one in letters)
-        sizes = [self.nbytes(_value_of(operation, one)) for one in letters]
+        sizes = [self.nbytes(value_of(operation, one)) for one in letters]
         return Conflict(
             mesh_axis=name,
             rule=str(rule),
@@ -330,7 +271,7 @@ class Conflicts(AxisOrigins):
 
     def _operand(self, operation: Operation, one: Letter, name: str) -> ConflictOperand:
         """Return an operand, or the result, that shards a letter over a mesh axis."""
-        value = _value_of(operation, one)
+        value = value_of(operation, one)
         return ConflictOperand(
             name=RESULT if one.position < 0 else self._name(value),
             spec=self.spec(value),
@@ -350,6 +291,8 @@ class Conflicts(AxisOrigins):
             place = places.get(letter.factor)
             reason = self._reason(operation, rule, letter, part, excluded, place)
             constraint = self._constraint(result) if reason == "constraint" else None
+            parts = letter.parts[: letter.parts.index(part) + 1]
+            names = tuple(_left(one, (), self._graph.sizes) or one.name for one in parts)
             axes = list(result.axes)
             more: int | None = 0
             if place is not None and reason != "contracted":
@@ -360,6 +303,8 @@ class Conflicts(AxisOrigins):
                 mesh_axis=left,
                 reason=reason,
                 constraint=None if constraint is None else self._line(constraint.place),
+                size=rule.sizes[letter.factor] if reason == "uneven" else None,
+                divisor=MeshAxes(names, tuple(one.size for one in parts)) if reason == "uneven" else None,
                 nbytes=more,
                 op=operation.place.op,
                 operand=self._name(value),
@@ -379,7 +324,7 @@ class Conflicts(AxisOrigins):
         for position, (axes, dims) in enumerate(zip(operands, rule.operands, strict=False)):
             for letter in self._letters(position, axes, dims, rule):
                 for part in letter.parts:
-                    left = _left(part, has)
+                    left = _left(part, has, self._graph.sizes)
                     if left is not None:
                         found.setdefault(left, (letter, part, left))
         excluded = {
@@ -416,17 +361,24 @@ class Conflicts(AxisOrigins):
             return value.definer
         constraints = (
             user
-            for user in self._graph.users.get(id(value), ())
+            for user in self._graph.users(value)
             if user.name == "sdy.sharding_constraint" and user.results[0].axes == value.axes
         )
         return next(constraints, None)
 
 
-def _value_of(operation: Operation, letter: Letter) -> Value:
+def value_of(operation: Operation, letter: Letter) -> Value:
     """Return the operand or the result that shards a letter."""
     if letter.position < 0:
         return operation.results[-1 - letter.position]
     return operation.operands[letter.position]
+
+
+def _uncast(value: Value) -> Value | None:
+    """Return the value that is the same outside of a region, or with another dtype; None for others."""
+    if value.same is None and value.definer is not None and value.definer.name == "stablehlo.convert":
+        return value.definer.operands[0]
+    return value.same
 
 
 def _exclusion(one: Letter, other: Letter) -> str | None:
@@ -450,7 +402,7 @@ def _text_of(letter: Letter, name: str, letters: Sequence[Letter]) -> str:
     return next(itertools.chain(own, other), name)
 
 
-def _left(part: Part, has: Iterable[Part]) -> str | None:
+def _left(part: Part, has: Iterable[Part], sizes: Mapping[str, int]) -> str | None:
     """Return the part of a mesh axis that results lack, as a spec has it; None if they have all of it."""
     major, size = part.major, part.size
     for own in has:
@@ -461,8 +413,7 @@ def _left(part: Part, has: Iterable[Part]) -> str | None:
             major, size = major * kept, size // kept if kept <= size else 0
     if size <= 1:
         return None
-    is_whole = (major, size) == (part.major, part.size) and part.major == 1
-    return part.name if is_whole else f"{part.name}:({major}){size}"
+    return part.name if size == sizes.get(part.name) else f"{part.name}:({major}){size}"
 
 
 _Row = TypeVar("_Row", bound=PropagatedValue | Conflict | Loss)

@@ -10,11 +10,12 @@ from typing import Any
 
 from ..layouts.spec import finer_axes
 from ..reports.propagation import Loss, PropagatedValue, ReplicatedValue
-from .conflicts import MOST_STEPS, Conflicts, dtype_of, most_first
-from .graph import NOWHERE, Axes, Value, shard_of
+from .causes import Causes
+from .conflicts import MOST_STEPS, dtype_of, most_first
+from .graph import NOWHERE, Axes, Operation, Value, shard_of
 
 
-class Explanation(Conflicts):
+class Explanation(Causes):
     """The facts of a program's values, with lines and paths."""
 
     def __init__(self, *args: Any) -> None:
@@ -31,14 +32,21 @@ class Explanation(Conflicts):
     def opaque(self) -> tuple[str, ...]:
         """Return the operations on sharded values that have no rule, each with its line."""
         found = (
-            f"{one.place.op or one.name} of {self._line(one.place) or 'an unknown line'}"
+            self._named_line(one)
             for one in self._computing
             if one.rule is None
-            and not one.is_manual
             and any(any(value.axes) for value in one.operands)
             and not any(any(value.axes) for value in one.results)
         )
         return tuple(dict.fromkeys(found))
+
+    def kernels(self) -> tuple[str, ...]:
+        """Return the kernels, callbacks and other calls inside of a ``shard_map``, each with its line."""
+        calls = (one for one in self._computing if one.name == "stablehlo.custom_call" and one.is_manual)
+        return tuple(dict.fromkeys(map(self._named_line, calls)))
+
+    def _named_line(self, one: Operation) -> str:
+        return f"{one.place.op or one.name} of {self._line(one.place) or 'an unknown line'}"
 
     def replicated(self) -> tuple[ReplicatedValue, ...]:
         """Return the values that could be sharded over more mesh axes, the most avoidable bytes first."""
@@ -89,7 +97,8 @@ class Explanation(Conflicts):
         axes = self.origins(value)
         where = self._where(place)
         line = id(where["origin"]), where["columns"], where["phase"]
-        key = value.shape, value.dtype, value.axes, place.op, id(axes), *line
+        is_manual = value.definer is not None and value.definer.is_manual
+        key = value.shape, value.dtype, value.axes, place.op, id(axes), is_manual, *line
         if key not in self._known_facts:
             self._known_facts[key] = {
                 "shape": value.shape,
@@ -98,6 +107,7 @@ class Explanation(Conflicts):
                 "nbytes": self.nbytes(value),
                 "op": place.op,
                 "axes": axes,
+                "in_shard_map": is_manual,
                 **where,
             }
         return self._known_facts[key]
@@ -107,7 +117,7 @@ class Explanation(Conflicts):
         """What the operations of the user compute: of those into which JAX divides one, the last."""
         found: list[Value] = []
         for operation in self._computing:
-            users = [user for one in operation.results for user in self._graph.users.get(id(one), ())]
+            users = [user for one in operation.results for user in self._graph.users(one)]
             inside = [
                 user for user in users if user.place is operation.place and not user.name.startswith("sdy.")
             ]

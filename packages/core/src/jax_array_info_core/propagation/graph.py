@@ -9,15 +9,18 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
-from ..hlo.module import Frame, unescaped
+from ..hlo.module import Frame
 
 Axes = tuple[tuple[str, ...], ...]
 """Mesh axes, or parts of them, of each dimension."""
+Key = tuple[str, tuple[Frame, ...], int]
+"""Name of an operation, its source lines, innermost first, and its column: the same in a compiled program."""
 
 _LOCATION = re.compile(
     r'"((?:[^"\\]|\\.)*)"\("((?:[^"\\]|\\.)*)":(\d{1,9}):(\d{1,9})(?: to (?:(\d{1,9}))?:(\d{1,9}))?\)'
 )
 _NAME = re.compile(r'loc\("((?:[^"\\]|\\.)*)"')
+_ESCAPES = re.compile(r"(?:\\(?:[0-9A-Fa-f]{2}|\\))+")
 _PART = re.compile(r"(.*):\((\d+)\)(\d+)", re.DOTALL)
 
 
@@ -34,13 +37,21 @@ class Place:
     columns: tuple[tuple[int, int] | None, ...]
     """Columns of each, from 0: the first, and that after the last; None if unknown, or on several lines."""
 
+    column: int
+    """Column at which the operation begins in its innermost line."""
+
+    @property
+    def key(self) -> Key:
+        """Name, source lines and column."""
+        return self.name, self.frames, self.column
+
     @cached_property
     def op(self) -> str:
         """Name of the operation in JAX."""
         return self.name.rpartition("/")[2].rstrip(":")
 
 
-NOWHERE = Place("", (), ())
+NOWHERE = Place("", (), (), 0)
 """The place of what no operation computes."""
 
 
@@ -53,11 +64,28 @@ def read_place(text: str) -> Place:
     """
     name = _NAME.match(text)
     frames, columns = [], []
-    for function, file, line, start, last_line, end in _LOCATION.findall(text):
-        frames.append(Frame(unescaped(file), int(line), unescaped(function)))
+    found = _LOCATION.findall(text)
+    for function, file, line, start, last_line, end in found:
+        frames.append(Frame(_unescaped(file), int(line), _unescaped(function)))
         is_one_line = end and last_line in ("", line)
         columns.append((int(start), int(end)) if is_one_line else None)
-    return Place(unescaped(name[1]) if name else "", tuple(frames), tuple(columns))
+    return Place(
+        _unescaped(name[1]) if name else "", tuple(frames), tuple(columns), int(found[0][3]) if found else 0
+    )
+
+
+def _unescaped(text: str) -> str:
+    r"""Return the text of a string of MLIR, in which a byte is two hexadecimal digits.
+
+    >>> _unescaped(r"\C3\A9 \22q\22\09\\09")
+    'é "q"\t\\09'
+    """
+
+    def resolved(escapes: re.Match[str]) -> str:
+        digits = escapes[0].replace("\\\\", "\\5C").replace("\\", "")
+        return bytes.fromhex(digits).decode("utf-8", "replace")
+
+    return _ESCAPES.sub(resolved, text) if "\\" in text else text
 
 
 class Part(NamedTuple):
@@ -181,7 +209,7 @@ class Operation:
     """Name in MLIR, such as ``stablehlo.dot_general``."""
 
     place: Place
-    """Its location; inside of a function whose operations have no line, that of the call."""
+    """Its location; inside of a function, with that of the call."""
 
     operands: tuple[Value, ...]
     """Operands."""
@@ -194,6 +222,9 @@ class Operation:
 
     origin: str | None
     """Name of a constraint or a ``shard_map`` in origins, such as ``constraint_3``."""
+
+    requested: Axes
+    """Mesh axes that the constraint or the ``shard_map`` requests itself."""
 
     outside: Operation | None
     """The loop, the branch, the function or the ``shard_map`` that it is in."""
@@ -208,7 +239,7 @@ class Operation:
         """Mesh axes of the operands, and of the results."""
         return tuple(value.axes for value in self.operands), tuple(value.axes for value in self.results)
 
-    @property
+    @cached_property
     def is_manual(self) -> bool:
         """Whether it is inside of a ``shard_map``."""
         around = self.outside
@@ -240,6 +271,7 @@ class Graph:
             Rule(tuple(sizes), _factors(operands), _factors(results), frozenset(whole))
             for sizes, operands, results, whole in facts["rules"]
         ]
+        self._requests = [tuple(map(tuple, axes)) for axes in facts["requests"]]
         self.operations: list[Operation] = []
         self.argument_count: int = facts["arguments"]
         self.outputs: list[Value] = []
@@ -272,10 +304,11 @@ class Graph:
         for value in self.values:
             if value.same is not None:
                 self.inside.setdefault(id(value.same), []).append(value)
-        self.users: dict[int, list[Operation]] = {}
+        self.places: dict[int, list[tuple[Operation, int]]] = {}
+        """The operations of each value by its ``id``, with its place among their operands and results."""
         for operation in self.operations:
-            for value in operation.operands:
-                self.users.setdefault(id(value), []).append(operation)
+            for place, value in enumerate(operation.tensors):
+                self.places.setdefault(id(value), []).append((operation, place))
 
     def part(self, text: str) -> Part:
         """Return a mesh axis, or a part of it."""
@@ -284,9 +317,24 @@ class Graph:
             found = self._parts[text] = read_part(text, self.sizes)
         return found
 
+    def users(self, value: Value) -> list[Operation]:
+        """Return the operations that use a value, each once for each operand."""
+        return [one for one, place in self.places.get(id(value), ()) if place < len(one.operands)]
+
+    @property
+    def stops_at_call(self) -> bool:
+        """Whether a called function has an argument in another sharding. XLA inlines it first."""
+        return any(
+            inside.axes != value.axes
+            for one in self.operations
+            if one.name == "sdy.named_computation"
+            for value in one.operands
+            for inside in self.inside.get(id(value), ())
+        )
+
     def _read(self, number: int, outside: Operation | None) -> None:
         """Add an operation and those inside it."""
-        name, position, operands, results, rule, origin, blocks = self._facts["operations"][number]
+        name, position, operands, results, rule, origin, own, blocks = self._facts["operations"][number]
         operation = Operation(
             name=name,
             place=self._place(position, outside),
@@ -294,6 +342,7 @@ class Graph:
             results=tuple(self.values[one] for one in results),
             rule=None if rule is None else self._rules[rule],
             origin=origin,
+            requested=() if own is None else self._requests[own],
             outside=outside,
         )
         self.operations.append(operation)
@@ -313,14 +362,20 @@ class Graph:
                 value.same = leaving
 
     def _place(self, number: int, outside: Operation | None) -> Place:
-        """Return a location, with the lines of the call if it has none."""
+        """Return a location, inside of a function with that of the call, as in a compiled program."""
         place = self._places[number]
-        if place.frames or outside is None:
+        while outside is not None and outside.name != "sdy.named_computation":
+            outside = outside.outside
+        if outside is None:
             return place
-        around = outside.place
-        key = number, id(around)
+        call = outside.place
+        key = number, id(call)
         if key not in self._inner_places:
-            self._inner_places[key] = Place(place.name, around.frames, around.columns)
+            name = place.name if place.name.startswith(call.name) else f"{call.name}/{place.name}"
+            frames, columns = (*place.frames, *call.frames), (*place.columns, *call.columns)
+            self._inner_places[key] = Place(
+                name, frames, columns, place.column if place.frames else call.column
+            )
         return self._inner_places[key]
 
     def _enter(self, operation: Operation, arguments: Sequence[Value], *, is_loop: bool) -> None:

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..arrays.stage_leaves import argument_values, output_values
 from ..compat.jitted import with_object_keys
-from ..compat.propagation import lowered_for_propagation, module_bytecode, module_name, require_shardy
+from ..compat.propagation import (
+    argument_locations,
+    lowered_for_propagation,
+    module_bytecode,
+    module_name,
+    require_shardy,
+)
 from ..compat.stages import argument_leaves, array_leaves, output_leaves, program_name, stages_of
 from ..layouts.spec import MeshAxes, Spec
 from ..origins.origins import UserLines
 from ..reports.findings import known_codes
 from ..reports.program import ProgramValue
-from ..reports.propagation import PropagatedLeaf, PropagationReport
+from ..reports.propagation import AxisOrigin, OriginKind, PropagatedLeaf, PropagationReport
 from .explanation import Explanation
-from .graph import Axes, Graph, Value
+from .graph import Axes, Graph, Value, read_place
 from .process import NoAnswerError, ask, start
 
 
@@ -51,15 +58,26 @@ def propagation_report(
     require_shardy()
     start()
     stages, platform = lowered_for_propagation(stages_of(f, args, kwargs), values)
-    given, returned = argument_leaves(stages, values), output_leaves(stages)
+    places = [] if stages.traced else map(read_place, argument_locations(stages.lowered))
+    labels = [place.name or None for place in places]
+    given, returned = argument_leaves(stages, values, labels), output_leaves(stages)
     given, returned = with_object_keys(f, args, kwargs, given, returned)
     arguments, outputs = argument_values(given, None), output_values(returned, None)
     name = program_name(f"module @{stages.traced.fun_name if stages.traced else module_name(stages.lowered)}")
+    mesh = next((one.asked.mesh for one in (*arguments, *outputs) if one.asked and one.asked.mesh), None)
     try:
         graph, found = explanation_of(stages.lowered, arguments, outputs, lines)
     except NoAnswerError as error:
-        return PropagationReport(name=name, platform=platform, reason=str(error), ignored_codes=codes)
-    mesh = next((one.asked.mesh for one in (*arguments, *outputs) if one.asked and one.asked.mesh), None)
+        return PropagationReport(
+            name=name,
+            mesh=mesh,
+            device_count=1 if mesh is None else math.prod(mesh.sizes),
+            platform=platform,
+            arguments=tuple(_requested_leaf(one, "argument") for one in arguments),
+            outputs=tuple(_requested_leaf(one, "output") for one in outputs),
+            reason=str(error),
+            ignored_codes=codes,
+        )
     if mesh is None and graph.sizes:
         mesh = MeshAxes(tuple(graph.sizes), tuple(graph.sizes.values()))
     inside = iter(graph.values[graph.argument_count - sum(not one.is_pruned for one in arguments) :])
@@ -78,7 +96,10 @@ def propagation_report(
         conflicts=conflicts,
         lost=lost,
         replicated=found.replicated(),
-        caveats=_caveats(found, graph.outputs, has_moves=bool(conflicts or lost)),
+        caveats=(
+            *_caveats(found, graph.outputs, has_moves=bool(conflicts or lost) or graph.stops_at_call),
+            *(f"{one} is opaque: it runs on shards inside a shard_map." for one in found.kernels()),
+        ),
         unread=found.opaque(),
         ignored_codes=codes,
     )
@@ -119,8 +140,8 @@ def results_of(graph: Graph, count: int) -> list[Value | None]:
 
 
 _REARRANGED = (
-    "XLA rearranges the program before it propagates: near a conflict or a loss, it may choose another"
-    " sharding. print_program shows those of the compiled program."
+    "XLA rearranges the program before it propagates: near a conflict, a loss or a call, it may choose"
+    " another sharding. print_program shows those of the compiled program."
 )
 _PARTS = "JAX returns an output whose dimension is empty or does not divide by its mesh axes as P()."
 
@@ -136,14 +157,23 @@ def _requested(leaf: ProgramValue) -> Axes:
     return leaf.asked.spec.axes if leaf.asked and leaf.asked.spec else ()
 
 
-def _leaf(leaf: ProgramValue, value: Value | None, found: Explanation) -> PropagatedLeaf:
-    """Return an argument or an output."""
+def _requested_leaf(leaf: ProgramValue, kind: OriginKind | None = None) -> PropagatedLeaf:
+    """Return an argument or an output as it is requested; without its sharding if no kind is given."""
+    axes = _requested(leaf) if kind is not None else ()
     return PropagatedLeaf(
         path=leaf.path,
         shape=leaf.shape,
         dtype=leaf.dtype,
         bits=leaf.bits,
-        spec=None if value is None else Spec(value.axes),
-        nbytes=leaf.nbytes if value is None else found.nbytes(value),
-        axes=() if value is None else found.origins(value),
+        spec=leaf.asked.spec if leaf.asked and kind is not None else None,
+        nbytes=leaf.nbytes,
+        axes=tuple(AxisOrigin(mesh_axis=name, kind=kind, path=leaf.path) for names in axes for name in names),
     )
+
+
+def _leaf(leaf: ProgramValue, value: Value | None, found: Explanation) -> PropagatedLeaf:
+    """Return an argument or an output; as it is requested if the program lacks it."""
+    plain = _requested_leaf(leaf)
+    if value is None:
+        return plain
+    return replace(plain, spec=Spec(value.axes), nbytes=found.nbytes(value), axes=found.origins(value))

@@ -81,6 +81,7 @@ class Walk:
         self.places = Table(str)
         self.types = Table(_type)
         self.shardings = Table(self._axes)
+        self.requests = Table(self._requested)
         self.origins = Table(self._texts)
         self.rules = Table(self._rule)
         self._per_value = functools.cache(
@@ -91,8 +92,8 @@ class Walk:
         self.values: list[list[Any]] = []
         """The type of each value, its sharding, and its origins; None without one."""
         self.operations: list[list[Any]] = []
-        """The name of each, its place, operands, results, rule, name in origins, and the arguments and the
-        operations of its blocks."""
+        """The name of each, its place, operands, results, rule, name in origins, the mesh axes that it
+        requests, and the arguments and the operations of its blocks."""
 
     def function(self, function: Any) -> None:
         """Add the arguments of a function, its operations, and its results as the operands of its return."""
@@ -140,7 +141,7 @@ class Walk:
             [*map(self._number, operation.operands)],
             [*map(self._number, results)],
             self.rules(attributes[_RULE]) if _RULE in attributes else None,
-            self._ir.StringAttr(attributes[_NAME]).value if _NAME in attributes else None,
+            *self._named(attributes),
         ]
         self.operations.append(row)
         if "sharding" in attributes:  # of a constraint, a reshard or an edge
@@ -162,6 +163,22 @@ class Walk:
             ]
         )
         return number
+
+    def _named(self, attributes: Any) -> tuple[str | None, int | None]:
+        """Return the name of a constraint or a ``shard_map`` in origins, and its own mesh axes."""
+        if _NAME not in attributes:
+            return None, None
+        own = next(attributes[one] for one in ("manual_axes", "sharding") if one in attributes)
+        return self._ir.StringAttr(attributes[_NAME]).value, self.requests(own)
+
+    def _requested(self, own: Any) -> list[list[str]]:
+        """Return the axes of closed dimensions: an open one has those that were propagated to it."""
+        if self._dialect.ManualAxesAttr.isinstance(own):
+            return [[*map(str, self._dialect.ManualAxesAttr(own))]]
+        dims = map(
+            self._dialect.DimensionShardingAttr, self._dialect.TensorShardingAttr(own).dimension_shardings
+        )
+        return [[*map(self._axis, dim.axes)] for dim in dims if dim.is_closed]
 
     def _texts(self, origins: Any) -> dict[str, str]:
         return {one.name: self._ir.StringAttr(one.attr).value for one in self._ir.DictAttr(origins)}
@@ -194,7 +211,11 @@ class Walk:
             ]
 
         operands, results = factors(rule.operand_mappings), factors(rule.result_mappings)
-        return [[*rule.factor_sizes], operands, results, [*rule.need_replication_factors]]
+        kept = {factor for tensor in results for dim in tensor for factor in dim}
+        used = {factor for tensor in operands for dim in tensor for factor in dim}
+        # An operation such as a decomposition neither sums a dimension nor has it in its result.
+        whole = {*rule.need_replication_factors} | (used - kept - {*rule.reduction_factors})
+        return [[*rule.factor_sizes], operands, results, sorted(whole)]
 
 
 def _type(type_: Any) -> list[Any]:
@@ -224,7 +245,10 @@ def answer(ir: Any, dialect: Any, parse: Any, bytecode: bytes) -> dict[str, Any]
         "results": walk.results(main.operation),
         "values": walk.values,
         "operations": walk.operations,
-        **{name: getattr(walk, name).rows for name in ("places", "types", "shardings", "origins", "rules")},
+        **{
+            name: getattr(walk, name).rows
+            for name in ("places", "types", "shardings", "requests", "origins", "rules")
+        },
     }
 
 

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ..compat.jax_stack import SETTINGS, ContextValue
-from ..text import printable
-from .signatures import COMPILER_OPTION, CallLeaf, SharedOver, Signature
-from .statics import Static, Tree
+from ..text import printable, shape_text
+from .signatures import COMPILER_OPTION, CallLeaf, SharedOver, Signature, Static, Tree
 
 FIRST = {
     "call": "first in the block",
@@ -201,7 +200,7 @@ def _of_leaves(old: CallLeaf, new: CallLeaf) -> Iterator[str]:
             yield f"{_type(old)} became {_type(new)}"
         return
     if old.shape != new.shape:
-        yield f"shape {_shape(old)} became {_shape(new)}"
+        yield f"shape {shape_text(old.shape)} became {shape_text(new.shape)}"
     if old.dtype != new.dtype:
         yield f"dtype {old.dtype} became {new.dtype}"
     if old.weak_type != new.weak_type:
@@ -234,12 +233,7 @@ def _commitment(leaf: CallLeaf) -> str:
 
 
 def _type(leaf: CallLeaf) -> str:
-    return leaf.dtype if leaf.shape is None else f"{leaf.dtype}{_shape(leaf)}"
-
-
-def _shape(leaf: CallLeaf) -> str:
-    lengths = ", ".join(map(str, leaf.shape or ()))
-    return f"({lengths}{',' if len(leaf.shape or ()) == 1 else ''})"
+    return leaf.dtype if leaf.shape is None else f"{leaf.dtype}{shape_text(leaf.shape)}"
 
 
 def _of_statics(old: Static | None, new: Static | None) -> Iterator[str]:

@@ -20,7 +20,7 @@ from ..origins.origins import (
     UserLines,
     code_of,
     code_origin,
-    described_inside,
+    described,
     files_of,
     wrapped_functions,
 )
@@ -29,8 +29,7 @@ from ..reports.compiles import Compilation, CompilationsReport
 from ..reports.origin import Origin
 from ..text import plain_text, printable
 from .reasons import UNREADABLE, reason_of, reason_of_cached
-from .signatures import Signature, signature_of, static_functions
-from .statics import Serials, static_of, tree_of
+from .signatures import Serials, Signature, signature_of, static_functions, static_of, tree_of
 
 MODULE = "equinox._jit"
 DYNAMIC = ("dynamic_donate", "dynamic_nodonate")
@@ -285,7 +284,7 @@ class CompileWatch:
             functions = [call.function, *static_functions(call)]
             for is_own in (self._lines.is_hidden, self._is_jax_own):
                 for function in functions:
-                    found = described_inside(function, is_own, is_pmapped=call.kind == "pmap")
+                    found = described(function, is_own, is_pmapped=call.kind == "pmap")
                     if found.is_jax_own:
                         continue
                     definition = None if found.code is None else code_origin(found.code)

@@ -148,10 +148,16 @@ class TemporaryChange:
     """One of the values: of the first program, or of the second if they appear."""
 
     before: quantities.Size
-    """Number of them in the first program; 0 if they appear."""
+    """Number of them in the first program; 0 if none are live there."""
 
     after: quantities.Size
-    """Number of them in the second program; 0 if they disappear."""
+    """Number of them in the second program; 0 if none are live there."""
+
+    is_elsewhere_before: bool = False
+    """Whether the first program has such values, but none is live at its highest point."""
+
+    is_elsewhere_after: bool = False
+    """Whether the second program has such values, but none is live at its highest point."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,13 +183,17 @@ class ProgramDiff(Displayed):
     """Memory and flops, where they differ."""
 
     shardings: tuple[ShardingChange, ...] = ()
-    """Arguments and outputs that differ."""
+    """Arguments and outputs that differ; one that is renamed has its path in the second program."""
+
+    renamed: tuple[tuple[str, str], ...] = ()
+    """Paths of arguments and outputs in the first program and in the second, where they differ although no
+    other value of the type ends alike, such as ``outputs/w`` and ``outputs/0/w``."""
 
     donations: tuple[DonationChange, ...] = ()
     """Donations that differ."""
 
     temporaries: tuple[TemporaryChange, ...] = ()
-    """Largest temporary values that appear, disappear or change in number; the largest difference first. They
+    """Largest temporary values whose number at the highest point differs; the largest difference first. They
     are compared by file, function, shape and dtype, not by line, which changes with every edit."""
 
     unknown: tuple[str, ...] = ()
@@ -196,7 +206,9 @@ class ProgramDiff(Displayed):
     @property
     def is_empty(self) -> bool:
         """Whether nothing differs."""
-        return not (self.sent or self.figures or self.shardings or self.donations or self.temporaries)
+        return not (
+            self.sent or self.figures or self.shardings or self.renamed or self.donations or self.temporaries
+        )
 
 
 ChangedField = Literal["shape", "dtype", "spec", "memory_kind"]

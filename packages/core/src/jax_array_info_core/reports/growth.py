@@ -23,7 +23,7 @@ class OriginGrowth:
     """
 
     origin: Origin | None
-    """Allocation site; None if unknown."""
+    """Allocation site, with the callers that made most of the arrays; None if unknown."""
 
     content: str | None
     """Dtype and shape that take the most bytes, such as ``float32[4,4]``, among the new arrays. If there are
@@ -69,6 +69,9 @@ class OriginGrowth:
     """Dtype and shape of the arrays that increased in number or bytes, such as ``float32[4,4]``. None if
     there was no such growth, or if no single dtype and shape accounts for it."""
 
+    caller_count: quantities.Count = 1
+    """Number of lines that called the allocation site for these arrays."""
+
     @property
     def rose(self) -> bool:
         """Whether there was growth in every step, or in several steps without the bytes ever falling."""
@@ -103,6 +106,9 @@ class CollectedArrays:
 
     cycle: str | None
     """Reference cycle that kept the arrays alive, such as ``Node.me → Node``; None if unknown."""
+
+    caller_count: quantities.Count = 1
+    """Number of lines that called the allocation site for these arrays."""
 
     @property
     def nbytes(self) -> int:

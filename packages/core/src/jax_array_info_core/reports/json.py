@@ -1,25 +1,34 @@
-"""Reports as JSON, and files that are complete or absent."""
+"""Reports as JSON, checks of what is read, and files that are complete or absent."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import inspect
 import json
 import math
 import os
 import secrets
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, get_args
+from typing import Any, get_args
 
 import numpy as np
 
-from ..errors import ReportFormatError, UnsupportedValueError
+from ..errors import ReportFormatError, UnsupportedValueError, require
+from ..layouts.layout import MAX_DEVICES, ShardingLayout
+from ..layouts.spec import MeshAxes, Spec, UnevenAxis
+from ..quantities import LARGEST, format_number
 from ..text import printable
 from . import Report
-from .consistency import contradictions
-
-_RANDOM_NBYTES = 8
+from .array import ArrayReport, ShardingDescription
+from .changes import TreeDiff
+from .checks import CheckReport
+from .mesh import MeshReport
+from .program import ProgramReport
+from .tree import TreeMesh, TreeReport, TreeRow
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -38,49 +47,18 @@ def write_whole(path: Path, data: bytes) -> None:
                 file.write(data)
             return
         target = Path(os.path.realpath(path))
-        _remove_abandoned(target.parent)
-        part = _new_part(target.parent)
-        unfinished = Path(part.name)
+        unfinished = target.with_name(f".jai-{secrets.token_hex(8)}.part")
         try:
-            with part:
+            with open(unfinished, "xb") as part:
                 part.write(data)
-                part.flush()
-                if target.exists():
-                    unfinished.chmod(target.stat().st_mode & 0o777)
-                unfinished.replace(target)
+            if target.exists():
+                unfinished.chmod(target.stat().st_mode & 0o777)
+            unfinished.replace(target)
         finally:
             with contextlib.suppress(OSError):
                 unfinished.unlink()
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error
-
-
-def _new_part(folder: Path) -> BinaryIO:
-    """Return a new temporary file, locked while it is open so that other processes leave it alone."""
-    while True:
-        file = open(folder / f".jai-{secrets.token_hex(_RANDOM_NBYTES)}.part", "xb")  # noqa: SIM115
-        # Without locks in the file system, other processes cannot lock it either and leave it alone.
-        with contextlib.suppress(ImportError, OSError):
-            _lock(file)
-        if os.fstat(file.fileno()).st_nlink:
-            return file
-        file.close()  # another process removed it as abandoned before it was locked
-
-
-def _remove_abandoned(folder: Path) -> None:
-    """Remove the temporary files of killed processes, which are no longer locked."""
-    for path in folder.glob(f".jai-{'[0-9a-f]' * 2 * _RANDOM_NBYTES}.part"):
-        # It may be renamed by now, or belong to another user.
-        with contextlib.suppress(ImportError, OSError), open(path, "r+b") as file:
-            _lock(file, wait=False)
-            path.unlink()
-
-
-def _lock(file: BinaryIO, *, wait: bool = True) -> None:
-    """Lock a file until it is closed; if another process has locked it, wait or raise BlockingIOError."""
-    import fcntl
-
-    fcntl.flock(file.fileno(), fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
 
 
 def require_place(path: Path) -> None:
@@ -155,9 +133,11 @@ def from_json(text: str) -> Report:
     Raises:
         ReportFormatError: (a ValueError) If the text is not a report in JSON, a number is out of its bounds,
             or a field refers to an entry of another that does not exist.
+        UnsupportedValueError: (a ValueError) If ``text`` is not text.
     """
     import msgspec
 
+    require(text, (str, bytes, bytearray), "the JSON of a report as text, which to_json returns")
     try:
         fields = json.loads(text, parse_float=_finite, parse_constant=_finite)
     except (ValueError, RecursionError) as error:
@@ -242,3 +222,136 @@ def _array_schema(field_type: Any) -> dict[str, Any]:
         "type": "array",
         "description": f"Device ids, {_NESTED}.",
     }
+
+
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+
+
+def contradictions(report: Report) -> Iterator[str]:
+    """Yield a description of each field that does not fit another one of the report.
+
+    Totals are not added up again, and numbers have their bounds in the types of the fields.
+    """
+    for part in _parts(report):
+        if isinstance(part, TreeReport | CheckReport) and part.avoidable_nbytes > part.fullest_device_nbytes:
+            yield "avoidable_nbytes is more than fullest_device_nbytes"
+        match part:
+            case Spec():
+                for axis in set(part.unconstrained).difference(range(len(part.axes))):
+                    yield f"a spec of {len(part.axes)} entries that leaves axis {format_number(axis)} to XLA"
+            case MeshAxes():
+                yield from _of_mesh(part)
+            case ShardingDescription():
+                yield from _of_names("a sharding", part.spec, part.mesh)
+            case ShardingLayout():
+                owned = [device for _, devices in part.processes for device in devices]
+                if owned and not np.isin(part.device_ids, owned).all():
+                    yield "a layout with devices that belong to no process"
+            case ArrayReport() if part.local_part is not None:
+                whole = 0 if part.layout is None else math.prod(part.layout.shape)
+                if not 0 <= part.local_part.element_count <= whole:
+                    yield "a local part larger than the array"
+            case MeshReport() if part.axes.sizes != part.layout.shape:
+                yield f"a mesh of sizes {part.axes.sizes} with a layout of shape {part.layout.shape}"
+            case UnevenAxis():
+                if not 0 <= part.axis < len(part.shape) or min(part.count, part.fitting_count) < 1:
+                    yield f"an uneven axis {format_number(part.axis)} of shape {part.shape}"
+            case TreeMesh():
+                yield from _of_tree_mesh(part)
+            case TreeRow():
+                yield from _of_axes(part)
+            case TreeReport():
+                yield from _of_paths("leaves", (row.path for row in part.rows))
+                yield from _of_meshes(part.rows, part.meshes)
+                earlier: set[str] = set()
+                for row in part.rows:
+                    if row.same_as is not None and row.same_as not in earlier:
+                        yield f"{row.path} is the same as {row.same_as!r}, which is not an earlier leaf"
+                    earlier.add(row.path)
+            case TreeDiff():
+                if part.values is not None:
+                    yield from _of_paths("leaves", (leaf.path for leaf in part.values.leaves))
+                before = [*part.removed, *(change.before for change in part.changed)]
+                after = [*part.added, *(change.after for change in part.changed)]
+                for rows, meshes in ((before, part.meshes_before), (after, part.meshes_after)):
+                    yield from _of_paths("leaves", (row.path for row in rows))
+                    yield from _of_meshes(rows, meshes)
+            case ProgramReport():
+                for what, values in (("arguments", part.arguments), ("outputs", part.outputs)):
+                    yield from _of_paths(what, (value.path for value in values))
+
+
+def _parts(value: Any) -> Iterator[object]:
+    """Yield all dataclasses in a value, nested ones first."""
+    is_tuple = isinstance(value, tuple)
+    if not is_tuple and not dataclasses.is_dataclass(value):
+        return
+    for entry in value if is_tuple else (getattr(value, field.name) for field in dataclasses.fields(value)):
+        if type(entry) not in _PLAIN:
+            yield from _parts(entry)
+    if not is_tuple:
+        yield value
+
+
+def _of_mesh(mesh: MeshAxes) -> Iterator[str]:
+    count = len(mesh.names)
+    if len(mesh.sizes) != count or len(mesh.types) not in (0, count):
+        yield f"a mesh with {count} names, {len(mesh.sizes)} sizes and {len(mesh.types)} types of axes"
+    elif len(set(mesh.names)) < count:
+        yield f"a mesh with two axes of the same name: {mesh.names}"
+    elif not 1 <= math.prod(mesh.sizes) <= LARGEST:
+        yield f"a mesh of sizes {mesh.sizes}"
+
+
+def _of_names(what: str, spec: Spec | None, mesh: MeshAxes | None) -> Iterator[str]:
+    if spec is not None and mesh is not None:
+        names = {name for entry in (*spec.axes, spec.unreduced) for name in entry}
+        if unknown := sorted(names.difference(mesh.names)):
+            yield f"{what}: a spec with {', '.join(map(repr, unknown))} over a mesh with {mesh.names}"
+
+
+def _of_tree_mesh(mesh: TreeMesh) -> Iterator[str]:
+    if mesh.device_count > MAX_DEVICES:
+        yield f"{format_number(mesh.device_count)} devices exceed the limit of {MAX_DEVICES}"
+    elif mesh.axes is not None and math.prod(mesh.axes.sizes) != mesh.device_count:
+        yield f"a mesh of sizes {mesh.axes.sizes} with {mesh.device_count} devices"
+    elif mesh.devices is not None and len(set(mesh.devices)) != mesh.device_count:
+        yield f"{len(set(mesh.devices))} device ids for {mesh.device_count} devices"
+
+
+def _of_axes(row: TreeRow) -> Iterator[str]:
+    """Yield what does not fit the number of axes of a leaf."""
+    shard_shape = row.shape if row.shard_shape is None else row.shard_shape
+    spec = row.spec or Spec(())
+    used = [name for entry in (*spec.axes, spec.unreduced) for name in entry]
+    if list(map(type, shard_shape)) != list(map(type, row.shape)):
+        yield f"{row.path}: shards of shape {tuple(shard_shape)} of an array of shape {tuple(row.shape)}"
+    elif len(spec.axes) > len(row.shape):
+        yield f"{row.path}: a spec with {len(spec.axes)} entries for an array of shape {tuple(row.shape)}"
+    elif len(set(used)) < len(used):
+        yield f"{row.path}: a spec with the same mesh axis twice"
+    elif any(axis.shape != row.shape for axis in row.uneven):
+        yield f"{row.path}: an uneven axis of another shape than {tuple(row.shape)}"
+    elif not all(0 <= axis < len(row.shape) for axis in row.batched_axes):
+        yield f"{row.path}: a batched axis that shape {tuple(row.shape)} does not have"
+
+
+def _of_meshes(rows: Iterable[TreeRow], meshes: Sequence[TreeMesh]) -> Iterator[str]:
+    """Yield what does not fit between leaves and their meshes."""
+    for row in rows:
+        if row.mesh is None:
+            continue
+        if not 0 <= row.mesh < len(meshes):
+            yield f"{row.path} is on mesh {format_number(row.mesh)} of {len(meshes)} meshes"
+            continue
+        mesh = meshes[row.mesh]
+        yield from _of_names(row.path, row.spec, mesh.axes)
+        for number, noun in ((row.replicas, "replicas"), (row.partial_sums, "partial sums")):
+            if number > mesh.device_count:
+                yield f"{row.path}: {number} {noun} on {mesh.device_count} devices"
+
+
+def _of_paths(what: str, paths: Iterable[str]) -> Iterator[str]:
+    for path, count in Counter(paths).items():
+        if count > 1:
+            yield f"{count} {what} have the path {path!r}"

@@ -29,7 +29,7 @@ class LiveArrayTotal:
     """Property that the arrays of the total share; ``origin`` is the allocation site."""
 
     of: str
-    """Value of the property, such as ``train.py:141 init_params`` or ``bfloat16``."""
+    """Value of the property, such as ``train.py:141 init_params from train.py:9 main`` or ``bfloat16``."""
 
     count: int
     """Number of arrays; by device, the number of arrays with a shard there."""
@@ -118,7 +118,7 @@ def _common(report: LiveArrayReport, group: LiveArrayGroup, by: TotalsBy) -> lis
     if by == "sharding":
         return [group.sharding]
     if by == "origin":
-        return [UNKNOWN if group.origin is None else str(group.origin)]
+        return [UNKNOWN if group.origin is None else group.origin.text(1)]
     return [device_words(report, device) for device, _ in group.device_counts]
 
 
@@ -214,6 +214,10 @@ class LiveArrayGroup:
 
     unheld_count: quantities.Size = 0
     """Number of arrays for which no referrer was found."""
+
+    garbage_count: quantities.Size = 0
+    """Number of arrays that only reference cycles keep alive, so that ``gc.collect()`` frees them; 0 if no
+    search was requested, or it is incomplete."""
 
     views_of: str | None = None
     """Array that these arrays are views of, whose buffers they share: its label, or else its dtype and shape,

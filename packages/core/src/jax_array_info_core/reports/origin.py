@@ -64,6 +64,11 @@ class Origin(SourceLine):
     """Whether it is the line of a neighboring operation. XLA gives a collective that it inserts the line of
     the operation that computes the array or uses it first, not that of a sharding constraint between them."""
 
+    def text(self, callers: int) -> str:
+        """Return the line and a number of its callers: ``utils.py:3 make from train.py:12 train``."""
+        # Up to JAX 0.6, XLA does not keep the function.
+        return " from ".join(str(one).rstrip() for one in (*self.skipped, self, *self.callers[:callers]))
+
     def __str__(self) -> str:
         """Return the text form, such as ``train.py:141 init_params``; ``near train.py:141 step``."""
         return f"near {SourceLine.__str__(self)}" if self.is_near else SourceLine.__str__(self)

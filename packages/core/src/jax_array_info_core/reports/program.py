@@ -280,8 +280,8 @@ class Collective:
     """Whether it starts and ends in separate instructions, so that computation can overlap."""
 
     because: tuple[Because, ...] = ()
-    """The operation that needs it; of equal collectives, one for all or one for each. Empty if ``explain`` is
-    off, or if none or too many fit."""
+    """The operations that need it: each that uses what it moves, or the one that computes it. Empty if
+    ``explain`` is off, or if an operation is not known for certain."""
 
     @property
     def total_nbytes(self) -> int | None:

@@ -119,6 +119,10 @@ class ProgramMemory:
     """Temporary values that are kept for the backward pass, at the highest point or not, by line: the line
     with the most bytes first. Up to JAX 0.6, only values that a loop keeps."""
 
+    elsewhere: tuple[Temporary, ...] = ()
+    """Largest temporary values that are not live at the highest point, the most bytes first. Empty in reports
+    of earlier versions."""
+
     @property
     def kept_nbytes(self) -> int:
         """Sum of the bytes that are kept for the backward pass."""

@@ -63,7 +63,8 @@ class PropagatedLeaf(Leaf):
     """An argument or an output."""
 
     spec: Spec | None
-    """Sharding after propagation; None for a pruned argument, and without a mesh."""
+    """Sharding after propagation; None for a pruned argument, and without a mesh. The requested one if Shardy
+    gave no answer."""
 
     nbytes: quantities.Size | None
     """Bytes per device; None if unknown."""
@@ -98,7 +99,10 @@ class PropagatedValue(OperationFact):
     """Equal values that an operation of one line computes."""
 
     shape: tuple[quantities.Size, ...]
-    """Global shape; inside a ``shard_map``, that of one device."""
+    """Global shape; inside a ``shard_map``, that of one shard of it."""
+
+    in_shard_map: bool = False
+    """Whether it is inside a ``shard_map``, whose mesh axes are then not in ``spec``."""
 
     dtype: str
     """Name of the dtype."""
@@ -144,6 +148,12 @@ class Loss(OperationFact):
     constraint: Origin | None = None
     """Line of the constraint that leaves the axis out; None for other reasons."""
 
+    size: quantities.Size | None = None
+    """Size of the part of the dimension that does not divide; None for other reasons than ``uneven``."""
+
+    divisor: MeshAxes | None = None
+    """Mesh axes by which it does not divide, with their sizes; None for other reasons than ``uneven``."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicatedValue(PropagatedValue):
@@ -164,7 +174,8 @@ class ConflictOperand:
     """An operand of a conflict, or of a sum over devices."""
 
     name: str
-    """Path of the operand, if it is an argument; else its line or its operation."""
+    """Path of the operand, if it is an argument; else its line or its operation. Empty in what several
+    operations have in common."""
 
     spec: Spec
     """Sharding of the operand."""
@@ -210,8 +221,9 @@ class Because:
     """The operation that a collective is needed for."""
 
     kind: Literal["conflict", "sum", "constraint"]
-    """``conflict``: its operands exclude each other. ``sum``: it sums a dimension that is sharded.
-    ``constraint``: a constraint on its result, or a requested output, leaves mesh axes out."""
+    """``conflict``: its operands exclude each other, or it needs a dimension whole. ``sum``: it sums a
+    dimension that is sharded. ``constraint``: a constraint on its result, or a requested output, leaves
+    mesh axes out."""
 
     mesh_axes: tuple[str, ...]
     """Mesh axes of the conflict, those that shard the dimension, or those that are left out."""
@@ -223,7 +235,8 @@ class Because:
     """Name of the operation in JAX; ``return`` for a requested output."""
 
     operands: tuple[ConflictOperand, ...] = ()
-    """Those of the conflict, or those that shard the dimension."""
+    """Those of the conflict, or those that shard the dimension. Empty for a constraint, and for sums of equal
+    name and line that differ in them."""
 
     origin: Origin | None = None
     """Line of the operation, or of the constraint."""
@@ -271,7 +284,7 @@ class PropagationReport(Displayed):
     """Values that could be sharded over more mesh axes, the most avoidable bytes first."""
 
     caveats: tuple[str, ...] = ()
-    """What may differ in the compiled program, as sentences."""
+    """What may differ in the compiled program, and what is opaque, as sentences."""
 
     unread: tuple[str, ...] = ()
     """Operations without a rule, through which nothing propagates, such as kernels and callbacks."""
@@ -283,10 +296,11 @@ class PropagationReport(Displayed):
     """Codes of findings to leave out."""
 
     findings: tuple[Finding, ...] = ()
-    """Findings, computed from the other fields."""
+    """Findings in the order of their codes, computed from the other fields."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "findings", reported(_findings(self), self.ignored_codes))
+        found = sorted(reported(_findings(self), self.ignored_codes), key=lambda one: one.code)
+        object.__setattr__(self, "findings", tuple(found))
 
     @property
     def answer(self) -> str:
@@ -299,14 +313,23 @@ class PropagationReport(Displayed):
 def _findings(report: PropagationReport) -> Iterator[Finding]:
     """Yield the findings about a propagation."""
     if report.conflicts:
-        number = counted(sum(one.count for one in report.conflicts), "operation has", "operations have")
+        whole = [one for one in report.conflicts if len(one.operands) == 1]
+        apart = sum(one.count for one in report.conflicts) - sum(one.count for one in whole)
+        problems = [
+            f"{counted(apart, 'operation has', 'operations have')} operands that exclude each other, so that"
+            " data moves: one operand is gathered, or the result is summed over devices."
+            if apart
+            else "",
+            f"{counted(sum(one.count for one in whole), 'operation needs', 'operations need')} the whole of a"
+            " dimension that is sharded, so that data moves."
+            if whole
+            else "",
+        ]
         yield _finding(
             "conflict",
             report.conflicts,
-            f"{number} operands that exclude each other, so that data moves: one operand is gathered, or the"
-            " result is summed over devices.",
-            "Gathered weights of FSDP are meant. Otherwise, shard one operand over another mesh axis, or"
-            " constrain it before the operation.",
+            " ".join(filter(None, problems)),
+            " ".join(dict.fromkeys(_CONFLICT_REMEDIES[len(one.operands) > 1] for one in report.conflicts)),
         )
     if lost := [one for one in report.lost if one.nbytes != 0]:
         number = counted(sum(one.count for one in lost), "result lacks", "results lack")
@@ -314,8 +337,7 @@ def _findings(report: PropagationReport) -> Iterator[Finding]:
             "lost mesh axis",
             lost,
             f"{number} a mesh axis of an operand, so that each device holds more.",
-            "Constrain the result with jax.lax.with_sharding_constraint; an uneven dimension needs another"
-            " size, or another mesh axis.",
+            _remedy(lost, "Constrain the result with jax.lax.with_sharding_constraint."),
         )
     if report.replicated:
         number = counted(sum(one.count for one in report.replicated), "value is", "values are")
@@ -323,8 +345,34 @@ def _findings(report: PropagationReport) -> Iterator[Finding]:
             "replicated value",
             report.replicated,
             f"{number} replicated over mesh axes that divide a dimension.",
-            "Constrain the value, or the argument or output that it comes from or goes to.",
+            _remedy(
+                [one.loss for one in report.replicated],
+                "Constrain the value, or the argument or output that it comes from or goes to.",
+            ),
         )
+
+
+_CONFLICT_REMEDIES = (
+    "An operation that needs a whole dimension needs an operand that is sharded along another one.",
+    "Gathered weights of FSDP are meant. Otherwise, shard one operand over another mesh axis, or constrain it"
+    " before the operation.",
+)
+"""The fix for a dimension that is needed whole, and for operands that exclude each other."""
+_REMEDIES = {
+    "requested output": "Request the output with the mesh axis that it lacks.",
+    "constraint": "In the constraint, write the mesh axis, or P.UNCONSTRAINED to leave the dimension to XLA:"
+    " None replicates it.",
+    "uneven": "A dimension that does not divide needs another size, or another mesh axis.",
+}
+"""The fix for the reason of a loss."""
+
+
+def _remedy(losses: Sequence[Loss | None], other: str) -> str:
+    """Return the fixes for the reasons of some losses, the costliest first; ``other`` for other reasons."""
+    reasons = (
+        "" if one is None else "requested output" if one.op == "return" else one.reason for one in losses
+    )
+    return " ".join(dict.fromkeys(_REMEDIES.get(reason, other) for reason in reasons))
 
 
 def _finding(

@@ -16,8 +16,7 @@ from typing import NamedTuple
 
 from ..arrays.paths import path_text
 from ..errors import FileFormatError
-from ..layouts.partition_specs import as_spec
-from ..layouts.spec import MeshAxes
+from ..layouts.spec import MeshAxes, as_spec
 from ..reports.array import ShardingDescription
 from ..text import printable
 from . import ocdbt

@@ -14,8 +14,7 @@ from ..compat.jax_stack import LoweringPlace
 from ..compat.shardings import sharding_facts
 from ..compat.values import ArrayFacts, KnownSharding, ShardingFacts
 from ..layouts.layout import DevicePlacement, ShardingLayout, mesh_layout
-from ..layouts.partition_specs import spec_entries
-from ..layouts.spec import MeshAxes, some_axes
+from ..layouts.spec import MeshAxes, some_axes, spec_entries
 from ..layouts.xla import parse_xla_sharding, spec_of_xla, xla_layout
 from ..layouts.xla_sharding import XlaSharding
 from ..reports.array import NOT_AVAILABLE, ArrayReport, BatchAxes, ShardingDescription

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, TypeVar
 from .. import compat
 from ..arrays.array_report import array_report
 from ..compat import values
+from ..compat.arrays import traced_facts
 from ..compat.jax_stack import caller_outside
-from ..compat.tracers import traced_facts
 from ..delivery import CallSite, Order, call_site, deliver
 from ..reports import Report
 from ..reports.array import IN_A_JET, NOT_AVAILABLE, NOT_COMPILED, SPARSE, TRANSPOSED, ArrayReport, BatchAxes

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 from ..compat import values
 from ..errors import SpecError
-from ..layouts.partition_specs import as_spec, spec_entries
-from ..layouts.spec import Spec
+from ..layouts.spec import Spec, as_spec, spec_entries
 from ..reports.tree import UnmatchedAxes, UnmatchedName
 from ..text import plain_text
 

@@ -17,8 +17,7 @@ from ..compat.shardings import is_named, sharding_facts
 from ..compat.values import ArrayFacts, KnownSharding
 from ..errors import SpecError
 from ..layouts.layout import mesh_layout
-from ..layouts.partition_specs import as_spec, mesh_sizes
-from ..layouts.spec import MeshAxes, Spec
+from ..layouts.spec import MeshAxes, Spec, as_spec, mesh_sizes
 from ..plans.plan import planned_axes, spec_problems
 from ..reports.array import ArrayReport, ShardingDescription
 from ..reports.tree import TreeMesh, TreeReport, TreeRow, UnmatchedAxes

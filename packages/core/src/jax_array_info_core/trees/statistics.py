@@ -14,7 +14,7 @@ from ..compat import values
 from ..compat.devices import default_memory_kind, local_first
 from ..compat.shardings import is_named
 from ..compat.stages import call_apart, per_shard
-from ..layouts.partition_specs import as_spec, spec_entries
+from ..layouts.spec import as_spec, spec_entries
 from ..reports.tree import LeafStatistics, TreeReport
 from .leaves import tree_leaves
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import html
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -52,7 +53,21 @@ class Annotated:
         yield self.details(options.max_width)
 
 
-def annotated_html(part: Annotated, width: int = 80) -> str:
+class Prefixes:
+    """The begins of the ids of the reports on a page: a hash, and a number if a report is there again."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+
+    def of(self, report: ProgramReport | PropagationReport) -> str:
+        """Return the begin of the ids of the next copy of a report."""
+        name = f"jai-{hashlib.sha256(to_json(report).encode()).hexdigest()[:12]}"
+        self._counts[name] += 1
+        count = self._counts[name]
+        return name if count == 1 else f"{name}-copy{count}"
+
+
+def annotated_html(part: Annotated, width: int = 80, prefixes: Prefixes | None = None) -> str:
     """Return a report as an HTML fragment: its summary, its source with marked lines, then its tables.
 
     Links lead from the costliest lines to their source, and from notes to what they refer to. Their ids begin
@@ -62,10 +77,11 @@ def annotated_html(part: Annotated, width: int = 80) -> str:
     Args:
         part: The report.
         width: Characters per line of the tables.
+        prefixes: Begins of the ids that the page has already.
     """
     source = ""
     if part.lines:
-        prefix = f"jai-{hashlib.sha256(to_json(part.report).encode()).hexdigest()[:12]}"
+        prefix = (prefixes or Prefixes()).of(part.report)
         looks = f"font-family:{FONT};font-size:13px;line-height:1.4;color:inherit;margin:1em 0"
         content = source_html(part.lines, part.title.plain, part.heads, prefix, part.leaves)
         source = f'<div style="{html.escape(looks)}">{content}</div>'

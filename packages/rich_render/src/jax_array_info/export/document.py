@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import html
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -25,7 +26,7 @@ from ..pictures.svg import layout_figures
 from ..render import render
 from ..svg import GREY, Figure, lines_figure, lines_html, side_by_side, stacked, svg
 from ..tables.array import xla_lines
-from .annotated import Annotated, annotated_html
+from .annotated import Annotated, Prefixes, annotated_html
 from .program_lines import program_part
 from .propagation_lines import propagation_part
 from .tree_html import TreePart, tree_html
@@ -108,21 +109,34 @@ def columns_svg(
     return svg(side_by_side(figures, 32), title=title, color=color)
 
 
-def parts_html(parts: Iterable[Part], width: int = 80) -> str:
-    """Return parts as an HTML fragment."""
-    pieces = [_part_html(part, width) for part in parts]
+def parts_html(parts: Iterable[Part], width: int = 80, prefixes: Prefixes | None = None) -> str:
+    """Return parts as an HTML fragment.
+
+    Args:
+        parts: The parts.
+        width: Characters per line.
+        prefixes: Begins of the ids that the page has already. None for a page of its own.
+    """
+    known = prefixes or Prefixes()
+    pieces = [_part_html(part, width, known) for part in parts]
     # A drawing shrinks to the width of the page; lines of text scroll.
     return f'<div style="max-width:100%;overflow-x:auto">{"".join(pieces)}</div>'
 
 
-def _part_html(part: Part, width: int) -> str:
+@functools.cache
+def page_prefixes() -> Prefixes:
+    """Return the begins of the ids in the notebook of this process, whose outputs are one page."""
+    return Prefixes()
+
+
+def _part_html(part: Part, width: int, prefixes: Prefixes) -> str:
     match part:
         case Figure():
             return svg(part, color=None)
         case TreePart():
             return tree_html(part)
         case Annotated():
-            return annotated_html(part, width)
+            return annotated_html(part, width, prefixes)
     return lines_html(part, width)
 
 

@@ -67,7 +67,8 @@ def to_html(report: Report, *, width: int = 80, scale: float = 1.0, color_map: C
     scripts, style sheets or references to other files, so a page can include any number of fragments.
 
     The fragment of a ``ProgramReport`` or a ``PropagationReport`` has links to its source lines. Their ids
-    begin with a hash of the report; no other fragment has ids.
+    begin with a hash of the report; no other fragment has ids. In a notebook, a report that is shown again
+    has other ids.
 
     Args:
         report: Any report, such as an ``ArrayReport`` or a ``ShardingLayout``.

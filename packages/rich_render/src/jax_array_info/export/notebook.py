@@ -58,10 +58,10 @@ def bundle_of(
         return bundle
     try:
         from ..svg import Figure
-        from .document import columns_svg, parts_html, parts_of
+        from .document import columns_svg, page_prefixes, parts_html, parts_of
 
         parts = shown() if callable(shown) else parts_of(shown)
-        bundle["text/html"] = parts_html(parts, width)
+        bundle["text/html"] = parts_html(parts, width, page_prefixes())
         if any(isinstance(part, Figure) for part in parts):
             # nbconvert uses it for PDF output.
             bundle["image/svg+xml"] = columns_svg([parts], width=width)
@@ -166,7 +166,7 @@ def _bundle(value: Any) -> Bundle | None:
         reports = () if hasattr(type(value), "_ipython_display_") else _reports(value)
         if not reports:
             return None
-        from ..console import terminal_console
+        from ..style import terminal_console
 
         return reports_bundle(reports, 80 if shows_html() else terminal_console().width)
     except Exception:

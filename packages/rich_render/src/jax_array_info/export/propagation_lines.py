@@ -21,11 +21,12 @@ from ..tables.propagation_words import (
     ENTRIES,
     Entry,
     ValueRow,
+    leaf_spec_words,
     origin_target,
     size_words,
     some_ops,
-    spec_words,
     value_rows,
+    value_spec_words,
 )
 from .annotated import Annotated
 from .source_lines import MARKS, LeafLine, MarkedLine, Note, caller_notes
@@ -109,7 +110,7 @@ class _Margin:
         self._lines: dict[Target, PropagationLine] = {}
         self._users: dict[Target, dict[str, dict[Link, None]]] = {}
         """Lines with the mesh axes that come from a target."""
-        for finding in sorted(report.findings, key=lambda one: one.code):
+        for finding in report.findings:
             self._add_entries(ENTRIES[finding.kind](report), finding.kind)
         if report.mesh is not None:
             self._add_values(value_rows(report.values))
@@ -160,7 +161,7 @@ class _Margin:
             shown, rest = split_rows(rows, _MOST_VALUES)
             for row in shown:
                 origins = (piece for pieces in row.origins for piece in (", ", *pieces))
-                words = f"{spec_words(row.value.spec)}  {row.type_words(MARKS)} {some_ops(row.ops, 2)}"
+                words = f"{value_spec_words(row.value)}  {row.type_words(MARKS)} {some_ops(row.ops, 2)}"
                 line.notes.append(Note((words, *origins), size_words(row.value.nbytes)))
             if rest:
                 line.notes.append(Note(f"{sum(row.times for row in rest)} more values"))
@@ -210,8 +211,7 @@ def _leaf(
         for mesh_axis, links in users[one.path].items():
             merged.setdefault(mesh_axis, {}).update(links)
     first = leaves[0]
-    spec = "" if first.spec is None else spec_words(first.spec)
-    words = f"{path}  {type_text(first.dtype, first.shape)} {spec}".rstrip()
+    words = f"{path}  {type_text(first.dtype, first.shape)} {leaf_spec_words(first)}".rstrip()
     return LeafLine(words, [one.path for one in leaves], _user_notes(merged))
 
 

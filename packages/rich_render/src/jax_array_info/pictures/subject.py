@@ -14,11 +14,10 @@ from jax_array_info_core.layouts.grid import copies_words
 from jax_array_info_core.quantities import format_device_ids
 from jax_array_info_core.reports import ArrayReport, MeshReport, XlaReport
 from jax_array_info_core.reports.mesh import Placed
-from jax_array_info_core.text import clipped, printable
+from jax_array_info_core.text import clipped, printable, shape_text
 
 from ..style import wrapped
-from .fitting import first_and_last
-from .labels import LISTED_WIDTH, listed_devices
+from .fitting import LISTED_WIDTH, first_and_last, listed_devices
 from .palette import DeviceGroup
 
 
@@ -115,7 +114,7 @@ def mesh_subject(layout: ShardingLayout, mesh: MeshAxes, encoding: str = "utf-8"
 
 def _array_caption(report: ArrayReport, layout: ShardingLayout) -> tuple[str, ...]:
     """Return the lines with an array's name, its shape, dtype and bytes, and its sharding, where known."""
-    facts = [f"{_shape_words(layout.shape)} {printable(clipped(report.dtype or ''))}".strip()]
+    facts = [f"{shape_text(layout.shape)} {printable(clipped(report.dtype or ''))}".strip()]
     if report.nbytes is not None:
         facts.append(format_bytes(report.nbytes))
     if report.shard_nbytes is not None:
@@ -137,18 +136,14 @@ def held_words(layout: ShardingLayout) -> str:
     return copies_words(names, layout.partial_sums, layout.replicas)
 
 
-def _shape_words(shape: Sequence[int]) -> str:
-    return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
-
-
 def _shards_words(layout: ShardingLayout) -> str:
     """Return the shape of a layout, and the number, shape and replicas of its shards."""
     count = math.prod(layout.shard_counts)
     if count == 1:
         devices = layout.device_ids.size
-        return f"{_shape_words(layout.shape)} on {devices} device{'' if devices == 1 else 's'}"
+        return f"{shape_text(layout.shape)} on {devices} device{'' if devices == 1 else 's'}"
     copies = held_words(layout)
-    shape, shard_shape = _shape_words(layout.shape), _shape_words(layout.shard_shape)
+    shape, shard_shape = shape_text(layout.shape), shape_text(layout.shard_shape)
     return f"{shape} in {count} shards of shape {shard_shape}{copies and f', {copies} each'}"
 
 

@@ -15,8 +15,7 @@ from jax_array_info_core.layouts import Grids
 
 from ..style import wrapped
 from ..svg import CHARACTER, Element, text, text_width
-from .fitting import compressed, first_and_last
-from .labels import LISTED_WIDTH, Labels, label_formats
+from .fitting import LISTED_WIDTH, Labels, compressed, first_and_last, label_formats
 from .palette import DeviceGroup
 from .subject import Subject
 

@@ -14,7 +14,7 @@ from jax_array_info_core.layouts import LocalPart, format_spec
 from jax_array_info_core.layouts.grid import copies_words
 from jax_array_info_core.quantities import format_device_ids
 from jax_array_info_core.reports import ArrayReport, ShardReport, XlaReport
-from jax_array_info_core.text import clipped, printable
+from jax_array_info_core.text import clipped, printable, shape_text
 
 from .. import style
 from ..pictures.text import array_picture
@@ -137,7 +137,7 @@ def _array_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
         yield "called in jit", style.ASIDE
     if report.batch:
         axes = ("axis " if len(report.batch.axes) == 1 else "axes ") + ", ".join(map(str, report.batch.axes))
-        yield f"vmap: {axes} of {_tuple_text(report.batch.shape)}", ""
+        yield f"vmap: {axes} of {shape_text(report.batch.shape)}", ""
     if report.manual_axes:
         yield manual_words(report.manual_axes, report.invariant_axes), ""
     if report.kind in ("abstract", "array-like"):
@@ -191,7 +191,7 @@ def _sharding_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
     if report.kind == "tracer" and report.source in _KNOWN_FROM:
         yield f"known from: {_KNOWN_FROM[report.source]}", style.ASIDE
     if report.padded_shape is not None:
-        yield f"inside: padded to {_tuple_text(report.padded_shape)}", style.WARNING
+        yield f"inside: padded to {shape_text(report.padded_shape)}", style.WARNING
     if report.open_axes:
         yield f"chosen by XLA: {', '.join(map(repr, report.open_axes))}", style.ASIDE
     if layout is None:
@@ -230,12 +230,7 @@ def _shortened(words: str) -> str:
 
 def _of_batch(report: ArrayReport) -> str:
     """Return the shape of the whole value under vmap, or an empty text outside vmap."""
-    return f" of {_tuple_text(report.batch.shape)}" if report.batch else ""
-
-
-def _tuple_text(shape: tuple[int | str, ...]) -> str:
-    """Return a shape as a tuple prints, with symbols unquoted."""
-    return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
+    return f" of {shape_text(report.batch.shape)}" if report.batch else ""
 
 
 _MEANINGS = {

@@ -112,9 +112,9 @@ def _range(lengths: Sequence[str]) -> str:
     return lengths[0] if len(lengths) == 1 else f"{lengths[0]} to {lengths[-1]}"
 
 
-def _line(compilation: Compilation) -> str:
-    # The function that contains the line is known to the reader.
-    return "" if compilation.origin is None else compilation.origin.place
+def _line(row: Compilation | CompileCache) -> str:
+    # The function that contains the line is known to the reader, or has a column of its own.
+    return "" if row.origin is None else row.origin.place
 
 
 def _seconds(compilations: Sequence[Compilation]) -> str:
@@ -141,7 +141,7 @@ def compile_caches_table(report: CompileCachesReport, *, max_rows: int | None = 
     table = folding_table("compile caches", ("function", "line", ">entries", ">executables"))
     shown, rest = split_rows(report.functions, max_rows)
     for cache in shown:
-        cells = (cache.name, _cache_line(cache), _number(cache.entries), _number(cache.compilations))
+        cells = (cache.name, _line(cache), _number(cache.entries), _number(cache.compilations))
         table.add_row(*map(style.written, cells))
     if rest:
         more = f"{len(rest)} more function{'s' if len(rest) > 1 else ''}"
@@ -160,11 +160,6 @@ def compile_caches_table(report: CompileCachesReport, *, max_rows: int | None = 
     if most is not None and (most.entries or 0) > 1:
         words += f"; most: {most.name}, {_number(most.entries)}"
     return Group(style.written(words, look="bold"), table)
-
-
-def _cache_line(cache: CompileCache) -> str:
-    # The function has a column of its own.
-    return "" if cache.origin is None else cache.origin.place
 
 
 def _number(number: int | None) -> str:

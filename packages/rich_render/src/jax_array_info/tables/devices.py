@@ -15,7 +15,7 @@ from jax_array_info_core.reports import DeviceReport, DevicesReport, MemoryProfi
 from jax_array_info_core.reports.devices import ProfileLine, lines_together
 
 from .. import style
-from .words import folding_table, origin_words, reason_words
+from .words import folding_table, reason_words, site_words
 
 BAR_WIDTH = 10
 _BAR = ""
@@ -192,7 +192,7 @@ def _lines_table(allocation: str, lines: Sequence[ProfileLine], max_rows: int | 
 
     shown, rest = split_rows(lines, max_rows)
     for line in shown:
-        add_row(line, origin_words(line.origin, "unknown"))
+        add_row(line, site_words(line.origin))
     if rest:
         add_row(lines_together(rest), f"{len(rest)} more line{'s' if len(rest) > 1 else ''}")
     return table

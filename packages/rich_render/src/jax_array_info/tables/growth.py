@@ -11,10 +11,9 @@ from jax_array_info.tables.folds import split_rows
 from jax_array_info_core import format_bytes, format_devices
 from jax_array_info_core.reports import CollectedArrays, GrowthReport, OriginGrowth
 from jax_array_info_core.reports.growth import collected_together, origins_together
-from jax_array_info_core.reports.live import UNKNOWN
 
 from .. import style
-from .words import NO_ALLOCATION_SITES, SEARCH_INCOMPLETE, folding_table
+from .words import NO_ALLOCATION_SITES, SEARCH_INCOMPLETE, folding_table, site_words
 
 _SIZES = "Sizes are the maximum per device."
 
@@ -57,7 +56,7 @@ def _table(report: GrowthReport, changed: list[OriginGrowth], max_rows: int | No
     table.caption = "\n".join(notes) or None
     shown, rest = split_rows(changed, max_rows)
     for growth in shown:
-        words = [growth.content or "", *([str(growth.origin or UNKNOWN)] if is_known else [])]
+        words = [growth.content or "", *([_site(growth)] if is_known else [])]
         table.add_row(
             *_numbers(growth.count, growth.nbytes),
             *_numbers(growth.freed_count, growth.freed_nbytes),
@@ -109,11 +108,17 @@ def _risen(growth: OriginGrowth) -> str:
     if growth.origin is None:
         return f"{growth.rose_content or growth.content or 'arrays'}, allocation site unknown"
     content = f": {growth.rose_content}" if growth.rose_content else ""
-    return f"made at {growth.origin}{content}"
+    return f"made at {_site(growth)}{content}"
+
+
+def _site(arrays: OriginGrowth | CollectedArrays) -> str:
+    """Return the allocation site, the line that called it for most arrays, and the number of other ones."""
+    more = f" and {_many(arrays.caller_count - 1, 'more caller')}" if arrays.caller_count > 1 else ""
+    return site_words(arrays.origin) + more
 
 
 def _lines(risen: Sequence[OriginGrowth]) -> str:
-    return f"made at {_many(len({growth.origin for growth in risen}), 'more line')}"
+    return f"made at {_many(len({str(growth.origin) for growth in risen}), 'more line')}"
 
 
 def _per_step(growth: OriginGrowth) -> str:
@@ -177,7 +182,7 @@ def _collection(report: GrowthReport, max_rows: int | None) -> Iterator[str]:
 
 def _collected(arrays: CollectedArrays) -> str:
     size = f"{_many(arrays.count, 'array')}, {format_bytes(arrays.nbytes)}, {arrays.content}"
-    made = "" if arrays.origin is None else f", made at {arrays.origin}"
+    made = "" if arrays.origin is None else f", made at {_site(arrays)}"
     cycle = "" if arrays.cycle is None else f", in the reference cycle {arrays.cycle}"
     return f"{size}{made}{cycle}"
 

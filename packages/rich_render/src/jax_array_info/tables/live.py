@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import NamedTuple
 
@@ -17,7 +18,6 @@ from jax_array_info_core import format_bytes
 from jax_array_info_core.layouts.grid import copies_words
 from jax_array_info_core.reports import LiveArrayReport
 from jax_array_info_core.reports.live import (
-    UNKNOWN,
     By,
     device_words,
     held_counts,
@@ -26,9 +26,9 @@ from jax_array_info_core.reports.live import (
 from jax_array_info_core.text import clipped, printable
 
 from .. import style
-from .pages import Cell, Content, fitted_table, unbroken
+from .pages import INDENT, Cell, Content, fitted_table, wrapped_widths
 from .tree_words import Line
-from .words import NO_ALLOCATION_SITES, SEARCH_INCOMPLETE, origin_words
+from .words import NO_ALLOCATION_SITES, SEARCH_INCOMPLETE, site_words
 
 _MIN_FOLDED = 3
 """Minimum number of paths, with consecutive indices, that are folded into one."""
@@ -139,22 +139,31 @@ def live_array_table(
         most_paths = max(1, min(MAX_PATHS, max_rows // max(1, len(rows.rows))))
 
     def table(_: Console, options: ConsoleOptions) -> Table:
-        def content(with_shares: bool) -> Content:
+        def content(*, with_shares: bool = False, is_narrow: bool = False) -> Content:
             columns = list(_columns(report, by, style.marks(options.encoding), most_paths, with_shares))
+            columns = _stacked(columns) if is_narrow else columns
             return _content(report, by, rows, columns, options.encoding)
 
-        contents = map(content, (True, False) if width > NARROW and by != "device" else (False,))
+        def contents() -> Iterator[Content]:
+            if width > NARROW and by != "device":
+                yield content(with_shares=True)
+            yield content()
+            if by == "shape":
+                yield content(is_narrow=True)
+
         device = "" if report.device is None else f" on {device_words(report, report.device)}"
         where = escape(printable(clipped(device), options.encoding))
         title = f"allocated jax arrays{where}{'' if by == 'shape' else f' by {by}'}"
-        return fitted_table(title, contents, options.max_width, needed=_needed, caption=_caption(report, by))
+        return fitted_table(
+            title, contents(), options.max_width, needed=_needed, caption=_caption(report, by)
+        )
 
     return style.ForConsole(table)
 
 
 def _needed(content: Content, wanted: Sequence[int], width: int) -> Sequence[int]:
     """Return the widths that the columns need: a column of shares breaks no path."""
-    return wanted if _SHARE in content.heads else unbroken(content, wanted, width)
+    return wanted if _SHARE in content.heads else wrapped_widths(content, wanted, width)
 
 
 def _caption(report: LiveArrayReport, by: By) -> str | None:
@@ -179,10 +188,14 @@ class _Column(NamedTuple):
     """Whether rows of small and further arrays have no such cell."""
     keys: Callable[[str], Sequence[str]] | None = None
     """Function that returns the keys of the paths in the cells."""
+    below: tuple[_Column, ...] = ()
+    """Columns of a wider table whose lines follow, indented."""
 
     def cell(self, row: LiveArrayRow) -> Cell:
         """Return the cell of a row."""
-        return [Line(line, keys=self.keys) for line in self.lines(row)]
+        own = [Line(line, keys=self.keys) for line in self.lines(row)]
+        below = [line for column in self.below for line in column.cell(row) if line.text]
+        return [*own, *(replace(line, text=INDENT + line.text) for line in below)]
 
 
 def _content(
@@ -245,6 +258,20 @@ def _columns(
         yield _Column("held by", lambda row: _referrer_lines(row, report, most_paths), keys=reference_keys)
 
 
+def _stacked(columns: Sequence[_Column]) -> list[_Column]:
+    """Return the columns of a narrow table: one of shape, dtype and sharding, one of site and referrers."""
+    numbers = [column for column in columns if not column.is_of_words]
+    sources = [column for column in columns if column.name in ("made at", "held by")]
+    array = [column for column in columns if column.is_of_words and column not in sources]
+    return [*numbers, *(_one_column(group) for group in (array, sources) if group)]
+
+
+def _one_column(columns: Sequence[_Column]) -> _Column:
+    """Return a column with the lines of several, below each other."""
+    first, *below = columns
+    return first._replace(name=", ".join(column.name for column in columns), below=tuple(below))
+
+
 def _number(name: str, text: Callable[[LiveArrayRow], str], alignment: JustifyMethod = "right") -> _Column:
     return _Column(name, lambda row: [text(row)], alignment, is_of_words=False)
 
@@ -258,7 +285,7 @@ def _shape_columns(report: LiveArrayReport, marks: style.Marks) -> Iterator[_Col
     if any(group.label is not None for group in report.groups if group.shape):
         yield _Column("label", lambda row: [row.groups[0].label or "" if row.groups[0].shape else ""])
     if report.origins == "known":
-        yield _Column("made at", lambda row: [origin_words(row.groups[0].origin, UNKNOWN)])
+        yield _Column("made at", lambda row: [site_words(row.groups[0].origin)])
 
 
 def _shape_lines(row: LiveArrayRow, report: LiveArrayReport, marks: style.Marks) -> list[str]:
@@ -314,6 +341,10 @@ def _referrer_lines(row: LiveArrayRow, report: LiveArrayReport, most: int) -> li
     if len(paths) > most:
         more = f"and {len(paths) - most} more"
         lines = [f"{lines[0]} {more}"] if most == 1 else [*lines, more]
+    if row.garbage_count:
+        number = "" if row.garbage_count == row.count else f"{row.garbage_count} of {row.count}: "
+        them, cycles = ("it", "a reference cycle") if row.garbage_count == 1 else ("them", "reference cycles")
+        lines.append(f"{number}garbage in {cycles}: gc.collect() frees {them}")
     if row.unheld_count:
         number = "" if row.unheld_count == row.count else f"{row.unheld_count} of {row.count}: "
         because = "search incomplete" if report.holders == "incomplete" else "held by JAX or C++"

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from jax_array_info.tables.folds import split_rows
+from jax_array_info.tables.words import site_words
 from jax_array_info_core.reports.live import (
     By,
     LiveArrayGroup,
@@ -58,6 +59,11 @@ class LiveArrayRow:
     def unheld_count(self) -> int:
         """Number of arrays for which no referrer was found."""
         return sum(group.unheld_count for group in self.groups)
+
+    @property
+    def garbage_count(self) -> int:
+        """Number of arrays that only reference cycles keep alive."""
+        return sum(group.garbage_count for group in self.groups)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +117,7 @@ def live_array_rows(
     scalars: dict[_RowKey, list[LiveArrayGroup]] = {}
     for group in report.groups:
         if not group.shape:
-            scalars.setdefault((group.dtype, group.origin, group.views_of), []).append(group)
+            scalars.setdefault((group.dtype, site_words(group.origin), group.views_of), []).append(group)
     return LiveArrayRows(
         rows=tuple(
             _row(report, groups, nbytes=groups[0].local_nbytes, spec=spec_of.get(key, ""))
@@ -156,7 +162,7 @@ def _row_key(group: LiveArrayGroup) -> _RowKey:
         group.replicas,
         group.unreduced,
         group.memory_kind,
-        group.origin,
+        site_words(group.origin),
         group.views_of,
         # A single-device array is not sharded.
         group.sharding if group.device_count > 1 else "",

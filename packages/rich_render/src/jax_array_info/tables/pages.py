@@ -36,6 +36,11 @@ class Page:
         self.marks = style.marks(encoding)
         self._lines: list[Text] = []
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was added."""
+        return not self._lines
+
     def write(self, words: str, *, indent: int = 0, look: str = "", hang: int = 2) -> None:
         """Add a text. Its lines after the first are indented by ``hang`` more characters."""
         words = self.safe(words)
@@ -48,9 +53,11 @@ class Page:
 
     def write_rule(self, title: str) -> None:
         """Add a horizontal line with a title."""
-        line = self.marks.horizontal
-        rest = line * (self.width - len(title) - 4)
-        self._lines.append(Text(f"{line * 2} {title} {rest}"[: self.width], f"bold {style.WARNING}"))
+        line, room = self.marks.horizontal, self.width - len(title) - 4
+        if room < 0:
+            self.write(title, look=f"bold {style.WARNING}")
+        else:
+            self._lines.append(Text(f"{line * 2} {title} {line * room}", f"bold {style.WARNING}"))
 
     def write_entry(self, before: str, path: str, *facts: str, note: str = "", indent: int = 2) -> None:
         """Add an entry of a list: in one line if it fits, else with the facts below the path.
@@ -154,7 +161,7 @@ class Content:
 
     def widths(self, measure: Callable[[Line], int]) -> list[int]:
         """Return the widths of the columns that hold every line, by a measure of lines."""
-        widths = [cell_len(head) for head in self.heads]
+        widths = [measure(Line(head)) for head in self.heads]
         for section in self.sections:
             for row in section:
                 for number, cell in enumerate(row):
@@ -181,8 +188,20 @@ def _unbroken_width(line: Line) -> int:
 
 
 def _wrapped_width(line: Line) -> int:
-    """Return the width that a line needs if words are wrapped, but keys of paths are not broken."""
-    return _unbroken_width(line) if line.keys else min(cell_len(line.text), _LEAST_COLUMN)
+    """Return the width that a line needs if it is wrapped, but neither keys of paths nor words are broken."""
+    if line.keys:
+        return _unbroken_width(line)
+    longest = max(map(cell_len, line.text.split()), default=0)
+    return min(cell_len(line.text), max(_LEAST_COLUMN, min(longest + len(INDENT), _LEAST_PATH)))
+
+
+def wrapped_widths(content: Content, wanted: Sequence[int], width: int) -> list[int]:
+    """Return the widths that the columns need if only paths are broken; where that is too much, also texts.
+
+    Neither keys nor words are broken.
+    """
+    least = unbroken(content, wanted, width)
+    return least if sum(least) + 3 * len(least) < width else content.widths(_wrapped_width)
 
 
 def fitted_table(

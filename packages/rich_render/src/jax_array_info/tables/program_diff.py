@@ -57,10 +57,11 @@ _NUMBERS: Sequence[Grouping] = (
     (("of", "over", "before", "after", "difference"),),
 )
 _TEMPORARIES: Sequence[Grouping] = (
-    (("of",), ("line",), ("kept",), ("before",), ("after",), ("difference",)),
-    (("of", "line", "kept"), ("before",), ("after",), ("difference",)),
-    (("of", "line", "kept", "before", "after", "difference"),),
+    (("of",), ("line",), ("kept",), ("before",), ("after",), ("difference",), ("note",)),
+    (("of", "line", "kept", "note"), ("before",), ("after",), ("difference",)),
+    (("of", "line", "kept", "before", "after", "difference", "note"),),
 )
+_RENAMED: Sequence[Grouping] = ((("before",), ("after",)), (("before", "after"),))
 _LEAVES: Sequence[Grouping] = (
     (("path",), ("before", "its"), ("after", "their")),
     (("path", "before", "its", "after", "their"),),
@@ -86,6 +87,7 @@ def program_diff_table(report: ProgramDiff, *, max_rows: int | None = 100, width
         tables = (
             of.sent(report.sent),
             of.figures(report.figures),
+            of.renamed(report.renamed),
             of.shardings(report.shardings),
             of.donations(report),
             of.temporaries(report.temporaries),
@@ -137,7 +139,11 @@ def _answer(report: ProgramDiff) -> str:
     if found and all(one.before is not None and one.after is not None for one, _ in found):
         added = sum(sign * ((one.after or 0) - (one.before or 0)) for one, sign in found)
         parts += [f"needs {_more(added)} memory per device"] if added else []
-    counts = ((len(report.shardings), "sharding"), (len(report.donations), "donation"))
+    new = sum(one.before_type is None for one in report.shardings)
+    gone = sum(one.after_type is None for one in report.shardings)
+    leaves = ((len(report.renamed), "renamed"), (new, "new"), (gone, "absent"))
+    parts += [f"{counted(count, 'leaf is', 'leaves are')} {word}" for count, word in leaves if count]
+    counts = ((len(report.shardings) - new - gone, "sharding"), (len(report.donations), "donation"))
     differ = [counted(count, noun, f"{noun}s") for count, noun in counts if count]
     if differ:
         is_one = sum(count for count, _ in counts) == 1
@@ -187,8 +193,18 @@ class _Tables:
             *_number_columns(
                 [(one.value.nbytes * one.before, one.value.nbytes * one.after, True) for one in shown]
             ),
+            StackedColumn("note", list(map(_elsewhere, shown))),
         ]
         return self._table("temporaries at the peak", "array", columns, _TEMPORARIES, len(rest))
+
+    def renamed(self, paths: Sequence[tuple[str, str]]) -> RenderableType | None:
+        """Return the table of arguments and outputs with another path; None without any."""
+        shown, rest = split_rows(paths, self._max_rows)
+        columns = [
+            StackedColumn("before", [old for old, _ in shown], is_path=True),
+            StackedColumn("after", [new for _, new in shown], "after: ", is_path=True),
+        ]
+        return self._table("renamed arguments and outputs", "before", columns, _RENAMED, len(rest))
 
     def shardings(self, changes: Sequence[ShardingChange]) -> RenderableType | None:
         """Return the table of arguments and outputs; None without changes."""
@@ -260,6 +276,13 @@ def _sent_rows(change: SentChange) -> Iterator[tuple[str, str, _Numbers]]:
         yield f"  {counted(len(rest), 'more line', 'more lines')}", "", sums
 
 
+def _elsewhere(change: TemporaryChange) -> str:
+    """Return whether a program has values away from its peak that are live at that of the other one."""
+    if change.is_elsewhere_before:
+        return "before: not at the peak"
+    return "after: not at the peak" if change.is_elsewhere_after else ""
+
+
 def _sum(numbers: Iterable[int | None]) -> int | None:
     """Return the sum of numbers; None if one of them is unknown."""
     known = list(numbers)
@@ -313,5 +336,7 @@ def _donation(donation: Donation | None, is_absent: bool) -> tuple[str, str]:
     if donation is None:
         return "absent" if is_absent else "not donated", ""
     if donation.output is not None:
-        return f"reused for {donation.output}", format_bytes(donation.nbytes)
+        is_named_alike = donation.output == f"outputs/{donation.path}"
+        words = "reused" if is_named_alike else f"reused for {donation.output}"
+        return words, format_bytes(donation.nbytes)
     return "not reused", f"{format_bytes(donation.nbytes)}, {donation.reason or 'reason unknown'}"

@@ -111,12 +111,13 @@ def _write_kept(page: Page, memory: ProgramMemory) -> None:
 
 
 def _excess(memory: ProgramMemory) -> str:
-    """Return why more bytes are live than XLA allocates for temporaries; empty if there are not more."""
+    """Return where the bytes are that XLA does not allocate for temporaries; empty if there are none."""
     excess = 0 if memory.temporary_nbytes is None else memory.live_nbytes - memory.temporary_nbytes
     if excess <= 0:
         return ""
     is_in_outputs = excess <= (memory.output_nbytes or 0)
-    return "; some in the memory of outputs" if is_in_outputs else "; more than XLA allocates"
+    where = "in the memory of outputs" if is_in_outputs else "more than XLA allocates"
+    return f"; {format_bytes(excess)} {where}"
 
 
 def _facts(temporary: Temporary, marks: style.Marks) -> tuple[str, ...]:

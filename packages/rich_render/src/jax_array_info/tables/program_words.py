@@ -125,9 +125,15 @@ def phase_words(part: Collective | SentBytes) -> str:
 def because_words(collective: Collective) -> str:
     """Return what a collective is needed for: ``'i' (x) and 'k' (wi) clash in ik,kj->ij``.
 
-    A sum is ``'k' is summed in ik,kj->ij``. Other mesh axes than those of the collective follow.
+    A sum is ``'k' is summed in ik,kj->ij``. Other mesh axes than those of the collective follow, and of
+    several lines each.
     """
-    words = (_because_words(one, collective.axes or ()) for one in collective.because)
+    places = {None if one.origin is None else one.origin.place for one in collective.because}
+    words = (
+        _because_words(one, collective.axes or ())
+        + (f" of {one.origin.place}" if len(places) > 1 and one.origin and one.kind != "constraint" else "")
+        for one in collective.because
+    )
     return "; ".join(dict.fromkeys(words))
 
 
@@ -138,10 +144,13 @@ def _because_words(one: Because, axes: Sequence[str]) -> str:
         at = f" of {one.origin.place}" if one.origin and one.op != "return" else ""
         return f"{of}{at} is not sharded over {axes_words(one.mesh_axes)}"
     if one.kind == "sum":
-        letters = ", ".join(dict.fromkeys(f"'{each.letter}'" for each in one.operands))
-        what = f"{letters or 'a dimension'} is summed"
+        summed = [*dict.fromkeys(f"'{each.letter}'" for each in one.operands)]
+        what = f"{' and '.join(summed) or 'a dimension'} {'are' if len(summed) > 1 else 'is'} summed"
     else:
-        letters = " and ".join(f"'{each.letter}' ({_source_words(each)})" for each in one.operands)
+        asking = (
+            (each.axis_origin.mesh_axis, f"'{each.letter}'{_source_words(each)}") for each in one.operands
+        )
+        letters = " and ".join(words for _, words in dict.fromkeys(asking))
         is_whole = len(one.mesh_axes) == 1 == len({each.letter for each in one.operands})
         what = f"{letters} {'is needed whole' if is_whole else 'clash'}"
     op = "" if one.op == "dot_general" else f"{one.op} "  # that of an einsum
@@ -149,9 +158,10 @@ def _because_words(one: Because, axes: Sequence[str]) -> str:
 
 
 def _source_words(operand: ConflictOperand) -> str:
-    """Return where an operand has its mesh axis from: an argument, or the line of a constraint."""
+    """Return where an operand has its mesh axis from, if known: an argument, or the line of a constraint."""
     of = operand.axis_origin
-    return of.path or (operand.name if of.origin is None else f"{of.kind} {of.origin.place}")
+    words = of.path or (operand.name if of.origin is None else f"{of.kind} {of.origin.place}")
+    return f" ({words})" if words else ""
 
 
 def without_indices(text: str) -> str:

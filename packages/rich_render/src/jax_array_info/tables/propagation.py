@@ -20,11 +20,12 @@ from .program_words import counted_path
 from .propagation_words import (
     ENTRIES,
     ValueRow,
+    leaf_spec_words,
     place_words,
     size_words,
     some_ops,
-    spec_words,
     value_rows,
+    value_spec_words,
 )
 from .words import mesh_words, origin_words
 
@@ -79,8 +80,8 @@ def propagation_details(
         if with_ways:
             _write_ways(page, report, max_rows)
             return page.text()
-        table = _values_table(report, max_rows, page)
-        return page.text() if table is None else Group(page.text(), table)
+        table, above = _values_table(report, max_rows, page), [] if page.is_empty else [page.text()]
+        return Group(*above, *([] if table is None else [table]))
 
     return style.ForConsole(make)
 
@@ -96,7 +97,7 @@ def _write_ways(page: Page, report: PropagationReport, max_rows: int | None) -> 
             array = counted_path(type_text(one.dtype, one.shape), one.count, page.marks)
             head, where = f"{one.op}  {array}", origin_words(one.origin)
             where += f" ({one.phase})" if one.phase else ""
-        spec = "" if one.spec is None else spec_words(one.spec)
+        spec = value_spec_words(one) if isinstance(one, PropagatedValue) else leaf_spec_words(one)
         page.write_entry(size_words(one.nbytes), "", f"{head} {spec}".rstrip(), where)
         for axis in one.axes:
             way = f" by way of {', '.join(step.place for step in axis.via)}" if axis.via else ""
@@ -107,7 +108,7 @@ def _write_ways(page: Page, report: PropagationReport, max_rows: int | None) -> 
 
 def _write(page: Page, report: PropagationReport, max_rows: int | None) -> None:
     """Add the findings with their entries, then what is not known."""
-    for finding in sorted(report.findings, key=lambda one: one.code):
+    for finding in report.findings:
         cost = f": {format_bytes(finding.nbytes)} per device" if finding.nbytes else ""
         page.write_rule(f"{finding.code} {finding.name}{cost}")
         page.write(finding.problem, hang=0)
@@ -142,7 +143,7 @@ def _values_table(report: PropagationReport, max_rows: int | None, page: Page) -
         return None
     sizes = [size_words(row.value.nbytes) for row in shown]
     types = [row.type_words(page.marks) for row in shown]
-    specs = [spec_words(row.value.spec) for row in shown]
+    specs = [value_spec_words(row.value) for row in shown]
     lines = ["" if row.value.origin is None else place_words(row.value.origin) for row in shown]
     widest = [max(map(cell_len, cells)) for cells in (["per device", *sizes], types, specs)]
     room = page.width - widest[0] - max(widest[1], widest[2] + len(INDENT)) - 10  # of the borders
@@ -166,6 +167,7 @@ def _values_table(report: PropagationReport, max_rows: int | None, page: Page) -
     groupings = (
         [[name] for name in wide],
         [[name] for name in wide[:-1]],
+        [["per device"], ["value", "sharding"], [_SHORT_LINE, *short], ["function"]],
         [["per device"], ["value", "sharding"], [_SHORT_LINE, *short]],
         [["per device"], ["value", "sharding", "line", "from"]],
     )

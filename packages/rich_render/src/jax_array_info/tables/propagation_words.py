@@ -14,6 +14,7 @@ from jax_array_info_core.reports import (
     ConflictOperand,
     Loss,
     Origin,
+    PropagatedLeaf,
     PropagatedValue,
     PropagationReport,
     ReplicatedValue,
@@ -22,12 +23,11 @@ from jax_array_info_core.reports import (
 from ..style import Marks
 from .links import Link, Pieces, Target, folded_pieces, line_target, text_of_pieces
 from .program_words import UNKNOWN, counted_path, folded_text, without_indices
-from .words import origin_words
+from .words import mesh_words, origin_words
 
 _REASONS = {
-    "contracted": "the operation sums the dimension",
+    "contracted": "the operation sums the dimension, or needs all of it",
     "conflict": "another operand is sharded in another way",
-    "uneven": "the dimension does not divide by it",
     "not propagated": "it was not propagated",
 }
 _CONSTRAINTS = ("sharding_constraint", "reshard", "mesh_cast")
@@ -80,6 +80,16 @@ def size_words(nbytes: int | None) -> str:
 def spec_words(spec: Spec) -> str:
     """Return a spec without trailing entries of None."""
     return str(effective_spec(spec, {}))
+
+
+def leaf_spec_words(leaf: PropagatedLeaf) -> str:
+    """Return the spec of an argument or an output; empty if it is unknown."""
+    return "" if leaf.spec is None else spec_words(leaf.spec)
+
+
+def value_spec_words(value: PropagatedValue) -> str:
+    """Return the spec of a value; inside a ``shard_map``, its shape is that of a shard."""
+    return f"{spec_words(value.spec)}{' in shard_map' if value.in_shard_map else ''}"
 
 
 def origin_target(axis: AxisOrigin) -> Target | None:
@@ -205,11 +215,26 @@ def _lost(one: Loss) -> str:
 
 def _why(one: Loss) -> Pieces:
     """Return why a mesh axis is lost, with the line of a constraint."""
+    if one.reason == "uneven":
+        return (_uneven(one),)
     if one.reason != "constraint":
         return (_REASONS[one.reason],)
     if one.constraint is None:
         return ("the requested sharding leaves it out",)
     return (Link(f"constraint {place_words(one.constraint)}", line_target(one.constraint)),)
+
+
+def _uneven(one: Loss) -> str:
+    """Return what does not divide: ``24 does not divide by model=16: ...``."""
+    if one.size is None or one.divisor is None:
+        return "the dimension does not divide by it"
+    words = f"{one.size} does not divide by {mesh_words(one.divisor)}"
+    axis, _, part = one.mesh_axis.partition(":(")
+    kept = next((name for dim in one.after.axes for name in dim if name.startswith(f"{axis}:(")), None)
+    if not part or kept is None:
+        return words
+    major, _, minor = part.partition(")")
+    return f"{words}: a factor of {major} stays ({kept}), one of {minor} is lost"
 
 
 def _loss_detail(loss: Loss | None) -> tuple[Pieces, ...]:
@@ -260,7 +285,13 @@ def value_rows(values: Iterable[PropagatedValue]) -> list[ValueRow]:
 
     def key(one: PropagatedValue) -> Hashable:
         origins = map(text_of_pieces, _origins(one))
-        return one.shape, one.dtype, one.spec, origin_words(one.origin), *map(without_indices, origins)
+        return (
+            one.shape,
+            one.dtype,
+            value_spec_words(one),
+            origin_words(one.origin),
+            *map(without_indices, origins),
+        )
 
     rows = [
         ValueRow(

@@ -27,7 +27,7 @@ from jax_array_info_core.reports.changes import ChangedField
 
 from .. import style
 from ..pictures.fitting import path_pieces
-from .pages import Content, alignment, fitted_table
+from .pages import Content, alignment, fitted_table, wrapped_widths
 from .program_words import counted_path
 from .tree_words import Line
 from .words import mesh_words, reason_words, rule_results
@@ -334,27 +334,37 @@ def reshard_table(report: ReshardReport, *, max_rows: int | None = 100) -> Rende
     rows, has_processes = report.rows, bool(report.process_nbytes)
     folds = folded_paths([row.path for row in rows], [replace(row, path="") for row in rows])
     folds.sort(key=lambda fold: -rows[fold[1][0]].device_nbytes * len(fold[1]))
-    heads = ["leaf", "before", "after", "per device", "sum over devices", "other processes"][
-        : 5 + has_processes
-    ]
+    heads = ["per device", "sum over devices", *["other processes"] * has_processes]
     shown, rest = split_rows(folds, max_rows)
 
     def make(_: Console, options: ConsoleOptions) -> RenderableType:
-        cells = []
-        for fold in shown:
-            row = rows[fold[1][0]]
-            words = (_spec_words(row.before), _spec_words(row.after))
-            numbers = _numbers(row, has_processes, len(fold[1]))
-            cells.append([_path(fold, options, row.type), *([Line(one)] for one in (*words, *numbers))])
-        if rest:
-            total = sum(rows[member].nbytes for _, members in rest for member in members)
-            more = [_more(rest), "", "", "", format_bytes(total), ""][: len(heads)]
-            cells.append([[Line(one)] for one in more])
-        total_row = [[Line(one)] for one in ("all leaves", "", "", *_numbers(report, has_processes))]
-        alignments = [alignment(number > 2) for number in range(len(heads))]
-        content = Content.of(heads, alignments, [cells, [total_row]], options.encoding)
+        def content(*, is_narrow: bool) -> Content:
+            specs = [] if is_narrow else ["before", "after"]
+            cells = []
+            for fold in shown:
+                row = rows[fold[1][0]]
+                words = (_spec_words(row.before), _spec_words(row.after))
+                notes = [f"{when}: {spec}" for when, spec in zip(("before", "after"), words, strict=True)]
+                path = _path(fold, options, row.type, *(notes if is_narrow else ()))
+                numbers = _numbers(row, has_processes, len(fold[1]))
+                cells.append([path, *([Line(one)] for one in (*(() if is_narrow else words), *numbers))])
+            if rest:
+                total = sum(rows[member].nbytes for _, members in rest for member in members)
+                more = [_more(rest), *("" for _ in specs), "", format_bytes(total), *[""] * has_processes]
+                cells.append([[Line(one)] for one in more])
+            last = ("all leaves", *("" for _ in specs), *_numbers(report, has_processes))
+            return Content.of(
+                ["leaf", *specs, *heads],
+                [*map(alignment, (False, *(False for _ in specs))), *(alignment(True) for _ in heads)],
+                [cells, [[[Line(one)] for one in last]]],
+                options.encoding,
+            )
+
         caption = "\n".join(_fold_notes(folds)) or None
-        return fitted_table(style.written(title), [content], options.max_width, caption=caption)
+        contents = (content(is_narrow=is_narrow) for is_narrow in (False, True))
+        return fitted_table(
+            style.written(title), contents, options.max_width, needed=wrapped_widths, caption=caption
+        )
 
     return Group(style.written(answer, look="bold"), style.ForConsole(make), *lines)
 

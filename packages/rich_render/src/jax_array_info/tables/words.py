@@ -10,10 +10,12 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from jax_array_info_core import config
+from jax_array_info_core.config import shown_callers
 from jax_array_info_core.layouts import MeshAxes
-from jax_array_info_core.reports import ArrayReport, Origin, RuleResult, SourceLine
+from jax_array_info_core.reports import ArrayReport, Origin, RuleResult
 from jax_array_info_core.reports import array as unknown_reasons
 from jax_array_info_core.reports.changes import rule_lines
+from jax_array_info_core.reports.live import UNKNOWN
 
 from .. import style
 
@@ -45,18 +47,16 @@ def reason_words(reason: str) -> str:
 
 
 def origin_words(origin: Origin | None, absent: str = "") -> str:
-    """Return file, line and function: ``train.py:14 loss``. Up to JAX 0.6, XLA does not keep the function.
+    """Return file, line and function: ``train.py:14 loss``.
 
     ``config.callers`` adds the lines that called it, and ``config.show_frames`` those of packages inside it.
     """
-    if origin is None:
-        return absent
-    return " from ".join(str(one).rstrip() for one in origin_lines(origin, config.callers - 1))
+    return absent if origin is None else origin.text(config.callers - 1)
 
 
-def origin_lines(origin: Origin, callers: int | None = None) -> list[SourceLine]:
-    """Return the lines of packages inside a line, the line, and a number of its callers; None for all."""
-    return [*origin.skipped, origin, *origin.callers[:callers]]
+def site_words(origin: Origin | None) -> str:
+    """Return an allocation site with the line that called it: ``utils.py:3 make from train.py:12 train``."""
+    return UNKNOWN if origin is None else origin.text(shown_callers())
 
 
 def mesh_words(mesh: MeshAxes) -> str:

@@ -28,7 +28,7 @@ from jax_array_info_core.reports import (
 )
 from jax_array_info_core.reports.live import By, check_totals_by
 
-from ..console import terminal_console
+from ..style import terminal_console
 from ..tables.devices import memory_profile_tables, memory_stats_table, memory_table
 from ..tables.growth import growth_table
 from ..tables.live import live_array_table
@@ -142,8 +142,8 @@ def print_memory_profile(
             devices where this sum is largest. None shows all.
 
     Raises:
-        ProfileError: (a ValueError) If the profile is damaged, too large (limits: 256 MiB uncompressed,
-            1,000,000 protobuf messages, 10,000,000 frames) or not a memory profile from JAX, or if the
+        ProfileError: (a ValueError) If the profile is damaged, too large (limits: 64 MiB uncompressed,
+            10,000,000 frames) or not a memory profile from JAX, or if the
             backend provides no profile.
         UnsupportedValueError: (a ValueError) If ``data`` is not bytes.
         ValueError: If ``max_rows`` is negative.

@@ -21,13 +21,12 @@ from jax_array_info_core.text import plain_text
 from jax_array_info_core.traced.traced_report import report_when_known, tap_when_known
 from jax_array_info_core.trees.leaves import is_tree
 
-from ..console import shows_colors
 from ..pictures.palette import ColorMap, check_color_map
-from ..pictures.text import LEAST_WIDTH, array_picture, check_size, mesh_picture
-from ..style import ForConsole, folding
+from ..pictures.text import LEAST_WIDTH, array_picture, check_size
+from ..style import ForConsole, folding, shows_colors
 from ..tables.array import array_panel
 from ..tables.words import undrawn_line
-from .show import print_report, show_rendered, silent_at_exit
+from .show import parts_of_report, print_report, show_rendered, show_table, silent_at_exit
 
 if TYPE_CHECKING:
     from ..export.document import Part
@@ -113,7 +112,7 @@ def sharding_info(value: Any, name: str | None = None) -> None:
         return
     value = content_of(value)
     if values.is_mesh(value) and not value.empty:
-        deliver(mesh_report(value), _show_mesh)
+        print_report(mesh_report(value))
         return
     if is_tree(value):
         from jax_array_info_core.trees.tree_report import report_tree_when_known  # only trees need it
@@ -208,21 +207,13 @@ def _label(value: Any, name: str | None) -> None:
 
 
 def _show_panel(report: ArrayReport, count: int = 1) -> None:
-    show_rendered(array_panel(report, count=count), parts=lambda: _parts(report))
+    show_rendered(array_panel(report, count=count), parts=lambda: parts_of_report(report))
 
 
 def _show_tree(report: TreeReport) -> None:
     from ..tables.trees import tree_table  # only trees need it
 
-    table = ForConsole(lambda _, options: tree_table(report, width=options.max_width))
-    show_rendered(table, parts=lambda: _parts(report))
-
-
-def _parts(report: Report) -> Sequence[Part]:
-    """Return the parts of a report for a notebook. The drawing code is imported only there."""
-    from ..export.document import parts_of
-
-    return parts_of([report])
+    show_table(report, lambda report, width: tree_table(report, width=width), parts_of_report)
 
 
 @silent_at_exit
@@ -368,23 +359,4 @@ def print_mesh(mesh: Any) -> None:
         UnsupportedValueError: (a ValueError) If ``mesh`` is not one of these.
         SpecError: (a ValueError) If the size of an axis in the mapping is less than 1.
     """
-    if isinstance(mesh, MeshReport):
-        deliver(mesh, _show_mesh)
-        return
-    deliver(mesh_report(mesh), _show_mesh)
-
-
-def _show_mesh(report: MeshReport) -> None:
-    show_rendered(
-        ForConsole(
-            lambda console, options: folding(
-                mesh_picture(
-                    report,
-                    use_color=shows_colors(console),
-                    max_width=max(options.max_width, LEAST_WIDTH),
-                    encoding=options.encoding,
-                )
-            )
-        ),
-        parts=lambda: _parts(report),
-    )
+    print_report(mesh if isinstance(mesh, MeshReport) else mesh_report(mesh))

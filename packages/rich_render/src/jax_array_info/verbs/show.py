@@ -14,10 +14,9 @@ from jax_array_info_core import compat, config
 from jax_array_info_core.delivery import deliver
 from jax_array_info_core.notebooks import Displayed
 
-from ..console import shows_colors, terminal_console
 from ..export.notebook import bundle_of, display
 from ..render import render
-from ..style import ForConsole
+from ..style import ForConsole, shows_colors, terminal_console
 
 if TYPE_CHECKING:
     from jax_array_info_core.reports import Report
@@ -96,16 +95,30 @@ def refuse_with(kind: type, arguments: Sequence[str]) -> None:
         raise TypeError(f"a {kind.__name__} is printed as it is: remove {', '.join(arguments)}")
 
 
-def print_table(report: _R, table: Callable[[_R, int], RenderableType]) -> None:
+def print_table(
+    report: _R,
+    table: Callable[[_R, int], RenderableType],
+    parts: Callable[[_R], Sequence[Part]] | None = None,
+) -> None:
     """Deliver a report, and print its table if no ``collect_reports`` block takes it.
 
     Args:
         report: The report.
         table: Function that draws the report for a width in characters.
+        parts: Function that returns the notebook's version of the report.
     """
-    deliver(
-        report,
-        lambda report: show_rendered(ForConsole(lambda _, options: table(report, options.max_width))),
+    deliver(report, lambda report: show_table(report, table, parts))
+
+
+def show_table(
+    report: _R,
+    table: Callable[[_R, int], RenderableType],
+    parts: Callable[[_R], Sequence[Part]] | None = None,
+) -> None:
+    """Print the table of a report, as ``print_table`` does."""
+    show_rendered(
+        ForConsole(lambda _, options: table(report, options.max_width)),
+        parts=None if parts is None else lambda: parts(report),
     )
 
 
@@ -134,12 +147,6 @@ def print_report(report: Report) -> None:
     """
     if not isinstance(report, Displayed):
         raise TypeError(f"expected a report, got {type(report)}")
-
-    def parts() -> Sequence[Part]:
-        from ..export.document import parts_of
-
-        return parts_of([report])
-
     deliver(
         report,
         lambda report: show_rendered(
@@ -148,9 +155,16 @@ def print_report(report: Report) -> None:
                     report, width=options.max_width, use_color=shows_colors(console)
                 )
             ),
-            parts=parts,
+            parts=lambda: parts_of_report(report),
         ),
     )
+
+
+def parts_of_report(report: Report) -> Sequence[Part]:
+    """Return the parts of a report for a notebook. The drawing code is imported only there."""
+    from ..export.document import parts_of
+
+    return parts_of([report])
 
 
 def show_rendered(

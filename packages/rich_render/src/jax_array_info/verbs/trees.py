@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +14,15 @@ from jax_array_info_core.reports import CheckReport, ReshardReport, TreeDiff, Tr
 from jax_array_info_core.trees.logical_axes import LogicalAxes
 from jax_array_info_core.trees.tree_report import report_tree_when_known
 
-from ..style import ForConsole
 from ..tables.checks import check_table
 from ..tables.findings import MIN_SHARE, check_share
 from ..tables.tree_changes import reshard_table, tree_diff_table
 from ..tables.trees import tree_table
-from .show import print_table, report_of, report_on_two, show_rendered, silent_at_exit
+from .show import print_table, report_of, report_on_two, show_table, silent_at_exit
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from ..export.document import Part
 
 
@@ -104,9 +106,16 @@ def print_tree(
     """
     check_view(depth, sort, max_rows)  # before anything is computed
 
-    def show(report: TreeReport) -> None:
-        show_tree(report, depth=depth, sort=sort, max_rows=max_rows)
+    def table(report: TreeReport, width: int) -> RenderableType:
+        return tree_table(report, depth=depth, sort=sort, max_rows=max_rows, width=width)
 
+    def parts(report: TreeReport) -> list[Part]:
+        from ..export.tree_html import TreePart
+
+        return [TreePart(report, depth=depth, max_rows=max_rows)]
+
+    # Only the order of the tree can be folded by prefix.
+    show = functools.partial(show_table, table=table, parts=parts if sort == "tree" else None)
     is_plan = not (mesh is None and specs is None and logical_axes is None)
     if is_plan or statistics or isinstance(tree, TreeReport):
         report = tree_report(
@@ -115,25 +124,6 @@ def print_tree(
         deliver(report, show)
     else:
         report_tree_when_known(tree, name, show)
-
-
-def show_tree(
-    report: TreeReport, *, depth: int | None = None, sort: Sort = "tree", max_rows: int | None = 100
-) -> None:
-    """Print the report of a tree, if this process prints. The arguments are those of ``print_tree``."""
-    table = ForConsole(
-        lambda _, options: tree_table(
-            report, depth=depth, sort=sort, max_rows=max_rows, width=options.max_width
-        )
-    )
-
-    def parts() -> list[Part]:
-        from ..export.tree_html import TreePart
-
-        # Only the order of the tree can be folded by prefix.
-        return [table] if sort != "tree" else [TreePart(report, depth=depth, max_rows=max_rows)]
-
-    show_rendered(table, parts=parts)
 
 
 @silent_at_exit
@@ -198,15 +188,15 @@ def print_reshard(tree: Any, target: Any = None, *, max_rows: int | None = 100) 
     >>> print_reshard(planned, P(None, "d"))
     each device receives at most 28.0 MiB, all 8 devices together 224.0 MiB
                                     bytes to receive
-    ┏━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━┓
-    ┃ leaf                ┃ before  ┃ after        ┃ per device ┃ sum over devices ┃
-    ┡━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━╇━━━━━━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━┩
-    │ w                   │ P('d',) │ P(None, 'd') │   28.0 MiB │        224.0 MiB │
-    │   float32[8192,     │         │              │            │                  │
-    │   8192]             │         │              │            │                  │
-    ├─────────────────────┼─────────┼──────────────┼────────────┼──────────────────┤
-    │ all leaves          │         │              │   28.0 MiB │        224.0 MiB │
-    └─────────────────────┴─────────┴──────────────┴────────────┴──────────────────┘
+    ┏━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━┓
+    ┃                      ┃         ┃              ┃            ┃        sum over ┃
+    ┃ leaf                 ┃ before  ┃ after        ┃ per device ┃         devices ┃
+    ┡━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━╇━━━━━━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━┩
+    │ w                    │ P('d',) │ P(None, 'd') │   28.0 MiB │       224.0 MiB │
+    │   float32[8192,8192] │         │              │            │                 │
+    ├──────────────────────┼─────────┼──────────────┼────────────┼─────────────────┤
+    │ all leaves           │         │              │   28.0 MiB │       224.0 MiB │
+    └──────────────────────┴─────────┴──────────────┴────────────┴─────────────────┘
     mesh: d=8
     between live arrays; a restore from files reads up to 32.0 MiB for each device
 

@@ -2,118 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import gzip
 import io
 import itertools
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from ..compat.devices import device_name
 from ..errors import ProfileError, UnsupportedValueError
-from ..origins.origins import UserLines
 from ..reports.devices import MemoryProfileReport, ProfileRow
 from ..reports.origin import Origin
 from ..text import printable
-
-NUMBERS_PER_MESSAGE = 8
-"""The limit of numbers per message, on average: tags and elements of packed fields."""
-
-_CONTINUED = bytes(range(128, 256))
-"""The bytes of a varint that are not its last."""
-
-Declarations = Mapping[str, Sequence[tuple[str, int, str]]]
-"""Name, number and type of the fields of each message. The parser keeps all other fields as bytes."""
-
-
-def exceeds(data: bytes, declarations: Declarations, message: str, most: int) -> bool:
-    """Return whether a message contains more than ``most`` messages and strings, or 8 times as many numbers.
-
-    Damaged data are counted up to the damage; the parser rejects them.
-
-    Args:
-        data: The encoded message.
-        declarations: The message types that are parsed.
-        message: The name of the message's type.
-        most: The limit of messages and strings.
-    """
-    field_types = {
-        name: {number: field_type for _, number, field_type in fields}
-        for name, fields in declarations.items()
-    }
-    objects = {*declarations, "bytes"}
-    fields = [item for of_message in field_types.values() for item in of_message.items()]
-    tags = {number << 3 | 2 for number, field_type in fields if _element(field_type) in objects}
-    possible = len(data) - len(data.translate(None, bytes(tags | {tag | 128 for tag in tags})))
-    if possible <= most and len(data) <= NUMBERS_PER_MESSAGE * most:
-        return False  # an upper bound, without reading each field
-    found, numbers = 0, 0
-    with contextlib.suppress(IndexError):
-        for element, count in _values(data, field_types, message, 0, len(data)):
-            found += element in objects
-            numbers += count
-            if found > most or numbers > NUMBERS_PER_MESSAGE * most:
-                return True
-    return False
-
-
-def _element(field_type: str) -> str:
-    """Return the type of each value of a field, which may be repeated."""
-    return field_type.removeprefix("repeated ")
-
-
-def _values(
-    data: bytes, field_types: Mapping[str, Mapping[int, str]], message: str, position: int, end: int
-) -> Iterator[tuple[str, int]]:
-    """Yield ``(type, count of numbers)`` for each field of a message and of the messages in it.
-
-    Raises:
-        IndexError: The data are damaged.
-    """
-    while position < end:
-        tag, position = _varint(data, position)
-        yield "", 1
-        match tag & 7:
-            case 0:
-                _, position = _varint(data, position)
-            case 1:
-                position += 8
-            case 5:
-                position += 4
-            case 2:
-                length, start = _varint(data, position)
-                position = start + length
-                if position > end:
-                    raise IndexError
-                element = _element(field_types[message].get(tag >> 3, ""))
-                # Packed numbers: each one has exactly one last byte.
-                is_packed = element not in ("", "bytes", *field_types)
-                yield element, len(data[start:position].translate(None, _CONTINUED)) if is_packed else 0
-                if element in field_types:
-                    yield from _values(data, field_types, element, start, position)
-
-
-def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """Return a number of any length, and the position after it."""
-    value = 0
-    for shift in range(0, 70, 7):
-        byte = data[position]
-        position += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, position
-    raise IndexError  # a varint has at most ten bytes
-
+from .origins import UserLines
 
 _AGAIN = "save it with jax.profiler.save_device_memory_profile"
-MAX_NBYTES = 2**28
+MAX_NBYTES = 2**26
 """The size limit of a profile, uncompressed, in bytes. 10,000 arrays take about 1 MiB."""
-
-MAX_MESSAGES = 10**6
-"""The limit of messages and strings in a profile."""
 
 MAX_FRAMES = 10**7
 """The limit of frames in all samples of a profile. Samples may refer to the same location many times."""
@@ -170,15 +77,21 @@ def samples(data: bytes, *, with_lines: bool = True) -> Iterator[Sample]:
         ProfileError: (a ValueError) If the data are damaged, too large or not a memory profile.
     """
     profile = _decoded(data)
-    # A dict, so that a negative index raises a KeyError. Paths may contain bytes that are not UTF-8.
-    strings = {
-        index: text.decode("utf-8", "backslashreplace") for index, text in enumerate(profile.string_table)
-    }
+    # Paths may contain bytes that are not UTF-8.
+    strings: list[str] = [text.decode("utf-8", "backslashreplace") for text in profile.string_table]
+
+    def string(index: int) -> str:
+        if index < 0:
+            raise IndexError(index)
+        return strings[index]
+
     try:
-        sample_types = [(strings[each.type], strings[each.unit]) for each in profile.sample_type]
-        _refuse_other_profiles(sample_types)
+        sample_types = [(string(each.type), string(each.unit)) for each in profile.sample_type]
+        if not set(_MEMORY) <= set(sample_types):
+            names = ", ".join(printable(f"{sample_type} in {unit}") for sample_type, unit in sample_types)
+            raise ProfileError(f"the data is a pprof profile of {names}, not of JAX device memory")
         count, space = map(sample_types.index, _MEMORY)
-        lines = _lines(profile, strings) if with_lines else {}
+        lines = _lines(profile, string) if with_lines else {}
         frame_count = 0
         for sample in profile.sample:
             allocations, nbytes = sample.value[count], sample.value[space]
@@ -191,7 +104,7 @@ def samples(data: bytes, *, with_lines: bool = True) -> Iterator[Sample]:
             yield Sample(
                 allocations,
                 nbytes,
-                {strings[label.key]: strings[label.str] for label in sample.label if label.str},
+                {string(label.key): string(label.str) for label in sample.label if label.str},
                 tuple(itertools.chain.from_iterable(map(lines.__getitem__, sample.location_id)))
                 if with_lines
                 else (),
@@ -200,10 +113,10 @@ def samples(data: bytes, *, with_lines: bool = True) -> Iterator[Sample]:
         raise ProfileError(f"the profile is damaged, it refers to a missing entry: {_AGAIN}") from error
 
 
-def _lines(profile: Any, strings: Mapping[int, str]) -> dict[int, list[Line]]:
+def _lines(profile: Any, string: Callable[[int], str]) -> dict[int, list[Line]]:
     """Return the lines of each location by its id. A location has several lines where calls were inlined."""
     functions = {
-        function.id: (strings[function.filename], strings[function.name]) for function in profile.function
+        function.id: (string(function.filename), string(function.name)) for function in profile.function
     }
     lines: dict[int, list[Line]] = {}
     for location in profile.location:
@@ -232,8 +145,6 @@ def _decoded(data: bytes) -> Any:
         raise ProfileError(
             f"the profile is larger than {MAX_NBYTES >> 20} MiB uncompressed, too large to read"
         )
-    if exceeds(data, _FIELDS, "Profile", MAX_MESSAGES):
-        raise ProfileError(f"the profile has more than {MAX_MESSAGES:,} messages, too many to read")
     try:
         profile = _profile_class().FromString(data)
     except DecodeError as error:
@@ -242,12 +153,6 @@ def _decoded(data: bytes) -> Any:
     if not profile.sample_type or list(profile.string_table[:1]) != [b""]:
         raise ProfileError(f"the data is not a pprof profile: {_AGAIN}")
     return profile
-
-
-def _refuse_other_profiles(sample_types: list[tuple[str, str]]) -> None:
-    if not set(_MEMORY) <= set(sample_types):
-        names = ", ".join(printable(f"{sample_type} in {unit}") for sample_type, unit in sample_types)
-        raise ProfileError(f"the data is a pprof profile of {names}, not of JAX device memory")
 
 
 @functools.cache
@@ -312,8 +217,8 @@ def memory_profile_report(data: bytes | bytearray | memoryview | None = None) ->
             None, the default backend of this process is profiled.
 
     Raises:
-        ProfileError: (a ValueError) If the profile is damaged, too large (limits: 256 MiB uncompressed,
-            1,000,000 protobuf messages, 10,000,000 frames) or not a memory profile from JAX, or if the
+        ProfileError: (a ValueError) If the profile is damaged, too large (limits: 64 MiB uncompressed,
+            10,000,000 frames) or not a memory profile from JAX, or if the
             backend provides no profile.
         UnsupportedValueError: (a ValueError) If ``data`` is not bytes.
     """

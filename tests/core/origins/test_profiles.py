@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from jax_array_info_core import memory_profile_report
 from jax_array_info_core.errors import ProfileError, UnsupportedValueError
-from jax_array_info_core.profiles import pprof
-from jax_array_info_core.profiles.pprof import _profile_class
+from jax_array_info_core.origins import profiles
+from jax_array_info_core.origins.profiles import _profile_class
 from jax_array_info_core.reports.origin import Origin
 from tests.arrays import mesh_of, sharded
 
@@ -210,9 +210,19 @@ def test_a_profile_with_a_changed_byte_is_read_or_rejected(place, byte):
 
 
 def test_data_beyond_the_size_limit_are_not_decompressed(monkeypatch):
-    monkeypatch.setattr(pprof, "MAX_NBYTES", 2**20)
+    monkeypatch.setattr(profiles, "MAX_NBYTES", 2**20)
     with pytest.raises(ProfileError, match="is larger than 1 MiB uncompressed"):
         memory_profile_report(packed(bytes(2**21)))
+
+
+def test_too_many_references_to_one_location_are_rejected():
+    profile = pprof_of([([1, 8], on("cuda:0"), [("a.py", 1, "f")])])
+    location = profile.location[0]
+    for _ in range(10_000):
+        location.line.add().CopyFrom(location.line[0])
+    profile.sample[0].location_id.extend([location.id] * 10_000)
+    with pytest.raises(ProfileError, match="more than 10,000,000 frames"):
+        memory_profile_report(profile.SerializeToString())
 
 
 @pytest.mark.parametrize("buffer", [bytearray, memoryview, lambda data: memoryview(data * 2)[: len(data)]])

@@ -1,1 +1,0 @@
-"""Memory profiles of backends, decoded."""

@@ -1,0 +1,34 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AbstractMesh
+from jax.sharding import PartitionSpec as P
+
+from jax_array_info_core import sharded_structs
+from tests.core.propagation.programs import MESH, explicit_mesh, needs_shardy
+
+pytestmark = needs_shardy
+
+
+def test_sharded_structs_plan_a_tree_and_refuse_what_does_not_fit():
+    tree = {"w": np.ones((8, 4), np.float32), "step": 3}
+    found = sharded_structs(tree, mesh={"data": 4, "model": 2}, specs=P("data"))
+    assert found["step"] == 3
+    assert (found["w"].shape, found["w"].dtype, found["w"].sharding.spec) == ((8, 4), np.float32, P("data"))
+    assert isinstance(found["w"].sharding.mesh, AbstractMesh)
+    with pytest.raises(ValueError, match="'x' is not a mesh axis"):
+        sharded_structs(tree, mesh={"data": 4}, specs=P("x"))
+
+
+def test_weak_types_of_a_plan_are_kept():
+    weak = jax.eval_shape(lambda: 1.0)
+    assert sharded_structs(weak, mesh={"data": 4}, specs=P()).weak_type
+
+
+def test_sharded_structs_keep_unreduced_and_unconstrained_entries():
+    leaf = jax.ShapeDtypeStruct((8, 4), jnp.float32)
+    unreduced = sharded_structs(leaf, mesh=explicit_mesh(), specs=P("data", unreduced={"model"}))
+    assert unreduced.sharding.spec.unreduced == {"model"}
+    free = sharded_structs(leaf, mesh=MESH, specs=P("data", P.UNCONSTRAINED))
+    assert free.sharding.spec == P("data", P.UNCONSTRAINED)

@@ -1,0 +1,85 @@
+"""Text for the memory of a program: of the device and of the host, unknown, or more than a device has."""
+
+from dataclasses import replace
+
+import pytest
+
+from jax_array_info import program_diff_report
+from jax_array_info.reports import ProgramMemory, UncountedFlops
+from tests.rich_render.tables.test_program import lines_with, text
+from tests.sample_programs import STEP, TOO_LARGE, leaf, program
+
+pytestmark = pytest.mark.oldest_and_newest
+
+
+def test_a_program_that_does_not_fit_has_the_largest_buffers():
+    expected = """
+does not fit: needs 36.0 GiB, has 15.8 GiB per device; 1 finding: JAI209
+  program-memory
+train_step (train.py:14), v5e:2x4, 8 TPU devices: data=2, fsdp=2, tensor=2
+── JAI209 program-memory: 20.2 GiB per device ──────────────────────────────────
+Does not fit: needs 36.0 GiB, has 15.8 GiB per device. Ran out of memory in
+memory space hbm. Used 36.00G of 15.75G hbm.
+Shard or recompute float32[65536,65536] at train.py:9 first, use smaller
+batches, or use more devices.
+  16.0 GiB  jit(train_step)/dot_general  float32[65536,65536]  train.py:9 loss
+   1.0 GiB  unknown operation            float32[16384,16384]
+"""
+    assert text(TOO_LARGE) == expected.strip("\n")
+
+
+def test_the_bytes_that_a_refused_program_would_send_are_printed_if_it_is_known():
+    assert lines_with(TOO_LARGE, "sent per device") == []
+    refusal = replace(TOO_LARGE.out_of_memory, is_program_known=True)
+    known = replace(TOO_LARGE, out_of_memory=refusal, collectives=STEP.collectives, sent=STEP.sent)
+    assert lines_with(known, "sent per device") == lines_with(STEP, "sent per device")
+
+
+def test_nothing_of_a_refused_program_is_as_asked():
+    values = tuple(replace(value, got=None, nbytes=None) for value in STEP.arguments)
+    refused = replace(TOO_LARGE, arguments=values, mesh=STEP.mesh, device_count=8)
+    assert lines_with(STEP, "as requested")
+    assert lines_with(refused, "as requested") == []
+
+
+def test_host_memory_is_apart_from_that_of_the_device():
+    memory = ProgramMemory(temporary_nbytes=2**20, host_argument_nbytes=0, host_temporary_nbytes=384 * 2**20)
+    assert lines_with(program(memory=memory), "host memory") == [
+        "host memory per device: temporaries 384.0 MiB"
+    ]
+    more = replace(memory, host_argument_nbytes=2**20, host_output_nbytes=2**20, host_alias_nbytes=2**20)
+    assert "sum 385.0 MiB" in text(program(memory=more))
+    assert lines_with(program(memory=ProgramMemory(temporary_nbytes=1)), "host memory") == []
+    diff = program_diff_report(
+        program(memory=memory), program(memory=ProgramMemory(host_temporary_nbytes=2**20))
+    )
+    assert "host temporaries" in text(diff)
+
+
+def test_unknown_memory_and_flops_are_not_zero():
+    report = program(memory=ProgramMemory(), dot_flops=None)
+    assert lines_with(report, "memory per device") == ["memory per device: unknown"]
+    assert lines_with(report, "FLOPs") == ["matmul and convolution FLOPs: unknown"]
+    partly = program(memory=ProgramMemory(temporary_nbytes=2**20))
+    assert lines_with(partly, "memory per device")[0].count("unknown") == 3
+    kernel = program(dot_flops=None, uncounted_flops=(UncountedFlops(reason="kernel", operation="fmha"),))
+    assert lines_with(kernel, "FLOPs") == [
+        "matmul and convolution FLOPs: unknown; kernel of fmha not counted"
+    ]
+    assert lines_with(program(memory=None), "memory") == ["memory per device: unknown"]
+
+
+def test_values_in_memory_of_the_host_are_counted_and_marked():
+    report = program(
+        arguments=(leaf("a", "fsdp"),),
+        outputs=(
+            replace(
+                leaf("outputs/0", "fsdp", asked=False), memory_kind="pinned_host", is_in_host_memory=True
+            ),
+            replace(leaf("outputs/1", "fsdp"), memory_kind="unpinned_host"),
+        ),
+    )
+    assert lines_with(report, "in pinned_host: ") == ["in pinned_host: 1 output"]
+    [row] = lines_with(report, "│ outputs/0")
+    assert row.endswith("P('fsdp',) in pinned_host │")
+    assert "unpinned_host" not in text(report)
