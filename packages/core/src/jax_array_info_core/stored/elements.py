@@ -104,24 +104,42 @@ def _grid(shape: Sequence[int], block: Sequence[int]) -> Iterator[Box]:
             yield (slice(start, min(start + block[0], shape[0])), *rest)
 
 
-class Bytes(Protocol):
-    """The bytes of an array."""
+class FileBytes:
+    """Bytes from a place in a file on. They are read, not mapped: a truncated file would end the process."""
 
-    cost: int
-    """Cost of reading them in another order."""
+    def __init__(self, file: IO[bytes], offset: int, cost: int = 0) -> None:
+        """Read from an open file.
+
+        Args:
+            file: The file.
+            offset: Place of the first byte.
+            cost: Cost of reading the bytes in another order.
+        """
+        self._file, self._offset, self.cost = file, offset, cost
 
     def read_at(self, start: int, count: int) -> bytes:
-        """Return a range of the bytes; fewer at their end."""
+        """Return a range of the bytes."""
+        place = self._offset + start
+        if place < self._file.tell():
+            self._file.seek(0)  # a stored entry of a zip file is read up to any other earlier place
+        self._file.seek(place)
+        return self._file.read(count)
 
     def close(self) -> None:
         """Close the file."""
+        self._file.close()
 
 
 class RowMajor:
     """Elements that follow each other in a file, in row-major or, as in Fortran, in column-major order."""
 
     def __init__(
-        self, data: Bytes, shape: tuple[int, ...], dtype: np.dtype[Any], bits: int, is_fortran: bool = False
+        self,
+        data: FileBytes,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        bits: int,
+        is_fortran: bool = False,
     ) -> None:
         """Read from bytes.
 
@@ -185,29 +203,3 @@ class RowMajor:
     def close(self) -> None:
         """Close the file."""
         self._data.close()
-
-
-class FileBytes:
-    """Bytes from a place in a file on. They are read, not mapped: a truncated file would end the process."""
-
-    def __init__(self, file: IO[bytes], offset: int, cost: int = 0) -> None:
-        """Read from an open file.
-
-        Args:
-            file: The file.
-            offset: Place of the first byte.
-            cost: Cost of reading the bytes in another order.
-        """
-        self._file, self._offset, self.cost = file, offset, cost
-
-    def read_at(self, start: int, count: int) -> bytes:
-        """Return a range of the bytes."""
-        place = self._offset + start
-        if place < self._file.tell():
-            self._file.seek(0)  # a stored entry of a zip file is read up to any other earlier place
-        self._file.seek(place)
-        return self._file.read(count)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()

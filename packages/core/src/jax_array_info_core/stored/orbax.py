@@ -108,6 +108,9 @@ _COMMITTED = "commit_success.txt"
 _UNFINISHED = ".orbax-checkpoint-tmp"
 _STEP = re.compile(r"(?:.*_)?([0-9]{1,18})")
 _SHOWN = 10
+_NOT_COMPLETE = (
+    "an Orbax checkpoint that is not completely written: use an earlier step, or wait for the save"
+)
 
 
 class Place(NamedTuple):
@@ -132,9 +135,7 @@ def item_of(directory: Path, item: str | None, budget: Budget) -> Place:
     """
     absolute = Path(os.path.abspath(directory))
     if any(_UNFINISHED in name for name in absolute.parts):
-        raise FileFormatError(
-            "an Orbax checkpoint that is not completely written: use an earlier step, or wait for the save"
-        )
+        raise FileFormatError(_NOT_COMPLETE)
     names = _subdirectories(directory)
     if (directory / METADATA).is_file():
         _require_complete(directory, budget)
@@ -212,9 +213,7 @@ def _item_of_step(directory: Path, names: list[str], item: str | None, part: str
 
 def _require_complete(directory: Path, budget: Budget) -> None:
     if not _is_complete(directory, budget):
-        raise FileFormatError(
-            "an Orbax checkpoint that is not completely written: use an earlier step, or wait for the save"
-        )
+        raise FileFormatError(_NOT_COMPLETE)
 
 
 def _is_complete(directory: Path, budget: Budget) -> bool:

@@ -307,16 +307,10 @@ def _read(
         return orbax_tree(path, budget, item)
     if item is not None:
         raise FileFormatError("not the directory of an Orbax checkpoint: only these have items")
-    with open_regular(path) as file:
-        head, size = file.read(_HEAD), size_of(file)
-    return _read_file(path, head, size, dtype, budget, progress)
-
-
-def _read_file(
-    path: Path, head: bytes, size: int, dtype: str, budget: Budget, progress: Progress | None
-) -> StoredTree | Report:
     from ..stored.array_files import is_npy, is_safetensors, npy_tree, npz_tree, safetensors_tree
 
+    with open_regular(path) as file:
+        head, size = file.read(_HEAD), size_of(file)
     suffix = path.suffix.lower()
     if head.startswith(b"PK\x03\x04") or suffix == ".npz":
         return npz_tree(path, budget, progress)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -68,31 +69,8 @@ def unmatched_problem(pattern: str) -> str:
 
 
 def path_matches(pattern: str, path: str) -> bool:
-    """Return whether a pattern with ``*`` and ``?`` matches a whole path.
-
-    Each text between two ``*`` is taken where it comes first, so nothing is tried twice.
-    """
-    first, *between = pattern.split("*")
-    last = between.pop() if between else ""
-    position, end = len(first), len(path) - len(last)
-    if position > end or (position < end and first == pattern):
-        return False
-    if _find(first, path, 0, position) or _find(last, path, end, len(path)) != end:
-        return False
-    for text in filter(None, between):
-        position = _find(text, path, position, end) + len(text)
-        if position < len(text):
-            return False
-    return True
-
-
-def _find(text: str, path: str, start: int, end: int) -> int:
-    """Return the first position of a text with ``?`` in a part of a path; −1 if it is not there."""
-    if "?" not in text:
-        return path.find(text, start, end)
-    places = range(start, end - len(text) + 1)
-    same = (at for at in places if all(one in ("?", path[at + n]) for n, one in enumerate(text)))
-    return next(same, -1)
+    """Return whether a pattern with ``*`` and ``?`` matches a whole path. Brackets match themselves."""
+    return fnmatch.fnmatchcase(path, pattern.replace("[", "[[]"))
 
 
 BOX_KEYS = ("value", "0", "data_array")
