@@ -130,13 +130,14 @@ def mesh_of_jax(mesh: Any) -> Any:
     return jax.sharding.AbstractMesh(tuple(sizes.values()), tuple(sizes), axis_types=types)
 
 
-def sharded_struct(leaf: Any, mesh: Any, spec: Spec) -> Any:
+def sharded_struct(leaf: Any, mesh: Any, spec: Spec, memory_kind: str | None) -> Any:
     """Return a ShapeDtypeStruct with a NamedSharding.
 
     Args:
         leaf: An array or a ShapeDtypeStruct.
         mesh: A mesh of JAX.
         spec: The spec.
+        memory_kind: Memory of the sharding; None for that of the devices.
     """
     import jax
 
@@ -148,6 +149,9 @@ def sharded_struct(leaf: Any, mesh: Any, spec: Spec) -> Any:
         found = jax.sharding.PartitionSpec(*entries, **unreduced)
     except TypeError:
         raise UnsupportedValueError(f"{spec}: this version of JAX has no unreduced mesh axes") from None
-    sharding = jax.sharding.NamedSharding(mesh, found)
+    try:
+        sharding = jax.sharding.NamedSharding(mesh, found, memory_kind=memory_kind)
+    except ValueError as error:  # the devices of the mesh lack this memory
+        raise UnsupportedValueError(str(error)) from None
     weak_type = bool(getattr(leaf, "weak_type", False))
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding, weak_type=weak_type)

@@ -321,12 +321,12 @@ def mesh_sizes(mesh: Any) -> dict[str, int]:
         )
     for name, size in mesh.items():
         text = plain_text(name)
-        try:
-            sizes[text] = int(operator.index(size))
-        except TypeError:
+        if isinstance(size, bool) or not hasattr(size, "__index__"):
             problems.append(
                 f"the size of mesh axis {text!r} must be an integer, got {plain_text(size, repr)}"
             )
+        else:
+            sizes[text] = operator.index(size)
     if problems:
         raise SpecError(problems)
     return sizes

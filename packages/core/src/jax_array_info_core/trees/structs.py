@@ -17,7 +17,7 @@ def sharded_structs(tree: Any, *, mesh: Any, specs: Any) -> Any:
 
     Args:
         tree: A tree of arrays or ShapeDtypeStructs, such as the result of ``jax.eval_shape``. Leaves that are
-            not arrays stay as they are.
+            not arrays stay as they are. What is in host memory stays there.
         mesh: A Mesh, an AbstractMesh, or the size of each mesh axis by name, such as ``{"data": 256}``. Of a
             mapping, XLA chooses the shardings that are not requested (axes of type Auto).
         specs: A tree or prefix of PartitionSpecs, one spec for all leaves, or ``PathRules``.
@@ -39,17 +39,18 @@ def sharded_structs(tree: Any, *, mesh: Any, specs: Any) -> Any:
     if planned.problems:
         raise spec_error(planned.problems)
     on = mesh_of_jax(mesh)
-    found = {row.full_path or row.path: row.spec for row in planned.report.rows}
+    found = {row.full_path or row.path: row for row in planned.report.rows}
 
     def struct(keys: Any, leaf: Any) -> Any:
         path = path_text(key_path_keys(keys))
-        spec = found.get(path)
+        row = found.get(path)
+        spec = None if row is None else row.spec
         if spec is None and is_array_type(leaf):
             raise UnsupportedValueError(
                 f"the leaf {path or '(root)'} has no spec: pass a tree of plain arrays"
             )
-        if spec is None:
+        if row is None or spec is None:
             return leaf
-        return sharded_struct(leaf, on, spec)
+        return sharded_struct(leaf, on, spec, row.memory_kind if row.is_in_host_memory else None)
 
     return jax.tree_util.tree_map_with_path(struct, tree)
