@@ -64,16 +64,21 @@ def test_lines_are_taken_and_all_else_passes_in_order(capfd):
     assert capfd.readouterr().err == "one\ntwo\rthree\n\x01four five\nTAKE after\n"
 
 
+def children():
+    """Return the processes that this one has started: tests of other files may have left some."""
+    found = Path("/proc/self/task").glob("*/children")
+    return {child for file in found for child in file.read_text().split()}
+
+
 def test_python_and_children_write_to_the_same_descriptor_as_before(capfd):
-    before = os.fstat(2)
+    before, others = os.fstat(2), children()
 
     def write():
         assert os.fstat(2) == before
         for _ in range(20):
             os.write(2, b"TAKE 1\n")
             subprocess.run(["/bin/sh", "-c", "echo TAKE 2 >&2"], check=True)
-        with pytest.raises(ChildProcessError):
-            os.wait()
+        assert children() <= others
 
     assert captured(write) == []
     assert capfd.readouterr().err == "TAKE 1\nTAKE 2\n" * 20
