@@ -125,6 +125,25 @@ def test_a_clash_is_no_reason_of_another_operation_of_its_line(function, others)
 
 
 @with_shardy
+def test_a_maximum_is_reduced_not_summed():
+    (reduction,) = program_report(lambda x: x.max(0), square("fsdp"), explain=True).collectives
+    assert because_words(reduction) == "'i' is reduced in reduce_max ij,->j"
+
+
+@with_shardy
+def test_of_two_clashes_of_an_operation_that_over_the_mesh_axes_of_the_gather_is_the_reason():
+    def layers(x, ws):
+        return jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, ws)[0]
+
+    mesh = Mesh(np.reshape(jax.devices()[:8], (4, 2)), ("fsdp", "tensor"))
+    x = abstract(mesh, P("fsdp"), (64, 64))
+    stack = abstract(mesh, P(None, "fsdp", "tensor"), (4, 64, 64))
+    found = program_report(layers, x, stack, explain=True).collectives
+    (gather,) = [one for one in found if one.axes == ("fsdp",)]
+    assert because_words(gather) == "'i' (x) and 'k' (ws) clash in ik,kj->ij"
+
+
+@with_shardy
 def test_what_a_callback_gathers_has_no_reason():
     def called(x, w):
         return jax.pure_callback(np.sin, jax.ShapeDtypeStruct(x.shape, x.dtype), x) + x @ w

@@ -161,7 +161,9 @@ class _Propagated:
                 is_meant = any(self._can_be(moved, each) for each in other.results)
             if is_meant:
                 return ()
-        return _common(one.because for one in fitting)
+        # Of several clashes of one operation, that over these mesh axes alone is the reason.
+        exact = [one for one in fitting if moved.axes == {*one.because.mesh_axes}]
+        return _common(one.because for one in exact or fitting)
 
     def _is_moved(self, moved: _Moved, value: Value, mesh_axes: Iterable[str]) -> bool:
         """Return whether a collective moves as much as a value has without some mesh axes."""

@@ -125,8 +125,8 @@ def phase_words(part: Collective | SentBytes) -> str:
 def because_words(collective: Collective) -> str:
     """Return what a collective is needed for: ``'i' (x) and 'k' (wi) clash in ik,kj->ij``.
 
-    A sum is ``'k' is summed in ik,kj->ij``. Other mesh axes than those of the collective follow, and of
-    several lines each.
+    A sum is ``'k' is summed in ik,kj->ij``, a maximum ``'i' is reduced in reduce_max ij,->j``. Other mesh
+    axes than those of the collective follow, and of several lines each.
     """
     places = {None if one.origin is None else one.origin.place for one in collective.because}
     words = (
@@ -145,7 +145,9 @@ def _because_words(one: Because, axes: Sequence[str]) -> str:
         return f"{of}{at} is not sharded over {axes_words(one.mesh_axes)}"
     if one.kind == "sum":
         summed = [*dict.fromkeys(f"'{each.letter}'" for each in one.operands)]
-        what = f"{' and '.join(summed) or 'a dimension'} {'are' if len(summed) > 1 else 'is'} summed"
+        is_sum = one.op == "reduce_sum" or not one.op.startswith(("reduce", "arg"))
+        verb = f"{'are' if len(summed) > 1 else 'is'} {'summed' if is_sum else 'reduced'}"
+        what = f"{' and '.join(summed) or 'a dimension'} {verb}"
     else:
         asking = (
             (each.axis_origin.mesh_axis, f"'{each.letter}'{_source_words(each)}") for each in one.operands
