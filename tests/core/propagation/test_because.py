@@ -125,6 +125,14 @@ def test_a_clash_is_no_reason_of_another_operation_of_its_line(function, others)
 
 
 @with_shardy
+def test_a_constraint_gathers_the_operand_of_the_operation_before_it():
+    whole = NamedSharding(flat(), P())
+    f = lambda x: jax.lax.with_sharding_constraint(jnp.maximum(x @ x.T, 0), whole) * 2  # noqa: E731
+    (gather,) = of_kind(program_report(f, square("fsdp"), explain=True), "all-gather")[-1:]
+    assert gather.because[0].kind == "constraint"
+
+
+@with_shardy
 def test_a_maximum_is_reduced_not_summed():
     (reduction,) = program_report(lambda x: x.max(0), square("fsdp"), explain=True).collectives
     assert because_words(reduction) == "'i' is reduced in reduce_max ij,->j"

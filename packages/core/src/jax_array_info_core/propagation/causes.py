@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from ..reports.propagation import Because, Loss
 from .conflicts import MOST_STEPS, Conflicts, value_of
-from .graph import NOWHERE, Axes, Key, Operation, Rule, Value, shard_of
+from .graph import NOWHERE, Axes, Graph, Key, Operation, Rule, Value, shard_of
 
 _PASSING = (
     *("sdy.sharding_constraint", "stablehlo.convert", "stablehlo.dynamic_slice", "stablehlo.reshape"),
@@ -51,7 +51,7 @@ class Causes(Conflicts):
             if operation.rule is not None and operation.results:
                 yield from self._causes_of(operation, operation.rule)
         for value, loss in self._lost_at_return():
-            yield self._of_constraint([loss], value)
+            yield from self._of_constraint([loss], value)
 
     def _causes_of(self, operation: Operation, rule: Rule) -> Iterator[Cause]:
         """Yield what an operation needs collectives for."""
@@ -86,23 +86,20 @@ class Causes(Conflicts):
             yield Cause(because, "summed", operation, place.key, results)
         losses = [one for one in self._losses_of(operation) if one.reason == "constraint"]
         if losses and operation.name == "sdy.sharding_constraint":
-            yield self._of_constraint(losses, operation.operands[0])
+            yield from self._of_constraint(losses, operation.operands[0])
         elif losses:
-            because = self._of_constraint(losses, results[0]).because
+            because = _constraint(self._graph, losses)
             yield Cause(because, "used", operation, place.key, operation.operands)
             yield Cause(because, "made", operation, place.key, results)
 
-    def _of_constraint(self, losses: Sequence[Loss], value: Value) -> Cause:
-        """Return a constraint on a value that leaves out mesh axes, as what may need a collective."""
-        first, maker = losses[0], self.maker(value)
-        because = Because(
-            kind="constraint",
-            mesh_axes=tuple(dict.fromkeys(self._graph.part(one.mesh_axis).name for one in losses)),
-            op=first.op,
-            origin=first.constraint or first.origin,
-            phase=first.phase,
-        )
-        return Cause(because, "made", maker.definer, self.key(maker), (value,))
+    def _of_constraint(self, losses: Sequence[Loss], value: Value) -> Iterator[Cause]:
+        """Yield a constraint on a value that leaves out mesh axes, as what may need a collective."""
+        because, maker = _constraint(self._graph, losses), self.maker(value)
+        operation, key = maker.definer, self.key(maker)
+        yield Cause(because, "made", operation, key, (value,))
+        if operation is not None and operation.rule is not None:
+            # XLA may move the operands of what computes the value instead.
+            yield Cause(because, "used", operation, key, operation.operands)
 
     def maker(self, value: Value) -> Value:
         """Return what a value has its elements from: what an operation computes, or an argument."""
@@ -127,3 +124,15 @@ class Causes(Conflicts):
         part = self._graph.part
         left = tuple(tuple(one for one in names if part(one).name not in without) for names in axes)
         return shard_of(shape, left, self._graph.sizes)
+
+
+def _constraint(graph: Graph, losses: Sequence[Loss]) -> Because:
+    """Return the constraint that leaves out mesh axes."""
+    first = losses[0]
+    return Because(
+        kind="constraint",
+        mesh_axes=tuple(dict.fromkeys(graph.part(one.mesh_axis).name for one in losses)),
+        op=first.op,
+        origin=first.constraint or first.origin,
+        phase=first.phase,
+    )
