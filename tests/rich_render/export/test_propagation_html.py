@@ -3,13 +3,15 @@
 import re
 from dataclasses import replace
 
+import jax
 import pytest
 
-from jax_array_info import from_json, save_picture, to_html, to_json, to_svg, to_text
+from jax_array_info import from_json, propagation_report, save_picture, to_html, to_json, to_svg, to_text
 from jax_array_info.export import propagation_lines, source_html
 from jax_array_info.export.document import parts_html, parts_of
 from jax_array_info.reports import AxisOrigin, PropagatedLeaf, PropagationReport
 from jax_array_info_core.text import printable
+from tests.core.propagation.programs import struct
 from tests.rich_render.export.test_program_html import TRAIN, links, rows
 from tests.rich_render.svg.reading import parsed, words
 from tests.sample_programs import FROM_X, LOSS, WHY, line
@@ -242,6 +244,21 @@ def test_lines_whose_source_cannot_be_read_stand_with_their_numbers():
     assert "source not available" in html
     assert [(number, code) for number, code, _ in rows(html)] == [(8, ""), (9, ""), (11, "")]
     assert "line, op and origin" in html
+
+
+@pytest.mark.skipif(jax.__version_info__ < (0, 10), reason="Shardy tells origins from JAX 0.10 on")
+def test_a_file_that_changed_after_the_trace_stands_with_the_traced_lines(tmp_path):
+    file, source = tmp_path / "layer.py", "def layer(x, w):\n    return x @ w\n"
+    file.write_text(source)
+    names = {}
+    exec(compile(source, str(file), "exec"), names)
+    report = propagation_report(names["layer"], struct((8, 4), "data"), struct((4, 8), "data"))
+    assert "changed since it was traced" not in to_html(report)
+    assert (1, "def layer(x, w):") in [(number, code) for number, code, _ in rows(to_html(report))]
+    file.write_text("import os\n\n\n" + source)
+    assert "changed since it was traced" in to_html(report)
+    assert "changed since it was traced" in " ".join(words(to_svg(report)))
+    assert [(number, code) for number, code, _ in rows(to_html(report))] == [(2, "    return x @ w")]
 
 
 def test_pages_svg_text_and_notebooks_show_the_propagation(tmp_path, train):

@@ -53,7 +53,7 @@ def propagation_report(
     >>> report.answer
     'nothing is sharded: there is no mesh'
     """
-    lines, codes = UserLines(), known_codes(ignore_codes)
+    lines, codes = UserLines(has_code=True), known_codes(ignore_codes)
     values = array_leaves(args, kwargs)
     require_shardy()
     start()

@@ -255,13 +255,22 @@ def source_files(lines: Sequence[MarkedLine]) -> list[SourceFile]:
 
 def _source_file(file: str, marked: dict[int, MarkedLine]) -> SourceFile:
     source = source_lines(file)
+    note = "" if source else "source not available"
+    if source and not all(_is_as_traced(one.origin, source) for one in marked.values()):
+        source, note = [], "changed since it was traced: only the traced lines are shown"
     origin = next(iter(marked.values())).origin
     return SourceFile(
         path=file if origin.cell is None else origin.name,
         name=origin.name,
-        note="" if source else "source not available",
+        note=note,
         rows=tuple(_source_rows(source, marked)),
     )
+
+
+def _is_as_traced(origin: Origin, source: Sequence[str]) -> bool:
+    """Return whether a file has the text of a line at its place, if the report has it."""
+    code = origin.code
+    return not code or (origin.line <= len(source) and clipped(source[origin.line - 1].rstrip()) == code)
 
 
 def _source_rows(source: Sequence[str], marked: dict[int, MarkedLine]) -> Iterator[SourceRow]:
