@@ -117,13 +117,57 @@ files.write_whole(pathlib.Path("x.svg"), b"never finished")
 
 
 @pytest.mark.own_process
-def test_a_write_that_is_killed_keeps_the_existing_file(tmp_path):
+def test_the_next_write_removes_the_temporary_file_of_a_killed_one(tmp_path):
     (tmp_path / "x.svg").write_text("before")
     killed = subprocess.run([sys.executable, "-c", KILLED], cwd=tmp_path, check=False, timeout=120)
     assert killed.returncode == -9
+    assert len(list(tmp_path.iterdir())) == 2
     assert (tmp_path / "x.svg").read_text() == "before"
+    save_picture(REPORT, tmp_path / "y.svg")
+    assert sorted(os.listdir(tmp_path)) == ["x.svg", "y.svg"]
+
+
+def test_a_write_keeps_the_temporary_files_of_running_writes(tmp_path, monkeypatch):
+    replace = files.Path.replace
+
+    def write_another_one_first(unfinished, target):
+        monkeypatch.setattr(files.Path, "replace", replace)
+        save_picture(REPORT, tmp_path / "y.svg")
+        replace(unfinished, target)
+
+    monkeypatch.setattr(files.Path, "replace", write_another_one_first)
     save_picture(REPORT, tmp_path / "x.svg")
-    assert (tmp_path / "x.svg").read_text("utf-8") == to_svg(REPORT)
+    assert sorted(os.listdir(tmp_path)) == ["x.svg", "y.svg"]
+
+
+def test_a_write_keeps_files_with_similar_names(tmp_path):
+    (tmp_path / ".jai-mine.part").write_text("mine")
+    save_picture(REPORT, tmp_path / "x.svg")
+    assert sorted(os.listdir(tmp_path)) == [".jai-mine.part", "x.svg"]
+
+
+def test_writes_work_on_a_file_system_without_locks(tmp_path, monkeypatch):
+    def fail(*args):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", fail)
+    (tmp_path / ".jai-0123456789abcdef.part").write_text("may belong to another process")
+    save_picture(REPORT, tmp_path / "x.svg")
+    assert sorted(os.listdir(tmp_path)) == [".jai-0123456789abcdef.part", "x.svg"]
+
+
+def test_a_temporary_file_that_was_removed_is_created_again(tmp_path, monkeypatch):
+    removed = []
+
+    def lock(file, **options):
+        if not removed:
+            removed.append(file.name)
+            os.unlink(file.name)
+
+    monkeypatch.setattr(files, "_lock", lock)
+    save_picture(REPORT, tmp_path / "x.svg")
+    assert len(removed) == 1
+    assert os.listdir(tmp_path) == ["x.svg"]
 
 
 def test_links_and_modes_are_kept_and_devices_are_written_to(tmp_path):

@@ -13,7 +13,7 @@ import secrets
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, BinaryIO, get_args
 
 import numpy as np
 
@@ -29,6 +29,8 @@ from .checks import CheckReport
 from .mesh import MeshReport
 from .program import ProgramReport
 from .tree import TreeMesh, TreeReport, TreeRow
+
+_RANDOM_NBYTES = 8
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -47,18 +49,49 @@ def write_whole(path: Path, data: bytes) -> None:
                 file.write(data)
             return
         target = Path(os.path.realpath(path))
-        unfinished = target.with_name(f".jai-{secrets.token_hex(8)}.part")
+        _remove_abandoned(target.parent)
+        part = _new_part(target.parent)
+        unfinished = Path(part.name)
         try:
-            with open(unfinished, "xb") as part:
+            with part:
                 part.write(data)
-            if target.exists():
-                unfinished.chmod(target.stat().st_mode & 0o777)
-            unfinished.replace(target)
+                part.flush()
+                if target.exists():
+                    unfinished.chmod(target.stat().st_mode & 0o777)
+                unfinished.replace(target)
         finally:
             with contextlib.suppress(OSError):
                 unfinished.unlink()
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def _new_part(folder: Path) -> BinaryIO:
+    """Return a new temporary file, locked while it is open so that other processes leave it alone."""
+    while True:
+        file = open(folder / f".jai-{secrets.token_hex(_RANDOM_NBYTES)}.part", "xb")  # noqa: SIM115
+        # Without locks in the file system, other processes cannot lock it either and leave it alone.
+        with contextlib.suppress(ImportError, OSError):
+            _lock(file)
+        if os.fstat(file.fileno()).st_nlink:
+            return file
+        file.close()  # another process removed it as abandoned before it was locked
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Remove the temporary files of killed processes, which are no longer locked."""
+    for path in folder.glob(f".jai-{'[0-9a-f]' * 2 * _RANDOM_NBYTES}.part"):
+        # It may be renamed by now, or belong to another user.
+        with contextlib.suppress(ImportError, OSError), open(path, "r+b") as file:
+            _lock(file, wait=False)
+            path.unlink()
+
+
+def _lock(file: BinaryIO, *, wait: bool = True) -> None:
+    """Lock a file until it is closed; if another process has locked it, wait or raise BlockingIOError."""
+    import fcntl
+
+    fcntl.flock(file.fileno(), fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
 
 
 def require_place(path: Path) -> None:
