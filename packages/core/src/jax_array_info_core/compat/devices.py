@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -14,8 +15,10 @@ import numpy as np
 
 from ..errors import LayoutError, ProcessError
 from ..layouts.layout import DevicePlacement, Processes
+from ..layouts.links import Places, wraps_of
 from ..layouts.spec import MeshAxes
 from ..text import plain_text
+from .topology_names import TPUS
 from .values import DeviceFacts, is_abstract_mesh, private
 
 
@@ -40,6 +43,54 @@ def device_placement(devices: Collection[Any]) -> DevicePlacement:
             (int(owner), tuple(np.sort(ids[owners == owner]).tolist())) for owner in np.unique(owners)
         )
     return DevicePlacement(ids, next(iter(devices)).platform, processes)
+
+
+def device_places(devices: Sequence[Any]) -> Places:
+    """Return where some devices are, in their order.
+
+    A GPU with a ``slice_index`` is in an NVLink domain, which may have several processes: it counts as one
+    host. Other devices of one process are on one host.
+
+    Args:
+        devices: The devices, at least one.
+    """
+    platform = devices[0].platform
+    hosts = _numbers(devices, "process_index")
+    slices = _numbers(devices, "slice_index")
+    assert hosts is not None
+    if platform != "tpu":
+        return Places(hosts=hosts if platform != "gpu" or slices is None else slices)
+    coords = _numbers(devices, "coords")
+    if coords is None or coords.ndim != 2:
+        return Places(hosts=hosts, slices=slices)
+    everywhere = _slice_of(devices[0]) or devices
+    chips = _numbers(everywhere, "coords")
+    assert chips is not None
+    sides = tuple((1 + chips.max(0)).tolist())
+    # A mesh may have only a part of a slice. Then its devices do not tell the sides.
+    if len(np.unique(chips, axis=0)) != math.prod(sides):
+        return Places(hosts=hosts, slices=slices, coords=coords)
+    known = next((tpu for tpu in TPUS.values() if tpu.device_kind == devices[0].device_kind), None)
+    axes = known.axes if known else len(sides)
+    wraps = wraps_of(known.torus if known else None, sides[:axes]) + (False,) * (len(sides) - axes)
+    return Places(hosts=hosts, slices=slices, coords=coords, sides=sides, wraps=wraps)
+
+
+def _numbers(devices: Sequence[Any], name: str) -> np.ndarray[Any, Any] | None:
+    """Return an attribute of some devices as an array; None if one has it not, or it is not a number."""
+    try:
+        return np.array([getattr(device, name) for device in devices], np.int64)
+    except (AttributeError, TypeError, ValueError):
+        return None
+
+
+def _slice_of(device: Any) -> list[Any]:
+    """Return all devices of a TPU's slice; empty if its client does not tell them."""
+    try:
+        number = getattr(device, "slice_index", None)
+        return [one for one in device.client.devices() if getattr(one, "slice_index", None) == number]
+    except Exception:
+        return []
 
 
 def device_facts(devices: Collection[Any], ids: Any, processes: Processes) -> DeviceFacts:

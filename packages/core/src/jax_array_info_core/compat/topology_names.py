@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from ..errors import TopologyError
+from ..layouts.links import Torus
 from ..quantities import format_number
 from ..text import printable
 from .accelerator_types import chip_of, named_slices, near_slices
@@ -136,15 +137,17 @@ class _Tpu(NamedTuple):
     """HBM of a device that a program can use, in GiB. Source: the refusals of libtpu 0.0.50, the version of
     JAX 0.12.0.1, which are rounded to two digits: "exceeds available HBM (95.73G)". It is a little less than
     the data sheet of the chip, because libtpu keeps a part for itself."""
+    torus: Torus | None = None
+    """How the chips of a slice are closed to a torus; None if it is not known."""
 
 
 TPUS = {
     "v2": _Tpu(2, 2, "TPU v2", 7.48),
     "v3": _Tpu(2, 2, "TPU v3", 15.48),
-    "v4": _Tpu(3, 1, "TPU v4", 30.75),
-    "v5e": _Tpu(2, 1, "TPU v5 lite", 15.75),
-    "v5p": _Tpu(3, 1, "TPU v5", 95.73),
-    "v6e": _Tpu(2, 1, "TPU v6 lite", 31.24),
+    "v4": _Tpu(3, 1, "TPU v4", 30.75, "cube"),
+    "v5e": _Tpu(2, 1, "TPU v5 lite", 15.75, "pod"),
+    "v5p": _Tpu(3, 1, "TPU v5", 95.73, "cube"),
+    "v6e": _Tpu(2, 1, "TPU v6 lite", 31.24, "pod"),
     "tpu7x": _Tpu(3, 2, "TPU7x", 94.74),
 }
 _OTHER_NAMES = {
