@@ -12,7 +12,8 @@ from ..layouts.notation import as_nbytes
 from ..layouts.spec import SpecLike, as_spec, placement
 from ..names import with_former_keywords
 from ..quantities import counted, format_bytes
-from ..reports.program import Collective, ProgramReport, ProgramValue
+from ..reports.collectives import Collective
+from ..reports.program import ProgramReport, ProgramValue
 from ..text import printable
 
 

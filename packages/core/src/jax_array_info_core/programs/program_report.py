@@ -17,6 +17,7 @@ from ..compat.arrays import traceback_lines
 from ..compat.devices import only_cpu
 from ..compat.jaxprs import constrained_outputs, jaxpr_names
 from ..compat.jitted import with_object_keys
+from ..compat.lowering import program_devices
 from ..compat.propagation import require_shardy
 from ..compat.shardings import has_devices
 from ..compat.stages import (
@@ -47,12 +48,13 @@ from ..layouts.dtypes import dtype_name
 from ..layouts.spec import mesh_sizes
 from ..origins.origins import UserLines, code_origin, described_for_user
 from ..propagation.process import start
+from ..reports.collectives import Collective
 from ..reports.findings import known_codes
 from ..reports.origin import Origin
-from ..reports.program import Collective, ProgramReport, Rematerialization, Uncounted, UncountedFlops
+from ..reports.program import ProgramReport, Rematerialization, Uncounted, UncountedFlops
 from ..reports.program_memory import KeptLine, ProgramMemory, Temporary
 from .because import Reasons
-from .collectives import collectives_of, merged, totals_of
+from .collectives import collectives_of, devices_of, merged, totals_of
 from .compiled import CompiledStages, compiled_stages, gpu_shortage
 from .constraints import constraints_of, with_padding
 from .donations import donatable, donations_of
@@ -397,8 +399,9 @@ def _with_program(
     flops, uncounted = flops_of(module, times, lines)
     reasons = Reasons(report.arguments, report.outputs, compiled.stages.lowered, lines)
     because = reasons.of if explains else None
+    devices = devices_of(program_devices(compiled.stages, leaves))
     collectives, unread = collectives_of(
-        module, times, report.mesh, paths, lines, report.constraints, because
+        module, times, report.mesh, paths, lines, report.constraints, because, devices
     )
     rematerializations: tuple[Rematerialization, ...] = rematerializations_of(
         compiled.warnings,
@@ -423,7 +426,7 @@ def _with_program(
     donations = donations_of(report.arguments, is_donated, report.outputs, module)
     return replace(
         report,
-        device_count=module.device_count,
+        device_count=module.device_count if devices is None else devices.count(module),
         donations=donations,
         donatable=donatable(report.arguments, is_donated, report.outputs, donations),
         collectives=collectives,
