@@ -119,6 +119,27 @@ def mesh_order(devices: Sequence[Any], sizes: Mapping[str, int], *, splits_axes:
     return mesh_utils.create_device_mesh([*sizes.values()], devices, allow_split_physical_axes=splits_axes)
 
 
+def usual_order(devices: Sequence[Any], sizes: Mapping[str, int]) -> list[Any] | None:
+    """Return the devices of a mesh in the order of ``jax.make_mesh``; None if it refuses them.
+
+    Args:
+        devices: The devices of the mesh, in any order.
+        sizes: Size of each mesh axis by name.
+    """
+    here = set(devices)
+    try:
+        listed = [device for device in devices[0].client.devices() if device in here]
+    except AttributeError:
+        listed = []
+    if len(listed) != len(devices):
+        listed = sorted(devices, key=lambda device: device.id)
+    try:
+        return list(mesh_order(listed, sizes).ravel())
+    except Exception:
+        # No assignment of the axes to the sides of the torus, or devices that mesh_utils does not know.
+        return None
+
+
 def require_support(topology: Topology) -> None:
     """Raise an error if this version of JAX cannot compile for a topology."""
     version = jax_version()
