@@ -4,7 +4,7 @@ from unittest import mock
 
 import jax
 
-from jax_array_info_core.compat import topologies
+from jax_array_info_core.compat import lowering, topologies
 from jax_array_info_core.compat.topology_names import parse_topology
 from jax_array_info_core.compat.values import private
 from tests.core.compat.private_parts import Part, attribute, renamed
@@ -13,9 +13,9 @@ from tests.core.compat.private_parts import Part, attribute, renamed
 def is_placed():
     """Return whether a program can be given other devices, here those that it has."""
     lowered = jax.jit(lambda x: x + 1).trace(1.0).lower()
-    with mock.patch.object(topologies, "topology_devices", return_value=jax.devices()[:1]):
+    with mock.patch.object(lowering, "topology_devices", return_value=jax.devices()[:1]):
         try:
-            placed = topologies._on_topology(lowered, parse_topology("v5e:1x1"))
+            placed = lowering._on_topology(lowered, parse_topology("v5e:1x1"))
         except KeyError:
             return False
     return placed is not lowered and placed.compile().as_text()
@@ -35,11 +35,11 @@ DEVICES = {
             renamed(topologies, "COMPILE_ONLY"),
         ),
     ],
-    ("compat/topologies.py", "program_report raises TopologyError for each topology"): [
+    ("compat/lowering.py", "program_report raises TopologyError for each topology"): [
         Part(
             "compile_args and the devices of a lowered program",
             is_placed,
-            renamed(topologies, "_SHARDINGS"),
+            renamed(lowering, "_SHARDINGS"),
         ),
         attribute("lib", "xla_client.DeviceList"),
     ],

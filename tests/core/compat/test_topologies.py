@@ -1,8 +1,7 @@
 import importlib.metadata
 import importlib.util
-import itertools
+import math
 import re
-from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -12,13 +11,14 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import program_report, topology_mesh
-from jax_array_info_core.compat import topologies
+from jax_array_info_core.compat import lowering, mesh_orders, topologies
+from jax_array_info_core.compat.accelerator_types import named_slices
 from jax_array_info_core.compat.propagation import mesh_of_jax
-from jax_array_info_core.compat.topology_names import GPUS, TPUS, parse_topology, topologies_with
+from jax_array_info_core.compat.topology_names import GPUS, TPUS, misfit, parse_topology, topologies_with
 from jax_array_info_core.errors import TopologyError
 from jax_array_info_core.programs import compiled
-from jax_array_info_core.programs import compiled as topology_meshes
 from jax_array_info_core.programs import program_report as programs_report
+from tests.core.compat.stand_ins import stand_ins
 from tests.programs import cube
 
 pytestmark = pytest.mark.once_per_version
@@ -53,10 +53,23 @@ def nothing_installed(monkeypatch):
         ("tpu7x:2x2x1", (2, 2, 1), 8),
         ("h100:8", (8,), 8),
         ("a100:64", (64,), 64),
+        ("v5p-128", (4, 4, 4), 64),
+        ("v4-64", (2, 4, 4), 32),
+        ("tpu7x-128", (4, 4, 4), 128),
+        ("v3-32", (4, 4), 32),
+        ("v5litepod-256", (16, 16), 256),
+        ("V5e-8", (2, 4), 8),
+        ("v6e-256", (16, 16), 256),
+        ("2*v5p:2x2x1", (2, 2, 1), 8),
+        ("4*v5p-128", (4, 4, 4), 256),
+        ("2 * v5e:2x4", (2, 4), 16),
     ],
 )
 def test_a_topology_has_sides_and_devices(text, sides, devices):
-    """The two cores of a v4 or v5p chip are one device, those of v2, v3 and tpu7x are two."""
+    """The two cores of a v4 or v5p chip are one device, those of v2, v3 and tpu7x are two.
+
+    A name counts cores, but chips of v5e and v6e, which have one core each.
+    """
     found = parse_topology(text)
     assert (found.sides, found.device_count) == (sides, devices)
 
@@ -64,11 +77,30 @@ def test_a_topology_has_sides_and_devices(text, sides, devices):
 def test_an_unknown_chip_is_named_with_near_names_and_the_form():
     assert message("v9:2") == (
         "topology v9:2: v9 is not a known TPU or GPU (did you mean v4, v3, v2?): write a TPU and the chips along "
-        "each side, such as v5p:2x2x2, or a GPU and a number, such as h100:8. Known are v2, v3, v4, v5e, v5p, v6e, "
-        "tpu7x, a100, h100, h200, b200"
+        "each side, such as v5p:2x2x2, its name, such as v5p-128, or a GPU and a number, such as h100:8. Known are "
+        "v2, v3, v4, v5e, v5p, v6e, tpu7x, a100, h100, h200, b200"
     )
-    assert "(did you mean v5e?)" in message("v5litepod-8")
+    assert "(did you mean v5e?)" in message("v5litepod:2x4")
     assert "(did you mean tpu7x?)" in message("v7x:2x2x1")
+    assert "(did you mean tpu7x-128?)" in message("v7-128")
+    assert "(did you mean a100, h100?)" in message("2*a10:8")
+
+
+def test_a_topology_has_the_text_of_its_sides_and_the_name_that_is_written():
+    named = parse_topology("4*v5p-128")
+    assert (named.text, named.name, named.slice_count) == ("4*v5p:4x4x4", "4*v5p-128", 4)
+    assert named == parse_topology("4*v5p:4x4x4") != parse_topology("v5p:4x4x4")
+    assert parse_topology("1*v5p-128") == parse_topology("v5p-128")
+
+
+@pytest.mark.parametrize("chip", TPUS)
+def test_each_name_of_a_chip_is_a_topology_with_as_many_cores(chip):
+    cores = {"v5e": 1, "v6e": 1}.get(chip, 2)
+    for number, (name, sides) in named_slices(chip).items():
+        topology = parse_topology(name)
+        assert (topology.kind, topology.sides) == (chip, sides)
+        assert math.prod(sides) * cores == number
+        assert parse_topology(topology.text) == topology
 
 
 @pytest.mark.parametrize(
@@ -82,6 +114,19 @@ def test_an_unknown_chip_is_named_with_near_names_and_the_form():
         ("h100:0", "the number of GPUs is between 1 and 65536"),
         ("h100:12", "more than 8 GPUs are hosts with 8 each: use a multiple of 8"),
         ("h100:2x4", "GPUs have a number, such as h100:8"),
+        ("h100-8", "GPUs have a number, such as h100:8"),
+        ("2*h100:8", "only TPUs have slices: GPUs have a number, such as h100:16"),
+        ("0*v5p:2x2x1", "the number of devices is between 1 and 65536"),
+        ("9999*v5p-128", "the number of devices is between 1 and 65536"),
+        (
+            "v5p-100",
+            "Google Cloud names v5p-64 (2x4x4) and v5p-128 (4x4x4); write any other slice with its sides, such as "
+            "v5p:4x4x4",
+        ),
+        (
+            "2*v5litepod-512",
+            "Google Cloud names v5litepod-256 (16x16); write any other slice with its sides, such as v5e:16x16",
+        ),
     ],
 )
 def test_a_topology_that_does_not_exist_has_a_reason(text, problem):
@@ -90,7 +135,26 @@ def test_a_topology_that_does_not_exist_has_a_reason(text, problem):
 
 
 @pytest.mark.parametrize(
-    "text", ["", " ", ":", "v5p", "v5p:", "v5p:x", "v5p:2x", "v5p:-2x2x2", "v5p:٢x2", "v5e:2x4;"]
+    "text",
+    [
+        "",
+        " ",
+        ":",
+        "*",
+        "2*",
+        "2*v5p",
+        "*v5p:2x2x1",
+        "v5p-",
+        "v5p-128:2x2",
+        "-8",
+        "v5p",
+        "v5p:",
+        "v5p:x",
+        "v5p:2x",
+        "v5p:-2x2x2",
+        "v5p:٢x2",
+        "v5e:2x4;",
+    ],
 )
 def test_other_text_is_one_line_of_error(text):
     assert "such as v5p:2x2x2" in message(text)
@@ -111,6 +175,26 @@ def test_a_topology_that_fits_has_as_many_devices(kind):
         text = topologies_with(count, kind)
         assert not text or parse_topology(text).device_count == count
     assert topologies_with(8, "v5e", "v5p", "h100") == "v5e:2x4 or v5p:2x2x2 or h100:8"
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "fix"),
+    [
+        ("v5p-128", 128, "v5p-256"),
+        ("v5p-128", 24, "v5p:2x4x3"),
+        ("2*v5p:2x2x1", 16, "4*v5p:2x2x1 or 2*v5p:2x2x2"),
+        ("2*v5p:2x2x1", 4, "v5p:2x2x1 or 2*v5p:2x1x1"),
+        ("4*v5p-128", 512, "8*v5p-128 or 4*v5p-256"),
+        ("3*v5p:2x2x1", 8, "2*v5p:2x2x1"),
+        ("3*v5p:2x2x1", 2, "v2:1x1 or v3:1x1 or v4:2x1x1 or v5e:2x1 or v5p:2x1x1 or v6e:2x1 or tpu7x:1x1x1"),
+    ],
+)
+def test_a_mesh_of_another_size_is_told_topologies_that_fit(text, count, fix):
+    topology = parse_topology(text)
+    assert misfit(topology, count, "the mesh") == (
+        f"topology {text} has {topology.device_count} devices, but the mesh has {count}: use {fix}, or a mesh of "
+        f"{topology.device_count} devices"
+    )
 
 
 def doubled():
@@ -191,19 +275,9 @@ CHIPS = [
     "tpu7x:2x2x1",
     "h100:16",
     "b200:8",
+    "2*v5p:2x2x1",
+    "3*tpu7x:2x2x1",
 ]
-
-
-def stand_ins(topology):
-    """Return objects with the attributes of a topology's devices."""
-    devices = []
-    client = type("CompileOnlyPyClient", (), {"devices": lambda self: devices})()
-    sides = (1, 1, topology.device_count) if topology.is_gpu else (*topology.sides, 1, 1)[:3]
-    cores = 1 if topology.is_gpu else TPUS[topology.kind].devices_per_chip
-    kind = GPUS[topology.kind].name if topology.is_gpu else TPUS[topology.kind].device_kind
-    for *coords, _ in itertools.product(*map(range, sides), range(cores)):
-        devices.append(SimpleNamespace(client=client, coords=coords, device_kind=kind))
-    return devices
 
 
 @pytest.mark.parametrize("text", CHIPS)
@@ -217,13 +291,13 @@ def test_a_device_that_is_here_has_no_topology():
     assert topologies.topology_of(None) is None
     two_slices = stand_ins(parse_topology("v5p:2x2x1"))
     two_slices += two_slices  # the client's list of devices
-    assert topologies.topology_of(two_slices[0]) is None
+    assert topologies.topology_of(two_slices[0]) is None  # some coordinates twice, without a slice
 
 
 @pytest.fixture
 def cpus_as_topology(monkeypatch):
     """The CPU devices stand for those of a topology."""
-    for module in (topologies, topology_meshes):
+    for module in (lowering, mesh_orders):
         monkeypatch.setattr(module, "topology_devices", lambda topology: jax.devices())
 
 
@@ -260,7 +334,7 @@ def test_axes_that_do_not_fit_the_torus_have_a_fix(cpus_as_topology, monkeypatch
     def refused(*args, **options):
         raise NotImplementedError("Failed to find assignment for logical axis index 0 of size 2.")
 
-    monkeypatch.setattr(topology_meshes, "mesh_order", refused)
+    monkeypatch.setattr(mesh_orders, "mesh_order", refused)
     with pytest.raises(TopologyError) as caught:
         topology_mesh("v5p:2x2x2", {"data": 8})
     assert str(caught.value) == (
@@ -287,7 +361,7 @@ def test_a_program_for_a_topology_has_its_memory_and_says_on_what_it_was_traced(
 @pytest.mark.needs_devices(8)
 def test_a_program_on_the_devices_of_a_topology_is_compiled_for_it(monkeypatch):
     v5e = parse_topology("v5e:2x4")
-    for module in (compiled, programs_report, topologies):
+    for module in (compiled, programs_report, lowering):
         monkeypatch.setattr(module, "topology_of", lambda device: v5e)
     f, x = doubled()
     for report in (

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..compat import topologies, values
+from ..compat import values
 from ..compat.devices import device_placement, device_places, mesh_placement
-from ..compat.topologies import usual_order
+from ..compat.mesh_orders import ordered_devices, usual_order
 from ..compat.topology_names import parse_topology
 from ..errors import SpecError, UnsupportedValueError
 from ..layouts.layout import Processes, mesh_layout
@@ -129,7 +129,7 @@ def _devices_per_host(count: int, hosts: Any) -> int:
 def _on_topology(axes: MeshAxes, topology: str, dcn: Mapping[str, int] | None) -> MeshReport:
     """Return the report of a mesh on a topology."""
     found = parse_topology(topology)
-    ordered, order = topologies.ordered_devices(found, axes.shape, dcn)
+    ordered, order = ordered_devices(found, axes.shape, dcn)
     devices = ordered.ravel().tolist()
     ids, platform, processes = device_placement(devices)
     places = device_places(devices)
@@ -140,7 +140,7 @@ def _on_topology(axes: MeshAxes, topology: str, dcn: Mapping[str, int] | None) -
         links=mesh_links(places, axes.shape),
         hosts=_owners(ids, places.hosts),
         slices=_owners(ids, places.slices),
-        topology=found.text,
+        topology=found.name,
         order=order,
     )
 
@@ -165,7 +165,7 @@ def _crossing(axes: MeshAxes, devices: Sequence[Any], links: Sequence[AxisLinks]
         return None
     problems = []
     names = []
-    for here, there in zip(links, mesh_links(device_places(usual), axes.shape), strict=True):
+    for here, there in zip(links, mesh_links(device_places(usual.ravel().tolist()), axes.shape), strict=True):
         for noun, count, usual_count in (
             ("slices", here.groups_over_slices, there.groups_over_slices),
             ("hosts", here.groups_over_hosts, there.groups_over_hosts),

@@ -183,7 +183,7 @@ def _copy(lowered: Any) -> Any:
 
     The program itself, if a future version of JAX has another place for the module.
     """
-    from .topologies import copied  # most commands need no topologies
+    from .lowering import copied  # most commands need no topologies
 
     module, text = getattr(lowered._lowering, _MODULE, None), io.BytesIO()
     if module is None:

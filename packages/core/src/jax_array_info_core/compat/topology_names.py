@@ -1,4 +1,4 @@
-"""Names of TPU and GPU topologies, such as ``v5p:2x2x2`` and ``h100:8``."""
+"""Names of TPU and GPU topologies, such as ``v5p:2x2x2``, ``v5p-128``, ``2*v5p:2x2x2`` and ``h100:8``."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import itertools
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from ..errors import TopologyError
 from ..layouts.links import Torus
 from ..quantities import format_number
 from ..text import printable
+from .accelerator_types import chip_of, named_slices, near_slices
 from .values import type_name
 
 
@@ -161,26 +163,50 @@ _OTHER_NAMES = {
 
 GPUS_PER_HOST = 8
 _MOST_DEVICES = 65_536
-_FORM = "write a TPU and the chips along each side, such as v5p:2x2x2, or a GPU and a number, such as h100:8"
-_TEXT = re.compile(r"(?P<kind>[^:=]*)[:=](?P<sides>\d{1,6}(x\d{1,6})*)", re.ASCII)
+_FORM = (
+    "write a TPU and the chips along each side, such as v5p:2x2x2, its name, such as v5p-128, or a GPU and a "
+    "number, such as h100:8"
+)
+_TEXT = re.compile(
+    r"((?P<slices>\d{1,6}) ?\* ?)?(?P<kind>[^:=*]*)([:=](?P<sides>\d{1,6}(x\d{1,6})*)|-(?P<number>\d{1,6}))",
+    re.ASCII,
+)
 
 
-class Topology(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Topology:
     """A topology that compilers know."""
 
     kind: str
     """Name of the chip: ``v5p``, ``h100``."""
 
     sides: tuple[int, ...]
-    """Of a TPU the chips along each side of the slice, of a GPU the number of GPUs."""
+    """Of a TPU the chips along each side of a slice, of a GPU the number of GPUs."""
 
     device_count: int
-    """Number of JAX's devices."""
+    """Number of JAX's devices in all slices."""
+
+    slice_count: int = 1
+    """Number of TPU slices, which are equal."""
+
+    written: str = field(default="", compare=False)
+    """The topology as the user writes it, such as ``v5p-128``; empty if the user wrote none."""
 
     @property
     def text(self) -> str:
-        """The topology as the user writes it."""
+        """The number of slices, if there are several, and the sides: ``2*v5p:2x2x1``."""
+        slices = f"{self.slice_count}*" if self.slice_count > 1 else ""
+        return f"{slices}{self.slice_text}"
+
+    @property
+    def slice_text(self) -> str:
+        """One slice: ``v5p:2x2x1``."""
         return f"{self.kind}:{'x'.join(map(str, self.sides))}"
+
+    @property
+    def name(self) -> str:
+        """The topology as the user writes it."""
+        return self.written or self.text
 
     @property
     def is_gpu(self) -> bool:
@@ -202,44 +228,90 @@ def parse_topology(text: str) -> Topology:
     """Return the topology that a text names.
 
     Raises:
-        TopologyError: If the chip is not known, or no slice of it has these sides.
+        TopologyError: If the chip is not known, or no slice of it has these sides or this name.
+
+    >>> parse_topology("4*v5p-128").text
+    '4*v5p:4x4x4'
     """
     if not isinstance(text, str):
         raise TopologyError(f"a topology is a text, such as 'v5p:2x2x2', got {type_name(text)}")
+    written = text.strip().lower()
     shown = printable(text.strip()) or "''"
-    found = _TEXT.fullmatch(text.strip().lower())
-    kind = found["kind"].strip() if found else re.split("[:=-]", text.strip().lower())[0]
-    if kind not in TPUS and kind not in GPUS:
+    found = _TEXT.fullmatch(written)
+    kind = found["kind"].strip() if found else re.split("[:=-]", re.sub(r"^\d*\s*\*\s*", "", written))[0]
+    chip = chip_of(kind) if found is None or found["number"] else kind
+    if chip not in TPUS and kind not in GPUS:
         raise TopologyError(
-            f"topology {shown}: {printable(kind) or 'the name'} is not a known TPU or GPU{_near(kind)}: "
-            f"{_FORM}. Known are {', '.join((*TPUS, *GPUS))}"
+            f"topology {shown}: {printable(kind) or 'the name'} is not a known TPU or GPU"
+            f"{_near(kind, found['number'] if found else None)}: {_FORM}. "
+            f"Known are {', '.join((*TPUS, *GPUS))}"
         )
     if not found:
         raise TopologyError(f"topology {shown} has no sides: {_FORM}")
-    sides = tuple(map(int, found["sides"].split("x")))
-    problem = _gpu_problem(sides) if kind in GPUS else _tpu_problem(kind, sides)
+    slices = 1 if found["slices"] is None else int(found["slices"])
+    if chip not in TPUS:
+        sides = tuple(map(int, (found["sides"] or found["number"]).split("x")))
+        problem = _gpu_problem(sides, slices, is_named=bool(found["number"]))
+        result = Topology(kind, sides, sides[0])
+    elif found["number"]:
+        number = int(found["number"])
+        sides = named_slices(chip)[number].sides if number in named_slices(chip) else ()
+        problem = None if sides else _unnamed(chip, number)
+        result = _tpu(chip, sides, slices)
+    else:
+        sides = tuple(map(int, found["sides"].split("x")))
+        problem = _tpu_problem(chip, sides)
+        result = _tpu(chip, sides, slices)
+    if not problem and not 0 < result.device_count <= _MOST_DEVICES:
+        problem = f"the number of devices is between 1 and {format_number(_MOST_DEVICES)}"
     if problem:
         raise TopologyError(f"topology {shown} does not exist: {problem}")
-    if kind in GPUS:
-        return Topology(kind, sides, sides[0])
+    return replace(result, written=written)
+
+
+def _tpu(kind: str, sides: tuple[int, ...], slice_count: int) -> Topology:
+    """Return a topology of TPUs. Sides that are left out are 1."""
     axes, devices_per_chip, *_ = TPUS[kind]
     sides = (*sides[:axes], *(1,) * (axes - len(sides)))
-    return Topology(kind, sides, math.prod(sides) * devices_per_chip)
+    return Topology(kind, sides, math.prod(sides) * devices_per_chip * slice_count, slice_count)
 
 
-def _near(kind: str) -> str:
-    """Return names that are like an unknown one, as a question in parentheses."""
+def _unnamed(chip: str, number: int) -> str:
+    """Return the message for a name that Google Cloud does not have."""
+    near = near_slices(chip, number)
+    names = " and ".join(f"{one.name} ({'x'.join(map(str, one.sides))})" for one in near)
+    example = f"{chip}:{'x'.join(map(str, near[-1].sides))}"
+    return f"Google Cloud names {names}; write any other slice with its sides, such as {example}"
+
+
+def _near(kind: str, number: str | None) -> str:
+    """Return names that are like an unknown one, as a question in parentheses.
+
+    Args:
+        kind: Name of the chip.
+        number: The number of a name such as ``v7-128``.
+    """
     if kind in _OTHER_NAMES:
-        return f" (did you mean {_OTHER_NAMES[kind]}?)"
-    names = difflib.get_close_matches(kind, (*TPUS, *GPUS), n=3, cutoff=0.5)
+        chips = [_OTHER_NAMES[kind]]
+    else:
+        chips = difflib.get_close_matches(kind, (*TPUS, *GPUS), n=3, cutoff=0.5)
+    names = [_with_number(chip, number) if number else chip for chip in chips]
     return f" (did you mean {', '.join(names)}?)" if names else ""
 
 
-def _gpu_problem(sides: tuple[int, ...]) -> str | None:
+def _with_number(chip: str, number: str) -> str:
+    """Return the name of a slice with a number, if there is one, else of its chip."""
+    named = named_slices(chip).get(int(number)) if chip in TPUS else None
+    return chip if named is None else named.name
+
+
+def _gpu_problem(sides: tuple[int, ...], slices: int = 1, *, is_named: bool = False) -> str | None:
     """Return why there is no topology with this number of GPUs; None if there is."""
     count = sides[0]
-    if len(sides) > 1:
-        return f"GPUs have a number, such as h100:{min(math.prod(sides), _MOST_DEVICES) or 8}"
+    if slices != 1:
+        return f"only TPUs have slices: GPUs have a number, such as h100:{2 * GPUS_PER_HOST}"
+    if len(sides) > 1 or is_named:
+        return f"GPUs have a number, such as h100:{min(math.prod(sides), _MOST_DEVICES) or GPUS_PER_HOST}"
     if not 0 < count <= _MOST_DEVICES:
         return f"the number of GPUs is between 1 and {format_number(_MOST_DEVICES)}"
     if count > GPUS_PER_HOST and count % GPUS_PER_HOST:
@@ -276,12 +348,44 @@ def misfit(topology: Topology, count: int, subject: str) -> str:
         count: Number of devices of the subject.
         subject: The mesh or the program, as a noun.
     """
-    devices = f"{format_number(topology.device_count)} device{'s' if topology.device_count > 1 else ''}"
-    same = topologies_with(count, topology.kind)
+    devices = counted_devices(topology.device_count)
+    same = _with_devices(topology, count)
     # The same family has chips with another number of devices or other sides.
     others = same or topologies_with(count, *(GPUS if topology.is_gpu else TPUS))
     fix = f"use {others}, or a mesh of {devices}" if others else f"use a mesh of {devices}"
-    return f"topology {topology.text} has {devices}, but {subject} has {format_number(count)}: {fix}"
+    return f"topology {topology.name} has {devices}, but {subject} has {format_number(count)}: {fix}"
+
+
+def counted_devices(count: int) -> str:
+    """Return a number of devices with its noun."""
+    return f"{format_number(count)} device{'' if count == 1 else 's'}"
+
+
+def _with_devices(topology: Topology, count: int) -> str:
+    """Return topologies of the same chip with another number of devices, as text; empty without one.
+
+    Of several slices, those with more or fewer slices, and those with larger or smaller ones. A name is
+    answered with a name.
+    """
+    if topology.is_gpu:
+        return topologies_with(count, topology.kind)
+    found = []
+    in_slice = topology.device_count // topology.slice_count
+    if topology.slice_count > 1 and count % in_slice == 0:
+        found.append(_tpu(topology.kind, topology.sides, count // in_slice))
+    if count % topology.slice_count == 0:
+        compact = _compact(topology.kind, count // topology.slice_count)
+        found += [] if compact is None else [_tpu(topology.kind, compact.sides, topology.slice_count)]
+    is_named = "-" in topology.written
+    return " or ".join(dict.fromkeys(_named(one) if is_named else one.text for one in found))
+
+
+def _named(topology: Topology) -> str:
+    """Return a topology with the name that its slice has in Google Cloud, or with its sides."""
+    slices = f"{topology.slice_count}*" if topology.slice_count > 1 else ""
+    names = (one.name for one in named_slices(topology.kind).values() if one.sides == topology.sides)
+    name = next(names, None)
+    return topology.text if name is None else f"{slices}{name}"
 
 
 def topologies_with(device_count: int, *kinds: str) -> str:

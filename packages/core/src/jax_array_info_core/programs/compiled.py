@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..compat.compile_events import compile_lowered, prints_warnings, refused_program
 from ..compat.devices import only_cpu
+from ..compat.lowering import lowered_devices, lowered_for_topology, with_compiler_options
+from ..compat.mesh_orders import ordered_devices
 from ..compat.stages import Stages, program_text
-from ..compat.topologies import (
-    lowered_devices,
-    lowered_for_topology,
-    mesh_order,
-    topology_devices,
-    topology_of,
-    with_compiler_options,
-)
-from ..compat.topology_names import GPUS, Topology, misfit, parse_topology
+from ..compat.topologies import topology_of
+from ..compat.topology_names import GPUS, Topology, parse_topology
 from ..errors import SpecError, TopologyError
 from ..hlo.oom_logs import MOST_BUFFERS, read_out_of_memory
 from ..layouts.spec import mesh_sizes
@@ -25,7 +19,6 @@ from ..plans.plan import spec_problems
 from ..quantities import format_bytes
 from ..reports.program import Known
 from ..reports.program_memory import LargeBuffer, OutOfMemory, ProgramMemory
-from ..text import printable
 from .warnings_of_compile import captured_warnings
 
 if TYPE_CHECKING:
@@ -60,13 +53,20 @@ class CompiledStages(NamedTuple):
     """XLA's text on the buffers of a program that does not fit; empty if it is not known."""
 
 
-def compiled_stages(stages: Stages, topology: Topology | None, *, fresh: bool) -> CompiledStages:
+def compiled_stages(
+    stages: Stages,
+    topology: Topology | None,
+    dcn: Mapping[str, int] | None = None,
+    *,
+    fresh: bool,
+) -> CompiledStages:
     """Compile a program, and read XLA's warnings while it compiles.
 
     Args:
         stages: The stages of the program, as far as they exist.
         topology: The topology to compile for; None for the devices of the arguments, which can be those of a
             topology too.
+        dcn: Number of slices along mesh axes of a topology of several slices.
         fresh: Whether to compile even if the program is in a cache.
 
     Raises:
@@ -79,10 +79,10 @@ def compiled_stages(stages: Stages, topology: Topology | None, *, fresh: bool) -
     if topology is not None:
         if stages.traced is None:
             raise TopologyError(
-                f"topology {topology.text}: the program is lowered for its own devices already: pass the "
+                f"topology {topology.name}: the program is lowered for its own devices already: pass the "
                 "function, or a jax.stages.Traced"
             )
-        lowered, traced_on = lowered_for_topology(stages.traced, topology)
+        lowered, traced_on = lowered_for_topology(stages.traced, topology, dcn)
         stages = stages._replace(lowered=lowered)
     if stages.compiled is not None:
         return CompiledStages(stages, program_text(stages.compiled), "compiled before")
@@ -150,6 +150,7 @@ def topology_mesh(
     *,
     axis_types: Any = None,
     allow_split_physical_axes: bool = False,
+    dcn: Mapping[str, int] | None = None,
 ) -> jax.sharding.Mesh:
     """Return a mesh of the devices of a TPU or GPU topology, for programs that are only compiled.
 
@@ -161,37 +162,35 @@ def topology_mesh(
     Needs libtpu or JAX's CUDA plugin, but no accelerator; one that is here is neither started nor used.
 
     Args:
-        topology: The topology, such as ``v5p:2x2x2`` or ``h100:8``.
+        topology: The topology, such as ``v5p:2x2x2``, ``v5p-128`` or ``h100:8``; of several TPU slices, such
+            as ``2*v5p:2x2x2`` or ``4*v5p-128``.
         axes: Size of each mesh axis by name. Their product is the number of devices. The devices are in the
-            order of ``jax.make_mesh``, so that neighbors in the mesh are neighbors in the torus.
+            order of ``jax.make_mesh``, so that neighbors in the mesh are neighbors in the torus. Those of
+            several slices are in the order of ``mesh_utils.create_hybrid_device_mesh``.
         axis_types: ``axis_types`` of ``jax.sharding.Mesh``. None for its default, ``Auto``; the default of
             ``jax.make_mesh`` is ``Explicit`` in recent versions of JAX.
         allow_split_physical_axes: Whether several mesh axes can share a side of the torus, as in
             ``jax.experimental.mesh_utils.create_device_mesh``. Always the case for v5e, as in
             ``jax.make_mesh``.
+        dcn: Number of slices along each mesh axis that spans slices, such as ``{"data": 2}``. None for the
+            only axis whose size is a multiple of the number of slices.
 
     Raises:
         TopologyError: (a ValueError) If the topology is not known or has another number of devices, if the
-            axes cannot be assigned to the sides of its torus, or if its compiler is not installed.
+            axes cannot be assigned to its slices or to the sides of its torus, or if its compiler is not
+            installed.
         SpecError: (a ValueError) If a size is not a positive integer.
 
     Example: ``mesh = topology_mesh("v5p:2x2x2", {"data": 2, "model": 4})``
     """
     target = parse_topology(topology)
     sizes = mesh_sizes(axes)
+    slices = None if dcn is None else mesh_sizes(dcn)
     if problems := spec_problems((), sizes, ()):
         raise SpecError(problems)
-    if (count := math.prod(sizes.values())) != target.device_count:
-        raise TopologyError(misfit(target, count, "the mesh"))
     import jax
 
     with only_cpu():
-        devices = topology_devices(target)
-        try:
-            ordered = mesh_order(devices, sizes, splits_axes=allow_split_physical_axes)
-        except (NotImplementedError, ValueError) as error:
-            reason = printable(str(error)).rstrip(".")
-            fix = "" if allow_split_physical_axes else " set allow_split_physical_axes=True, or"
-            raise TopologyError(f"topology {target.text}: {reason}:{fix} change the sizes") from error
+        ordered, _ = ordered_devices(target, sizes, slices, splits_axes=allow_split_physical_axes)
     types = {} if axis_types is None else {"axis_types": axis_types}
     return jax.sharding.Mesh(ordered, tuple(sizes), **types)

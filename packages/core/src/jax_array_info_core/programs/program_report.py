@@ -44,6 +44,7 @@ from ..hlo.loops import Executions, executions
 from ..hlo.module import Instruction, Module
 from ..hlo.read import may_send, read_module
 from ..layouts.dtypes import dtype_name
+from ..layouts.spec import mesh_sizes
 from ..origins.origins import UserLines, code_origin, described_for_user
 from ..propagation.process import start
 from ..reports.findings import known_codes
@@ -272,6 +273,7 @@ def program_report(
     /,
     *args: Any,
     topology: str | None = None,
+    dcn: Mapping[str, int] | None = None,
     fresh: bool = False,
     explain: bool | None = False,
     ignore_codes: str | Iterable[str] = (),
@@ -290,10 +292,13 @@ def program_report(
         f: A jitted or plain function; or a ``jax.stages.Traced``, ``Lowered`` or ``Compiled``, without
             arguments.
         *args: Arguments of the function: arrays or ShapeDtypeStructs.
-        topology: TPU or GPU topology to compile for, such as ``v5p:2x2x2`` or ``h100:8``. It needs libtpu or
-            JAX's CUDA plugin, but no accelerator. The mesh of the arguments is placed on it. Code that asks
-            these devices for their platform does not get that of the topology: better pass arguments on a
-            ``topology_mesh``. None compiles for the devices of the arguments.
+        topology: TPU or GPU topology to compile for, such as ``v5p:2x2x2``, ``v5p-128``, ``2*v5p:2x2x2`` (two
+            slices) or ``h100:8``. It needs libtpu or JAX's CUDA plugin, but no accelerator. The mesh of the
+            arguments is placed on it. Code that asks these devices for their platform does not get that of
+            the topology: better pass arguments on a ``topology_mesh``. None compiles for the devices of the
+            arguments.
+        dcn: Number of slices along each mesh axis that spans the slices of ``topology``, such as
+            ``{"data": 2}``, as in ``topology_mesh``.
         fresh: Whether to compile even if JAX has the program in a cache. XLA prints its rematerialization
             warnings only while it compiles.
         explain: Whether to find ``because``, the operation that each collective is needed for. Shardy then
@@ -316,6 +321,9 @@ def program_report(
     (262144, 0, (64, 64))
     """
     target = None if topology is None else parse_topology(topology)
+    if dcn and target is None:
+        raise UnsupportedValueError("dcn needs a topology of several slices, such as 2*v5p:2x2x2")
+    slices = None if dcn is None else mesh_sizes(dcn)
     codes = known_codes(ignore_codes)
     lines = UserLines(has_code=True)
     values = array_leaves(args, kwargs)
@@ -328,7 +336,7 @@ def program_report(
             start()
         if os.getpid() != process:  # compiling would wait forever for threads that a fork does not have
             raise UnsupportedValueError("the function forks while it is traced, and returns in the fork too")
-        compiled = compiled_stages(stages, target, fresh=fresh)
+        compiled = compiled_stages(stages, target, slices, fresh=fresh)
     stages = compiled.stages
     module = module_of(compiled.text, stages.lowered)
     labels = [] if module is None else [one.op_name for one in module.parameters()]

@@ -405,8 +405,8 @@ class ProgramReport(Displayed):
     """Platform that it is compiled for: ``cpu``, ``tpu``, ``gpu``."""
 
     topology: str | None = None
-    """Topology that it is compiled for, such as ``v5p:2x2x2``; None for the devices of this process, and for
-    a topology of several slices."""
+    """Topology that it is compiled for, such as ``v5p:2x2x2`` or ``2*v5p:2x2x2``; None for the devices of
+    this process."""
 
     arguments: tuple[ProgramValue, ...] = ()
     """Leaves of the arguments, in the order of the function."""

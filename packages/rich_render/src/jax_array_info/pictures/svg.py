@@ -51,7 +51,7 @@ MAX_CELLS = 576
 LEAST_CELLS = 16
 GAP = 16
 _ROWS_MARK, _COLUMNS_MARK = marks("utf-8").skipped_rows, marks("utf-8").skipped_columns
-MOST_BORDER = 5
+MOST_BORDER = 3
 """Width of a frame round a host; half a cell if that is less."""
 _SLICE_WIDTH = 2
 """Width of a frame round a slice, relative to one round a host."""
@@ -230,8 +230,8 @@ def _borders(subject: Subject, plan: SvgPlan, number: int) -> Iterator[Element]:
             strokes[weight].append(stroke)
 
     width = min(MOST_BORDER, *(span.size / 2 for span in (*plan.rows, *plan.columns)))
-    inset = None if not subject.is_mesh else width * (_SLICE_WIDTH if subject.slices else 1) / 2
-    columns, rows = list(_edges(plan.columns, inset)), list(_edges(plan.rows, inset))
+    columns = list(_edges(plan.columns, has_outline=subject.is_mesh))
+    rows = list(_edges(plan.rows, has_outline=subject.is_mesh))
     for row in plan.rows:
         weights = frames.across(facet, row.shard)
         for line, x in columns:
@@ -244,25 +244,20 @@ def _borders(subject: Subject, plan: SvgPlan, number: int) -> Iterator[Element]:
         if found:
             path, wide = "".join(found), width * (_SLICE_WIDTH if weight == 2 else 1)
             yield element("path", d=path, stroke="#000", stroke_width=wide, stroke_linecap="square")
-            yield element("path", d=path, stroke="#fff", stroke_width=0.4 * wide)
+            yield element("path", d=path, stroke="#fff", stroke_width=0.4 * wide, stroke_linecap="square")
 
 
-def _edges(spans: Sequence[Span], inset: float | None) -> Iterator[tuple[int, float]]:
-    """Yield each line between rows or columns, with its position; before and after a gap, both lines.
-
-    Args:
-        spans: The rows or columns.
-        inset: Distance of the outline from the edge of the grid; None for no outline.
-    """
-    if inset is not None:
-        yield spans[0].shard, spans[0].start + inset
-        yield spans[-1].shard + 1, spans[-1].end - inset
+def _edges(spans: Sequence[Span], *, has_outline: bool) -> Iterator[tuple[int, float]]:
+    """Yield each line between rows or columns, with its position; before and after a gap, both lines."""
+    if has_outline:
+        yield spans[0].shard, spans[0].start
+        yield spans[-1].shard + 1, spans[-1].end
     for one, other, middle in between(spans):
         if other.shard == one.shard + 1:
             yield other.shard, middle
         else:
-            yield one.shard + 1, one.end - (inset or 0)
-            yield other.shard, other.start + (inset or 0)
+            yield one.shard + 1, one.end
+            yield other.shard, other.start
 
 
 def _page_color(color: Color | None) -> str:

@@ -1,0 +1,230 @@
+"""Programs lowered for a TPU or GPU topology that is not here."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..errors import TopologyError
+from .devices import default_memory_kind
+from .mesh_orders import mesh_order, slices_along
+from .shardings import is_named
+from .topologies import jax_version, require_support, topology_devices, topology_of
+from .topology_names import Topology, misfit
+from .values import is_abstract_mesh, is_mesh, is_sharding, private, type_name
+
+_SHARDINGS = ("in_shardings", "out_shardings", "intermediate_shardings")
+# Autotuning would measure kernels on a GPU, and Triton is compiled for the GPU that is here.
+_GPU_OPTIONS = (("xla_gpu_autotune_level", 0), ("xla_gpu_enable_triton_gemm", False))
+_CALLBACK_ERROR = "is different from the lowering platform"
+
+
+class Lowering(NamedTuple):
+    """A program that is lowered for a topology."""
+
+    lowered: Any
+    """A ``jax.stages.Lowered``. Its ``compile`` returns a program for the topology, which cannot run."""
+
+    traced_on: str | None
+    """Devices with which the function was traced: a platform such as ``CPU``, or another topology. None if
+    they are those of the topology."""
+
+
+def lowered_for_topology(traced: Any, topology: Topology, dcn: Mapping[str, int] | None = None) -> Lowering:
+    """Lower a traced function for a topology.
+
+    The mesh is placed on a TPU as ``ordered_devices`` places it; a mesh whose devices are not in the order of
+    their ids keeps its order. A mesh of the topology itself is kept.
+
+    Args:
+        traced: A ``jax.stages.Traced``.
+        topology: The topology.
+        dcn: Number of slices along mesh axes, as in ``ordered_devices``.
+
+    Raises:
+        TopologyError: If the topology does not have as many devices as the program, or needs a
+            compiler that is not installed; or if several axes of the mesh can span the slices.
+    """
+    require_support(topology)
+    lowered = _lowered(traced, topology)
+    try:
+        places = lowered_devices(lowered)
+        own = topology_of(places[0]) if places else None
+        if own == topology:
+            return Lowering(lowered, None)
+        platform = str(places[0].platform).upper() if places else "CPU"
+        return Lowering(_on_topology(lowered, topology, dcn), own.text if own else platform)
+    except (AttributeError, KeyError) as error:
+        raise TopologyError(
+            f"topology {topology.name}: not supported on JAX {jax_version()}, which lacks {error}: "
+            "use a newer JAX"
+        ) from error
+
+
+def _lowered(traced: Any, topology: Topology) -> Any:
+    """Lower a traced function for the platform of a topology, on the devices of its arguments."""
+    try:
+        lowered = traced.lower(lowering_platforms=("cuda" if topology.is_gpu else "tpu",))
+    except ValueError as error:
+        if _CALLBACK_ERROR not in str(error):
+            raise
+        raise TopologyError(_callback_problem(topology)) from error
+    if lowered._lowering.compile_args.get("host_callbacks"):  # up to JAX 0.5
+        raise TopologyError(_callback_problem(topology))
+    return lowered
+
+
+def _callback_problem(topology: Topology) -> str:
+    """Return the message for a program that calls back into Python."""
+    return (
+        f"topology {topology.name}: JAX cannot compile a host callback for it: remove jax.debug.print, "
+        "jax.debug.callback, io_callback and pure_callback from the function"
+    )
+
+
+def _on_topology(lowered: Any, topology: Topology, dcn: Mapping[str, int] | None = None) -> Any:
+    """Return a lowered program with the devices of a topology."""
+    arguments = dict(lowered._lowering.compile_args)
+    shardings = [*itertools.chain.from_iterable(arguments[name] or () for name in _SHARDINGS)]
+    places = lowered_devices(lowered)
+    count = len(places) or int(arguments["num_devices"])
+    if count != topology.device_count:
+        subject = "the mesh" if _meshes(shardings) else "the program"
+        raise TopologyError(misfit(topology, count, subject))
+    devices = topology_devices(topology)
+    ordered = _in_mesh_order(devices, places, _meshes(shardings), topology, dcn)
+    placed = _Placement(dict(zip(places, ordered, strict=False)), ordered)
+    for name in _SHARDINGS:
+        if arguments[name] is not None:
+            arguments[name] = tuple(map(placed.sharding, arguments[name]))
+    arguments["context_mesh"] = placed.mesh(arguments["context_mesh"])
+    arguments["backend"] = devices[0].client
+    device_list = private("lib").xla_client.DeviceList(tuple(ordered))
+    if "device_assignment" not in arguments:
+        return copied(lowered, compile_args=arguments, _executable=None, _device_list=device_list)
+    arguments["device_assignment"] = device_list  # up to JAX 0.7
+    return copied(lowered, compile_args=arguments, _executable=None)
+
+
+def copied(lowered: Any, **changed: Any) -> Any:
+    """Return a copy of a lowered program with other private attributes of its computation."""
+    result, computation = copy.copy(lowered), copy.copy(lowered._lowering)
+    for name, value in changed.items():
+        setattr(computation, name, value)
+    result._lowering = computation
+    return result
+
+
+def lowered_devices(lowered: Any) -> list[Any]:
+    """Return the devices for which a program is lowered, in XLA's order.
+
+    Empty for an abstract mesh, and where this version of JAX does not have them.
+    """
+    computation = getattr(lowered, "_lowering", None)
+    arguments = getattr(computation, "compile_args", None) or {}
+    assigned = arguments.get("device_assignment", getattr(computation, "_device_list", None))
+    return [] if assigned is None else list(assigned)
+
+
+def with_compiler_options(lowered: Any, topology: Topology | None) -> Any:
+    """Return a lowered program with the options of a compiler that has no device."""
+    if topology is None or not topology.is_gpu:
+        return lowered
+    options = (*_GPU_OPTIONS, *lowered._lowering._compiler_options_kvs)
+    return copied(lowered, _compiler_options_kvs=options, _executable=None)
+
+
+def _meshes(shardings: Sequence[Any]) -> list[Any]:
+    """Return the meshes of shardings, the largest first."""
+    found = [one.mesh for one in shardings if is_sharding(one) and is_named(one)]
+    return sorted(found, key=lambda mesh: -mesh.size)
+
+
+def _in_mesh_order(
+    devices: Sequence[Any],
+    places: Sequence[Any],
+    meshes: Sequence[Any],
+    topology: Topology,
+    dcn: Mapping[str, int] | None,
+) -> list[Any]:
+    """Return the devices of a topology in the order of the program's devices."""
+    if topology.is_gpu or not meshes or meshes[0].size != len(devices):
+        return list(devices)  # XLA accepts GPUs in order only
+    ids = [device.id for device in places]
+    if ids != sorted(ids):
+        if dcn:
+            raise TopologyError(
+                f"topology {topology.name}: a mesh whose devices are not in the order of their ids keeps its "
+                "order: leave dcn out"
+            )
+        ranks = np.argsort(np.argsort(ids))
+        return [devices[rank] for rank in ranks]
+    sizes = dict(meshes[0].shape)
+    slices = slices_along(topology, sizes, dcn)
+    try:
+        return list(mesh_order(devices, sizes, slices).ravel())
+    except (ValueError, NotImplementedError):
+        # No assignment of the mesh's axes to the axes of the torus.
+        return list(devices)
+
+
+class _Placement:
+    """Devices of a topology in the places of others."""
+
+    def __init__(self, moved: Mapping[Any, Any], ordered: Sequence[Any]) -> None:
+        self._moved = moved
+        self._ordered = ordered
+
+    def mesh(self, mesh: Any) -> Any:
+        """Return a mesh on the topology; anything else unchanged."""
+        import jax
+
+        if not is_mesh(mesh) or getattr(mesh, "empty", False):
+            return mesh
+        shape = tuple(mesh.shape.values())
+        if is_abstract_mesh(mesh):
+            if mesh.size != len(self._ordered):
+                return mesh
+            devices = np.array(self._ordered, object).reshape(shape)
+        else:
+            moved = [self._moved[device] for device in mesh.devices.flat]
+            devices = np.array(moved, object).reshape(shape)
+        types = getattr(mesh, "axis_types", None)
+        # In JAX 0.4.38 and 0.5.3, the types are a dict that the constructor does not always accept.
+        if types is None or isinstance(types, dict):
+            return jax.sharding.Mesh(devices, mesh.axis_names)
+        return jax.sharding.Mesh(devices, mesh.axis_names, axis_types=types)
+
+    def sharding(self, sharding: Any) -> Any:
+        """Return a sharding on the topology; JAX's markers of an unspecified one unchanged."""
+        import jax
+
+        if not is_sharding(sharding):
+            return sharding
+        if is_named(sharding):
+            return jax.sharding.NamedSharding(
+                self.mesh(sharding.mesh),
+                sharding.spec,
+                memory_kind=_memory_kind(sharding),
+                _logical_device_ids=getattr(sharding, "_logical_device_ids", None),
+            )
+        devices = [self._moved[device] for device in sharding._device_assignment]
+        if len(devices) == 1:
+            return jax.sharding.SingleDeviceSharding(devices[0], memory_kind=_memory_kind(sharding))
+        if hasattr(sharding, "_hlo_sharding"):
+            kinds = {"memory_kind": _memory_kind(sharding)}
+            return type(sharding)(devices, sharding._hlo_sharding, **kinds)
+        raise AttributeError(f"a way to place a {type_name(sharding)}")
+
+
+def _memory_kind(sharding: Any) -> str | None:
+    """Return the memory kind of a sharding; None for the default of its devices."""
+    kind = sharding.memory_kind
+    if kind is None or is_abstract_mesh(getattr(sharding, "mesh", None)):
+        return None
+    default = default_memory_kind(next(iter(sharding.device_set)))
+    return None if kind == default else str(kind)

@@ -1,0 +1,175 @@
+"""Order of a topology's devices in a mesh, as JAX places them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ..errors import TopologyError
+from ..layouts.notation import format_mesh
+from ..text import printable
+from .topologies import topology_devices
+from .topology_names import TPUS, Topology, misfit
+
+
+def ordered_devices(
+    topology: Topology,
+    sizes: Mapping[str, int],
+    dcn: Mapping[str, int] | None = None,
+    *,
+    splits_axes: bool = False,
+) -> tuple[Any, str]:
+    """Return the devices of a topology as an array in the shape of a mesh, and the name of their order.
+
+    Devices of one slice are in the order of ``jax.make_mesh``. Those of several slices are in the order of
+    ``mesh_utils.create_hybrid_device_mesh``, which ``jax.make_mesh`` refers to.
+
+    Args:
+        topology: The topology.
+        sizes: Size of each mesh axis by name, in the order of the mesh.
+        dcn: Number of slices along each mesh axis that spans slices, such as ``{"data": 2}``. It divides the
+            size of the axis; the rest of the axis is inside a slice. None for the only axis that can span all
+            slices.
+        splits_axes: Whether several mesh axes can share a side of the torus. On v5e, they always can, as in
+            ``jax.make_mesh``.
+
+    Raises:
+        TopologyError: If the mesh has another number of devices than the topology, if its axes cannot be
+            assigned to the slices or to the sides of the torus, or if the compiler is not installed.
+    """
+    if (count := math.prod(sizes.values())) != topology.device_count:
+        raise TopologyError(misfit(topology, count, "the mesh"))
+    slices = slices_along(topology, sizes, dcn)
+    devices = topology_devices(topology)
+    try:
+        ordered = mesh_order(devices, sizes, slices, splits_axes=splits_axes)
+    except (NotImplementedError, ValueError) as error:
+        reason = printable(str(error)).rstrip(".")
+        fix = "" if splits_axes else " set allow_split_physical_axes=True, or"
+        raise TopologyError(f"topology {topology.name}: {reason}:{fix} change the sizes") from error
+    if slices is None:
+        return ordered, "jax.make_mesh"
+    spanning = {name: count for name, count in slices.items() if count > 1}
+    return ordered, f"mesh_utils.create_hybrid_device_mesh with slices along {format_mesh(spanning)}"
+
+
+def mesh_order(
+    devices: Sequence[Any],
+    sizes: Mapping[str, int],
+    slices: Mapping[str, int] | None = None,
+    *,
+    splits_axes: bool = False,
+) -> Any:
+    """Return devices as an array in the shape of a mesh, in the order of JAX.
+
+    Args:
+        devices: The devices, as many as the mesh has.
+        sizes: Size of each mesh axis by name.
+        slices: Number of slices along each mesh axis; None for devices of one slice.
+        splits_axes: Whether several mesh axes can share a side of the torus. On v5e, they always can, as in
+            ``jax.make_mesh``.
+
+    Raises:
+        NotImplementedError: If the mesh axes cannot be assigned to the sides of the torus.
+    """
+    from jax.experimental import mesh_utils
+
+    splits_axes = splits_axes or devices[0].device_kind == TPUS["v5e"].device_kind
+    options = {"allow_split_physical_axes": splits_axes}
+    if slices is None:
+        return mesh_utils.create_device_mesh([*sizes.values()], devices, **options)
+    within = [size // slices[name] for name, size in sizes.items()]
+    across = [slices[name] for name in sizes]
+    return mesh_utils.create_hybrid_device_mesh(within, across, devices, **options)
+
+
+def usual_order(devices: Sequence[Any], sizes: Mapping[str, int]) -> Any | None:
+    """Return the devices of a mesh in the order of ``jax.make_mesh``, in its shape; None if it refuses them.
+
+    Args:
+        devices: The devices of the mesh, in any order.
+        sizes: Size of each mesh axis by name.
+    """
+    here = set(devices)
+    try:
+        listed = [device for device in devices[0].client.devices() if device in here]
+    except AttributeError:
+        listed = []
+    if len(listed) != len(devices):
+        listed = sorted(devices, key=lambda device: device.id)
+    try:
+        return mesh_order(listed, sizes)
+    except Exception:
+        # No assignment of the axes to the sides of the torus, or devices that mesh_utils does not know.
+        return None
+
+
+def slices_along(
+    topology: Topology, sizes: Mapping[str, int], dcn: Mapping[str, int] | None
+) -> dict[str, int] | None:
+    """Return the number of slices along each mesh axis; None for a topology of one slice.
+
+    Args:
+        topology: The topology.
+        sizes: Size of each mesh axis by name.
+        dcn: Number of slices along some axes; None for the only axis that can span all slices.
+
+    Raises:
+        TopologyError: If there are several ways, or none.
+    """
+    if not dcn and topology.slice_count > 1:
+        able = [name for name, size in sizes.items() if size % topology.slice_count == 0]
+        if len(able) != 1:
+            raise TopologyError(_choice(topology, sizes, able))
+        dcn = {able[0]: topology.slice_count}
+    if dcn and (problem := next(_dcn_problems(topology, sizes, dcn), None)):
+        raise TopologyError(f"topology {topology.name}: {problem}")
+    if dcn is None or topology.slice_count == 1:
+        return None
+    return {name: int(dcn.get(name, 1)) for name in sizes}
+
+
+def _choice(topology: Topology, sizes: Mapping[str, int], able: Sequence[str]) -> str:
+    """Return the message for a mesh whose axis over the slices has to be named."""
+    start = f"topology {topology.name} has {topology.slice_count} slices, and"
+    shown = printable(format_mesh(sizes))
+    if not able:
+        return (
+            f"{start} no axis of the mesh {shown} can span all of them: use several axes, such as "
+            f"{_keyword(_spread(topology.slice_count, sizes))}"
+        )
+    options = " or ".join(_keyword({name: topology.slice_count}) for name in able)
+    return f"{start} several axes of the mesh {shown} can span them: choose one with {options}"
+
+
+def _keyword(dcn: Mapping[str, int]) -> str:
+    """Return slices along axes as the keyword argument of a call."""
+    return printable("dcn={" + ", ".join(f'"{name}": {count}' for name, count in dcn.items()) + "}")
+
+
+def _spread(slice_count: int, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Return a way to span slices with several axes, the first ones preferred."""
+    found = {}
+    for name, size in sizes.items():
+        if (count := math.gcd(size, slice_count)) > 1:
+            found[name] = count
+            slice_count //= count
+    return found
+
+
+def _dcn_problems(topology: Topology, sizes: Mapping[str, int], dcn: Mapping[str, int]) -> Iterator[str]:
+    """Yield why a mesh cannot have its slices along some axes."""
+    for name, count in dcn.items():
+        if name not in sizes:
+            yield f"dcn names {printable(repr(name))}, and the mesh has {', '.join(map(printable, sizes))}"
+        elif count < 1 or sizes[name] % count:
+            yield (
+                f"dcn has {count} slices along mesh axis {printable(name)}, whose size "
+                f"{sizes[name]} is not a multiple of it"
+            )
+    if math.prod(dcn.values()) != topology.slice_count:
+        yield (
+            f"dcn {printable(format_mesh(dcn))} has {math.prod(dcn.values())} slices, and the topology has "
+            f"{topology.slice_count}"
+        )
