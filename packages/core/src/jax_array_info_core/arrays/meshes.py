@@ -12,13 +12,13 @@ from ..compat import values
 from ..compat.devices import device_placement, device_places, mesh_placement
 from ..compat.mesh_orders import ordered_devices, usual_order
 from ..compat.topology_names import parse_topology
-from ..errors import SpecError, UnsupportedValueError
+from ..errors import SpecError, TopologyError, UnsupportedValueError
 from ..layouts.layout import Processes, mesh_layout
 from ..layouts.links import AxisLinks, Places, mesh_links
 from ..layouts.spec import MeshAxes, mesh_sizes
 from ..plans.plan import planned_axes, spec_layout
 from ..quantities import counted, format_number
-from ..reports.findings import Finding, remedies, reported
+from ..reports.findings import Finding, reported
 from ..reports.mesh import MeshReport
 from ..text import plain_text
 
@@ -107,7 +107,7 @@ def planned_mesh_report(
         layout=layout,
         links=mesh_links(Places(hosts=owners), sizes),
         hosts=_owners(np.arange(count), owners),
-        order=f"devices in order, {counted(hosts, 'host', 'hosts')}",
+        order="ascending ids",
     )
 
 
@@ -129,7 +129,12 @@ def _devices_per_host(count: int, hosts: Any) -> int:
 def _on_topology(axes: MeshAxes, topology: str, dcn: Mapping[str, int] | None) -> MeshReport:
     """Return the report of a mesh on a topology."""
     found = parse_topology(topology)
-    ordered, order = ordered_devices(found, axes.shape, dcn)
+    try:
+        ordered, order = ordered_devices(found, axes.shape, dcn)
+    except TopologyError:
+        # jax.make_mesh refuses axes that share a side of the torus.
+        ordered, order = ordered_devices(found, axes.shape, dcn, splits_axes=True)
+        order += ", allow_split_physical_axes=True"
     devices = ordered.ravel().tolist()
     ids, platform, processes = device_placement(devices)
     places = device_places(devices)
@@ -160,33 +165,42 @@ def _crossing(axes: MeshAxes, devices: Sequence[Any], links: Sequence[AxisLinks]
     """Return the finding for axes that cross hosts or slices, and would not in JAX's order of the devices."""
     if all(one.leaves_host == "never" for one in links):
         return None
-    usual = usual_order(devices, axes.shape)
+    slices = _usual_slices(axes, len({getattr(device, "slice_index", 0) for device in devices}), links)
+    usual = usual_order(devices, axes.shape, slices) if devices[0].platform == "tpu" or not slices else None
     if usual is None:
         return None
-    problems = []
-    names = []
+    order = "jax.make_mesh" if slices is None else "mesh_utils.create_hybrid_device_mesh"
+    problems = {}
     for here, there in zip(links, mesh_links(device_places(usual.ravel().tolist()), axes.shape), strict=True):
         for noun, count, usual_count in (
             ("slices", here.groups_over_slices, there.groups_over_slices),
             ("hosts", here.groups_over_hosts, there.groups_over_hosts),
         ):
-            if count and not usual_count:
+            if count and not usual_count and here.axis not in problems:
                 groups = counted(here.group_count, "group", "groups")
-                problems.append(
+                problems[here.axis] = (
                     f"Mesh axis {here.axis!r} crosses {noun} in {format_number(count)} of {groups}; in the "
-                    "order of jax.make_mesh it does not."
+                    f"order of {order} it does not."
                 )
-                names.append(here.axis)
-                break
     if not problems:
         return None
+    if slices is None:
+        call = f"{order}({axes.sizes!r}, {axes.names!r})"
+    else:
+        within = tuple(size // slices[name] for name, size in axes.shape.items())
+        call = f"{order}({within!r}, {tuple(slices.values())!r})"
     return Finding(
         kind="axis across hosts",
-        problem=" ".join(problems),
-        mesh_axes=tuple(names),
-        **remedies(
-            "Make the mesh with jax.make_mesh({sizes}, {names}), or keep the order of jax.devices().",
-            sizes=repr(axes.sizes),
-            names=repr(axes.names),
-        ),
+        problem=" ".join(problems.values()),
+        remedy=f"Order the devices with {call}.",
+        mesh_axes=tuple(problems),
     )
+
+
+def _usual_slices(axes: MeshAxes, slice_count: int, links: Sequence[AxisLinks]) -> dict[str, int] | None:
+    """Return the slices along each axis, all along one that can hold them; None for one slice."""
+    able = [one for one in links if axes.shape[one.axis] % slice_count == 0]
+    if slice_count == 1 or not able:
+        return None
+    spanning = max(able, key=lambda one: one.groups_over_slices / one.group_count)
+    return {name: slice_count if name == spanning.axis else 1 for name in axes.names}

@@ -62,7 +62,8 @@ def _form_words(links: AxisLinks) -> str:
     """Return the form of the groups of an axis in the torus, such as ``, ring of 8 in z``."""
     if links.form is not None:
         return f", {links.form} of {links.chip_count} in {links.sides}"
-    return f" in {' and '.join(links.sides)}" if links.sides else ""
+    *others, last = links.sides or " "
+    return "" if not links.sides else f" in {', '.join(others)} and {last}" if others else f" in {last}"
 
 
 def _hops(each: Neighbors) -> str:

@@ -14,6 +14,7 @@ from jax_array_info_core.layouts.grid import copies_words
 from jax_array_info_core.layouts.layout import Processes
 from jax_array_info_core.quantities import counted, format_device_ids
 from jax_array_info_core.reports import ArrayReport, MeshReport, XlaReport
+from jax_array_info_core.reports.findings import findings_words
 from jax_array_info_core.reports.mesh import Placed
 from jax_array_info_core.text import clipped, printable, shape_text
 
@@ -128,16 +129,17 @@ def mesh_subject(report: MeshReport, encoding: str = "utf-8") -> Subject:
     if report.topology is not None:
         caption += f" on {report.topology}"
     if report.order is not None:
-        caption += f", {report.order}"
-    lines = tuple(f"{name}: {link_words(links)}" for name, links in zip(names, report.links, strict=False))
+        caption += f", order: {report.order}"
+    lines = [f"{name}: {link_words(links)}" for name, links in zip(names, report.links, strict=False)]
+    lines += [printable(str(finding), encoding) for finding in report.findings]
     return Subject(
         report.layout,
-        (caption,),
+        tuple(filter(None, (report.findings and findings_words(report.findings), caption))),
         names,
         is_mesh=True,
         slices=report.slices,
         hosts=report.hosts,
-        links=lines,
+        links=tuple(lines),
     )
 
 

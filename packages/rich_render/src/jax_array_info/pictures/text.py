@@ -433,7 +433,7 @@ def _heading(subject: Subject, width: int, marks: style.Marks) -> list[str]:
     if subject.is_mesh:
         shown = zip([subject.names[axis] for axis in axes], ("down", "across")[-len(axes) :], strict=False)
         directions = ", ".join(f"{name} {direction}" for name, direction in shown)
-        return [*wrapped(subject.caption[0], width), *_rule(directions or "one device", width, marks)]
+        return [*_wrapped(subject.caption, width), *_rule(directions or "one device", width, marks)]
     shape = subject.layout.shape
     if len(shape) <= 2:
         return []
