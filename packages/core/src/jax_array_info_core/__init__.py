@@ -22,7 +22,10 @@ if TYPE_CHECKING:
         label_array as label_array,
         label_of as label_of,
     )
-    from .arrays.walk import mesh_report as mesh_report
+    from .arrays.meshes import (
+        mesh_report as mesh_report,
+        planned_mesh_report as planned_mesh_report,
+    )
     from .changes.gates import assert_no_regression as assert_no_regression
     from .changes.reshard import (
         reshard_report as reshard_report,
@@ -64,7 +67,6 @@ if TYPE_CHECKING:
     from .plans.plan import xla_report as xla_report
     from .plans.plan import (
         dtype_bits as dtype_bits,
-        planned_mesh_report as planned_mesh_report,
         planned_report as planned_report,
         shard_report as shard_report,
         spec_layout as spec_layout,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -32,11 +32,11 @@ class Marks:
     times: str
     at_most: str
     horizontal: str
+    """Horizontal lines, by weight: between devices, round a host, round a slice."""
     vertical: str
-    top: tuple[str, str, str]
-    """Left, middle and right character of a box's first line."""
-    middle: tuple[str, str, str]
-    bottom: tuple[str, str, str]
+    boxes: Mapping[tuple[int, int], str]
+    """Corners and crossings of boxes by the weights of their vertical and horizontal lines: left, middle and
+    right of the first, the middle and the last line."""
     bar: tuple[str, str, str]
     """Characters for memory in use, memory up to the peak, and free memory."""
     skipped_rows: str
@@ -45,9 +45,36 @@ class Marks:
 
 
 _UNICODE = Marks(
-    "✔", "×", "≤", "─", "│", ("┌", "┬", "┐"), ("├", "┼", "┤"), ("└", "┴", "┘"), ("█", "▒", "░"), "⋮", "⋯"
+    "✔",
+    "×",
+    "≤",
+    "─━═",
+    "│┃║",
+    {
+        (0, 0): "┌┬┐├┼┤└┴┘",
+        (0, 1): "┍┯┑┝┿┥┕┷┙",
+        (0, 2): "╒╤╕╞╪╡╘╧╛",
+        (1, 0): "┎┰┒┠╂┨┖┸┚",
+        (1, 1): "┏┳┓┣╋┫┗┻┛",
+        (2, 0): "╓╥╖╟╫╢╙╨╜",
+        # No character joins a heavy and a double line.
+        **dict.fromkeys([(1, 2), (2, 1), (2, 2)], "╔╦╗╠╬╣╚╩╝"),
+    },
+    ("█", "▒", "░"),
+    "⋮",
+    "⋯",
 )
-_ASCII = Marks("yes", "x", "<=", "-", "|", *(("+",) * 3,) * 3, ("#", "+", "."), ":", "...")
+_ASCII = Marks(
+    "yes",
+    "x",
+    "<=",
+    "-=#",
+    "|HH",
+    {(down, across): "+" * 9 for down in range(3) for across in range(3)},
+    ("#", "+", "."),
+    ":",
+    "...",
+)
 
 
 def marks(encoding: str) -> Marks:

@@ -18,6 +18,7 @@ from ..usage import Refusal
 _MODULES = {
     "show": "show",
     "explain": "show",
+    "mesh": "mesh",
     "tree": "tree",
     "check": "check",
     "diff": "diff",

@@ -14,14 +14,11 @@ import numpy as np
 from .. import compat
 from ..compat import values
 from ..compat.arrays import array_like, attribute
-from ..compat.devices import default_memory_kind, device_name, local_first, mesh_axes, mesh_placement
+from ..compat.devices import default_memory_kind, device_name, local_first, mesh_axes
 from ..compat.shardings import describe_sharding, has_devices, is_named
 from ..errors import LayoutError
-from ..layouts.layout import mesh_layout
 from ..layouts.spec import Spec, as_spec
-from ..plans.plan import planned_mesh_report
 from ..reports.array import ArrayReport, ShardingDescription
-from ..reports.mesh import MeshReport
 from ..reports.tree import VariableKind
 from ..text import plain_text
 from .paths import Notation
@@ -77,20 +74,6 @@ def _description(value: Any) -> ShardingDescription | None:
         if values.is_sharding(value) and is_named(value):
             return describe_sharding(value, 0)
     return None
-
-
-def mesh_report(mesh: Any) -> MeshReport:
-    """Return the report of a mesh: its axes and device positions.
-
-    Args:
-        mesh: A Mesh, an AbstractMesh, or the size of each mesh axis by name.
-    """
-    if not values.is_mesh(mesh):
-        return planned_mesh_report(mesh)
-    axes, ids, platform, processes = mesh_placement(mesh)
-    names = [(name,) for name in axes.names]
-    layout = mesh_layout(axes.sizes, axes.shape, names, ids, platform, processes)
-    return MeshReport(axes=axes, layout=layout)
 
 
 _DEEPEST = 10

@@ -49,7 +49,7 @@ def ordered_devices(
         fix = "" if splits_axes else " set allow_split_physical_axes=True, or"
         raise TopologyError(f"topology {topology.name}: {reason}:{fix} change the sizes") from error
     if slices is None:
-        return ordered, "jax.make_mesh"
+        return ordered, "mesh_utils.create_device_mesh" if splits_axes else "jax.make_mesh"
     spanning = {name: count for name, count in slices.items() if count > 1}
     return ordered, f"mesh_utils.create_hybrid_device_mesh with slices along {format_mesh(spanning)}"
 
@@ -82,6 +82,30 @@ def mesh_order(
     within = [size // slices[name] for name, size in sizes.items()]
     across = [slices[name] for name in sizes]
     return mesh_utils.create_hybrid_device_mesh(within, across, devices, **options)
+
+
+def usual_order(
+    devices: Sequence[Any], sizes: Mapping[str, int], slices: Mapping[str, int] | None = None
+) -> Any | None:
+    """Return the devices of a mesh in the order of JAX, in its shape; None if JAX refuses them.
+
+    Args:
+        devices: The devices of the mesh, in any order.
+        sizes: Size of each mesh axis by name.
+        slices: Number of slices along each mesh axis; None for devices of one slice.
+    """
+    here = set(devices)
+    try:
+        listed = [device for device in devices[0].client.devices() if device in here]
+    except AttributeError:
+        listed = []
+    if len(listed) != len(devices):
+        listed = sorted(devices, key=lambda device: device.id)
+    try:
+        return mesh_order(listed, sizes, slices)
+    except Exception:
+        # No assignment of the axes to the sides of the torus, or devices that mesh_utils does not know.
+        return None
 
 
 def slices_along(
@@ -119,7 +143,7 @@ def _choice(topology: Topology, sizes: Mapping[str, int], able: Sequence[str]) -
             f"{_keyword(_spread(topology.slice_count, sizes))}"
         )
     options = " or ".join(_keyword({name: topology.slice_count}) for name in able)
-    return f"{start} several axes of the mesh {shown} can span them: choose one with {options}"
+    return f"{start} several axes of the mesh {shown} can span them: choose one, such as {options}"
 
 
 def _keyword(dcn: Mapping[str, int]) -> str:

@@ -20,7 +20,7 @@ from ..layouts.spec import MeshAxes, Spec, SpecLike, UnevenAxis, as_spec, mesh_s
 from ..layouts.xla import mesh_of_xla, parse_xla_sharding, spec_of_xla
 from ..quantities import LARGEST, counted, format_number
 from ..reports.array import ArrayReport, ShardingDescription
-from ..reports.mesh import MeshReport, ShardReport, XlaReport
+from ..reports.mesh import ShardReport, XlaReport
 from ..text import plain_text
 
 
@@ -281,24 +281,6 @@ def shard_report(report: ArrayReport, device_id: int) -> ShardReport:
         partial_sums=layout.partial_sums,
         platform=layout.platform,
     )
-
-
-def planned_mesh_report(mesh: Any) -> MeshReport:
-    """Return the report of a planned mesh, whose devices are numbered 0…n−1. No devices are needed.
-
-    Args:
-        mesh: Size of each mesh axis by name; or a Mesh or an AbstractMesh, whose ids do not count.
-
-    Raises:
-        SpecError: (a ValueError) If the size of an axis is less than 1, or the mesh has more than 1,048,576
-            devices.
-
-    >>> planned_mesh_report({"data": 2, "model": 2}).layout.device_ids[..., 0].tolist()
-    [[0, 1], [2, 3]]
-    """
-    mesh = mesh_sizes(mesh)
-    layout = spec_layout(tuple(mesh.values()), mesh, tuple(mesh))
-    return MeshReport(axes=planned_axes(mesh), layout=layout)
 
 
 def planned_axes(mesh: Any) -> MeshAxes:

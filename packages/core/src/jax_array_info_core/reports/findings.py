@@ -39,6 +39,7 @@ FindingKind = Literal[
     "conflict",
     "lost mesh axis",
     "replicated value",
+    "axis across hosts",
 ]
 """Category of a finding. ``CODES`` has the code and the meaning of each."""
 
@@ -54,7 +55,8 @@ class Code(NamedTuple):
     """The code of a category of findings."""
 
     code: str
-    """Code, such as ``JAI101``: 1xx for trees, 2xx for programs and logs, 3xx for propagation."""
+    """Code, such as ``JAI101``: 1xx for trees, 2xx for programs and logs, 3xx for propagation, 4xx for
+    meshes and hosts."""
 
     name: str
     """Name, such as ``replicated-leaf``."""
@@ -173,6 +175,12 @@ CODES: dict[FindingKind, Code] = {
         "replicated-value",
         "advice",
         "Values inside a program are replicated over mesh axes that could shard them.",
+    ),
+    "axis across hosts": Code(
+        "JAI401",
+        "axis-across-hosts",
+        "warning",
+        "A mesh axis crosses hosts or slices, and would not in the order of jax.make_mesh.",
     ),
 }
 """The code of each category of findings."""

@@ -10,10 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import quantities
-from ..layouts.layout import ShardingLayout
+from ..layouts.layout import Processes, ShardingLayout
+from ..layouts.links import AxisLinks
 from ..layouts.spec import MeshAxes, Spec
 from ..notebooks import Displayed
 from .array import ArrayReport, ShardingDescription
+from .findings import Finding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +50,27 @@ class MeshReport(Displayed):
 
     layout: ShardingLayout
     """Layout of an array that has the shape of the mesh and one element per device."""
+
+    links: tuple[AxisLinks, ...] = ()
+    """How neighbors along each axis are connected, in the order of the axes; empty for a mesh without
+    devices."""
+
+    hosts: Processes = ()
+    """``(host, ids of its devices)``; empty if all devices are on one host, or the mesh has none. A host is a
+    process; of GPUs a ``slice_index``, where they have one."""
+
+    slices: Processes = ()
+    """``(slice, ids of its devices)`` of TPUs; empty for a single slice."""
+
+    topology: str | None = None
+    """Topology that was planned for, such as ``2*v5p:2x2x1``."""
+
+    order: str | None = None
+    """Order of the devices that was assumed, such as that of ``jax.make_mesh``; None for a mesh of
+    devices."""
+
+    findings: tuple[Finding, ...] = ()
+    """Axes that leave a host or a slice although they would not in the order of ``jax.make_mesh``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,16 +8,20 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from jax_array_info_core import ShardingLayout, format_bytes
-from jax_array_info_core.layouts import Grids, MeshAxes, Spec, describe_pattern, flat_grids
+from jax_array_info_core.layouts import Grids, Spec, describe_pattern, flat_grids
 from jax_array_info_core.layouts.dtypes import packed_nbytes
 from jax_array_info_core.layouts.grid import copies_words
-from jax_array_info_core.quantities import format_device_ids
+from jax_array_info_core.layouts.layout import Processes
+from jax_array_info_core.quantities import counted, format_device_ids
 from jax_array_info_core.reports import ArrayReport, MeshReport, XlaReport
+from jax_array_info_core.reports.findings import findings_words
 from jax_array_info_core.reports.mesh import Placed
 from jax_array_info_core.text import clipped, printable, shape_text
 
 from ..style import wrapped
 from .fitting import LISTED_WIDTH, first_and_last, listed_devices
+from .frames import Frames
+from .links import link_words
 from .palette import DeviceGroup
 
 
@@ -36,11 +40,22 @@ class Subject:
     """Bits per element; None if unknown."""
     is_mesh: bool = False
     """Whether this is a mesh, whose devices have positions instead of slices."""
+    slices: Processes = ()
+    """The devices of each slice of a mesh of TPUs; empty for one slice."""
+    hosts: Processes = ()
+    """The devices of each host of a mesh; empty for one host."""
+    links: tuple[str, ...] = ()
+    """Lines below the drawing of a mesh: how the devices along each axis are connected."""
 
     @cached_property
     def grids(self) -> Grids:
         """The grids of cells."""
         return flat_grids(self.layout)
+
+    @cached_property
+    def frames(self) -> Frames:
+        """The frames round hosts and slices; of an array, round processes."""
+        return Frames(self.grids, self.hosts or self.layout.processes, self.slices)
 
     @cached_property
     def process_of(self) -> dict[int, int]:
@@ -83,7 +98,7 @@ def subject_of(report: Placed) -> Subject | None:
         return None
     match report:
         case MeshReport():
-            return mesh_subject(layout, report.axes)
+            return mesh_subject(report)
         case ArrayReport():
             sharding = report.sharding
             spec = sharding.spec if sharding else None
@@ -102,14 +117,30 @@ def array_subject(
     return Subject(layout, caption, names, over, bits)
 
 
-def mesh_subject(layout: ShardingLayout, mesh: MeshAxes, encoding: str = "utf-8") -> Subject:
+def mesh_subject(report: MeshReport, encoding: str = "utf-8") -> Subject:
     """Return the subject of a mesh; its caption is like ``mesh data=4, model=2 (Explicit)``."""
+    mesh = report.axes
     names = tuple(printable(clipped(name), encoding) for name in mesh.names)
     axes = [
         f"{name}={size}" + (f" ({printable(axis_type, encoding)})" if axis_type not in ("", "Auto") else "")
         for name, size, axis_type in zip(names, mesh.sizes, mesh.types or ("",) * len(names), strict=True)
     ]
-    return Subject(layout, (f"mesh {', '.join(axes)}",), names, is_mesh=True)
+    caption = f"mesh {', '.join(axes)}"
+    if report.topology is not None:
+        caption += f" on {report.topology}"
+    if report.order is not None:
+        caption += f", order: {report.order}"
+    lines = [f"{name}: {link_words(links)}" for name, links in zip(names, report.links, strict=False)]
+    lines += [printable(str(finding), encoding) for finding in report.findings]
+    return Subject(
+        report.layout,
+        tuple(filter(None, (report.findings and findings_words(report.findings), caption))),
+        names,
+        is_mesh=True,
+        slices=report.slices,
+        hosts=report.hosts,
+        links=tuple(lines),
+    )
 
 
 def _array_caption(report: ArrayReport, layout: ShardingLayout) -> tuple[str, ...]:
@@ -190,10 +221,29 @@ def left_out(subject: Subject, drawn: Sequence[int]) -> Iterator[str]:
         yield f"showing {', '.join(thinned)}"
 
 
-def footer(subject: Subject, max_width: int) -> list[str]:
-    """Return the notes below a picture: the devices of each process, and the pattern of many shards."""
+def footer(
+    subject: Subject, max_width: int, host_frame: str = "frames:", slice_frame: str = "wide frames:"
+) -> list[str]:
+    """Return the notes below a picture: links, the devices of each process, and the pattern of many shards.
+
+    Args:
+        subject: The layout that is drawn.
+        max_width: Maximum line length in characters.
+        host_frame: What the frame round a host looks like.
+        slice_frame: What the frame round a slice looks like.
+    """
     layout = subject.layout
-    lines = _process_lines(layout, max_width)
+    lines = [*subject.links, *_process_lines(layout, max_width)]
+    frames = [
+        f"{frame} {counted(len(found), noun, f'{noun}s')}"
+        for frame, found, noun in (
+            (host_frame, subject.hosts, "host"),
+            (slice_frame, subject.slices, "slice"),
+        )
+        if found
+    ]
+    if frames:
+        lines.insert(0, "  ".join(frames))
     if layout.partial_sums > 1:
         lines.insert(0, f"each cell: {held_words(layout)}")
     if math.prod(layout.shard_counts) > PATTERN_FROM:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from xml.etree import ElementTree
 
 from rich.cells import cell_len
@@ -52,8 +51,10 @@ MAX_CELLS = 576
 LEAST_CELLS = 16
 GAP = 16
 _ROWS_MARK, _COLUMNS_MARK = marks("utf-8").skipped_rows, marks("utf-8").skipped_columns
-MOST_BORDER = 5
-"""Width of a line between processes; half a cell if that is less."""
+MOST_BORDER = 3
+"""Width of a frame round a host; half a cell if that is less."""
+_SLICE_WIDTH = 2
+"""Width of a frame round a slice, relative to one round a host."""
 MARK = 14
 """Font size of the marks in gaps."""
 TITLE_LINE = 1.5 * SIZE
@@ -217,22 +218,46 @@ def _marks(mark: str, spans: Sequence[Span]) -> list[tuple[str, float]]:
 
 
 def _borders(subject: Subject, plan: SvgPlan, number: int) -> Iterator[Element]:
-    """Yield the lines between cells of different processes: white on black, visible on any color."""
-    owners = [[subject.processes(group) for group in row] for row in plan.groups[number]]
-    strokes = []
-    for row, line in zip(plan.rows, owners, strict=True):
-        for (_, _, x), (one, other) in zip(between(plan.columns), pairwise(line), strict=True):
-            if one != other:
-                strokes.append(f"M{x:.1f} {row.start:.1f}v{row.size:.1f}")
-    for (_, _, y), lines in zip(between(plan.rows), pairwise(owners), strict=True):
-        for column, one, other in zip(plan.columns, *lines, strict=True):
-            if one != other:
-                strokes.append(f"M{column.start:.1f} {y:.1f}h{column.size:.1f}")
-    if strokes:
-        path = "".join(strokes)
-        width = min(MOST_BORDER, *(span.size / 2 for span in (*plan.rows, *plan.columns)))
-        yield element("path", d=path, stroke="#000", stroke_width=width)
-        yield element("path", d=path, stroke="#fff", stroke_width=0.4 * width)
+    """Yield the frames round hosts and slices: white on black, visible on any color, wider round slices.
+
+    The outline of the grid has none of its own for an array.
+    """
+    frames, facet = subject.frames, plan.facets[number]
+    strokes: dict[int, list[str]] = {1: [], 2: []}
+
+    def add(weight: int, stroke: str) -> None:
+        if weight:
+            strokes[weight].append(stroke)
+
+    width = min(MOST_BORDER, *(span.size / 2 for span in (*plan.rows, *plan.columns)))
+    columns = list(_edges(plan.columns, has_outline=subject.is_mesh))
+    rows = list(_edges(plan.rows, has_outline=subject.is_mesh))
+    for row in plan.rows:
+        weights = frames.across(facet, row.shard)
+        for line, x in columns:
+            add(weights[line], f"M{x:.1f} {row.start:.1f}v{row.size:.1f}")
+    for line, y in rows:
+        weights = frames.down(facet, line)
+        for column in plan.columns:
+            add(weights[column.shard], f"M{column.start:.1f} {y:.1f}h{column.size:.1f}")
+    for weight, found in strokes.items():
+        if found:
+            path, wide = "".join(found), width * (_SLICE_WIDTH if weight == 2 else 1)
+            yield element("path", d=path, stroke="#000", stroke_width=wide, stroke_linecap="square")
+            yield element("path", d=path, stroke="#fff", stroke_width=0.4 * wide, stroke_linecap="square")
+
+
+def _edges(spans: Sequence[Span], *, has_outline: bool) -> Iterator[tuple[int, float]]:
+    """Yield each line between rows or columns, with its position; before and after a gap, both lines."""
+    if has_outline:
+        yield spans[0].shard, spans[0].start
+        yield spans[-1].shard + 1, spans[-1].end
+    for one, other, middle in between(spans):
+        if other.shard == one.shard + 1:
+            yield other.shard, middle
+        else:
+            yield one.shard + 1, one.end
+            yield other.shard, other.start
 
 
 def _page_color(color: Color | None) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from numbers import Integral, Real
 from typing import Any, get_args
 
@@ -27,6 +28,7 @@ from jax_array_info_core.text import plain_text, printable
 from .. import style
 from ..style import Marks, wrapped
 from .fitting import Labels, compressed, first_and_last, fit, label_formats
+from .frames import Frames
 from .palette import ColorMap, DeviceGroup, group_styles
 from .subject import Subject, array_subject, facet_title, footer, left_out, mesh_subject
 
@@ -57,6 +59,19 @@ class Canvas:
     left_out_lines: int
     """Number of lines to reserve for the note of a thinned picture."""
     marks: Marks
+    frames: Frames | None
+    """Frames round the hosts and slices of a mesh."""
+
+    def rules(self, facets: Sequence[int], rows: Sequence[int], *, is_ruled: bool) -> frozenset[int]:
+        """Return the horizontal lines of some grids to draw between some rows: all, or only frames.
+
+        A line has the number of the row below it.
+        """
+        if is_ruled or self.frames is None:
+            return frozenset(rows[1:] if is_ruled else ())
+        pairs = pairwise(rows)
+        lines = {line for above, below in pairs for line in (above + 1, below)}
+        return frozenset(line for line in lines if self.frames.is_framed(facets, line))
 
     def column_widths(self, grids: Grids, columns: Sequence[int]) -> list[int]:
         """Return the desired widths of some columns, without borders."""
@@ -95,8 +110,8 @@ class TextPlan:
     facets: list[int]
     rows: list[Span]
     columns: list[Span]
-    is_ruled: bool = False
-    """Whether rules separate the rows."""
+    rules: frozenset[int] = frozenset()
+    """Rows with a line above them."""
     is_wrapped: bool = False
     """Whether any label takes more than one line."""
 
@@ -172,7 +187,8 @@ def _unthinned(labels: Labels, grids: Grids, canvas: Canvas, *, is_ruled: bool) 
         return None
     lines = canvas.lines_for_grids(labels) // len(facets) - canvas.rule_lines
     needed = _heights(labels, groups, widths)
-    heights = fit(canvas.row_heights(grids, rows), needed, lines - (len(rows) + 1 if is_ruled else 2))
+    rules = canvas.rules(facets, rows, is_ruled=is_ruled)
+    heights = fit(canvas.row_heights(grids, rows), needed, lines - len(rules) - 2)
     if heights is None:
         return None
     return TextPlan(
@@ -181,7 +197,7 @@ def _unthinned(labels: Labels, grids: Grids, canvas: Canvas, *, is_ruled: bool) 
         facets=list(facets),
         rows=[*enumerate(heights)],
         columns=[*enumerate(widths)],
-        is_ruled=is_ruled,
+        rules=rules,
         is_wrapped=max(needed) > 1,
     )
 
@@ -210,11 +226,17 @@ def _thinned(labels: Labels, grids: Grids, canvas: Canvas, most_facets: int) -> 
     )
     widths = [width for place, width in columns if place is not None]
     needed = _heights(labels, grids.holders(facets, some_rows, _places(columns)), widths)
-    rows = _spans(row_count, some_rows, canvas.row_heights(grids, some_rows), needed, lines, gap=1, border=0)
+    heights = canvas.row_heights(grids, some_rows)
+    rows = _spans(row_count, some_rows, heights, needed, lines, gap=1, border=0)
+    room = lines
+    while room > 3 and room + len(canvas.rules(facets, _places(rows), is_ruled=False)) > lines:
+        room -= 1
+        rows = _spans(row_count, some_rows, heights, needed, room, gap=1, border=0)
+    rules = canvas.rules(facets, _places(rows), is_ruled=False)
     if sum(height for _, height in rows) > lines and len(facets) > 2:
         # Wrapped labels make a facet higher than estimated.
         return _thinned(labels, grids, canvas, len(facets) - 1)
-    return TextPlan(grids=grids, labels=labels, facets=facets, rows=rows, columns=columns)
+    return TextPlan(grids=grids, labels=labels, facets=facets, rows=rows, columns=columns, rules=rules)
 
 
 def _widths(labels: Labels, groups: DeviceGroups, most: int) -> list[int]:
@@ -304,8 +326,8 @@ def array_picture(
         color_map: Function from a number between 0 and 1 to red, green and blue, each between 0 and 1. The
             shards shown take evenly spaced colors from it.
         encoding: Encoding of the console. If it lacks box-drawing characters, boxes are drawn in ASCII.
-        mesh: The mesh or its axes, if the layout is that of a mesh. The picture then names the axes and
-            shows the processes.
+        mesh: The mesh, its axes or its report, if the layout is that of a mesh. The picture then names the
+            axes and shows the processes.
 
     Raises:
         UnsupportedValueError: (a ValueError) If the report has no device layout.
@@ -326,18 +348,16 @@ def array_picture(
             "no picture: the sharding does not say which device holds each shard. Use a NamedSharding"
         )
     check_size(scale, max_width)
-    if mesh is not None and not isinstance(mesh, MeshAxes):
-        from jax_array_info_core import mesh_report
-
-        mesh = mesh_report(mesh).axes
     known = replace(
         known,
         platform=known.platform and printable(known.platform, encoding),
         unreduced=tuple(printable(name, encoding) for name in known.unreduced),
     )
-    subject = mesh_subject(known, mesh, encoding) if mesh else array_subject(known)
+    report = _mesh_of(mesh, known)
+    subject = mesh_subject(report, encoding) if report else array_subject(known)
     marks = style.marks(encoding)
-    head, foot = _heading(subject, max_width, marks), footer(subject, max_width)
+    head = _heading(subject, max_width, marks)
+    foot = footer(subject, max_width, *(marks.horizontal[1:] if report else ()))
     *counts, _ = subject.grids.device_ids.shape
     fewer = [max(count - 1, 1) for count in counts]
     canvas = Canvas(
@@ -348,19 +368,28 @@ def array_picture(
         rule_lines=len(_facet_rule(subject, counts[0] - 1, max_width, marks)),
         left_out_lines=len(_wrapped(left_out(subject, fewer), max_width)),
         marks=marks,
+        frames=subject.frames if report else None,
     )
-    formats = label_formats(known.platform, subject.process_of if mesh else {}, max_width)
+    formats = label_formats(known.platform, subject.process_of if report else {}, max_width)
     plan = text_plan(formats, subject.grids, canvas)
     looks: dict[DeviceGroup, Style] = {}
     if use_color:
-        drawn = (
-            MeshReport(axes=mesh, layout=layout) if mesh and isinstance(layout, ShardingLayout) else layout
-        )
         cells = (group for facet in plan.groups for row in facet for group in row)
-        looks = group_styles(cells, shared_mesh([drawn]), color_map)
+        looks = group_styles(cells, shared_mesh([report or layout]), color_map)
     notes = _wrapped([*plan.labels.notes, *left_out(subject, plan.shown), *foot], max_width)
     lines = [*map(Text, head), *_facets_lines(subject, plan, canvas, looks), *map(Text, notes)]
     return Text("\n", no_wrap=True, overflow="ignore").join(lines)
+
+
+def _mesh_of(mesh: Any, layout: ShardingLayout) -> MeshReport | None:
+    """Return the report of a mesh with the given layout; None without a mesh."""
+    if mesh is None:
+        return None
+    if isinstance(mesh, MeshAxes):
+        return MeshReport(axes=mesh, layout=layout)
+    from jax_array_info_core import mesh_report
+
+    return replace(mesh if isinstance(mesh, MeshReport) else mesh_report(mesh), layout=layout)
 
 
 def check_size(scale: object, max_width: object) -> None:
@@ -394,7 +423,7 @@ def mesh_picture(
         encoding: Encoding of the console; without Unicode, boxes are drawn in ASCII.
     """
     return array_picture(
-        report.layout, use_color=use_color, max_width=max_width, encoding=encoding, mesh=report.axes
+        report.layout, use_color=use_color, max_width=max_width, encoding=encoding, mesh=report
     )
 
 
@@ -404,7 +433,7 @@ def _heading(subject: Subject, width: int, marks: style.Marks) -> list[str]:
     if subject.is_mesh:
         shown = zip([subject.names[axis] for axis in axes], ("down", "across")[-len(axes) :], strict=False)
         directions = ", ".join(f"{name} {direction}" for name, direction in shown)
-        return [*wrapped(subject.caption[0], width), *_rule(directions or "one device", width, marks)]
+        return [*_wrapped(subject.caption, width), *_rule(directions or "one device", width, marks)]
     shape = subject.layout.shape
     if len(shape) <= 2:
         return []
@@ -423,7 +452,7 @@ def _rule(title: str, width: int, marks: style.Marks) -> list[str]:
     if room < 2:
         return wrapped(title, width)
     left = room // 2
-    return [f"{marks.horizontal * left} {title} {marks.horizontal * (room - left)}"]
+    return [f"{marks.horizontal[0] * left} {title} {marks.horizontal[0] * (room - left)}"]
 
 
 def _wrapped(notes: Iterable[str], width: int) -> list[str]:
@@ -439,35 +468,92 @@ def _facets_lines(
         if facet > before + 1:
             yield Text(marks.skipped_rows.center(width).rstrip())
         yield from map(Text, _facet_rule(subject, facet, width, marks))
-        yield from _grid_lines(plan, facet, marks, looks)
+        yield from _grid_lines(plan, facet, canvas, looks)
 
 
 def _grid_lines(
-    plan: TextPlan, facet: int, marks: style.Marks, looks: Mapping[DeviceGroup, Style]
+    plan: TextPlan, facet: int, canvas: Canvas, looks: Mapping[DeviceGroup, Style]
 ) -> Iterator[Text]:
     """Yield the lines of a grid: boxes in the styles of their devices."""
-
-    def rule(corners: tuple[str, str, str]) -> Text:
-        left, middle, right = corners
-        return Text(left + middle.join(marks.horizontal * width for _, width in plan.columns) + right)
-
+    lines = _Lines(plan, facet, canvas)
     for number, (row, height) in enumerate(plan.rows):
-        if number == 0 or plan.is_ruled:
-            yield rule(marks.middle if number else marks.top)
-        cells = [_cell(plan, facet, row, column, marks) for column, _ in plan.columns]
+        if number == 0:
+            yield lines.rule(0, 0)
+        elif plan.rows[number - 1][0] is None and row in plan.rules:
+            assert row is not None
+            yield lines.rule(1, row)
+        cells = [_cell(plan, facet, row, column, canvas.marks) for column, _ in plan.columns]
         styles = [looks.get(group, Style.null()) for _, group in cells]
         texts = [
             _centered(wrapped(label, width), width, height)
             for (label, _), (_, width) in zip(cells, plan.columns, strict=True)
         ]
+        has_rule = row is not None and row + 1 in plan.rules
+        verticals = lines.verticals(number)
         for line_number, pieces in enumerate(zip(*texts, strict=True), 1):
-            line = Text(marks.vertical)
-            is_border = line_number == height and number < len(plan.rows) - 1 and not plan.is_ruled
-            for piece, look in zip(pieces, styles, strict=True):
+            line = Text(verticals[0])
+            is_border = line_number == height and number < len(plan.rows) - 1 and not has_rule
+            for piece, look, vertical in zip(pieces, styles, verticals[1:], strict=True):
                 line.append(piece, look + _BORDER if look and is_border else look)
-                line.append(marks.vertical)
+                line.append(vertical)
             yield line
-    yield rule(marks.bottom)
+        if has_rule and row is not None:
+            yield lines.rule(1, row + 1)
+    yield lines.rule(2, plan.grids.device_ids.shape[1])
+
+
+class _Lines:
+    """The lines of a grid, heavy round hosts and double round slices."""
+
+    def __init__(self, plan: TextPlan, facet: int, canvas: Canvas) -> None:
+        self.plan, self.facet, self.marks, self.frames = plan, facet, canvas.marks, canvas.frames
+        columns = [column for column, _ in plan.columns]
+        self.edges = [_edge(columns, number) for number in range(len(columns) + 1)]
+
+    def weights(self, row: int) -> list[int]:
+        """Return the weights of the vertical lines that are drawn in a row."""
+        if self.frames is None:
+            return [0] * len(self.edges)
+        weights = self.frames.across(self.facet, row)
+        return [weights[edge] for edge in self.edges]
+
+    def verticals(self, number: int) -> list[str]:
+        """Return the vertical lines of a row that is drawn; a gap has those of the row before it."""
+        row, _ = self.plan.rows[number]
+        if row is None:
+            row = self.plan.rows[number - 1][0]
+        return [self.marks.vertical[weight] for weight in self.weights(row or 0)]
+
+    def rule(self, part: int, line: int) -> Text:
+        """Return a horizontal line: the first (part 0), one between rows (1) or the last (2)."""
+        rows = self.plan.grids.device_ids.shape[1]
+        verticals = self.weights(min(line, rows - 1))
+        if self.frames is None:
+            across = [0] * len(self.plan.columns)
+        else:
+            down = self.frames.down(self.facet, line)
+            across = [down[column or 0] for column, _ in self.plan.columns]
+            if part == 1:
+                above = self.weights(line - 1)
+                verticals = list(map(max, verticals, above))
+        text = ""
+        for number, vertical in enumerate(verticals):
+            beside = across[max(number - 1, 0) : number + 1]
+            corner = 3 * part + (0 if number == 0 else 2 if number == len(across) else 1)
+            text += self.marks.boxes[vertical, max(beside)][corner]
+            if number < len(across):
+                text += self.marks.horizontal[across[number]] * self.plan.columns[number][1]
+        return Text(text)
+
+
+def _edge(columns: Sequence[int | None], number: int) -> int:
+    """Return the line of a grid that is drawn before a column, or after the last one."""
+    if number < len(columns) and (column := columns[number]) is not None:
+        return column
+    # Before a gap, or at the end: the line after the column before it.
+    before = columns[number - 1]
+    assert before is not None
+    return before + 1
 
 
 def _cell(
