@@ -6,11 +6,19 @@ from dataclasses import dataclass
 
 from .. import quantities
 from ..layouts.links import Link
+from ..quantities import format_bytes, least_seconds_words
 from .origin import Origin, Phase
 from .propagation import Because
 
 SLOW_LINKS: tuple[Link, ...] = ("other-host", "dcn")
 """Links outside of the fast network of a host or a slice."""
+
+_NAMES: dict[Link | None, str] = {"dcn": "DCN", "ici": "ICI", "unknown": "unknown link", None: "unknown link"}
+
+
+def link_words(link: Link | None) -> str:
+    """Return the name of a link as it is printed: ``DCN``, ``other host``."""
+    return _NAMES.get(link) or str(link).replace("-", " ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +143,15 @@ class SentOverLink:
     """Lower bound of the time that the device needs to send them: ``nbytes`` divided by the bandwidth. None
     without a bandwidth."""
 
+    @property
+    def words(self) -> str:
+        """The link, its bytes, and the lower bound of their time: ``DCN 96.0 MiB (at least 16.1 ms)``."""
+        nbytes = format_bytes(self.nbytes) if self.nbytes or not self.unknown_count else ""
+        parts = [link_words(self.link), " + ".join(filter(None, (nbytes, "?" * bool(self.unknown_count))))]
+        if self.least_seconds is not None:
+            parts.append(f"({least_seconds_words(self.least_seconds)})")
+        return " ".join(parts)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentTotals:
@@ -166,6 +183,13 @@ class SentTotals:
     its bytes inside a slice, too; all of them count for the slowest link."""
 
     @property
-    def leaves_host(self) -> bool:
-        """Whether a collective is known to leave a host or a slice by a slow link."""
-        return any(one.link in SLOW_LINKS for one in self.by_link)
+    def over_links(self) -> str:
+        """The bytes over each link, the slowest first: ``DCN 96.0 MiB, ICI 1.2 GiB per call``.
+
+        Empty where they tell nothing: all are sent inside one host, or over one kind of fast link.
+        """
+        found = [one for one in self.by_link if one.nbytes or one.unknown_count]
+        has_times = any(one.least_seconds is not None for one in found)
+        if not has_times and len(found) < 2 and not any(one.link in SLOW_LINKS for one in found):
+            return ""
+        return f"{', '.join(one.words for one in found)} per call" if found else ""

@@ -349,12 +349,12 @@ class ProgramReport(Displayed):
 
     @property
     def answer(self) -> str:
-        """Whether the program fits, as far as known, and the findings."""
+        """What the program sends over slow links, whether it fits, as far as known, and the findings."""
         about = self.out_of_memory or self.memory
         fit = about.answer if about else ""
         is_partly_known = self.rematerializations_known != "known" and self.is_known
         unknown = "XLA's warnings are unknown" if is_partly_known else ""
-        return "; ".join(filter(None, (fit, findings_words(self.findings), unknown)))
+        return "; ".join(filter(None, (self.sent.over_links, fit, findings_words(self.findings), unknown)))
 
     @property
     def is_known(self) -> bool:
