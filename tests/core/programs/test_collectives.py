@@ -9,7 +9,8 @@ from jax_array_info_core.hlo.read import read_module
 from jax_array_info_core.layouts.spec import MeshAxes
 from jax_array_info_core.origins.origins import UserLines
 from jax_array_info_core.programs.collectives import collectives_of, totals_of
-from jax_array_info_core.reports.program import Collective, ProgramReport, unknown_bytes
+from jax_array_info_core.reports.collectives import Collective
+from jax_array_info_core.reports.program import ProgramReport, unknown_bytes
 from tests.core.programs.collectives_of_text import DP, FSDP, of_text
 from tests.hlo_texts import CPU, EVERYWHERE, text
 

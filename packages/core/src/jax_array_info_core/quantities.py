@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -101,6 +102,41 @@ def parse_bytes(text: str) -> int:
     if nbytes > LARGEST:
         raise ValueError(f"cannot be read: {format_bytes(nbytes)} is more than 2^63 - 1 bytes")
     return nbytes
+
+
+def parse_bandwidth(text: str) -> int:
+    """Parse a bandwidth such as ``6.25GB/s``, ``90 GiB/s`` or ``50GBps`` and return its bytes per second.
+
+    Raises:
+        ValueError: If the text is not a bandwidth in bytes, or it is less than a byte per second.
+
+    >>> parse_bandwidth("6.25GB/s"), parse_bandwidth("1 GiB/s")
+    (6250000000, 1073741824)
+    """
+    written = text.strip()
+    ending = next((ending for ending in ("/s", "ps") if written.endswith(ending)), "")
+    size = written.removesuffix(ending).rstrip()
+    if not ending or not size[-1:].isalpha():
+        raise ValueError(f"cannot be read: expected bytes per second, such as 6.25GB/s, got {text!r}")
+    if size.endswith(("b", "bit")):
+        raise ValueError(f"is not in bytes: write B for bytes of 8 bits, such as 6.25GB/s, got {text!r}")
+    found = parse_bytes(size)
+    if not found:
+        raise ValueError(f"is less than a byte per second, got {text!r}")
+    return found
+
+
+_TIMES = ((1, "s"), (1000, "ms"), (1_000_000, "µs"))
+
+
+def least_seconds_words(seconds: float) -> str:
+    """Return a lower bound of a time: ``at least 16.1 ms``, rounded down to one decimal.
+
+    >>> least_seconds_words(0.01616), least_seconds_words(2.0)
+    ('at least 16.1 ms', 'at least 2.0 s')
+    """
+    factor, unit = next(((by, unit) for by, unit in _TIMES if seconds * by >= 1), _TIMES[-1])
+    return f"at least {math.floor(seconds * factor * 10) / 10:,.1f} {unit}"
 
 
 def format_number(number: int) -> str:

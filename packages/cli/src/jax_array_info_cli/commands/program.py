@@ -82,8 +82,21 @@ def function_options(function: Callable[..., _T]) -> Callable[..., _T]:
 @click.option(
     "--topology",
     metavar="NAME",
-    help="Compile for accelerators that need not be here, such as v5p:2x2x2, v5e:2x4 or h100:8. They must be"
-    " as many as the mesh has. Requires libtpu or JAX's CUDA plugin.",
+    help="Compile for accelerators that need not be here, such as v5p:2x2x2, v5p-128, h100:8, or 2*v5p:2x2x2,"
+    " which has two slices. They must be as many as the mesh has. Requires libtpu or JAX's CUDA plugin.",
+)
+@click.option(
+    "--dcn",
+    metavar="AXIS=SLICES,...",
+    help="Mesh axes that span the slices of --topology, such as data=2. May be left out if only one can.",
+)
+@click.option(
+    "--bandwidth",
+    "bandwidths",
+    metavar="LINK=SPEED",
+    multiple=True,
+    help="Bandwidth of a link per device and direction, such as dcn=6.25GB/s, for a lower bound of the time."
+    " Repeat the option for each link: dcn, other-host, ici, same-host, same-chip.",
 )
 @rows_option
 @ignore_codes_option
@@ -95,6 +108,8 @@ def program(
     args_from: str | None,
     arrays: tuple[str, ...],
     topology: str | None,
+    dcn: str | None,
+    bandwidths: tuple[str, ...],
     max_rows: int,
     ignore_codes: tuple[str, ...],
     output: Output,
@@ -121,15 +136,21 @@ def program(
     """
     from jax_array_info_core.compat.topology_names import parse_topology
     from jax_array_info_core.errors import TopologyError
+    from jax_array_info_core.layouts import parse_mesh
 
+    problems = Problems()
+    if dcn is not None and topology is None:
+        problems.add(["--dcn needs --topology, such as '2*v5p:2x2x2'"])
     request = requested(
-        Problems(),
+        problems,
         function,
         mesh,
         args_from,
         arrays,
         most_devices=MAX_DEVICES,
         topology=topology,
+        dcn=None if dcn is None else problems.catch("--dcn", parse_mesh, dcn),
+        bandwidths=problems.catch("--bandwidth:", _bandwidths, bandwidths),
         ignore_codes=ignore_codes,
     )
     try:
@@ -156,6 +177,25 @@ def program(
 
     output.show([[report]], print_text, parts)
     return report.out_of_memory is not None
+
+
+def _bandwidths(texts: Sequence[str]) -> dict[str, str]:
+    """Return the bandwidth of each link, such as ``dcn=6.25GB/s``.
+
+    Raises:
+        ValueError: If a text is not one, or a link has two bandwidths.
+    """
+    from jax_array_info_core.layouts.bandwidths import as_bandwidths
+
+    found: dict[str, str] = {}
+    for text in texts:
+        link, sign, bandwidth = text.partition("=")
+        if not sign or link in found:
+            problem = "has two bandwidths" if link in found else "has no bandwidth"
+            raise ValueError(f"{link} {problem}: write each link once, such as dcn=6.25GB/s")
+        found[link] = bandwidth
+    as_bandwidths(found)
+    return found
 
 
 def requested(

@@ -45,6 +45,10 @@ class Request:
     args_from: FunctionName | None = None
     """The function that returns the positional arguments."""
     topology: str | None = None
+    dcn: Mapping[str, int] | None = None
+    """Number of slices along mesh axes."""
+    bandwidths: Mapping[str, str] | None = None
+    """Bandwidth of links by name."""
     ignore_codes: tuple[str, ...] = ()
 
 
@@ -75,7 +79,8 @@ def report_on(request: Request) -> ProgramReport:
         from jax_array_info_core.errors import TopologyError
 
         try:
-            return _program_report(request, function, make, topology_mesh(request.topology, request.mesh))
+            there = topology_mesh(request.topology, request.mesh, dcn=request.dcn)
+            return _program_report(request, function, make, there)
         except TopologyError as error:
             raise Refusal(str(error)) from error
         except NotCompiledError as error:
@@ -121,7 +126,14 @@ def _program_report(
     from jax_array_info_core import program_report
 
     # A persistent cache would have no warnings.
-    report_of = functools.partial(program_report, topology=request.topology, fresh=True, explain=None)
+    report_of = functools.partial(
+        program_report,
+        topology=request.topology,
+        dcn=request.dcn,
+        fresh=True,
+        explain=None,
+        bandwidths=request.bandwidths,
+    )
     return _report(request, function, make, mesh, report_of)
 
 

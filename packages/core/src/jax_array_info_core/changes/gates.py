@@ -15,7 +15,8 @@ from ..programs.program_diff import all_values, program_diff_report, sent_nbytes
 from ..quantities import format_bytes, format_number, parse_bytes
 from ..reports.array import same_sharding
 from ..reports.changes import ChangedField, ProgramDiff, RuleResult, TreeDiff, ValuesDiff, rule_lines
-from ..reports.program import Collective, ProgramReport, ProgramValue
+from ..reports.collectives import Collective
+from ..reports.program import ProgramReport, ProgramValue
 from ..reports.tree import TreeReport, TreeRow
 from ..text import printable
 from ..trees.tree_report import tree_report

@@ -12,7 +12,8 @@ import numpy as np
 from ..errors import TopologyError
 from .devices import default_memory_kind
 from .mesh_orders import mesh_order, slices_along
-from .shardings import is_named
+from .shardings import has_devices, is_named
+from .stages import ProgramLeaf, Stages
 from .topologies import jax_version, require_support, topology_devices, topology_of
 from .topology_names import Topology, misfit
 from .values import is_abstract_mesh, is_mesh, is_sharding, private, type_name
@@ -128,6 +129,20 @@ def lowered_devices(lowered: Any) -> list[Any]:
     arguments = getattr(computation, "compile_args", None) or {}
     assigned = arguments.get("device_assignment", getattr(computation, "_device_list", None))
     return [] if assigned is None else list(assigned)
+
+
+def program_devices(stages: Stages, leaves: Sequence[ProgramLeaf]) -> list[Any]:
+    """Return the devices of a program in XLA's order; empty if they are not known.
+
+    Args:
+        stages: The stages of the program.
+        leaves: Its arguments and outputs, whose shardings have the devices of a Compiled.
+    """
+    if found := lowered_devices(stages.lowered):
+        return found
+    shardings = (sharding for leaf in leaves for sharding in (leaf.got, leaf.asked))
+    known = (one for one in shardings if one is not None and has_devices(one))
+    return list(getattr(next(known, None), "_device_assignment", ()))
 
 
 def with_compiler_options(lowered: Any, topology: Topology | None) -> Any:

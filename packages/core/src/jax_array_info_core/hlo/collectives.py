@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from .dataflow import Dataflow, Value
 from .module import ArrayShape, Computation, Instruction
 from .replica_groups import longest_chain, read_groups, read_pairs
+from .slices import ProgramSlices, is_between_slices, kind_between_slices, target_ids
 
 _GROUPED = frozenset(
     {
@@ -67,10 +68,10 @@ class Movement:
     """Whether ``sent_nbytes`` is only a bound."""
 
     groups: NDArray[np.int64] | None
-    """Devices that exchange data, as from ``read_groups``; None for pairs."""
+    """Devices that exchange data, as from ``read_groups``; None for pairs, and if they are not known."""
 
     pairs: NDArray[np.int64] | None
-    """Pairs (source, target), as from ``read_pairs``; None for groups."""
+    """Pairs (source, target), as from ``read_pairs``; None for groups, and if they are not known."""
 
     group_size: int
     """Number of devices that exchange data with each other."""
@@ -79,13 +80,17 @@ class Movement:
     """Whether it starts and ends in separate instructions."""
 
 
-def movements(dataflow: Dataflow) -> tuple[list[Movement], list[str]]:
+def movements(dataflow: Dataflow, slices: ProgramSlices | None = None) -> tuple[list[Movement], list[str]]:
     """Return the arrays that the collectives of a program move, and the instructions that are not understood.
 
     TPU's asynchronous fusions contain a collective several times, once in each fusion that continues it. It
-    counts where it starts.
+    counts where it starts. A collective between slices is a send and a recv, and counts once, too.
+
+    Args:
+        dataflow: The connections between the values of the program.
+        slices: Devices of a program for several slices; None for one slice, and if they are not known.
     """
-    reader = _Reader(dataflow)
+    reader = _Reader(dataflow, slices)
     found: list[Movement] = []
     unread: list[str] = []
     for computation in dataflow.module.computations.values():
@@ -93,6 +98,11 @@ def movements(dataflow: Dataflow) -> tuple[list[Movement], list[str]]:
             kind = instruction.opcode.removesuffix("-start")
             if kind not in COLLECTIVES:
                 if _is_unknown_collective(instruction):
+                    unread.append(_instruction_text(instruction))
+            elif is_between_slices(instruction):
+                try:
+                    found.append(reader.read_between_slices(computation, instruction))
+                except ValueError:
                     unread.append(_instruction_text(instruction))
             elif not _is_of_host(instruction) and not reader.is_continued(computation, instruction):
                 try:
@@ -163,8 +173,9 @@ def _instruction_text(instruction: Instruction) -> str:
 class _Reader:
     """Reader of the collectives of a program."""
 
-    def __init__(self, dataflow: Dataflow) -> None:
+    def __init__(self, dataflow: Dataflow, slices: ProgramSlices | None) -> None:
         self.dataflow = dataflow
+        self.slices = slices
         self.device_count = dataflow.module.device_count
         self.groups: dict[str, NDArray[np.int64]] = {}
         self.started: dict[tuple[str, str], str | None] = {}
@@ -245,15 +256,48 @@ class _Reader:
             pairs = _SEND_PAIRS.search(attributes.get("frontend_attributes", ""))
             return None, read_pairs(pairs[1] if pairs else "", self.device_count)
         if kind == "collective-permute":
-            return None, read_pairs(attributes.get("source_target_pairs", ""), self.device_count)
+            pairs_of_slice = read_pairs(attributes.get("source_target_pairs", ""), self.device_count)
+            return None, pairs_of_slice if self.slices is None else self.slices.everywhere(pairs_of_slice)
         text = attributes.get("replica_groups", "{}")
         is_of_replicas = kind in _OF_REPLICAS and attributes.get("use_global_device_ids") != "true"
         if text == "{{0}}" and is_of_replicas and "channel_id" in attributes:
             # JAX's programs have one replica, with all devices.
             text = "{}"
         if text not in self.groups:
-            self.groups[text] = read_groups(text, self.device_count)
+            groups = read_groups(text, self.device_count)
+            self.groups[text] = groups if self.slices is None else self.slices.everywhere(groups)
         return self.groups[text], None
+
+    def read_between_slices(self, computation: Computation, send: Instruction) -> Movement:
+        """Return the array that a collective between slices moves.
+
+        Raises:
+            ValueError: If the collective is not understood.
+        """
+        kind, recv = kind_between_slices(send), self.dataflow.ends.get((computation.name, send.name))
+        [(name, operand, _)] = _arrays("send", computation, send)
+        if kind not in COLLECTIVES or recv is None or not recv.shapes:
+            raise ValueError(f"no known collective: {kind}")
+        ids = target_ids(send)
+        groups = pairs = None
+        size = longest_chain(ids) if kind in _PAIRED else ids.shape[1]
+        if self.slices is not None:
+            at = self.slices.positions(ids)
+            groups, pairs = (None, at) if kind in _PAIRED else (at, None)
+        result = recv.shapes[0]
+        return Movement(
+            kind=kind,
+            value=Value(computation.name, recv.name, 0),
+            instruction=send,
+            operand=name,
+            shape=result,
+            sent_nbytes=sent_nbytes(kind, operand.nbytes, result.nbytes, size),
+            depends_on_data=False,
+            groups=groups,
+            pairs=pairs,
+            group_size=size,
+            is_async=True,
+        )
 
     def _scattered(self, value: Value, operand: ArrayShape, group_size: int) -> ArrayShape | None:
         """Return the part that TPU's all-reduce-scatter fusion takes of an all-reduce; None for others."""

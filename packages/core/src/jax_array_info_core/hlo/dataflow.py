@@ -8,6 +8,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from .module import PASSING, Computation, Instruction, Module, Passing, called, calls_of, operations
+from .slices import rendezvous
 
 _IDENTITIES = operations(Passing.SAME)
 
@@ -55,7 +56,10 @@ class Dataflow:
         self.module = module
         self.sites: dict[str, list[CallSite]] = {}
         """Call sites of each computation, without those of reducers and comparators."""
+        self.ends: dict[tuple[str, str], Instruction] = {}
+        """Between slices: the recv of each send, and the send of each recv, by computation and name."""
         for computation in module.computations.values():
+            self.ends |= _ends_between_slices(computation)
             for instruction in computation.instructions:
                 for name, first in _called(instruction):
                     self.sites.setdefault(name, []).append(CallSite(computation.name, instruction, first))
@@ -185,6 +189,8 @@ class Dataflow:
         if opcode == "tuple" or (is_join and not is_exact):
             names = operands if element is None else operands[element : element + 1]
             return [Value(within, name) for name in names]
+        if opcode == "recv" and not is_exact and (send := self.ends.get((within, instruction.name))):
+            return [Value(within, name) for name in send.operands[:1]]
         # Further operands are indices, offsets and padding.
         return [Value(within, name) for name in operands[:1] if plain in PASSING and not is_exact]
 
@@ -274,6 +280,9 @@ class Dataflow:
                 yield Value(within, user.name)
             elif user.opcode == "tuple":
                 yield Value(within, user.name, operand)
+            elif operand == 0 and (recv := self.ends.get((within, user.name))) is not None:
+                yield Value(within, user.name)
+                yield Value(within, recv.name, 0)
             elif targets := _called(user):
                 for name, first in targets:
                     parameter = self._parameters_of(name).get(operand - first)
@@ -319,6 +328,19 @@ class Dataflow:
             computation = self.module.computations.get(name)
             self._users[name] = {} if computation is None else _users(computation)
         return self._users[name]
+
+
+def _ends_between_slices(computation: Computation) -> dict[tuple[str, str], Instruction]:
+    """Return the recv of each send between slices of a computation, and the send of each recv."""
+    sends, recvs = (
+        {rendezvous(one): one for one in computation.instructions if one.opcode == opcode}
+        for opcode in ("send", "recv")
+    )
+    found = {}
+    for name in sends.keys() & recvs.keys() - {None}:
+        found[computation.name, sends[name].name] = recvs[name]
+        found[computation.name, recvs[name].name] = sends[name]
+    return found
 
 
 def _users(computation: Computation) -> dict[str, list[_Use]]:

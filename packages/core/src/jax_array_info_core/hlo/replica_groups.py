@@ -98,14 +98,20 @@ def read_groups(text: str, device_count: int) -> NDArray[np.int64]:
         groups = read_iota_groups(scanner)
     else:
         lists = read_lists(scanner) or [list(range(device_count))]
-        size = max(map(len, lists))
-        groups = np.array([[*one, *[NO_DEVICE] * (size - len(one))] for one in lists], np.int64)
+        groups = filled(lists)
     scanner.end()
     _check(scanner, groups, device_count)
     named = groups[groups != NO_DEVICE]
     if len(named) != len(np.unique(named)):
         scanner.fail("a device is in two groups", 0)
     return groups
+
+
+def filled(lists: Sequence[Sequence[int]]) -> NDArray[np.int64]:
+    """Return lists as the rows of an array. Shorter ones end with -1."""
+    size = max(map(len, lists), default=0)
+    rows = [[*one, *[NO_DEVICE] * (size - len(one))] for one in lists]
+    return np.array(rows, np.int64).reshape(len(rows), size)
 
 
 def read_pairs(text: str, device_count: int) -> NDArray[np.int64]:

@@ -8,28 +8,38 @@ from typing import Any
 
 from ..errors import CheckError, UnsupportedValueError, require_report
 from ..hlo.collectives import COLLECTIVES
+from ..layouts.bandwidths import as_link
+from ..layouts.links import Link
 from ..layouts.notation import as_nbytes
 from ..layouts.spec import SpecLike, as_spec, placement
 from ..names import with_former_keywords
 from ..quantities import counted, format_bytes
-from ..reports.program import Collective, ProgramReport, ProgramValue
+from ..reports.collectives import SLOW_LINKS, Collective, link_words
+from ..reports.program import ProgramReport, ProgramValue
 from ..text import printable
 
 
 @with_former_keywords(axis="mesh_axis")
 def assert_no_collective(
-    report: ProgramReport, kind: str, *, mesh_axis: str | None = None, min_nbytes: int | str = 0
+    report: ProgramReport,
+    kind: str,
+    *,
+    mesh_axis: str | None = None,
+    link: str | None = None,
+    min_nbytes: int | str = 0,
 ) -> None:
     """Raise CheckError if a program has a collective of a kind.
 
     What is unknown fails the assertion: lines that could not be read and may send, collectives over
-    unknown mesh axes, and unless a bound stays below ``min_nbytes``, loops without a known length and bytes
-    that depend on data.
+    unknown mesh axes or links, and unless a bound stays below ``min_nbytes``, loops without a known length
+    and bytes that depend on data.
 
     Args:
         report: A report from ``program_report``.
         kind: Name of the operation in XLA, such as ``"all-gather"``.
         mesh_axis: Mesh axis. If given, only collectives over this axis count, also over a part of it.
+        link: Link between devices, such as ``"dcn"`` or ``"other-host"``. If given, only collectives count
+            whose slowest link is this one.
         min_nbytes: Bytes sent per device and call from which equal collectives of one line count. A step
             that reduces a loss over devices has all-reduces of a few bytes.
 
@@ -37,7 +47,7 @@ def assert_no_collective(
         CheckError: (an AssertionError) If there are any. The message lists each with its bytes and line, and
             the number of those below ``min_nbytes``.
         UnsupportedValueError: (a ValueError) If XLA has no such operation, the mesh of the program has no
-            such axis, or ``min_nbytes`` is not an integer.
+            such axis, there is no such link, or ``min_nbytes`` is not an integer.
 
     >>> import jax, jax.numpy as jnp
     >>> report = program_report(jnp.sin, jax.ShapeDtypeStruct((8,), jnp.float32))
@@ -47,14 +57,16 @@ def assert_no_collective(
     require_report(report, ProgramReport)
     _require_axis(report, mesh_axis)
     _require_kind(kind)
+    known_link = None if link is None else as_link(link)
     min_nbytes = as_nbytes("min_nbytes", min_nbytes)
     found: list[Collective] = []
     small: list[Collective] = []
-    for one in matching(report, kind, mesh_axis):
+    for one in matching(report, kind, mesh_axis, known_link):
         most = one.bound_nbytes
         (found if most is None or most >= min_nbytes else small).append(one)
     over = "" if mesh_axis is None else f" over mesh axis {mesh_axis!r}"
-    problems = [*_unknown_parts(report), *map(_words, found)]
+    over += "" if known_link is None else f" by {link_words(known_link)}"
+    problems = [*_unknown_parts(report), *(_words(one, known_link) for one in found)]
     if problems and small:
         size = format_bytes(sum(one.bound_nbytes or 0 for one in small))
         number = counted(sum(one.count for one in small), "collective", "collectives")
@@ -64,24 +76,31 @@ def assert_no_collective(
 
 @with_former_keywords(axis="mesh_axis")
 def assert_sent(
-    report: ProgramReport, at_most: int | str, *, kind: str | None = None, mesh_axis: str | None = None
+    report: ProgramReport,
+    at_most: int | str,
+    *,
+    kind: str | None = None,
+    mesh_axis: str | None = None,
+    link: str | None = None,
 ) -> None:
     """Raise CheckError if a device sends more than some bytes in one call of a program.
 
     What is unknown fails the assertion: lines that could not be read and may send, loops without a known
-    length, bytes that depend on data, and collectives over unknown mesh axes.
+    length, bytes that depend on data, and collectives over unknown mesh axes or links.
 
     Args:
         report: A report from ``program_report``.
         at_most: Largest accepted number of bytes per device.
         kind: Name of the operation in XLA; None for all.
         mesh_axis: Mesh axis. If given, only collectives over this axis count, also over a part of it.
+        link: Link between devices, such as ``"dcn"`` or ``"other-host"``. If given, only collectives count
+            whose slowest link is this one.
 
     Raises:
         CheckError: (an AssertionError) If it sends more, or an unknown number of bytes. The message lists
             the collectives with their bytes and lines.
         UnsupportedValueError: (a ValueError) If XLA has no such operation, the mesh of the program has no
-            such axis, or ``at_most`` is not an integer.
+            such axis, there is no such link, or ``at_most`` is not an integer.
 
     >>> import jax, jax.numpy as jnp
     >>> assert_sent(program_report(jnp.sin, jax.ShapeDtypeStruct((8,), jnp.float32)), 0)
@@ -92,18 +111,30 @@ def assert_sent(
     if kind is not None:
         _require_kind(kind)
     at_most = as_nbytes("at_most", at_most)
-    found = list(matching(report, kind, mesh_axis))
+    known_link = None if link is None else as_link(link)
+    found = list(matching(report, kind, mesh_axis, known_link))
     sent = sum(one.total_nbytes or 0 for one in found)
     unknown = [
         *_unknown_parts(report),
-        *(_words(one) for one in found if one.total_nbytes is None or (mesh_axis and one.axes is None)),
+        *(
+            _words(one, known_link)
+            for one in found
+            if one.total_nbytes is None
+            or (mesh_axis and one.axes is None)
+            or (known_link and one.link != known_link)
+        ),
     ]
-    what = " ".join([*([kind] if kind else []), *([f"over mesh axis {mesh_axis!r}"] if mesh_axis else [])])
+    parts = (
+        kind,
+        f"over mesh axis {mesh_axis!r}" if mesh_axis else None,
+        f"by {link_words(known_link)}" if known_link else None,
+    )
+    what = " ".join(filter(None, parts))
     problem = (
         f"{report.name} sends {format_bytes(sent)} ({sent:,} bytes) per device{f' ({what})' if what else ''}"
     )
     if sent > at_most:
-        rows = [_words(one) for one in found if one.total_nbytes]
+        rows = [_words(one, known_link) for one in found if one.total_nbytes]
         _fail(report, f"{problem}, more than {at_most:,} bytes", [*unknown, *rows])
     _fail(report, f"{problem}, and an unknown number of bytes", unknown)
 
@@ -183,16 +214,34 @@ def assert_program_sharding(report: ProgramReport, path: str, spec: SpecLike) ->
     _fail(report, f"shardings of {report.name} that differ", [*_uncompiled(report), *problems])
 
 
-def matching(report: ProgramReport, kind: str | None, axis: str | None) -> Iterator[Collective]:
-    """Yield the collectives of a kind over a mesh axis; also those over unknown axes."""
+def matching(
+    report: ProgramReport, kind: str | None, axis: str | None, link: Link | None = None
+) -> Iterator[Collective]:
+    """Yield the collectives of a kind over a mesh axis and a link; also those over unknown ones."""
     for one in report.collectives:
         over = None if one.axes is None else {name.partition(":(")[0] for name in one.axes}
-        if kind in (None, one.kind) and (axis is None or over is None or axis in over):
+        if (
+            kind in (None, one.kind)
+            and (axis is None or over is None or axis in over)
+            and (link is None or _may_be_over(one, link))
+        ):
             yield one
 
 
-def _words(one: Collective) -> str:
-    """Return a collective in one line."""
+def _may_be_over(one: Collective, link: Link) -> bool:
+    """Return whether the slowest link of a collective is a link, or may be."""
+    if one.link is None:
+        return one.sent_nbytes > 0
+    return one.link == link or (one.link == "unknown" and link not in SLOW_LINKS)
+
+
+def _words(one: Collective, link: Link | None = None) -> str:
+    """Return a collective in one line.
+
+    Args:
+        one: The collective.
+        link: The link that is searched for.
+    """
     over = "unknown mesh axes" if one.axes is None else ", ".join(one.axes) or "no mesh axis"
     if one.total_nbytes is not None:
         size = format_bytes(one.total_nbytes)
@@ -203,7 +252,8 @@ def _words(one: Collective) -> str:
         size = f"{format_bytes(one.sent_nbytes * one.count)} × an unknown number of times{bound}"
     of = f" of {one.path}" if one.path else ""
     line = f", {one.origin}" if one.origin else ""
-    return f"{one.kind} over {over}: {size}{of}{line}"
+    by = f" by {link_words(one.link)}" if link and one.link != link else ""
+    return f"{one.kind} over {over}{by}: {size}{of}{line}"
 
 
 def _unknown_parts(report: ProgramReport) -> Iterator[str]:

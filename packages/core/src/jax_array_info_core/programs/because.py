@@ -17,7 +17,8 @@ from ..propagation.causes import Cause, Causes, Role
 from ..propagation.graph import Graph, Key, Operation, Value
 from ..propagation.process import NoAnswerError
 from ..propagation.propagation_report import explanation_of, results_of
-from ..reports.program import Collective, ProgramValue
+from ..reports.collectives import Collective
+from ..reports.program import ProgramValue
 from ..reports.propagation import AxisOrigin, Because, ConflictOperand
 from .collectives import REDUCTIONS
 

@@ -7,18 +7,25 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
+from ..compat.devices import device_places
 from ..hlo.collectives import COLLECTIVES, Movement, movements
 from ..hlo.dataflow import Dataflow, Value
 from ..hlo.frames import pass_of, scope_of
 from ..hlo.loops import Executions
 from ..hlo.module import Instruction, Module, Passing, operations
 from ..hlo.replica_groups import group_axes, pair_axes
+from ..hlo.slices import ProgramSlices
+from ..layouts.links import LINKS, Link, Places
 from ..layouts.spec import MeshAxes, effective_axes
 from ..origins.origins import UserLines
+from ..reports.collectives import Collective, SentBytes, SentOverLink, SentTotals
 from ..reports.origin import Origin, Phase
-from ..reports.program import Collective, Constraint, SentBytes, SentTotals
+from ..reports.program import Constraint
 from ..reports.program_memory import Temporary
 from ..reports.propagation import Because
 
@@ -60,6 +67,36 @@ _PROJECTIONS = frozenset({"get-tuple-element", "dynamic-slice", "bitcast"})
 """Operations that take a part of the result of a combined collective."""
 
 
+class ProgramDevices(NamedTuple):
+    """The devices of a program, in XLA's order: that of its mesh."""
+
+    ids: NDArray[np.int64]
+    """JAX's id of each device."""
+
+    places: Places
+    """Where they are."""
+
+    def slices(self, module: Module) -> ProgramSlices | None:
+        """Return the slices, if XLA has compiled the program for a single one of them."""
+        if self.places.slices is None or len(self.ids) == module.device_count:
+            return None
+        _, counts = np.unique(self.places.slices, return_counts=True)
+        is_for_each = set(counts.tolist()) == {module.device_count}
+        return ProgramSlices.of(self.ids, self.places.slices) if is_for_each else None
+
+    def count(self, module: Module) -> int:
+        """Return the number of devices that run a program."""
+        slices = self.slices(module)
+        return module.device_count if slices is None else slices.device_count
+
+
+def devices_of(devices: Sequence[Any]) -> ProgramDevices | None:
+    """Return the devices of a program as plain values; None without any."""
+    if not devices:
+        return None
+    return ProgramDevices(np.array([one.id for one in devices], np.int64), device_places(devices))
+
+
 def collectives_of(
     module: Module,
     executions: Mapping[str, Executions],
@@ -68,6 +105,7 @@ def collectives_of(
     lines: UserLines,
     constraints: Iterable[Constraint] | None = (),
     because: Search | None = None,
+    devices: ProgramDevices | None = None,
 ) -> tuple[tuple[Collective, ...], tuple[str, ...]]:
     """Return the collectives of a program, alike ones merged, and the instructions that are not understood.
 
@@ -79,12 +117,16 @@ def collectives_of(
         lines: The search for the user's line.
         constraints: Sharding constraints of the program; None if they are unknown.
         because: The search for what a collective is needed for; None to search for nothing.
+        devices: The devices of the program; None if they are not known.
     """
-    sizes = mesh.shape if mesh is not None and math.prod(mesh.sizes) == module.device_count else None
+    slices = None if devices is None else devices.slices(module)
+    count = module.device_count if devices is None else devices.count(module)
+    sizes = mesh.shape if mesh is not None and math.prod(mesh.sizes) == count else None
+    places = None if devices is None or len(devices.ids) != count else devices.places
     describe = _Describer(
-        Dataflow(module), executions, sizes, paths, lines, _constrained(constraints), because
+        Dataflow(module), executions, sizes, paths, lines, _constrained(constraints), because, places
     )
-    moved, unread = movements(describe.dataflow)
+    moved, unread = movements(describe.dataflow, slices)
     return tuple(sorted(merged(map(describe.collective, moved)), key=_order)), tuple(unread)
 
 
@@ -114,6 +156,7 @@ class _Describer:
         lines: UserLines,
         constrained: _Constrained | None,
         because: Search | None,
+        places: Places | None,
     ) -> None:
         self.dataflow = dataflow
         self.executions = executions
@@ -122,7 +165,9 @@ class _Describer:
         self.lines = lines
         self.constrained = constrained
         self.because = because
+        self.places = places
         self.group_axes: dict[int, tuple[str, ...] | None] = {}
+        self.group_links: dict[int, Link | None] = {}
 
     def collective(self, moved: Movement) -> Collective:
         """Return the facts on a collective."""
@@ -146,6 +191,7 @@ class _Describer:
             phase=self._phase(moved, users),
             scopes=self._scopes(moved, users),
             is_async=moved.is_async,
+            link=self._link(moved),
         )
         if self.because is None:
             return found
@@ -156,13 +202,21 @@ class _Describer:
         if self.mesh is None:
             return None
         if moved.groups is None:
-            assert moved.pairs is not None
-            return pair_axes(moved.pairs, self.mesh)
+            return None if moved.pairs is None else pair_axes(moved.pairs, self.mesh)
         # Collectives with the same groups share the array.
         key = id(moved.groups)
         if key not in self.group_axes:
             self.group_axes[key] = group_axes(moved.groups, self.mesh)
         return self.group_axes[key]
+
+    def _link(self, moved: Movement) -> Link | None:
+        """Return the slowest link between the devices that exchange data; None if it is not known."""
+        devices = moved.pairs if moved.groups is None else moved.groups
+        if self.places is None or devices is None:
+            return None
+        if id(devices) not in self.group_links:
+            self.group_links[id(devices)] = self.places.slowest(devices)
+        return self.group_links[id(devices)]
 
     def _path(self, moved: Movement) -> str | None:
         """Return the path of the argument that is moved; None if something else is."""
@@ -315,8 +369,13 @@ def _constrained(constraints: Iterable[Constraint] | None) -> _Constrained | Non
     return None if constraints is None else found
 
 
-def totals_of(collectives: Iterable[Collective]) -> SentTotals:
-    """Return the totals of the bytes that collectives send."""
+def totals_of(collectives: Iterable[Collective], bandwidths: Mapping[Link, int] | None = None) -> SentTotals:
+    """Return the totals of the bytes that collectives send.
+
+    Args:
+        collectives: The collectives of a program.
+        bandwidths: Bytes per second of some links, per device and direction.
+    """
     rows = tuple(collectives)
     return SentTotals(
         nbytes=sum(row.total_nbytes or 0 for row in rows),
@@ -326,7 +385,31 @@ def totals_of(collectives: Iterable[Collective]) -> SentTotals:
         by_kind_and_axes=_totals(rows, "kind", "axes"),
         by_line=_totals(rows, "origin"),
         by_phase=_totals(rows, "phase"),
+        by_link=_by_link(rows, bandwidths or {}),
     )
+
+
+def _by_link(rows: Iterable[Collective], bandwidths: Mapping[Link, int]) -> tuple[SentOverLink, ...]:
+    """Return the totals of the rows over each link, the slowest first."""
+    by_link: dict[Link | None, list[Collective]] = {}
+    for row in rows:
+        by_link.setdefault(row.link, []).append(row)
+    totals = []
+    for link in (*reversed(LINKS), None):
+        if link not in by_link:
+            continue
+        nbytes = sum(row.total_nbytes or 0 for row in by_link[link])
+        bandwidth = None if link is None else bandwidths.get(link)
+        totals.append(
+            SentOverLink(
+                link=link,
+                nbytes=nbytes,
+                unknown_count=sum(row.count for row in by_link[link] if row.times is None),
+                bytes_per_second=bandwidth,
+                least_seconds=None if bandwidth is None else nbytes / bandwidth,
+            )
+        )
+    return tuple(totals)
 
 
 def _totals(rows: Iterable[Collective], *names: str) -> tuple[SentBytes, ...]:

@@ -20,9 +20,9 @@ from ..reports.changes import (
     ShardingChange,
     TemporaryChange,
 )
+from ..reports.collectives import Collective
 from ..reports.origin import Origin
 from ..reports.program import (
-    Collective,
     Donation,
     ProgramReport,
     ProgramValue,

@@ -7,7 +7,7 @@ import functools
 import math
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from ..compat.arrays import traceback_lines
 from ..compat.devices import only_cpu
 from ..compat.jaxprs import constrained_outputs, jaxpr_names
 from ..compat.jitted import with_object_keys
+from ..compat.lowering import program_devices
 from ..compat.propagation import require_shardy
 from ..compat.shardings import has_devices
 from ..compat.stages import (
@@ -43,16 +44,19 @@ from ..hlo.liveness import LiveValue, temporaries_of
 from ..hlo.loops import Executions, executions
 from ..hlo.module import Instruction, Module
 from ..hlo.read import may_send, read_module
+from ..layouts.bandwidths import as_bandwidths
 from ..layouts.dtypes import dtype_name
+from ..layouts.links import Link
 from ..layouts.spec import mesh_sizes
 from ..origins.origins import UserLines, code_origin, described_for_user
 from ..propagation.process import start
 from ..reports.findings import known_codes
 from ..reports.origin import Origin
-from ..reports.program import Collective, ProgramReport, Rematerialization, Uncounted, UncountedFlops
+from ..reports.program import ProgramReport, Rematerialization, Uncounted, UncountedFlops
 from ..reports.program_memory import KeptLine, ProgramMemory, Temporary
 from .because import Reasons
-from .collectives import collectives_of, merged, totals_of
+from .caveats import caveats_of, caveats_of_tracing
+from .collectives import collectives_of, devices_of, merged, totals_of
 from .compiled import CompiledStages, compiled_stages, gpu_shortage
 from .constraints import constraints_of, with_padding
 from .donations import donatable, donations_of
@@ -184,64 +188,6 @@ def module_of(text: str | None, lowered: Any) -> Module | None:
     return read_module(text if mlir is None else renumbered(text, mlir))
 
 
-_ON_CPU = (
-    "Same on TPU and GPU: requested shardings, donations, loop counts, FLOPs.",
-    "May differ: shardings that XLA chose, collectives (CPU has no reduce-scatter), temporaries (larger on"
-    " CPU). For the figures of an accelerator, use a topology_mesh.",
-)
-_VMEM = 1
-"""XLA's number for a TPU's VMEM among the memory spaces."""
-_NARROW = ("bfloat16", "float16")
-
-
-def caveats_of(
-    platform: str, dtypes: Collection[str], collectives: Collection[Collective], module: Module
-) -> tuple[str, ...]:
-    """Return what differs on another platform, and what is left out, as sentences.
-
-    Args:
-        platform: Platform that the program is compiled for.
-        dtypes: Dtypes of the arguments and outputs.
-        collectives: Collectives of the program.
-        module: The compiled program.
-    """
-    if platform == "tpu" and _uses_vmem(module):
-        return ("Values in VMEM are not among the temporaries that are listed.",)
-    if platform != "cpu":
-        return ()
-    caveats = list(_ON_CPU)
-    narrow = [dtype for dtype in _NARROW if dtype in dtypes]
-    if narrow and any(one.dtype == "float32" for one in collectives):
-        caveats.append(f"CPU sends {' and '.join(narrow)} as float32, twice the bytes of an accelerator.")
-    elif any(one.dtype == "float32" for one in collectives):
-        caveats.append("TPU may send float32 operands of matrix products as bfloat16, half the bytes.")
-    return tuple(caveats)
-
-
-def caveats_of_tracing(traced_on: str | None, topology: Topology | None) -> tuple[str, ...]:
-    """Return what may differ in a program that was traced with other devices than those of its topology.
-
-    Args:
-        traced_on: The other devices, such as ``CPU``; None if there are none.
-        topology: The topology.
-    """
-    if traced_on is None or topology is None:
-        return ()
-    target = topology.text if ":" in traced_on else topology.platform.upper()
-    return (
-        f"Traced with {traced_on} devices: code that asks for their platform, such as"
-        f" mesh.devices.flat[0].platform, took the branch for {traced_on}. With a mesh from topology_mesh, it"
-        f" takes the branch for {target}.",
-    )
-
-
-def _uses_vmem(module: Module) -> bool:
-    """Return whether a program has values in the fast memory of a TPU core."""
-    computations = module.computations.values()
-    instructions = (one for computation in computations for one in computation.instructions)
-    return any(shape.memory_space == _VMEM for one in instructions for shape in one.shapes)
-
-
 def flops_of(
     module: Module, executions: Mapping[str, Executions], lines: UserLines
 ) -> tuple[int, tuple[UncountedFlops, ...]]:
@@ -276,6 +222,7 @@ def program_report(
     dcn: Mapping[str, int] | None = None,
     fresh: bool = False,
     explain: bool | None = False,
+    bandwidths: Mapping[str, int | str] | None = None,
     ignore_codes: str | Iterable[str] = (),
     **kwargs: Any,
 ) -> ProgramReport:
@@ -303,12 +250,16 @@ def program_report(
             warnings only while it compiles.
         explain: Whether to find ``because``, the operation that each collective is needed for. Shardy then
             propagates the shardings once more, in a process of its own. None does so where Shardy can.
+        bandwidths: Bytes per second and device, in each direction, of the links between devices, such as
+            ``{"dcn": "6.25GB/s", "ici": "90GB/s"}``, for a lower bound of the time of what is sent. None for
+            no such bound.
         ignore_codes: Codes of findings to leave out, such as ``"JAI207"``.
         **kwargs: Keyword arguments of the function.
 
     Raises:
         UnsupportedValueError: (a ValueError) If ``f`` is neither a function nor a stage, or a stage with
-            arguments; with ``explain=True``, before JAX 0.10, of a Compiled, or without Shardy.
+            arguments; if a bandwidth is not one; with ``explain=True``, before JAX 0.10, of a Compiled, or
+            without Shardy.
         TopologyError: (a ValueError) If the topology does not exist, has another number of devices than
             the mesh, or needs a package that is not installed.
 
@@ -324,7 +275,7 @@ def program_report(
     if dcn and target is None:
         raise UnsupportedValueError("dcn needs a topology of several slices, such as 2*v5p:2x2x2")
     slices = None if dcn is None else mesh_sizes(dcn)
-    codes = known_codes(ignore_codes)
+    codes, speeds = known_codes(ignore_codes), as_bandwidths(bandwidths)
     lines = UserLines(has_code=True)
     values = array_leaves(args, kwargs)
     # JAX's default device, which tracing and lowering can ask for, can be an accelerator of another process.
@@ -374,7 +325,7 @@ def program_report(
     )
     if module is None:
         return report
-    return _with_program(report, module, compiled, place, given, lines, explains=explains)
+    return _with_program(report, module, compiled, place, given, lines, speeds, explains=explains)
 
 
 def _with_program(
@@ -384,6 +335,7 @@ def _with_program(
     topology: Topology | None,
     leaves: Sequence[ProgramLeaf],
     lines: UserLines,
+    bandwidths: Mapping[Link, int],
     *,
     explains: bool,
 ) -> ProgramReport:
@@ -397,8 +349,9 @@ def _with_program(
     flops, uncounted = flops_of(module, times, lines)
     reasons = Reasons(report.arguments, report.outputs, compiled.stages.lowered, lines)
     because = reasons.of if explains else None
+    devices = devices_of(program_devices(compiled.stages, leaves))
     collectives, unread = collectives_of(
-        module, times, report.mesh, paths, lines, report.constraints, because
+        module, times, report.mesh, paths, lines, report.constraints, because, devices
     )
     rematerializations: tuple[Rematerialization, ...] = rematerializations_of(
         compiled.warnings,
@@ -423,11 +376,11 @@ def _with_program(
     donations = donations_of(report.arguments, is_donated, report.outputs, module)
     return replace(
         report,
-        device_count=module.device_count,
+        device_count=module.device_count if devices is None else devices.count(module),
         donations=donations,
         donatable=donatable(report.arguments, is_donated, report.outputs, donations),
         collectives=collectives,
-        sent=totals_of(collectives),
+        sent=totals_of(collectives, bandwidths),
         rematerializations=rematerializations,
         memory=memory,
         out_of_memory=out_of_memory,

@@ -33,6 +33,12 @@ from .changes import (
     ValuesDiff as ValuesDiff,
 )
 from .checks import CheckReport as CheckReport
+from .collectives import (
+    Collective as Collective,
+    SentBytes as SentBytes,
+    SentOverLink as SentOverLink,
+    SentTotals as SentTotals,
+)
 from .compiles import (
     Compilation as Compilation,
     CompilationsReport as CompilationsReport,
@@ -71,14 +77,11 @@ from .origin import (
     SourceLine as SourceLine,
 )
 from .program import (
-    Collective as Collective,
     Constraint as Constraint,
     Donation as Donation,
     ProgramReport as ProgramReport,
     ProgramValue as ProgramValue,
     Rematerialization as Rematerialization,
-    SentBytes as SentBytes,
-    SentTotals as SentTotals,
     UncountedFlops as UncountedFlops,
 )
 from .propagation import (

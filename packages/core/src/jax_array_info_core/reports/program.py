@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from .. import quantities
@@ -11,11 +11,11 @@ from ..layouts.spec import MeshAxes, Spec
 from ..notebooks import Displayed
 from ..quantities import counted
 from .array import Leaf, ShardingDescription, same_sharding
+from .collectives import Collective, SentTotals
 from .findings import Finding, findings_words
-from .origin import Origin, Phase
+from .origin import Origin
 from .program_findings import program_findings
 from .program_memory import OutOfMemory, ProgramMemory
-from .propagation import Because
 
 Uncounted = Literal["kernel", "size", "executions"]
 """Reason why flops are not counted.
@@ -222,130 +222,6 @@ class Donation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Collective:
-    """Equal collectives of a program. Arrays of a combined collective are separate."""
-
-    kind: str
-    """Name of the operation in XLA, such as ``all-gather``."""
-
-    axes: tuple[str, ...] | None
-    """Mesh axes over which data moves, in the order of the mesh. A part of an axis is written as in Shardy:
-    ``tensor:(2)4`` divides ``tensor`` into 2 major parts, and data moves over 4 parts of each. On an axis of
-    size 8, these are 4 neighbors; ``tensor:(1)4`` is every second device. Of a permute, the axes along which
-    a pair differs. None if the groups do not follow the mesh, or there is no mesh."""
-
-    group_size: quantities.Count
-    """Number of devices that exchange data with each other. Of a permute, the length of its longest cycle or
-    chain."""
-
-    dtype: str
-    """Name of the dtype in transit."""
-
-    shape: tuple[quantities.Size, ...]
-    """Shape of the result on a device; of a ragged-all-to-all, of the operand. An all-to-all of one array for
-    each device has them stacked."""
-
-    sent_nbytes: quantities.Total
-    """Bytes that the device which sends the most sends in one execution of one of them; the most that it may
-    send if this ``depends_on_data``."""
-
-    count: quantities.Count = 1
-    """Number of equal collectives."""
-
-    times: quantities.Total | None = 1
-    """Number of executions of each in one call of the program, with loops. None if a loop has no known
-    length, the collective is in a branch, or its bytes depend on data."""
-
-    at_most: quantities.Total | None = None
-    """Largest number of executions, if ``times`` is None and a bound is known."""
-
-    depends_on_data: bool = False
-    """Whether the bytes of one execution depend on data: those of a ragged-all-to-all, which sends up to its
-    whole operand."""
-
-    origin: Origin | None = None
-    """Line of the operation that needs the array; else of the one that computes it or uses it first, with
-    ``is_near``."""
-
-    path: str | None = None
-    """Path of the argument that is moved."""
-
-    phase: Phase | None = None
-    """Forward or backward pass; None if the name of the operation has neither ``jvp`` nor ``transpose``."""
-
-    scopes: tuple[str, ...] = ()
-    """At most 16 ``jax.named_scope`` names around them, such as ``layers_0/attn``, as of Flax modules."""
-
-    is_async: bool = False
-    """Whether it starts and ends in separate instructions, so that computation can overlap."""
-
-    because: tuple[Because, ...] = ()
-    """The operations that need it: each that uses what it moves, or the one that computes it. Empty if
-    ``explain`` is off, or if an operation is not known for certain."""
-
-    @property
-    def total_nbytes(self) -> int | None:
-        """Bytes that all of them send in one call of the program; None if ``times`` is."""
-        return None if self.times is None else self.bound_nbytes
-
-    @property
-    def bound_nbytes(self) -> int | None:
-        """Most bytes that all of them may send in one call of the program; None if no bound is known."""
-        times = self.at_most if self.times is None else self.times
-        return None if times is None else self.sent_nbytes * self.count * times
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SentBytes:
-    """Bytes that a device sends, for collectives with something in common."""
-
-    kind: str | None = None
-    """Name of the operation in XLA."""
-
-    axes: tuple[str, ...] | None = None
-    """Mesh axes; None if unknown, or in totals that are not by axes."""
-
-    origin: Origin | None = None
-    """Line."""
-
-    phase: Phase | None = None
-    """Forward or backward pass."""
-
-    nbytes: quantities.Total
-    """Bytes sent per call of the program, as far as known."""
-
-    unknown_count: quantities.Size = 0
-    """Number of collectives whose bytes are unknown: they run an unknown number of times, or depend on data.
-    ``nbytes`` does not include them."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SentTotals:
-    """Totals of the bytes that a device sends. Each tuple adds up to ``nbytes``, the most bytes first."""
-
-    nbytes: quantities.Total = 0
-    """Bytes sent per call of the program, as far as known."""
-
-    unknown_count: quantities.Size = 0
-    """Number of collectives whose bytes are unknown."""
-
-    by_kind: tuple[SentBytes, ...] = ()
-    """By operation."""
-
-    by_axes: tuple[SentBytes, ...] = ()
-    """By mesh axes."""
-
-    by_kind_and_axes: tuple[SentBytes, ...] = ()
-    """By operation and mesh axes."""
-
-    by_line: tuple[SentBytes, ...] = ()
-    """By source line."""
-
-    by_phase: tuple[SentBytes, ...] = ()
-    """By pass."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Rematerialization:
     """A value that XLA replicates and shards again: its warning "Involuntary full rematerialization"."""
 
@@ -427,7 +303,7 @@ class ProgramReport(Displayed):
     collectives: tuple[Collective, ...] = ()
     """Collectives, the most bytes first; those with an unknown number of executions come first."""
 
-    sent: SentTotals = SentTotals()
+    sent: SentTotals = field(default_factory=SentTotals)
     """Totals of the bytes sent."""
 
     rematerializations: tuple[Rematerialization, ...] = ()
@@ -473,12 +349,12 @@ class ProgramReport(Displayed):
 
     @property
     def answer(self) -> str:
-        """Whether the program fits, as far as known, and the findings."""
+        """What the program sends over slow links, whether it fits, as far as known, and the findings."""
         about = self.out_of_memory or self.memory
         fit = about.answer if about else ""
         is_partly_known = self.rematerializations_known != "known" and self.is_known
         unknown = "XLA's warnings are unknown" if is_partly_known else ""
-        return "; ".join(filter(None, (fit, findings_words(self.findings), unknown)))
+        return "; ".join(filter(None, (self.sent.over_links, fit, findings_words(self.findings), unknown)))
 
     @property
     def is_known(self) -> bool:

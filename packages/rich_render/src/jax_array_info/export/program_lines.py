@@ -12,6 +12,7 @@ from jax_array_info.tables.folds import split_rows
 from jax_array_info_core import format_bytes
 from jax_array_info_core.layouts.dtypes import type_text
 from jax_array_info_core.reports import Collective, Origin, ProgramReport, Temporary
+from jax_array_info_core.reports.collectives import SLOW_LINKS, link_words
 
 from .. import style
 from ..tables.program import program_details, program_summary
@@ -169,6 +170,8 @@ def _mark_temporaries(temporaries: Sequence[Temporary], line_of: Callable[[Origi
 def _collective_words(collective: Collective) -> Iterator[str]:
     """Yield the kind, the axes, the argument and the pass of a collective."""
     yield f"{collective.kind} over {collective_axes_words(collective)}"
+    if collective.link in SLOW_LINKS:
+        yield f"by {link_words(collective.link)}"
     if collective.path is not None:
         yield collective.path
     if phase := phase_words(collective):

@@ -12,6 +12,7 @@ from jax_array_info_core import format_bytes
 from jax_array_info_core.layouts.dtypes import type_text
 from jax_array_info_core.quantities import format_count, grouped
 from jax_array_info_core.reports import Collective, ProgramReport, SentBytes, SentTotals
+from jax_array_info_core.reports.collectives import link_words
 from jax_array_info_core.reports.program import uncounted_words, unknown_bytes
 from jax_array_info_core.reports.program_findings import accepted_words
 
@@ -40,19 +41,26 @@ from .words import origin_words
 _MOST_SUMS = 8
 """Maximum number of sums by kind and axes."""
 _WIDE: Grouping = (
-    ("total",), ("each",), ("collective",), ("over",), ("array",), ("argument",), ("line",), ("scope",),
-    ("phase",), ("because",),
+    ("total",), ("each",), ("collective",), ("over",), ("link",), ("array",), ("argument",), ("line",),
+    ("scope",), ("phase",), ("because",),
 )  # fmt: skip
 _GROUPINGS: Sequence[Grouping] = (
     _WIDE,
     (
         ("total",),
-        ("collective", "over"),
+        ("collective", "over", "link"),
         ("array", "each", "argument"),
         ("line", "scope", "phase", "because"),
     ),
-    (("total",), ("collective", "over", "phase"), ("array", "each", "argument", "line", "scope", "because")),
-    (("total",), ("collective", "over", "array", "each", "argument", "line", "scope", "phase", "because")),
+    (
+        ("total",),
+        ("collective", "over", "link", "phase"),
+        ("array", "each", "argument", "line", "scope", "because"),
+    ),
+    (
+        ("total",),
+        ("collective", "over", "link", "array", "each", "argument", "line", "scope", "phase", "because"),
+    ),
 )
 
 
@@ -99,7 +107,7 @@ def collectives_table(
     shown, rest = split_rows(_folded(report.collectives, style.marks(encoding)), max_rows)
     if not shown:
         return None
-    columns = _columns(shown, style.marks(encoding))
+    columns = _columns(shown, style.marks(encoding), has_links=bool(report.sent.over_links))
     return stacked_table(
         "collectives",
         columns,
@@ -132,13 +140,17 @@ def _folded(collectives: Sequence[Collective], marks: style.Marks) -> list[tuple
     return folded
 
 
-def _columns(rows: Sequence[tuple[Collective, str]], marks: style.Marks) -> list[StackedColumn]:
+def _columns(
+    rows: Sequence[tuple[Collective, str]], marks: style.Marks, *, has_links: bool
+) -> list[StackedColumn]:
+    """Return the columns, with the slowest link of each collective where it tells something."""
     collectives = [one for one, _ in rows]
     return [
         StackedColumn("total", [*map(total_words, collectives)], is_number=True),
         StackedColumn("each", [each_words(one, marks) for one in collectives]),
         StackedColumn("collective", [one.kind for one in collectives]),
         StackedColumn("over", [*map(collective_axes_words, collectives)], "over "),
+        StackedColumn("link", [link_words(one.link) if has_links else "" for one in collectives], "by "),
         StackedColumn("array", [type_text(one.dtype, one.shape) for one in collectives]),
         StackedColumn("argument", [one.path or "" for one in collectives], is_path=True),
         StackedColumn("line", [origin_words(one.origin) for one in collectives]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from jax_array_info.tables.folds import check_max_rows
@@ -43,8 +43,10 @@ def print_program(
     /,
     *args: Any,
     topology: str | None = None,
+    dcn: Mapping[str, int] | None = None,
     fresh: bool = False,
     explain: bool | None = None,
+    bandwidths: Mapping[str, int | str] | None = None,
     ignore_codes: str | Iterable[str] = (),
     max_rows: int | None = 20,
     **kwargs: Any,
@@ -92,9 +94,9 @@ def print_program(
 
     The function is compiled, as in ``program_report``; it does not run. Bytes are those of one device.
 
-    - The first line is the answer: whether the program fits, if a topology is given, and the findings. They
-      are below the summary: lost mesh axes, shardings that are not as requested, donations that are not
-      reused, resharding by full replication.
+    - The first line is the answer: the bytes over each link, if some leave a host or a slice; whether the
+      program fits, if a topology is given; and the findings. They are below the summary: lost mesh axes,
+      shardings that are not as requested, donations that are not reused, resharding by full replication.
     - ``sent per device and call`` are the sums by kind of collective and mesh axes. ``+ ?`` marks sums
       without the collectives in a loop of unknown length or in a branch.
     - ``largest temporaries`` are the largest values at the highest point of the schedule, with their lines.
@@ -109,11 +111,15 @@ def print_program(
         f: A function, jitted or not, a Lowered or a Compiled; or a ``ProgramReport``, without other
             arguments.
         *args: Arguments of the function: arrays or ShapeDtypeStructs.
-        topology: Topology to compile for, such as ``"v5p:2x2x2"``. None for the devices of the
-            arguments, which can be those of a ``topology_mesh``.
+        topology: Topology to compile for, such as ``"v5p:2x2x2"``, ``"v5p-128"`` or ``"2*v5p:2x2x2"``, which
+            has two slices. None for the devices of the arguments, which can be those of a
+            ``topology_mesh``.
+        dcn: Number of slices along each mesh axis that spans slices, such as ``{"data": 2}``.
         fresh: Whether to compile again, so that XLA prints its warnings for a program compiled before.
         explain: Whether to print the operation that each collective is needed for. None does so on JAX 0.10
             and later, unless Shardy is off.
+        bandwidths: Bytes per second and device, in each direction, of the links between devices, such as
+            ``{"dcn": "6.25GB/s", "ici": "90GB/s"}``, for a lower bound of the time of what is sent.
         ignore_codes: Codes of findings to leave out, such as ``"JAI207"``.
         max_rows: Maximum number of rows of each table. One more row sums the others. None shows all.
         **kwargs: Keyword arguments of the function.
@@ -125,14 +131,16 @@ def print_program(
     """
     check_max_rows(max_rows)
     if isinstance(f, ProgramReport):
-        if args or kwargs or topology is not None or fresh or explain or ignore_codes:
+        if args or kwargs or topology is not None or dcn or fresh or explain or bandwidths or ignore_codes:
             refuse_with(ProgramReport, ["the other arguments"])
         report = f
     else:
         options: dict[str, Any] = {
             "topology": topology,
+            "dcn": dcn,
             "fresh": fresh,
             "explain": explain,
+            "bandwidths": bandwidths,
             "ignore_codes": ignore_codes,
         }
         report = program_report(f, *args, **options, **kwargs)

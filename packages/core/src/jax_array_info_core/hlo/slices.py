@@ -1,0 +1,145 @@
+"""Programs for several TPU slices, and what they send from slice to slice.
+
+XLA compiles one program for each slice, in which replica groups have devices of that slice only. What crosses
+slices is a ``send`` and a ``recv`` of megascale, the runtime of the data center network. Both have the kind
+of the collective and the device ids of its groups. Seen in libtpu 0.0.50.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..layouts.notation import Scanner
+from .module import Instruction
+from .replica_groups import NO_DEVICE, filled, read_lists
+
+_HANDLER = '_xla_host_transfer_handler_name="xla_megascale_runtime"'
+_ONE_TO_ONE = "one-to-one"
+_FIRST_DEVICE = 100_000
+"""Device ids of a slice begin with its number times this."""
+_NAME = re.compile(r"[a-z]+([-_][a-z]+)*")
+_FIELD = re.compile(r'(\w++)=(?:"([^"]*+)"|(\{(?:[^{}]++|\{[^{}]*+\})*+\}))')
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProgramSlices:
+    """The devices of a program for several slices, each as a position in ``mesh.devices.flat``."""
+
+    members: NDArray[np.int64]
+    """Devices of each slice, of shape ``(slices, devices of a slice)``, in the order of the mesh."""
+
+    by_id: dict[int, int]
+    """Devices by JAX's id."""
+
+    @classmethod
+    def of(cls, ids: NDArray[np.int64], slices: NDArray[np.int64]) -> ProgramSlices:
+        """Return the slices of devices.
+
+        Args:
+            ids: JAX's id of each device, in the order of the mesh.
+            slices: Slice of each device.
+
+        Raises:
+            ValueError: If the slices have different numbers of devices.
+        """
+        members = [np.flatnonzero(slices == number) for number in np.unique(slices)]
+        return cls(np.stack(members), dict(zip(ids.tolist(), itertools.count())))
+
+    @property
+    def device_count(self) -> int:
+        """Number of devices in all slices."""
+        return self.members.size
+
+    def everywhere(self, groups: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return groups or pairs of devices of one slice as those of all slices.
+
+        Args:
+            groups: Places in a slice, of shape ``(groups, size)``; -1 where a group is smaller.
+        """
+        found = np.where(groups == NO_DEVICE, NO_DEVICE, self.members[:, groups])
+        return found.reshape(-1, groups.shape[1])
+
+    def positions(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the devices with some ids; -1 remains.
+
+        Raises:
+            ValueError: If there is no device with such an id.
+        """
+        try:
+            found = [NO_DEVICE if one == NO_DEVICE else self.by_id[one] for one in ids.ravel().tolist()]
+        except KeyError as error:
+            raise ValueError(f"no device has the id {error}") from error
+        return np.array(found, np.int64).reshape(ids.shape)
+
+
+def is_between_slices(instruction: Instruction) -> bool:
+    """Return whether a send or a recv, or its end, is a transfer between slices."""
+    return _HANDLER in instruction.attributes.get("frontend_attributes", "")
+
+
+def rendezvous(instruction: Instruction) -> str | None:
+    """Return the name that a send and a recv have in common; None for others."""
+    if not is_between_slices(instruction):
+        return None
+    return _fields(instruction).get("_xla_host_transfer_rendezvous")
+
+
+def kind_between_slices(send: Instruction) -> str:
+    """Return the collective that a send between slices starts, such as ``all-reduce``.
+
+    It is known from the type of the transfer, or else from the name of the rendezvous, which has that of the
+    operation in XLA or in JAX: ``all-reduce.1_0``.
+    """
+    fields = _fields(send)
+    text = fields.get("_xla_megascale_transfer_type") or rendezvous(send) or ""
+    name = _NAME.match(text.lower())
+    kind = name[0].replace("_", "-") if name else ""
+    return "collective-permute" if kind == _ONE_TO_ONE else kind
+
+
+def target_ids(send: Instruction) -> NDArray[np.int64]:
+    """Return the ids of the devices of each group of a send between slices, or of each of its pairs.
+
+    Returns:
+        Device ids of shape ``(groups, size)``. Smaller groups end with -1.
+
+    Raises:
+        ValueError: If the text is not a notation of groups.
+    """
+    scanner = Scanner(_fields(send).get("_xla_megascale_target", "").replace("->", ","))
+    if scanner.take(r"(?=\{\s*\{)") is not None:
+        lists = read_lists(scanner)
+    else:
+        slices = _numbers(scanner)
+        scanner.expect("x", "'x' and the devices of each slice")
+        within = _numbers(scanner)
+        lists = [[number * _FIRST_DEVICE + one for number in slices] for one in within]
+    scanner.end()
+    return filled(lists)
+
+
+def _numbers(scanner: Scanner) -> list[int]:
+    """Read numbers such as ``{1,2}`` or ``{0:3}``, a range with its end."""
+    scanner.expect(r"\{", "'{'")
+    found: list[int] = []
+
+    def item() -> None:
+        first = scanner.number()
+        last = scanner.number() if scanner.take(":") else first
+        if last - first >= _FIRST_DEVICE:
+            scanner.fail(f"expected up to {_FIRST_DEVICE} devices")
+        found.extend(range(first, last + 1))
+
+    scanner.listed(item, "}")
+    return found
+
+
+def _fields(instruction: Instruction) -> dict[str, str]:
+    """Return the frontend attributes of an instruction by name, strings without quotes."""
+    found = _FIELD.findall(instruction.attributes.get("frontend_attributes", ""))
+    return {name: string or listed for name, string, listed in found}

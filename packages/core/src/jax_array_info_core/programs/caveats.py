@@ -1,0 +1,66 @@
+"""What the figures of a program leave out, and what differs on another platform."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from ..compat.topology_names import Topology
+from ..hlo.module import Module
+from ..reports.collectives import Collective
+
+_ON_CPU = (
+    "Same on TPU and GPU: requested shardings, donations, loop counts, FLOPs.",
+    "May differ: shardings that XLA chose, collectives (CPU has no reduce-scatter), temporaries (larger on"
+    " CPU). For the figures of an accelerator, use a topology_mesh.",
+)
+_VMEM = 1
+"""XLA's number for a TPU's VMEM among the memory spaces."""
+_NARROW = ("bfloat16", "float16")
+
+
+def caveats_of(
+    platform: str, dtypes: Collection[str], collectives: Collection[Collective], module: Module
+) -> tuple[str, ...]:
+    """Return what differs on another platform, and what is left out, as sentences.
+
+    Args:
+        platform: Platform that the program is compiled for.
+        dtypes: Dtypes of the arguments and outputs.
+        collectives: Collectives of the program.
+        module: The compiled program.
+    """
+    if platform == "tpu" and _uses_vmem(module):
+        return ("Values in VMEM are not among the temporaries that are listed.",)
+    if platform != "cpu":
+        return ()
+    caveats = list(_ON_CPU)
+    narrow = [dtype for dtype in _NARROW if dtype in dtypes]
+    if narrow and any(one.dtype == "float32" for one in collectives):
+        caveats.append(f"CPU sends {' and '.join(narrow)} as float32, twice the bytes of an accelerator.")
+    elif any(one.dtype == "float32" for one in collectives):
+        caveats.append("TPU may send float32 operands of matrix products as bfloat16, half the bytes.")
+    return tuple(caveats)
+
+
+def caveats_of_tracing(traced_on: str | None, topology: Topology | None) -> tuple[str, ...]:
+    """Return what may differ in a program that was traced with other devices than those of its topology.
+
+    Args:
+        traced_on: The other devices, such as ``CPU``; None if there are none.
+        topology: The topology.
+    """
+    if traced_on is None or topology is None:
+        return ()
+    target = topology.text if ":" in traced_on else topology.platform.upper()
+    return (
+        f"Traced with {traced_on} devices: code that asks for their platform, such as"
+        f" mesh.devices.flat[0].platform, took the branch for {traced_on}. With a mesh from topology_mesh, it"
+        f" takes the branch for {target}.",
+    )
+
+
+def _uses_vmem(module: Module) -> bool:
+    """Return whether a program has values in the fast memory of a TPU core."""
+    computations = module.computations.values()
+    instructions = (one for computation in computations for one in computation.instructions)
+    return any(shape.memory_space == _VMEM for one in instructions for shape in one.shapes)

@@ -1,0 +1,195 @@
+"""Collectives of a compiled program, and the totals of the bytes that they send."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .. import quantities
+from ..layouts.links import Link
+from ..quantities import format_bytes, least_seconds_words
+from .origin import Origin, Phase
+from .propagation import Because
+
+SLOW_LINKS: tuple[Link, ...] = ("other-host", "dcn")
+"""Links outside of the fast network of a host or a slice."""
+
+_NAMES: dict[Link | None, str] = {"dcn": "DCN", "ici": "ICI", "unknown": "unknown link", None: "unknown link"}
+
+
+def link_words(link: Link | None) -> str:
+    """Return the name of a link as it is printed: ``DCN``, ``other host``."""
+    return _NAMES.get(link) or str(link).replace("-", " ")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collective:
+    """Equal collectives of a program. Arrays of a combined collective are separate."""
+
+    kind: str
+    """Name of the operation in XLA, such as ``all-gather``."""
+
+    axes: tuple[str, ...] | None
+    """Mesh axes over which data moves, in the order of the mesh. A part of an axis is written as in Shardy:
+    ``tensor:(2)4`` divides ``tensor`` into 2 major parts, and data moves over 4 parts of each. On an axis of
+    size 8, these are 4 neighbors; ``tensor:(1)4`` is every second device. Of a permute, the axes along which
+    a pair differs. None if the groups do not follow the mesh, or there is no mesh."""
+
+    group_size: quantities.Count
+    """Number of devices that exchange data with each other. Of a permute, the length of its longest cycle or
+    chain."""
+
+    dtype: str
+    """Name of the dtype in transit."""
+
+    shape: tuple[quantities.Size, ...]
+    """Shape of the result on a device; of a ragged-all-to-all, of the operand. An all-to-all of one array for
+    each device has them stacked."""
+
+    sent_nbytes: quantities.Total
+    """Bytes that the device which sends the most sends in one execution of one of them; the most that it may
+    send if this ``depends_on_data``."""
+
+    count: quantities.Count = 1
+    """Number of equal collectives."""
+
+    times: quantities.Total | None = 1
+    """Number of executions of each in one call of the program, with loops. None if a loop has no known
+    length, the collective is in a branch, or its bytes depend on data."""
+
+    at_most: quantities.Total | None = None
+    """Largest number of executions, if ``times`` is None and a bound is known."""
+
+    depends_on_data: bool = False
+    """Whether the bytes of one execution depend on data: those of a ragged-all-to-all, which sends up to its
+    whole operand."""
+
+    origin: Origin | None = None
+    """Line of the operation that needs the array; else of the one that computes it or uses it first, with
+    ``is_near``."""
+
+    path: str | None = None
+    """Path of the argument that is moved."""
+
+    phase: Phase | None = None
+    """Forward or backward pass; None if the name of the operation has neither ``jvp`` nor ``transpose``."""
+
+    scopes: tuple[str, ...] = ()
+    """At most 16 ``jax.named_scope`` names around them, such as ``layers_0/attn``, as of Flax modules."""
+
+    is_async: bool = False
+    """Whether it starts and ends in separate instructions, so that computation can overlap."""
+
+    link: Link | None = None
+    """Slowest link between devices that exchange data: ``dcn`` between slices, ``other-host``, ``ici``, …
+    None if it is not known where the devices are, and of a collective that moves nothing."""
+
+    because: tuple[Because, ...] = ()
+    """The operations that need it: each that uses what it moves, or the one that computes it. Empty if
+    ``explain`` is off, or if an operation is not known for certain."""
+
+    @property
+    def total_nbytes(self) -> int | None:
+        """Bytes that all of them send in one call of the program; None if ``times`` is."""
+        return None if self.times is None else self.bound_nbytes
+
+    @property
+    def bound_nbytes(self) -> int | None:
+        """Most bytes that all of them may send in one call of the program; None if no bound is known."""
+        times = self.at_most if self.times is None else self.times
+        return None if times is None else self.sent_nbytes * self.count * times
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentBytes:
+    """Bytes that a device sends, for collectives with something in common."""
+
+    kind: str | None = None
+    """Name of the operation in XLA."""
+
+    axes: tuple[str, ...] | None = None
+    """Mesh axes; None if unknown, or in totals that are not by axes."""
+
+    origin: Origin | None = None
+    """Line."""
+
+    phase: Phase | None = None
+    """Forward or backward pass."""
+
+    nbytes: quantities.Total
+    """Bytes sent per call of the program, as far as known."""
+
+    unknown_count: quantities.Size = 0
+    """Number of collectives whose bytes are unknown: they run an unknown number of times, or depend on data.
+    ``nbytes`` does not include them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentOverLink:
+    """Bytes that a device sends in the collectives whose slowest link is of one kind."""
+
+    link: Link | None
+    """Slowest link of the collectives; None if it is not known where the devices are."""
+
+    nbytes: quantities.Total
+    """Bytes sent per call of the program, as far as known."""
+
+    unknown_count: quantities.Size = 0
+    """Number of collectives whose bytes are unknown. ``nbytes`` does not include them."""
+
+    bytes_per_second: quantities.Count | None = None
+    """Bandwidth of the link per device and direction, as given to ``program_report``; None if not given."""
+
+    least_seconds: float | None = None
+    """Lower bound of the time that the device needs to send them: ``nbytes`` divided by the bandwidth. None
+    without a bandwidth."""
+
+    @property
+    def words(self) -> str:
+        """The link, its bytes, and the lower bound of their time: ``DCN 96.0 MiB (at least 16.1 ms)``."""
+        nbytes = format_bytes(self.nbytes) if self.nbytes or not self.unknown_count else ""
+        parts = [link_words(self.link), " + ".join(filter(None, (nbytes, "?" * bool(self.unknown_count))))]
+        if self.least_seconds is not None:
+            parts.append(f"({least_seconds_words(self.least_seconds)})")
+        return " ".join(parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentTotals:
+    """Totals of the bytes that a device sends. Each tuple adds up to ``nbytes``, the most bytes first."""
+
+    nbytes: quantities.Total = 0
+    """Bytes sent per call of the program, as far as known."""
+
+    unknown_count: quantities.Size = 0
+    """Number of collectives whose bytes are unknown."""
+
+    by_kind: tuple[SentBytes, ...] = ()
+    """By operation."""
+
+    by_axes: tuple[SentBytes, ...] = ()
+    """By mesh axes."""
+
+    by_kind_and_axes: tuple[SentBytes, ...] = ()
+    """By operation and mesh axes."""
+
+    by_line: tuple[SentBytes, ...] = ()
+    """By source line."""
+
+    by_phase: tuple[SentBytes, ...] = ()
+    """By pass."""
+
+    by_link: tuple[SentOverLink, ...] = ()
+    """By the slowest link of each collective, the slowest first. A collective over slices may send a part of
+    its bytes inside a slice, too; all of them count for the slowest link."""
+
+    @property
+    def over_links(self) -> str:
+        """The bytes over each link, the slowest first: ``DCN 96.0 MiB, ICI 1.2 GiB per call``.
+
+        Empty where they tell nothing: all are sent inside one host, or over one kind of fast link.
+        """
+        found = [one for one in self.by_link if one.nbytes or one.unknown_count]
+        has_times = any(one.least_seconds is not None for one in found)
+        if not has_times and len(found) < 2 and not any(one.link in SLOW_LINKS for one in found):
+            return ""
+        return f"{', '.join(one.words for one in found)} per call" if found else ""
