@@ -94,9 +94,12 @@ def _agreeing_mesh_report(report):
     axes = _agreeing_mesh(report["axes"])
     layout = {**report["layout"], "shape": axes["sizes"]}
     ids = np.arange(np.prod(axes["sizes"], dtype=int)).reshape([*axes["sizes"], 1])
+    owners = [[number, part.tolist()] for number, part in enumerate(np.array_split(ids.ravel(), 2))]
     return {
+        **report,
         "axes": axes,
         "layout": {**layout, "device_ids": ids.tolist(), "processes": [], "partial_sums": 1},
+        **{name: owners for name in ("hosts", "slices") if report.get(name)},
     }
 
 

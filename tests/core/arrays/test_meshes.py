@@ -96,7 +96,7 @@ def test_tpus_of_two_slices_are_connected_by_dcn():
     assert [(each.link, each.hops) for each in data.neighbors] == [("dcn", None)]
     assert (data.leaves_slice, data.slice_count, x.leaves_slice) == ("always", 2, "never")
     assert [(each.link, each.hops) for each in (*x.neighbors, *y.neighbors)] == [("ici", 1), ("ici", 1)]
-    assert (x.form, x.sides, y.sides) == ("line", "x", "y")
+    assert (x.form, x.sides, y.sides) == ("line", ("x",), ("y",))
     assert [number for number, _ in report.slices] == [0, 1]
     assert from_json(to_json(report)) == report
 

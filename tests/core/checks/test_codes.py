@@ -75,6 +75,8 @@ PROGRAMS = {
     "JAI302": WHY,
     "JAI303": WHY,
 }
+# Tests of meshes: tests/core/arrays/test_meshes.py
+MESHES = {"JAI401"}
 
 
 def codes(report):
@@ -95,6 +97,10 @@ def test_a_code_of_a_tree_is_found_and_ignored(code):
     assert codes(ignored) == [one for one in codes(report) if one != code]
     assert ignored.ignored_codes == (code,)
     assert f"ignored codes: {code}" in str(ignored)
+
+
+def test_each_code_has_a_test():
+    assert {*TREES, *PROGRAMS, *MESHES} == {one.code for one in CODES.values()}
 
 
 def test_a_tree_that_is_sharded_and_fits_has_no_code():

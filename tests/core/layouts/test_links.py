@@ -115,8 +115,8 @@ def torus_of(sides, wraps):
 )
 def test_an_axis_along_a_whole_side_is_a_ring_where_the_side_is_closed(wraps, form):
     down, across = mesh_links(torus_of((4, 2), wraps), {"a": 4, "b": 2})
-    assert (down.sides, down.form, down.chip_count) == ("x", form, 4)
-    assert (across.sides, across.form) == ("y", "line")
+    assert (down.sides, down.form, down.chip_count) == (("x",), form, 4)
+    assert (across.sides, across.form) == (("y",), "line")
 
 
 def test_an_axis_along_a_part_of_a_side_is_a_line():

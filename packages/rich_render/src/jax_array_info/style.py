@@ -31,9 +31,9 @@ class Marks:
     check: str
     times: str
     at_most: str
-    horizontal: str
+    horizontals: str
     """Horizontal lines, by weight: between devices, round a host, round a slice."""
-    vertical: str
+    verticals: str
     boxes: Mapping[tuple[int, int], str]
     """Corners and crossings of boxes by the weights of their vertical and horizontal lines: left, middle and
     right of the first, the middle and the last line."""
@@ -42,6 +42,16 @@ class Marks:
     skipped_rows: str
     """Placeholder for rows that are left out."""
     skipped_columns: str
+
+    @property
+    def horizontal(self) -> str:
+        """The light horizontal line."""
+        return self.horizontals[0]
+
+    @property
+    def vertical(self) -> str:
+        """The light vertical line."""
+        return self.verticals[0]
 
 
 _UNICODE = Marks(

@@ -67,7 +67,7 @@ def device_places(devices: Sequence[Any]) -> Places:
     chips = _numbers(everywhere, "coords")
     assert chips is not None
     sides = tuple((1 + chips.max(0)).tolist())
-    # A mesh may have only a part of a slice. Then its devices do not tell the sides.
+    # A mesh may have only a part of a slice. Then the sides are unknown.
     if len(np.unique(chips, axis=0)) != math.prod(sides):
         return Places(hosts=hosts, slices=slices, coords=coords)
     known = next((tpu for tpu in TPUS.values() if tpu.device_kind == devices[0].device_kind), None)
@@ -77,7 +77,7 @@ def device_places(devices: Sequence[Any]) -> Places:
 
 
 def _numbers(devices: Sequence[Any], name: str) -> np.ndarray[Any, Any] | None:
-    """Return an attribute of some devices as an array; None if one has it not, or it is not a number."""
+    """Return an attribute of some devices as an array; None if one lacks it, or it is not a number."""
     try:
         return np.array([getattr(device, name) for device in devices], np.int64)
     except (AttributeError, TypeError, ValueError):
@@ -85,7 +85,7 @@ def _numbers(devices: Sequence[Any], name: str) -> np.ndarray[Any, Any] | None:
 
 
 def _slice_of(device: Any) -> list[Any]:
-    """Return all devices of a TPU's slice; empty if its client does not tell them."""
+    """Return all devices of a TPU's slice; empty if its client does not list them."""
     try:
         number = getattr(device, "slice_index", None)
         return [one for one in device.client.devices() if getattr(one, "slice_index", None) == number]

@@ -162,8 +162,8 @@ class AxisLinks:
     slice_count: quantities.Count = 1
     """Largest number of slices of a group."""
 
-    sides: str = ""
-    """Sides of the torus along which the groups run, such as ``x`` or ``xy``; empty without ICI."""
+    sides: tuple[str, ...] = ()
+    """Sides of the torus along which the groups run, such as ``x``; empty without ICI."""
 
     form: Form | None = None
     """Form of the groups, if each runs from chip to chip along one side; None if not, or not known."""
@@ -219,13 +219,15 @@ def _distinct(rows: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.asarray(1 + (np.diff(ordered, axis=1) != 0).sum(1))
 
 
-def _form(places: Places, groups: Positions, *, is_one_slice: bool) -> tuple[str, Form | None, int]:
+def _form(
+    places: Places, groups: Positions, *, is_one_slice: bool
+) -> tuple[tuple[str, ...], Form | None, int]:
     """Return the sides along which groups run, whether they are lines or rings, and their chips."""
     if places.coords is None or not is_one_slice:
-        return "", None, 0
+        return (), None, 0
     at = places.coords[groups]
     moving = [side for side in range(at.shape[-1]) if (at[:, :, side] != at[:, :1, side]).any()]
-    names = "".join(_SIDES[side] if side < len(_SIDES) else "?" for side in moving)
+    names = tuple(_SIDES[side] if side < len(_SIDES) else f"side {side}" for side in moving)
     if len(moving) != 1:
         return names, None, 0
     [side] = moving

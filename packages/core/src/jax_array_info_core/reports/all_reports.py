@@ -5,6 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..layouts.layout import ShardingLayout as ShardingLayout
+from ..layouts.links import (
+    AxisLinks as AxisLinks,
+    Neighbors as Neighbors,
+)
 from .array import (
     ArrayReport as ArrayReport,
     BatchAxes as BatchAxes,

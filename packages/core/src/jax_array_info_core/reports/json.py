@@ -286,6 +286,11 @@ def contradictions(report: Report) -> Iterator[str]:
                     yield "a local part larger than the array"
             case MeshReport() if part.axes.sizes != part.layout.shape:
                 yield f"a mesh of sizes {part.axes.sizes} with a layout of shape {part.layout.shape}"
+            case MeshReport():
+                for noun, owners in (("host", part.hosts), ("slice", part.slices)):
+                    owned = [device for _, devices in owners for device in devices]
+                    if owners and not np.isin(part.layout.device_ids, owned).all():
+                        yield f"a mesh with devices in no {noun}"
             case UnevenAxis():
                 if not 0 <= part.axis < len(part.shape) or min(part.count, part.fitting_count) < 1:
                     yield f"an uneven axis {format_number(part.axis)} of shape {part.shape}"

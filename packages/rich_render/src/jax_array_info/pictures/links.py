@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from jax_array_info_core.layouts.links import AxisLinks, Link, Neighbors
 from jax_array_info_core.quantities import counted, format_number
+from jax_array_info_core.text import printable
 
 LINK_WORDS: dict[Link, str] = {
     "same-chip": "same chip",
@@ -61,9 +62,13 @@ def _crossing(links: AxisLinks) -> str:
 def _form_words(links: AxisLinks) -> str:
     """Return the form of the groups of an axis in the torus, such as ``, ring of 8 in z``."""
     if links.form is not None:
-        return f", {links.form} of {links.chip_count} in {links.sides}"
-    *others, last = links.sides or " "
-    return "" if not links.sides else f" in {', '.join(others)} and {last}" if others else f" in {last}"
+        return f", {links.form} of {links.chip_count} in {_sides(links)}"
+    return f" in {_sides(links)}" if links.sides else ""
+
+
+def _sides(links: AxisLinks) -> str:
+    *others, last = map(printable, links.sides)
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _hops(each: Neighbors) -> str:

@@ -127,14 +127,14 @@ def mesh_subject(report: MeshReport, encoding: str = "utf-8") -> Subject:
     ]
     caption = f"mesh {', '.join(axes)}"
     if report.topology is not None:
-        caption += f" on {report.topology}"
+        caption += f" on {printable(report.topology, encoding)}"
     if report.order is not None:
-        caption += f", order: {report.order}"
-    lines = [f"{name}: {link_words(links)}" for name, links in zip(names, report.links, strict=False)]
+        caption += f", order: {printable(report.order, encoding)}"
+    lines = [f"{printable(clipped(each.axis), encoding)}: {link_words(each)}" for each in report.links]
     lines += [printable(str(finding), encoding) for finding in report.findings]
     return Subject(
         report.layout,
-        tuple(filter(None, (report.findings and findings_words(report.findings), caption))),
+        (findings_words(report.findings), caption) if report.findings else (caption,),
         names,
         is_mesh=True,
         slices=report.slices,

@@ -357,7 +357,7 @@ def array_picture(
     subject = mesh_subject(report, encoding) if report else array_subject(known)
     marks = style.marks(encoding)
     head = _heading(subject, max_width, marks)
-    foot = footer(subject, max_width, *(marks.horizontal[1:] if report else ()))
+    foot = footer(subject, max_width, *(marks.horizontals[1:] if report else ()))
     *counts, _ = subject.grids.device_ids.shape
     fewer = [max(count - 1, 1) for count in counts]
     canvas = Canvas(
@@ -452,7 +452,7 @@ def _rule(title: str, width: int, marks: style.Marks) -> list[str]:
     if room < 2:
         return wrapped(title, width)
     left = room // 2
-    return [f"{marks.horizontal[0] * left} {title} {marks.horizontal[0] * (room - left)}"]
+    return [f"{marks.horizontal * left} {title} {marks.horizontal * (room - left)}"]
 
 
 def _wrapped(notes: Iterable[str], width: int) -> list[str]:
@@ -522,7 +522,7 @@ class _Lines:
         row, _ = self.plan.rows[number]
         if row is None:
             row = self.plan.rows[number - 1][0]
-        return [self.marks.vertical[weight] for weight in self.weights(row or 0)]
+        return [self.marks.verticals[weight] for weight in self.weights(row or 0)]
 
     def rule(self, part: int, line: int) -> Text:
         """Return a horizontal line: the first (part 0), one between rows (1) or the last (2)."""
@@ -542,7 +542,7 @@ class _Lines:
             corner = 3 * part + (0 if number == 0 else 2 if number == len(across) else 1)
             text += self.marks.boxes[vertical, max(beside)][corner]
             if number < len(across):
-                text += self.marks.horizontal[across[number]] * self.plan.columns[number][1]
+                text += self.marks.horizontals[across[number]] * self.plan.columns[number][1]
         return Text(text)
 
 

@@ -53,7 +53,7 @@ class Page:
 
     def write_rule(self, title: str) -> None:
         """Add a horizontal line with a title."""
-        line, room = self.marks.horizontal[0], self.width - len(title) - 4
+        line, room = self.marks.horizontal, self.width - len(title) - 4
         if room < 0:
             self.write(title, look=f"bold {style.WARNING}")
         else:
