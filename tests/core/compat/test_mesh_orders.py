@@ -1,12 +1,14 @@
 import math
 
+import jax
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jax.sharding import Mesh
 
 from jax_array_info_core import program_report, topology_mesh
-from jax_array_info_core.compat import mesh_orders
+from jax_array_info_core.compat import lowering, mesh_orders
 from jax_array_info_core.compat.mesh_orders import ordered_devices, slices_along
 from jax_array_info_core.compat.topology_names import parse_topology
 from jax_array_info_core.errors import SpecError, TopologyError, UnsupportedValueError
@@ -111,6 +113,29 @@ def test_slices_are_numbers_and_need_a_topology():
         topology_mesh("2*v5p-8", {"a": 8}, dcn={"a": "2"})
     with pytest.raises(UnsupportedValueError, match="dcn needs a topology of several slices"):
         program_report(lambda x: x, 1.0, dcn={"a": 2})
+
+
+@pytest.mark.needs_devices(8)
+def test_a_mesh_of_cpus_is_placed_on_slices(monkeypatch):
+    """In the order of JAX; devices that are not in the order of their ids keep their order."""
+    topology = parse_topology("2*v5p:2x2x1")
+    devices = stand_ins(topology)
+    cpus = np.array(jax.devices()[:8])
+
+    def ids(mesh, dcn=None):
+        return [
+            one.id for one in lowering._in_mesh_order(devices, mesh.devices.ravel(), [mesh], topology, dcn)
+        ]
+
+    mesh = Mesh(cpus.reshape(2, 4), ("data", "fsdp"))
+    assert ids(mesh, {"data": 2}) == [0, 1, 2, 3, 4, 5, 6, 7]
+    assert ids(mesh, {"fsdp": 2}) == [0, 2, 4, 6, 1, 3, 5, 7]
+    with pytest.raises(TopologyError, match="several axes of the mesh data=2,fsdp=4 can span them"):
+        ids(mesh)
+    turned = Mesh(cpus[::-1].reshape(2, 4), ("data", "fsdp"))
+    assert ids(turned) == [7, 6, 5, 4, 3, 2, 1, 0]
+    with pytest.raises(TopologyError, match="dcn needs a mesh of all devices in order of their ids"):
+        ids(turned, {"data": 2})
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.data())

@@ -166,20 +166,26 @@ def _in_mesh_order(
     topology: Topology,
     dcn: Mapping[str, int] | None,
 ) -> list[Any]:
-    """Return the devices of a topology in the order of the program's devices."""
-    if topology.is_gpu or not meshes or meshes[0].size != len(devices):
-        return list(devices)  # XLA accepts GPUs in order only
+    """Return the devices of a topology in the order of the program's devices.
+
+    Raises:
+        TopologyError: If the mesh cannot have its slices along the axes that are asked for.
+    """
     ids = [device.id for device in places]
-    if ids != sorted(ids):
-        if dcn:
-            raise TopologyError(
-                f"topology {topology.name}: a mesh whose devices are not in the order of their ids keeps its "
-                "order: leave dcn out"
-            )
+    is_whole = bool(meshes) and meshes[0].size == len(devices)
+    if dcn and not (is_whole and ids == sorted(ids)):
+        raise TopologyError(
+            f"topology {topology.name}: dcn needs a mesh of all devices in order of their ids: leave it out"
+        )
+    if not is_whole:
+        return list(devices)
+    if ids != sorted(ids) and not topology.is_gpu:
         ranks = np.argsort(np.argsort(ids))
         return [devices[rank] for rank in ranks]
     sizes = dict(meshes[0].shape)
     slices = slices_along(topology, sizes, dcn)
+    if topology.is_gpu:
+        return list(devices)  # XLA accepts GPUs in order only
     try:
         return list(mesh_order(devices, sizes, slices).ravel())
     except (ValueError, NotImplementedError):
