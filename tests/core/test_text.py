@@ -3,7 +3,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jax_array_info_core.compat.devices import device_name
-from jax_array_info_core.quantities import format_bytes, format_device_ids, format_devices, parse_bytes
+from jax_array_info_core.quantities import (
+    format_bytes,
+    format_device_ids,
+    format_devices,
+    least_seconds_words,
+    parse_bytes,
+)
 from jax_array_info_core.text import printable
 
 pytestmark = pytest.mark.oldest_and_newest
@@ -54,6 +60,21 @@ def test_the_unit_of_bytes_keeps_the_rounded_number_below_1024(nbytes, text):
 )
 def test_sizes_are_parsed_exactly(text, nbytes):
     assert parse_bytes(text) == nbytes
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.0, "0.0 µs"),
+        (1.99e-6, "1.9 µs"),
+        (0.016199, "16.1 ms"),
+        (1.0, "1.0 s"),
+        (12345.67, "12,345.6 s"),
+        (1e300, "1.0e+300 s"),
+    ],
+)
+def test_a_lower_bound_of_a_time_is_rounded_down(seconds, words):
+    assert least_seconds_words(seconds) == f"at least {words}"
 
 
 @given(st.integers(0, 2**62))

@@ -67,6 +67,12 @@ def test_the_bytes_over_links_add_up_to_all_that_is_sent(rows, bandwidths):
         )
 
 
+def test_a_bound_of_more_bytes_than_a_float_has_is_still_one():
+    sent = totals_of([collective("dcn", 2**62, times=10**400)], {"dcn": 1})
+    assert sent.by_link[0].least_seconds == float(2**63 - 1)
+    assert "s) per call" in sent.over_links
+
+
 @pytest.mark.parametrize(
     ("rows", "bandwidths", "words"),
     [

@@ -3,6 +3,7 @@
 import pytest
 
 from jax_array_info import to_text
+from jax_array_info.export.program_lines import _collective_words as collective_words
 from jax_array_info_core.layouts import MeshAxes
 from jax_array_info_core.programs.collectives import totals_of
 from jax_array_info_core.reports import Collective, ProgramReport
@@ -70,3 +71,8 @@ def test_links_that_tell_nothing_are_not_shown():
         assert shown.startswith("no findings\nstep, ")
         assert "by " not in shown
         assert "link" not in shown
+
+
+def test_the_notes_of_a_line_have_slow_links():
+    assert list(collective_words(step("dcn").collectives[0])) == ["all-reduce over data", "by DCN"]
+    assert list(collective_words(step("ici").collectives[0])) == ["all-reduce over data"]

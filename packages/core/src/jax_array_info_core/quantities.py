@@ -136,7 +136,9 @@ def least_seconds_words(seconds: float) -> str:
     ('at least 16.1 ms', 'at least 2.0 s')
     """
     factor, unit = next(((by, unit) for by, unit in _TIMES if seconds * by >= 1), _TIMES[-1])
-    return f"at least {math.floor(seconds * factor * 10) / 10:,.1f} {unit}"
+    number = seconds * factor
+    shown = f"{math.floor(number * 10) / 10:,.1f}" if abs(number) < _READABLE else f"{number:.1e}"
+    return f"at least {shown} {unit}"
 
 
 def format_number(number: int) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ..layouts.layout import MAX_DEVICES
 from ..layouts.notation import Scanner
 from .module import Instruction
 from .replica_groups import NO_DEVICE, filled, read_lists
@@ -23,7 +24,7 @@ _ONE_TO_ONE = "one-to-one"
 _FIRST_DEVICE = 100_000
 """Device ids of a slice begin with its number times this."""
 _NAME = re.compile(r"[a-z]+([-_][a-z]+)*")
-_FIELD = re.compile(r'(\w++)=(?:"([^"]*+)"|(\{(?:[^{}]++|\{[^{}]*+\})*+\}))')
+_FIELD = re.compile(r'\b(\w++)=(?:"([^"]*+)"|(\{(?:[^{}]++|\{[^{}]*+\})*+\}))')
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,8 +119,12 @@ def target_ids(send: Instruction) -> NDArray[np.int64]:
         slices = _numbers(scanner)
         scanner.expect("x", "'x' and the devices of each slice")
         within = _numbers(scanner)
+        if len(slices) * len(within) > MAX_DEVICES:
+            scanner.fail(f"expected up to {MAX_DEVICES} devices", 0)
         lists = [[number * _FIRST_DEVICE + one for number in slices] for one in within]
     scanner.end()
+    if not lists or not all(lists):
+        scanner.fail("expected devices", 0)
     return filled(lists)
 
 
@@ -131,8 +136,8 @@ def _numbers(scanner: Scanner) -> list[int]:
     def item() -> None:
         first = scanner.number()
         last = scanner.number() if scanner.take(":") else first
-        if last - first >= _FIRST_DEVICE:
-            scanner.fail(f"expected up to {_FIRST_DEVICE} devices")
+        if last - first >= MAX_DEVICES:
+            scanner.fail(f"expected up to {MAX_DEVICES} devices")
         found.extend(range(first, last + 1))
 
     scanner.listed(item, "}")

@@ -23,6 +23,7 @@ from ..hlo.slices import ProgramSlices
 from ..layouts.links import LINKS, Link, Places
 from ..layouts.spec import MeshAxes, effective_axes
 from ..origins.origins import UserLines
+from ..quantities import LARGEST
 from ..reports.collectives import Collective, SentBytes, SentOverLink, SentTotals
 from ..reports.origin import Origin, Phase
 from ..reports.program import Constraint
@@ -406,7 +407,8 @@ def _by_link(rows: Iterable[Collective], bandwidths: Mapping[Link, int]) -> tupl
                 nbytes=nbytes,
                 unknown_count=sum(row.count for row in by_link[link] if row.times is None),
                 bytes_per_second=bandwidth,
-                least_seconds=None if bandwidth is None else nbytes / bandwidth,
+                # A larger number may be none of a float.
+                least_seconds=None if bandwidth is None else min(nbytes, LARGEST) / bandwidth,
             )
         )
     return tuple(totals)
