@@ -94,7 +94,9 @@ def transposed(x):
 )
 def test_what_a_reshape_gathers_is_not_for_the_operation_behind_it(function, arguments):
     structs = [struct(shape, *spec) for shape, *spec in arguments]
-    assert reasons(function, *structs, kind="all-gather") == [set()]
+    found = reasons(function, *structs, kind="all-gather")
+    assert found
+    assert not any(found)
 
 
 def test_a_value_that_is_moved_for_a_constraint_is_not_gathered_for_it():
@@ -102,7 +104,9 @@ def test_a_value_that_is_moved_for_a_constraint_is_not_gathered_for_it():
         y = jnp.sort(x, 1)
         return kept(y, None, "data"), y.reshape(32, 128)
 
-    assert reasons(both, struct((64, 64), "data", None), kind="all-gather") == [set()]
+    found = reasons(both, struct((64, 64), "data", None), kind="all-gather")
+    assert found
+    assert not any(found)
 
 
 def test_of_several_sums_of_a_line_none_has_the_letters_of_another():
