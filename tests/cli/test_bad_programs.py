@@ -150,7 +150,7 @@ def test_a_function_that_does_not_compile_is_jax_s_line_and_exit_code_1(call, fu
 
 
 def test_a_topology_that_does_not_exist_is_exit_code_2(call, monkeypatch):
-    def refused(topology, axes):
+    def refused(topology, axes, dcn):
         raise TopologyError(f"no topology {topology}\x1b")
 
     monkeypatch.setattr(jax_array_info_core, "topology_mesh", refused)

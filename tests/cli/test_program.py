@@ -179,7 +179,7 @@ def placed(monkeypatch):
     """Devices of which the reversed ones stand for a topology; the device of each compiled argument."""
     found = []
 
-    def stand_in(topology, axes):
+    def stand_in(topology, axes, dcn):
         return Mesh(np.array(jax.devices())[::-1].reshape([*axes.values()]), tuple(axes))
 
     def reported(function, *arguments, **_):
@@ -280,3 +280,66 @@ def test_more_lines_are_shown_on_request(call):
     # Up to JAX 0.7, XLA keeps one line for each operation.
     assert (" loss from step.py:" in done.stdout) == (jax.__version_info__ >= (0, 8))
     assert (config.callers, config.show_frames, config.user_packages) == (1, 0, ())
+
+
+def test_bandwidths_give_a_lower_bound_of_the_time(call, folder):
+    write_program(folder, "def total(x):\n    return x.sum(0)", "total.py")
+    given = (
+        *MESH,
+        "--arg",
+        "f32[8,256]@data",
+        "--bandwidth",
+        "same-host=1KiB/s",
+        "--bandwidth",
+        "dcn=6.25GB/s",
+    )
+    done = call("program", "total.py:total", *given)
+    assert done.stdout.splitlines()[0] == "same host 1.0 KiB (at least 1.0 s) per call; no findings"
+    report = from_json(call("program", "total.py:total", *given, "--format", "json").stdout)
+    assert [(one.link, one.bytes_per_second, one.least_seconds) for one in report.sent.by_link] == [
+        ("same-host", 1024, 1.0)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (
+            ("--bandwidth", "dcn"),
+            "--bandwidth: dcn has no bandwidth: write each link once, such as dcn=6.25GB/s",
+        ),
+        (("--bandwidth", "dcn=1GB/s", "--bandwidth", "dcn=2GB/s"), "--bandwidth: dcn has two bandwidths: "),
+        (
+            ("--bandwidth", "dcn=6Gb/s"),
+            "--bandwidth: the bandwidth of dcn is not in bytes: write B for bytes",
+        ),
+        (
+            ("--bandwidth", "wire=6GB/s"),
+            "--bandwidth: 'wire' is not a link between devices: there are 'dcn',",
+        ),
+        (("--dcn", "data=2"), "--dcn needs --topology, such as '2*v5p:2x2x2'"),
+        (("--dcn", "data", "--topology", "2*v5p:2x2x1"), "--dcn cannot be read: expected '='"),
+    ],
+)
+def test_links_that_cannot_be_read_are_usage_errors(call, options, problem):
+    done = call("program", "step.py:twice", *MESH, "--arg", "f32[8]", *options)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"Error: {problem}" in done.stderr
+
+
+def test_slices_along_axes_are_those_of_the_mesh_on_the_topology(call, monkeypatch):
+    asked = []
+
+    def stand_in(topology, axes, dcn):
+        asked.append((topology, dcn))
+        return Mesh(np.array(jax.devices()).reshape([*axes.values()]), tuple(axes))
+
+    def reported(function, *arguments, topology, dcn, **_):
+        asked.append((topology, dcn))
+        return program_report(function, *arguments)
+
+    monkeypatch.setattr(jax_array_info_core, "topology_mesh", stand_in)
+    monkeypatch.setattr(jax_array_info_core, "program_report", reported)
+    given = ("--arg", "f32[8]", "--topology", "2*v5p-8", "--dcn", "data=2")
+    assert call("program", "step.py:twice", *MESH, *given).returncode == 0
+    assert asked == [("2*v5p-8", {"data": 2})] * 2

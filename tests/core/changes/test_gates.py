@@ -254,6 +254,9 @@ def test_the_message_has_a_line_for_each_rule_broken_ones_first():
         ("", 0, "unknown rule ''"),
         ("memory:fsdp", 6, "a mesh axis follows only sent: or the name of a collective"),
         ("sent:", 4, "a mesh axis follows only sent: or the name of a collective"),
+        ("memory@dcn", 6, "a link follows only sent@ or the name of a collective"),
+        ("sent@wire", 0, "unknown rule 'sent@wire'"),
+        ("@dcn", 0, "unknown rule '@dcn'"),
         ("sharding+5%", 8, "sharding accepts no growth"),
         ("sent+", 5, "expected a growth such as 5% or 10MiB"),
         ("sent+5x", 5, "expected a growth such as 5% or 10MiB"),
@@ -283,3 +286,32 @@ def test_rules_that_do_not_apply():
         assert_no_regression(program(), program(), fail_on=())
     with pytest.raises(UnsupportedValueError, match="expected a ProgramReport"):
         assert_no_regression(program(), planned(), fail_on="memory")
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        ("sent@dcn", "failed: sent by DCN +1.0 MiB (1.0 MiB to 2.0 MiB), no growth allowed"),
+        ("sent@dcn+1MiB", "passed: sent by DCN +1.0 MiB (1.0 MiB to 2.0 MiB), allowed +1.0 MiB"),
+        ("sent@ici", "passed: sent by ICI -2.0 MiB (4.0 MiB to 2.0 MiB), no growth allowed"),
+        (
+            "all-gather:fsdp@dcn",
+            "failed: all-gather over fsdp by DCN +1.0 MiB (1.0 MiB to 2.0 MiB), no growth allowed",
+        ),
+        ("new-all-gather@ici", "passed: new all-gather by ICI: none"),
+        (
+            "all-gather:tensor@dcn",
+            "passed: all-gather over tensor by DCN unchanged (0.0 B), no growth allowed",
+        ),
+    ],
+)
+def test_a_rule_counts_the_collectives_over_a_link(rule, expected):
+    before = program(gather(MIB, link="dcn"), gather(4 * MIB, link="ici"))
+    after = program(gather(2 * MIB, link="dcn"), gather(2 * MIB, link="ici"))
+    assert result(rule, before, after) == expected
+
+
+def test_an_unknown_link_breaks_a_rule_over_links():
+    known, unknown = program(gather(MIB, link="dcn")), program(gather(MIB))
+    assert result("sent@dcn", known, unknown).startswith("failed: sent by DCN unknown")
+    assert result("sent", known, unknown).startswith("passed: sent")

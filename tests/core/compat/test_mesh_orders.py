@@ -63,7 +63,7 @@ def test_several_axes_can_span_the_slices(no_compiler):
             {"data": 2, "fsdp": 4},
             None,
             "topology 2*v5p:2x2x1 has 2 slices, and several axes of the mesh data=2,fsdp=4 can span them: choose "
-            'one with dcn={"data": 2} or dcn={"fsdp": 2}',
+            'one, such as dcn={"data": 2} or dcn={"fsdp": 2}',
         ),
         (
             "4*v5p-8",

@@ -10,12 +10,13 @@ from typing import Any, NoReturn, get_args
 
 from ..errors import CheckError, NotationError, UnsupportedValueError, require
 from ..hlo.collectives import COLLECTIVES
+from ..layouts.links import LINKS, Link
 from ..programs.assertions import matching
 from ..programs.program_diff import all_values, program_diff_report, sent_nbytes
 from ..quantities import format_bytes, format_number, parse_bytes
 from ..reports.array import same_sharding
 from ..reports.changes import ChangedField, ProgramDiff, RuleResult, TreeDiff, ValuesDiff, rule_lines
-from ..reports.collectives import Collective
+from ..reports.collectives import Collective, link_words
 from ..reports.program import ProgramReport, ProgramValue
 from ..reports.tree import TreeReport, TreeRow
 from ..text import printable
@@ -32,7 +33,7 @@ _FORMS = (
     "programs have the rules sent, memory, flops, sharding, donation, new-collective, and the name of a"
     " collective such as all-gather or new-all-gather; trees have memory, added, removed, changed, shape,"
     " dtype, spec, memory_kind and values. Write an accepted growth as sent+5% or memory+1GiB, and a mesh"
-    " axis as all-gather:fsdp"
+    " axis or a link as all-gather:fsdp or sent@dcn"
 )
 _PERCENT = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*%")
 _MOST = 3
@@ -52,6 +53,9 @@ class Rule:
     axis: str | None = None
     """Mesh axis of the collectives; None for all."""
 
+    link: Link | None = None
+    """Slowest link of the collectives; None for all."""
+
     percent: Fraction | None = None
     """Accepted growth in percent."""
 
@@ -60,13 +64,14 @@ class Rule:
 
     @property
     def noun(self) -> str:
-        """The subject with its mesh axis."""
+        """The subject with its mesh axis and its link."""
         words = self.subject.replace("new-", "new ")
-        return words if self.axis is None else f"{words} over {self.axis}"
+        words += "" if self.axis is None else f" over {self.axis}"
+        return words if self.link is None else f"{words} by {link_words(self.link)}"
 
 
 def parse_rule(text: str) -> Rule:
-    """Parse a rule such as ``sent+5%``, ``memory+1GiB``, ``all-gather:fsdp`` or ``sharding``.
+    """Parse a rule such as ``sent+5%``, ``memory+1GiB``, ``all-gather:fsdp``, ``sent@dcn`` or ``sharding``.
 
     Raises:
         NotationError: (a ValueError) If the text is not a rule. The message marks the error.
@@ -75,7 +80,9 @@ def parse_rule(text: str) -> Rule:
     10485760
     """
     head, plus, amount = text.partition("+")
-    subject, colon, axis = head.partition(":")
+    before, _, after = head.rpartition("@")
+    link = next((one for one in LINKS if before and one == after), None)
+    subject, colon, axis = (head if link is None else before).partition(":")
 
     def fail(position: int, problem: str) -> NoReturn:
         raise NotationError(text, position, f"{problem}: {_FORMS}")
@@ -84,7 +91,9 @@ def parse_rule(text: str) -> Rule:
         fail(0, f"unknown rule {subject!r}")
     if colon and (subject not in _WITH_AXIS or not axis):
         fail(len(subject), "a mesh axis follows only sent: or the name of a collective")
-    rule = Rule(text, subject, axis or None)
+    if link is not None and subject not in _WITH_AXIS:
+        fail(len(before), "a link follows only sent@ or the name of a collective")
+    rule = Rule(text, subject, axis or None, link)
     if not plus:
         return rule
     if subject not in _WITH_AMOUNT:
@@ -146,7 +155,8 @@ def assert_no_regression(before: Any, after: Any, fail_on: str | Iterable[str]) 
     Rules of programs are:
 
     - ``sent``, or a kind of collectives such as ``all-gather``: more bytes are sent, or a kind is new.
-      ``all-gather:fsdp`` counts collectives over this mesh axis, also over a part of it;
+      ``all-gather:fsdp`` counts collectives over this mesh axis, also over a part of it, and ``sent@dcn``
+      those whose slowest link is this one;
     - ``new-all-gather``, or ``new-collective`` for any kind: an argument, or else a function, has more of
       them and sends more bytes with them, whatever the others save;
     - ``memory``: the peak grows; where it is unknown, arguments, outputs that reuse no argument, and
@@ -205,14 +215,16 @@ def _of_programs(rule: Rule, before: ProgramReport, after: ProgramReport, diff: 
     if rule.subject in _NEW:
         return _of_new(rule, before, after)
     kind = None if rule.subject == "sent" else rule.subject
-    return _of_figure(rule, _sent(before, kind, rule.axis), _sent(after, kind, rule.axis))
+    return _of_figure(rule, _sent(before, kind, rule), _sent(after, kind, rule))
 
 
-def _sent(report: ProgramReport, kind: str | None, axis: str | None) -> int | None:
+def _sent(report: ProgramReport, kind: str | None, rule: Rule) -> int | None:
     """Return the bytes sent by collectives; None if part of them is unknown."""
-    found = list(matching(report, kind, axis))
+    found = list(matching(report, kind, rule.axis, rule.link))
     is_unknown = not report.is_known or report.unread_sending
-    if is_unknown or (axis is not None and any(one.axes is None for one in found)):
+    if is_unknown or (rule.axis is not None and any(one.axes is None for one in found)):
+        return None
+    if rule.link is not None and any(one.link != rule.link for one in found):
         return None
     return sent_nbytes(found)
 
@@ -225,10 +237,10 @@ def _of_new(rule: Rule, before: ProgramReport, after: ProgramReport) -> RuleResu
     """
     name = rule.subject.removeprefix("new-")
     kind = None if name == "collective" else name
-    known = _by_place(before, kind, rule.axis)
+    known = _by_place(before, kind, rule)
     total: int | None = 0
     found = []
-    for place, rows in _by_place(after, kind, rule.axis).items():
+    for place, rows in _by_place(after, kind, rule).items():
         same = known.get(place, [])
         old, new = sent_nbytes(same), sent_nbytes(rows)
         is_more = old is None or new is None or new > old
@@ -250,10 +262,10 @@ def _of_new(rule: Rule, before: ProgramReport, after: ProgramReport) -> RuleResu
     return replace(listed, passed=passed, fact=listed.fact + allowed, after=total)
 
 
-def _by_place(report: ProgramReport, kind: str | None, axis: str | None) -> dict[object, list[Collective]]:
+def _by_place(report: ProgramReport, kind: str | None, rule: Rule) -> dict[object, list[Collective]]:
     """Return the collectives of each argument, and those of other arrays by function."""
     found: dict[object, list[Collective]] = {}
-    for one in matching(report, kind, axis):
+    for one in matching(report, kind, rule.axis, rule.link):
         place = one.path or (one.origin and (one.origin.file, one.origin.function))
         found.setdefault((one.kind, place), []).append(one)
     return found

@@ -22,6 +22,16 @@ Link = Literal["same-chip", "same-host", "ici", "unknown", "other-host", "dcn"]
 
 LINKS: tuple[Link, ...] = get_args(Link)
 
+LINK_WORDS: dict[Link, str] = {
+    "same-chip": "same chip",
+    "same-host": "same host",
+    "ici": "ICI",
+    "unknown": "unknown link",
+    "other-host": "other host",
+    "dcn": "DCN",
+}
+"""How each link is printed."""
+
 Share = Literal["never", "partly", "always"]
 """Whether the groups of a mesh axis leave a host or a slice: none, some, or all of them."""
 

@@ -1,4 +1,4 @@
-"""What the figures of a program leave out, and what differs on another platform."""
+"""Caveats of a compiled program: figures that are left out, or differ on another platform."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .. import quantities
-from ..layouts.links import Link
+from ..layouts.links import LINK_WORDS, Link
 from ..quantities import format_bytes, least_seconds_words
 from .origin import Origin, Phase
 from .propagation import Because
@@ -13,12 +13,10 @@ from .propagation import Because
 SLOW_LINKS: tuple[Link, ...] = ("other-host", "dcn")
 """Links outside of the fast network of a host or a slice."""
 
-_NAMES: dict[Link | None, str] = {"dcn": "DCN", "ici": "ICI", "unknown": "unknown link", None: "unknown link"}
-
 
 def link_words(link: Link | None) -> str:
     """Return the name of a link as it is printed: ``DCN``, ``other host``."""
-    return _NAMES.get(link) or str(link).replace("-", " ")
+    return LINK_WORDS["unknown" if link is None else link]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

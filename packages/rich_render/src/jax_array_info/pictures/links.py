@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
-from jax_array_info_core.layouts.links import AxisLinks, Link, Neighbors
+from jax_array_info_core.layouts.links import LINK_WORDS, AxisLinks, Neighbors
 from jax_array_info_core.quantities import counted, format_number
 from jax_array_info_core.text import printable
-
-LINK_WORDS: dict[Link, str] = {
-    "same-chip": "same chip",
-    "same-host": "same host",
-    "ici": "ICI",
-    "unknown": "unknown link",
-    "other-host": "other host",
-    "dcn": "DCN",
-}
-"""How each link is printed."""
 
 
 def link_words(links: AxisLinks) -> str:
