@@ -39,6 +39,9 @@ FindingKind = Literal[
     "conflict",
     "lost mesh axis",
     "replicated value",
+    "missing process",
+    "different arrays",
+    "unread host",
 ]
 """Category of a finding. ``CODES`` has the code and the meaning of each."""
 
@@ -54,7 +57,8 @@ class Code(NamedTuple):
     """The code of a category of findings."""
 
     code: str
-    """Code, such as ``JAI101``: 1xx for trees, 2xx for programs and logs, 3xx for propagation."""
+    """Code, such as ``JAI101``: 1xx for trees, 2xx for programs and logs, 3xx for propagation,
+    41x for the processes of a job."""
 
     name: str
     """Name, such as ``replicated-leaf``."""
@@ -173,6 +177,21 @@ CODES: dict[FindingKind, Code] = {
         "replicated-value",
         "advice",
         "Values inside a program are replicated over mesh axes that could shard them.",
+    ),
+    "missing process": Code(
+        "JAI411", "missing-process", "error", "Processes of the job did not answer or left no file."
+    ),
+    "different arrays": Code(
+        "JAI412",
+        "different-arrays",
+        "warning",
+        "The set of arrays of a process differs from that of most processes.",
+    ),
+    "unread host": Code(
+        "JAI413",
+        "unread-host",
+        "warning",
+        "The file or the answer of a process could not be read, so that the figures are incomplete.",
     ),
 }
 """The code of each category of findings."""

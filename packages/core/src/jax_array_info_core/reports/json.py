@@ -11,7 +11,7 @@ import math
 import os
 import secrets
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, get_args
 
@@ -26,6 +26,7 @@ from . import Report
 from .array import ArrayReport, ShardingDescription
 from .changes import TreeDiff
 from .checks import CheckReport
+from .hosts import MAX_PROCESSES, HostsReport, HostSummary
 from .mesh import MeshReport
 from .program import ProgramReport
 from .tree import TreeMesh, TreeReport, TreeRow
@@ -147,12 +148,9 @@ def to_json(report: Report) -> str:
     >>> from_json(to_json(planned_mesh_report({"data": 4}))) == planned_mesh_report({"data": 4})
     True
     """
-    import msgspec
-
     if type(report).__name__ not in _REPORTS:
         raise UnsupportedValueError(f"expected a report, got {type(report)}")
-    fields = msgspec.to_builtins(report, enc_hook=_encode)
-    return json.dumps({"report": type(report).__name__, "schema_version": SCHEMA_VERSION, **fields})
+    return _written(report)
 
 
 def from_json(text: str) -> Report:
@@ -168,9 +166,37 @@ def from_json(text: str) -> Report:
             or a field refers to an entry of another that does not exist.
         UnsupportedValueError: (a ValueError) If ``text`` is not text.
     """
+    require(text, (str, bytes, bytearray), "the JSON of a report as text, which to_json returns")
+    report: Report = _read(text, _REPORTS)
+    return report
+
+
+def summary_to_json(summary: HostSummary) -> str:
+    """Return the summary of a process as one line of JSON, as ``to_json`` does."""
+    return _written(summary)
+
+
+def summary_from_json(text: str | bytes) -> HostSummary:
+    """Return a summary that was written by ``summary_to_json``.
+
+    Raises:
+        ReportFormatError: (a ValueError) If the text is not such a summary.
+    """
+    summary: HostSummary = _read(text, {HostSummary.__name__: HostSummary})
+    return summary
+
+
+def _written(value: Any) -> str:
     import msgspec
 
-    require(text, (str, bytes, bytearray), "the JSON of a report as text, which to_json returns")
+    fields = msgspec.to_builtins(value, enc_hook=_encode)
+    return json.dumps({"report": type(value).__name__, "schema_version": SCHEMA_VERSION, **fields})
+
+
+def _read(text: str | bytes, kinds: Mapping[str, type]) -> Any:
+    """Return JSON as an object of one of some classes, by their names, after all checks."""
+    import msgspec
+
     try:
         fields = json.loads(text, parse_float=_finite, parse_constant=_finite)
     except (ValueError, RecursionError) as error:
@@ -180,9 +206,9 @@ def from_json(text: str) -> Report:
         problem = "an integer is out of bounds" if is_long else error
         raise ReportFormatError(f"expected the JSON of a report: {problem}") from error
     name = fields.get("report") if isinstance(fields, dict) else None
-    if not isinstance(name, str) or name not in _REPORTS:
+    if not isinstance(name, str) or name not in kinds:
         raise ReportFormatError(
-            f"the field 'report' must name one of {', '.join(sorted(_REPORTS))}, got {printable(repr(name))}"
+            f"the field 'report' must name one of {', '.join(sorted(kinds))}, got {printable(repr(name))}"
         )
     version = fields.get("schema_version")
     if type(version) is not int or version != SCHEMA_VERSION:
@@ -191,7 +217,7 @@ def from_json(text: str) -> Report:
             "use the version of jax-array-info that wrote the file, or a newer one"
         )
     try:
-        report: Report = msgspec.convert(fields, _REPORTS[name], dec_hook=_decode)
+        report: Any = msgspec.convert(fields, kinds[name], dec_hook=_decode)
     except (msgspec.ValidationError, ValueError, OverflowError) as error:
         raise ReportFormatError(f"not a valid {name}: {printable(str(error))}") from error
     for problem in contradictions(report):
@@ -260,7 +286,7 @@ def _array_schema(field_type: Any) -> dict[str, Any]:
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
-def contradictions(report: Report) -> Iterator[str]:
+def contradictions(report: Report | HostSummary) -> Iterator[str]:
     """Yield a description of each field that does not fit another one of the report.
 
     Totals are not added up again, and numbers have their bounds in the types of the fields.
@@ -289,6 +315,10 @@ def contradictions(report: Report) -> Iterator[str]:
             case UnevenAxis():
                 if not 0 <= part.axis < len(part.shape) or min(part.count, part.fitting_count) < 1:
                     yield f"an uneven axis {format_number(part.axis)} of shape {part.shape}"
+            case HostSummary() if part.process >= part.process_count or part.process_count > MAX_PROCESSES:
+                yield f"process {format_number(part.process)} of {format_number(part.process_count)}"
+            case HostsReport():
+                yield from _of_hosts(part)
             case TreeMesh():
                 yield from _of_tree_mesh(part)
             case TreeRow():
@@ -341,6 +371,16 @@ def _of_names(what: str, spec: Spec | None, mesh: MeshAxes | None) -> Iterator[s
         names = {name for entry in (*spec.axes, spec.unreduced) for name in entry}
         if unknown := sorted(names.difference(mesh.names)):
             yield f"{what}: a spec with {', '.join(map(repr, unknown))} over a mesh with {mesh.names}"
+
+
+def _of_hosts(report: HostsReport) -> Iterator[str]:
+    processes = [host.process for host in report.hosts]
+    if processes != sorted(set(processes)):
+        yield "processes that are not in ascending order"
+    if any(host.process_count != report.process_count for host in report.hosts):
+        yield "processes of different jobs"
+    if unknown := {one.process for one in report.differences}.difference(processes):
+        yield f"a difference of process {format_number(min(unknown))}, which is not a host"
 
 
 def _of_tree_mesh(mesh: TreeMesh) -> Iterator[str]:
