@@ -26,6 +26,7 @@ LONGEST_SUMMARY = 4096
 _MOST_FILES = 2**17
 _LONGEST_REASON = 200
 _PROCESS = re.compile(r"process-([0-9]{1,7})\.json")
+_TRUNCATED = "truncated: copy it again"
 _SUMMARY = b'{"report": "HostSummary"'
 
 
@@ -177,11 +178,13 @@ def _summary(file: BinaryIO) -> HostSummary:
         raise FileFormatError("no summary in the first line: write the file with save_report")
     if len(line) > LONGEST_SUMMARY:
         raise FileFormatError(f"the first line has more than {LONGEST_SUMMARY:,} bytes")
+    if not line.endswith(b"\n"):
+        raise FileFormatError(_TRUNCATED)
     summary = summary_from_json(line)
     place = file.tell()
     file.seek(-1, os.SEEK_END)
     if file.read(1) != b"\n" or file.tell() == place:
-        raise FileFormatError("truncated: copy it again")
+        raise FileFormatError(_TRUNCATED)
     file.seek(place)
     return summary
 
