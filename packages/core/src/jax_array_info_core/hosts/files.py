@@ -15,11 +15,10 @@ from ..reports import Report
 from ..reports.findings import Syntax
 from ..reports.hosts import HostsReport, HostSummary, UnreadHost
 from ..reports.json import from_json, summary_from_json, summary_to_json, to_json, write_whole
-from ..reports.live import LiveArrayGroup
 from ..reports.tree import TreeRow
 from ..stored.reading import Budget, decoded, json_text, open_regular, size_of
 from .compare import MOST_DETAILS, Source, UnreadError, hosts_of
-from .summaries import ArraySet, HostReport, set_of_groups, set_of_rows, summary_of
+from .summaries import ArraySet, ComparedFields, HostReport, set_of_groups, set_of_rows, summary_of
 
 LONGEST_SUMMARY = 4096
 """Maximum length of a summary, in bytes."""
@@ -193,7 +192,7 @@ def _summary(file: BinaryIO) -> HostSummary:
 class _Groups:
     """The part of a LiveArrayReport that is compared."""
 
-    groups: tuple[LiveArrayGroup, ...]
+    groups: tuple[ComparedFields, ...]
 
 
 @dataclass(frozen=True, slots=True)
