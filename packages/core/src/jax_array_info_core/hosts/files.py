@@ -99,7 +99,8 @@ def hosts_in_folder(
         syntax: Language of the fixes.
 
     Raises:
-        FileFormatError: (a ValueError) If the folder has no such files, or more than 131,072.
+        FileFormatError: (a ValueError) If the folder has no such files, more than 131,072, or none that
+            could be read.
         OSError: If the folder cannot be read.
     """
     paths = _files(Path(folder))
@@ -113,6 +114,9 @@ def hosts_in_folder(
             named = _PROCESS.fullmatch(path.name)
             process = int(named[1]) if named else None
             unread.append(UnreadHost(name=path.name, reason=str(error), process=process))
+    if not sources:
+        first = unread[0]
+        raise FileFormatError(f"none of {len(unread)} files could be read; {first.name}: {first.reason}")
     path_of = {source.summary: Path(folder) / source.name for source in reversed(sources)}
 
     def read_arrays(summary: HostSummary) -> ArraySet:
