@@ -112,14 +112,24 @@ def test_without_process_0_the_others_list_each_other(job):
         assert (report.missing, [host.process for host in report.hosts]) == ((0,), [1, 2])
 
 
-def test_a_process_that_came_before_process_0_waits_for_its_answer(job, monkeypatch):
-    monkeypatch.setattr(gather, "_LONGEST_CONCLUSION", LONG)
+def test_a_process_waits_for_process_0_beyond_its_own_timeout(job, monkeypatch):
     several = job(3)
+    is_over = threading.Event()
+    wait = gather.Exchange.answer
+
+    def answer(exchange, seconds):
+        if seconds > SHORT:
+            is_over.set()
+        return wait(exchange, seconds)
+
+    leader = several.call(0)
+    several.client.blocking_key_value_get("jax_array_info/hosts_report/waiting/0", 120_000)
+    monkeypatch.setattr(gather.Exchange, "answer", answer)
     early = several.call(1, timeout=SHORT)
-    several.client.blocking_key_value_get("jax_array_info/hosts_report/waiting/1", 120_000)
-    leader = several.call(0, timeout=4 * SHORT)
-    assert early.result().missing == leader.result().missing or early.result().missing == (0, 2)
-    assert 2 in early.result().missing
+    assert is_over.wait(120)
+    late = several.call(2)
+    assert early.result() == leader.result() == late.result()
+    assert early.result().missing == ()
 
 
 def test_a_call_after_one_with_a_missing_process_has_all_and_the_store_does_not_grow(job):
