@@ -41,12 +41,12 @@ def hosts_picture(report: HostsReport, *, width: int, use_color: bool) -> Text:
     cells = report.cells
     label = len(str(cells[-1].first))
     across = _MOST_ACROSS
-    while across > GROUP and label + 1 + across + across // GROUP > width:
+    while across > GROUP and label + across + across // GROUP > width:
         across -= GROUP
     looks = [readable(amount_color(level / (LEVELS - 1))) for level in range(LEVELS)] if use_color else []
     lines: list[Text] = []
     for start in range(0, len(cells), across):
-        line = Text(f"{cells[start].first:>{label}} ")
+        line = Text(f"{cells[start].first:>{label}}")
         for number, cell in enumerate(cells[start : start + across]):
             line.append(" " if number % GROUP == 0 else "")
             line.append(_digit(cell), _look(cell, looks))

@@ -8,7 +8,6 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.text import Text
 
 from jax_array_info_core import format_bytes
-from jax_array_info_core.quantities import counted
 from jax_array_info_core.reports import HostsReport, HostSummary
 
 from .. import style
@@ -53,7 +52,7 @@ def hosts_details(report: HostsReport, *, width: int = 80, max_rows: int | None 
             page.write(f"ignored codes: {', '.join(report.ignored_codes)}", hang=0)
         return page.text()
 
-    parts: list[RenderableType] = [_processes(report, max_rows)] if report.hosts else []
+    parts: list[RenderableType] = [_processes(report, max_rows)] if report.hosts and max_rows != 0 else []
     return Group(*parts, *([style.ForConsole(make)] if report.findings or report.ignored_codes else []))
 
 
@@ -64,29 +63,29 @@ def _processes(report: HostsReport, max_rows: int | None) -> RenderableType:
         "host": lambda host: host.host_name,
         ">bytes": lambda host: format_bytes(host.nbytes),
         ">arrays": lambda host: None if host.array_count is None else str(host.array_count),
-        ">devices": lambda host: str(host.device_count) if host.device_count else None,
+        ">devices": lambda host: str(host.device_count),
         ">in use": lambda host: _size(host.device.bytes_in_use if host.device else None),
         ">peak": lambda host: _size(host.peak_nbytes),
         ">limit": lambda host: _size(host.device.bytes_limit if host.device else None),
     }
+    if len(report.hosts) > 1 and report.machine_count == 1:
+        del columns["host"]
+    if len({host.device_count for host in report.hosts}) == 1:
+        del columns[">devices"]
     ranked = report.ranked
-    count = len(ranked) if max_rows is None else max_rows
-    top, bottom = ranked[: -(-count // 2)], ranked[-(-count // 2) :]
-    left_out = max(len(ranked) - count, 0)
+    most = len(ranked) if max_rows is None or max_rows + 1 == len(ranked) else max_rows
+    top, bottom = ranked[: -(-most // 2)], ranked[-(-most // 2) :]
+    left_out = max(len(ranked) - most, 0)
     shown = [*top, *bottom[left_out:]]
     columns = {head: cell for head, cell in columns.items() if any(cell(host) is not None for host in shown)}
-    has_devices = ">in use" in columns
-    title = f"bytes {report.bytes_words}, the most first"
-    if has_devices:
-        title += "; in use, peak and limit are those of the fullest device"
+    title = f"bytes {report.bytes_words}"
+    if ">in use" in columns:
+        title += "; in use, peak and limit: the fullest device"
     table = folding_table(style.written(title), columns)
     for number, host in enumerate(shown):
         if left_out and number == len(top):
-            more = counted(left_out, "more process", "more processes")
-            table.add_row(
-                style.marked(lambda marks: [marks.skipped_rows]),
-                *map(style.written, (more, *([""] * (len(columns) - 2)))),
-            )
+            mark = style.marked(lambda marks: [marks.skipped_rows])
+            table.add_row(mark, style.written(f"{left_out} more"))
         table.add_row(*(style.written(cell(host) or "") for cell in columns.values()))
     return table
 
