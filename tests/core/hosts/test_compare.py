@@ -112,7 +112,7 @@ def test_reports_of_another_job_another_class_and_a_process_twice_are_left_out()
         "tree": "a TreeReport, not a LiveArrayReport as most",
         "again": "process 3 again, after 3",
     }
-    assert report.answer.endswith("3 files not read")
+    assert report.answer.endswith("3 reports not read")
 
 
 @given(

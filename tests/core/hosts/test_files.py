@@ -225,7 +225,7 @@ def test_every_problem_of_a_thousand_files_is_one_line(tmp_path):
     assert report == hosts_in_folder(tmp_path, rows=True)
     assert report.answer == (
         "996 hosts: 1.0 KiB of live arrays on each host; process 5 differs in its arrays:"
-        " 2 arrays more, 1 fewer; processes 17, 803 are missing; 2 files not read"
+        " 2 arrays more, 1 fewer; processes 17, 803 are missing; 2 reports not read"
     )
     leaves = [str(leaf) for one in report.findings for leaf in one.leaves]
     assert leaves == [

@@ -323,7 +323,7 @@ class HostsReport(Displayed):
             verb = "are" if len(self.missing) > 1 else "is"
             parts.append(f"{processes_words(self.missing)} {verb} missing")
         if self.unread:
-            parts.append(f"{counted(len(self.unread), 'file', 'files')} not read")
+            parts.append(f"{counted(len(self.unread), 'report', 'reports')} not read")
         return "; ".join(filter(None, parts))
 
     @property
