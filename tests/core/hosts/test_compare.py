@@ -8,10 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jax_array_info_core import from_json, to_json
-from jax_array_info_core.errors import ReportFormatError
 from jax_array_info_core.hosts.compare import Source, UnreadError, hosts_of
 from jax_array_info_core.hosts.summaries import arrays_of
-from jax_array_info_core.reports import HostsReport
 from tests.core.hosts.samples import ARRAYS, OTHER, USUAL, group, live, summary
 
 pytestmark = pytest.mark.oldest_and_newest
@@ -150,21 +148,3 @@ def test_a_picture_of_many_processes_has_4096_cells_at_most():
     assert len(report.cells) == 3334
     assert (report.cells[0].last, report.cells[-1].first, report.cells[-1].last) == (2, 9999, 9999)
     assert [cell.host is not None for cell in report.cells] == [True, *[False] * 3332, True]
-
-
-@pytest.mark.parametrize(
-    ("change", "problem"),
-    [
-        (lambda report: {"hosts": report.hosts[::-1]}, "processes that are not in ascending order"),
-        (lambda report: {"process_count": 9}, "processes of different jobs"),
-        (
-            lambda report: {"differences": (replace(report.differences[0], process=7),)},
-            "a difference of process 7, which is not a host",
-        ),
-    ],
-)
-def test_a_report_that_contradicts_itself_is_not_read(change, problem):
-    report = compared({0: USUAL, 1: USUAL, 2: OTHER})
-    assert isinstance(report, HostsReport)
-    with pytest.raises(ReportFormatError, match=problem):
-        from_json(to_json(replace(report, **change(report))))

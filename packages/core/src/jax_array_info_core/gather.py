@@ -122,7 +122,7 @@ class Exchange:
                 for their details.
 
         Raises:
-            ProcessTimeoutError: If a process is missing, unless this is no error.
+            ProcessTimeoutError: If a process is missing, unless ``needs_all`` is False.
         """
         self.store.write(f"reports/{self.process}", text)
         self.store.set(f"waiting/{self.process}", self.number)

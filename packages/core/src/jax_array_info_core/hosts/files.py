@@ -40,7 +40,7 @@ def save_report(report: HostReport, path: str | os.PathLike[str]) -> None:
     >>> report = live_array_report()
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     save_report(report, folder)
-    ...     print(load_report(f"{folder}/process-0.json") == report)
+    ...     load_report(f"{folder}/process-0.json") == report
     True
 
     Args:

@@ -177,7 +177,7 @@ class UnreadHost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostCell:
-    """One cell of the picture: a process, or several consecutive ones of which it shows the fullest."""
+    """One cell of the picture: a process, or the fullest of several consecutive ones."""
 
     first: int
     """Index of the first process."""
@@ -213,7 +213,7 @@ class HostsReport(Displayed):
     """Summaries of the processes, by process index."""
 
     missing: tuple[quantities.Size, ...] = ()
-    """Indices of the processes that did not answer, or of which there is no file."""
+    """Indices of the processes that did not answer or left no file."""
 
     unread: tuple[UnreadHost, ...] = ()
     """Files or answers that could not be read. Their processes are not ``missing``."""

@@ -26,7 +26,7 @@ from . import Report
 from .array import ArrayReport, ShardingDescription
 from .changes import TreeDiff
 from .checks import CheckReport
-from .hosts import MAX_PROCESSES, HostsReport, HostSummary
+from .hosts import MAX_PROCESSES, HostSummary
 from .mesh import MeshReport
 from .program import ProgramReport
 from .tree import TreeMesh, TreeReport, TreeRow
@@ -183,6 +183,9 @@ def summary_from_json(text: str | bytes) -> HostSummary:
         ReportFormatError: (a ValueError) If the text is not such a summary.
     """
     summary: HostSummary = _read(text, {HostSummary.__name__: HostSummary})
+    if summary.process >= summary.process_count or summary.process_count > MAX_PROCESSES:
+        numbers = f"{format_number(summary.process)} of {format_number(summary.process_count)}"
+        raise ReportFormatError(f"not a valid HostSummary: process {numbers}")
     return summary
 
 
@@ -315,10 +318,6 @@ def contradictions(report: Report | HostSummary) -> Iterator[str]:
             case UnevenAxis():
                 if not 0 <= part.axis < len(part.shape) or min(part.count, part.fitting_count) < 1:
                     yield f"an uneven axis {format_number(part.axis)} of shape {part.shape}"
-            case HostSummary() if part.process >= part.process_count or part.process_count > MAX_PROCESSES:
-                yield f"process {format_number(part.process)} of {format_number(part.process_count)}"
-            case HostsReport():
-                yield from _of_hosts(part)
             case TreeMesh():
                 yield from _of_tree_mesh(part)
             case TreeRow():
@@ -371,16 +370,6 @@ def _of_names(what: str, spec: Spec | None, mesh: MeshAxes | None) -> Iterator[s
         names = {name for entry in (*spec.axes, spec.unreduced) for name in entry}
         if unknown := sorted(names.difference(mesh.names)):
             yield f"{what}: a spec with {', '.join(map(repr, unknown))} over a mesh with {mesh.names}"
-
-
-def _of_hosts(report: HostsReport) -> Iterator[str]:
-    processes = [host.process for host in report.hosts]
-    if processes != sorted(set(processes)):
-        yield "processes that are not in ascending order"
-    if any(host.process_count != report.process_count for host in report.hosts):
-        yield "processes of different jobs"
-    if unknown := {one.process for one in report.differences}.difference(processes):
-        yield f"a difference of process {format_number(min(unknown))}, which is not a host"
 
 
 def _of_tree_mesh(mesh: TreeMesh) -> Iterator[str]:
