@@ -80,7 +80,7 @@ def _processes(report: HostsReport, max_rows: int | None) -> RenderableType:
     columns = {head: cell for head, cell in columns.items() if any(cell(host) is not None for host in shown)}
     title = f"bytes {report.bytes_words}"
     if ">in use" in columns:
-        title += "; in use, peak and limit: the fullest device"
+        title += "; in use, peak and limit of the fullest device"
     table = folding_table(style.written(title), columns)
     for number, host in enumerate(shown):
         if left_out and number == len(top):
