@@ -4,6 +4,7 @@ import pytest
 
 from tests.cli.launching import write_program
 from tests.cli.terminals import run_into_pipe, run_on_terminal
+from tests.core.hosts.samples import OTHER, USUAL, write
 
 pytestmark = [pytest.mark.own_process, pytest.mark.newest]
 
@@ -32,6 +33,7 @@ PICTURES = {
     "check": ("check", "plan.json"),
     "diff": ("diff", "plan.json", "new.json"),
     "devices": ("devices", "--devices", "2"),
+    "hosts": ("hosts", "hosts"),
     "profile": ("profile", "memory.prof"),
     "log": ("log", "train.log"),
     "run": ("run", "--devices", "2", "program.py"),
@@ -79,12 +81,15 @@ def folder(tmp_path_factory):
     tree = {"größe": {"w\x1b[31m": jax.ShapeDtypeStruct((4096, 64), "float32")}}
     for name, axes in {"plan.json": (), "new.json": (("größe",),)}.items():
         save_tree(tree_report(tree, mesh={"größe": 4}, specs=Spec(axes)), folder / name)
+    (folder / "hosts").mkdir()
+    for process, report in enumerate((USUAL, USUAL, OTHER)):
+        write(folder / "hosts", report, process, 4)
     return folder
 
 
 def code_of(args):
-    """Return the exit code of a command: ``check`` and ``diff`` find something in these trees."""
-    return int(args[0] in ("check", "diff"))
+    """Return the exit code of a command: ``check``, ``diff`` and ``hosts`` find something."""
+    return int(args[0] in ("check", "diff", "hosts"))
 
 
 @pictures

@@ -1,5 +1,6 @@
 """Exchange of reports between processes, with threads as processes and a dict as their store."""
 
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -131,7 +132,7 @@ def test_calls_are_matched_in_order_and_the_store_does_not_grow(program):
     assert results == [[results_of_all(3, number)[0] for number in range(1, 30)]] * 3
     for number in range(1, 4):
         several.all_call(number)
-        sizes.append(sorted(several.client.texts))
+        sizes.append(sorted(re.sub(r"round/\d+", "round", key) for key in several.client.texts))
     assert sizes[0] == sizes[1] == sizes[2]
     assert len(sizes[0]) == 4, "one number per process, and the reports of the last call"
 

@@ -21,6 +21,7 @@ PROGRAM = textwrap.dedent(
     pretty_memory_stats(jax.devices()[0], override={"größe": 1})
     print_memory_stats()
     print_memory_profile()
+    print_hosts(tree_report({"größe": array}))
     größe = jax.jit(lambda größe: größe)
     größe.__wrapped__.__qualname__ = "größe"
     print_compile_caches()

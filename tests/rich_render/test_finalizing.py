@@ -30,6 +30,7 @@ def all_verbs():
         Last(print_mesh, {"a": 2}),
         Last(print_memory_stats),
         Last(print_memory_profile),
+        Last(print_hosts, devices_report()),
         Last(print_compile_caches),
         Last(print_log, []),
         Last(print_compilations, watch_compiles()),

@@ -47,6 +47,13 @@ NEVER_SHOWN = {
     ("Finding", "mesh_axes"),  # named in the problem
     ("Finding", "code"),  # that of the kind
     ("Finding", "page"),  # that of the kind
+    ("HostArray", "dtype"),  # the findings have the arrays that differ
+    ("HostArray", "label"),
+    ("HostArray", "shape"),
+    ("HostArray", "sharding"),
+    ("HostDifference", "unread_because"),
+    ("HostSummary", "digest"),
+    ("HostSummary", "platform"),
     ("LiveArrayGroup", "replicated_over"),  # of arrays with replicas
     ("LiveArrayGroup", "memory_kind"),
     ("LiveArrayTotal", "of"),  # derived from the groups, whatever the file contains
@@ -63,6 +70,8 @@ NEVER_SHOWN = {
     ("TreeRow", "xla"),  # compared with other shardings
     ("UnevenAxis", "fitting"),
     ("UnevenAxis", "names"),
+    ("UnreadHost", "name"),  # the findings have both
+    ("UnreadHost", "reason"),
     ("XlaReport", "kind"),
 }
 """Fields that are only compared with others, or printed only for known values of another field."""

@@ -158,6 +158,45 @@ def test_an_axis_that_a_shard_map_leaves_alone_is_not_from_it():
     assert {one.mesh_axis: one.kind for one in output.axes} == {"data": "shard_map", "model": "argument"}
 
 
+def test_an_argument_that_also_enters_a_shard_map_is_still_an_origin():
+    x = struct((32, 64), "data")
+
+    def both(x, specs):
+        inside = jax.shard_map(lambda part: part * 2, mesh=x_mesh, in_specs=specs, out_specs=specs)(x)
+        return inside, jnp.tanh(x)
+
+    x_mesh = x.sharding.mesh
+    for specs in (P(), P("data")):
+        report = propagation_report(lambda x, specs=specs: both(x, specs), x)
+        assert origins(report.outputs[1]) == {"data": "argument x"}
+
+
+def test_an_axis_that_a_shard_map_moves_to_another_dimension_is_from_it():
+    x = struct((32, 64), "data", "model")
+
+    def moved(x):
+        y = jnp.tanh(x)
+        specs = P("model")
+        inside = jax.shard_map(lambda part: part * 2, mesh=mesh, in_specs=specs, out_specs=specs)(y)
+        return inside, y
+
+    mesh = x.sharding.mesh
+    report = propagation_report(moved, x)
+    [axis] = [one for one in report.outputs[1].axes if one.mesh_axis == "model"]
+    assert axis.kind == "shard_map"
+
+
+def test_equal_operations_in_a_row_are_values_of_their_own():
+    def chain(x, weights):
+        for w in weights:
+            x = x @ w
+        return x
+
+    weights = [struct((64, 512), None, "model"), struct((512, 1024), "model"), struct((1024, 64))]
+    report = propagation_report(chain, struct((32, 64), "data"), weights)
+    assert sorted(one.shape for one in report.values) == [(32, 64), (32, 512), (32, 1024)]
+
+
 def test_an_inner_function_that_is_called_twice_has_both_shardings():
     @jax.jit
     def inner(a):

@@ -16,6 +16,7 @@ from jax_array_info_core import (
     compile_caches_report,
     devices_report,
     from_json,
+    hosts_report,
     json_schema,
     live_array_report,
     log_report,
@@ -33,6 +34,8 @@ from jax_array_info_core import (
     xla_report,
 )
 from jax_array_info_core.errors import ReportFormatError
+from jax_array_info_core.hosts.compare import Source, hosts_of
+from jax_array_info_core.hosts.summaries import arrays_of
 from jax_array_info_core.layouts import Spec
 from jax_array_info_core.reports import (
     CheckReport,
@@ -40,9 +43,11 @@ from jax_array_info_core.reports import (
     CompilationsReport,
     Finding,
     FindingLeaf,
+    UnreadHost,
 )
 from tests import sample_programs
 from tests.arrays import mesh_of, sharded
+from tests.core.hosts import samples
 from tests.logs import REFUSED, REMATERIALIZATION
 
 pytestmark = pytest.mark.once_per_version
@@ -116,6 +121,14 @@ def compilations_reports():
     ]
 
 
+def hosts_reports():
+    """Return a report with a difference, a missing process and files that were not read."""
+    reports = {0: samples.USUAL, 1: samples.OTHER, 2: samples.USUAL}
+    sources = [Source(str(one), samples.summary(report, one, 5)) for one, report in reports.items()]
+    unread = [UnreadHost(name="größe.json", reason="truncated"), UnreadHost(name="b", reason="c", process=4)]
+    return [hosts_of(sources, lambda one: arrays_of(reports[one.process]), unread=unread)]
+
+
 def every_report():
     count = len(jax.devices())
     array = sharded((count, 4), mesh_of((count, 1), ("a", "b")), "a", "b")
@@ -138,6 +151,8 @@ def every_report():
         memory_report(jax.devices()[0]),
         memory_report(jax.devices()[0], {"num_allocs": 3, "bytes": 2**63, "share": 0.5, "note": "x"}),
         devices_report(),
+        hosts_report(live_array_report()),
+        *hosts_reports(),
         memory_profile_report(),
         compile_caches_report(),
         *compilations_reports(),

@@ -14,6 +14,7 @@ from jax_array_info import (
     check_report,
     compile_caches_report,
     devices_report,
+    hosts_report,
     live_array_report,
     log_report,
     memory_profile_report,
@@ -49,6 +50,7 @@ def reports():
     yield live_array_report(origins=True)
     yield memory_report(jax.devices()[0], {"bytes_in_use": 2**20})
     yield devices_report()
+    yield hosts_report(live_array_report())
     yield memory_profile_report()
     yield compile_caches_report()
     yield log_report(["Some donated buffers were not usable: float32[8,64]."])

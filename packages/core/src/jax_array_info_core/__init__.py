@@ -58,6 +58,13 @@ if TYPE_CHECKING:
         ArrayTracker as ArrayTracker,
         track_arrays as track_arrays,
     )
+    from .hosts.files import (
+        load_report as load_report,
+        save_report as save_report,
+    )
+    from .hosts.hosts_report import (
+        hosts_report as hosts_report,
+    )
     from .layouts.layout import (
         ShardingLayout as ShardingLayout,
     )

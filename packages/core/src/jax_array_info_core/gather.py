@@ -1,10 +1,10 @@
-"""Exchange of reports between processes, through the key-value store of ``jax.distributed``.
+"""Exchange of texts between processes, through the key-value store of ``jax.distributed``.
 
 It uses no collective, so nothing runs on the devices and missing processes can be named. Each process
-writes its report and a mark that it waits. Once all processes wait, process 0 reads the reports and answers
-each process: with all reports, or with the indices of the missing processes. All processes that wait at the
-same time therefore get the same result. Keys are deleted after use, except for the reports of the last
-successful call and one number per process.
+writes its text and a mark that it waits. Once all processes wait, process 0 reads the texts, concludes one
+text from them and answers each process: with the conclusion, or with the indices of the missing processes.
+All processes that wait at the same time therefore get the same result. Keys are deleted after use, except for
+the last conclusion and one number per process, and, where processes may be missing, one text per process.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import itertools
 import json
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, get_args
 
 from . import compat
@@ -22,9 +22,15 @@ from .errors import ProcessTimeoutError, UnsupportedValueError
 from .reports import Report
 from .reports.json import from_json, to_json
 
-_FOLDER = "jax_array_info/gather_reports"
 _LONGEST_TIMEOUT = 10**6
+_LONGEST_CONCLUSION = 60.0
+"""Seconds from the timeout of process 0 until its answer."""
+_ASKED = "details"
+"""Answer that asks a process for its details."""
 _call_numbers = itertools.count(1)
+
+Ask = Callable[[int], str | None]
+"""Function that returns the details of a process; None if it does not send them."""
 
 
 def gather_reports(report: Report, *, timeout: float = 30.0) -> list[Report]:
@@ -53,96 +59,182 @@ def gather_reports(report: Report, *, timeout: float = 30.0) -> list[Report]:
     """
     if not isinstance(report, get_args(Report)):
         raise UnsupportedValueError(f"expected a report, got {type(report)}")
-    seconds: Any = timeout
-    if type(seconds) is bool or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
-        raise ValueError(f"timeout must be a positive number of seconds, got {timeout!r}")
+    require_timeout(timeout)
     peers = compat.peers()
     if peers is None:
         return [report]
-    call = _Call(peers, timeout)
-    return [from_json(text) for text in call.exchange(to_json(report))]
+    exchange = Exchange(peers, "gather_reports", timeout)
+    texts = exchange.run(to_json(report), lambda texts, _: "\n".join(texts.values()))
+    return [from_json(text) for text in texts.split("\n")]
 
 
-class _Call:
-    """One call of ``gather_reports`` in one process.
+def require_timeout(timeout: Any) -> None:
+    """Raise ValueError for a timeout that is not a positive number of seconds."""
+    if type(timeout) is bool or not isinstance(timeout, int | float) or not 0 < timeout < math.inf:
+        raise ValueError(f"timeout must be a positive number of seconds, got {timeout!r}")
+
+
+class Exchange:
+    """One call in one process of a function that all processes call.
 
     Keys in the store: ``called`` has the number of each process's last call, ``waiting`` the processes that
-    wait now, ``reports`` the report of each, ``round`` the reports of all, and ``answers`` the answer of
-    process 0 to each.
+    wait now, ``reports`` the text of each, ``round`` the conclusion, ``answers`` the answer of process 0 to
+    each, and ``details`` those of a process that was asked for them.
     """
 
-    def __init__(self, peers: compat.Peers, timeout: float) -> None:
-        self.store = KeyValueStore(peers.client, _FOLDER)
+    def __init__(
+        self,
+        peers: compat.Peers,
+        function: str,
+        timeout: float,
+        *,
+        needs_all: bool = True,
+        details: Callable[[], str] = str,
+    ) -> None:
+        """Start the call.
+
+        Args:
+            peers: The processes.
+            function: Name of the function. Calls of different functions do not meet.
+            timeout: Seconds to wait for the other processes.
+            needs_all: Whether a missing process is an error. If not, the conclusion is made of the texts of
+                the others; without process 0, each of them concludes on its own.
+            details: Returns the details of this process, if process 0 asks for them.
+        """
+        self.store = KeyValueStore(peers.client, f"jax_array_info/{function}")
         self.process = str(peers.process)
         self.processes = [str(process) for process in range(peers.process_count)]
         self.timeout = timeout
+        self.needs_all = needs_all
+        self.details = details
         self.deadline = time.monotonic() + min(timeout, _LONGEST_TIMEOUT)
         self.number = str(next(_call_numbers))
         # Read in this order and written in reverse, so that a process whose call is seen is seen to wait.
         called, waiting = self.store.entries("called"), self.store.entries("waiting")
         self.away = {process: called.get(process) for process in self.processes if process not in waiting}
 
-    def exchange(self, text: str) -> list[str]:
-        """Write the text of this process and return the texts of all processes."""
+    def run(self, text: str, conclude: Callable[[Mapping[int, str], Ask], str]) -> str:
+        """Write the text of this process and return the conclusion from the texts of all.
+
+        Args:
+            text: Text of this process.
+            conclude: Returns the conclusion from the texts by process index, ascending. It may ask processes
+                for their details.
+
+        Raises:
+            ProcessTimeoutError: If a process is missing, unless ``needs_all`` is False.
+        """
         self.store.write(f"reports/{self.process}", text)
         self.store.set(f"waiting/{self.process}", self.number)
         self.store.set(f"called/{self.process}", self.number)
         try:
-            return self.lead() if self.process == "0" else self.follow()
+            return self.lead(conclude) if self.process == "0" else self.follow(conclude)
         finally:
-            for folder in ("waiting", "reports", "answers"):
+            # Without process 0, other processes still read the report, also after this call.
+            for folder in ("waiting", "answers", "details", *(["reports"] if self.needs_all else [])):
                 self.store.delete(f"{folder}/{self.process}")
 
-    def lead(self) -> list[str]:
+    def lead(self, conclude: Callable[[Mapping[int, str], Ask], str]) -> str:
         """Wait for all processes and answer them, as process 0."""
         texts = self.read_all()
         missing = [] if texts else self.absent()
+        conclusion = ""
         if texts:
-            # All processes have called again, so none still reads the previous round.
+            # Those that have called again do not read the previous round. Another one misses its pieces.
+            conclusion = conclude(texts, self.ask)
             self.store.delete("round")
-            self.store.write("round", "\n".join(texts))
+            self.store.write(f"round/{self.number}", conclusion)
         for process, number in self.store.entries("waiting").items():
             # Before the answer: a process that has it may call again, and then sets this mark again.
             self.store.delete(f"waiting/{process}")
-            self.store.set(f"answers/{process}/{number}", json.dumps([missing, self.timeout]))
+            self.store.set(f"answers/{process}/{number}", json.dumps([missing, self.timeout, self.number]))
         if not texts:
             raise self.error(missing, self.timeout)
-        return texts
+        return conclusion
 
-    def read_all(self) -> list[str]:
-        """Return the texts of all processes once all wait; an empty list after the timeout."""
+    def read_all(self) -> dict[int, str]:
+        """Return the texts of all processes once all wait; after the timeout none, or those that wait."""
         while away := [process for process in self.processes if process not in self.store.entries("waiting")]:
             if any(self.store.get(f"waiting/{process}", self.seconds_left()) is None for process in away):
-                return []
-        texts = [self.store.read(f"reports/{process}", self.seconds_left()) for process in self.processes]
+                if self.needs_all:
+                    return {}
+                waiting = self.store.entries("waiting")
+                return self.read(process for process in self.processes if process in waiting)
+        texts = self.read(self.processes)
         # A process that gives up at this moment has deleted its report.
-        found = [text for text in texts if text is not None]
-        return found if len(found) == len(texts) else []
+        return texts if len(texts) == len(self.processes) or not self.needs_all else {}
 
-    def follow(self) -> list[str]:
+    def read(self, processes: Iterable[str]) -> dict[int, str]:
+        """Return the texts of some processes, as far as they have written them."""
+        texts = {
+            int(process): self.store.read(f"reports/{process}", self.seconds_left()) for process in processes
+        }
+        return {process: text for process, text in texts.items() if text is not None}
+
+    def ask(self, process: int) -> str | None:
+        """Return the details of a process that waits; None if it does not send them."""
+        if str(process) == self.process:
+            return self.details()
+        number = self.store.entries("waiting").get(str(process))
+        if number is None:
+            return None
+        self.store.set(f"answers/{process}/{number}", _ASKED)
+        return self.store.read(f"details/{process}/{number}", self.seconds_left())
+
+    def follow(self, conclude: Callable[[Mapping[int, str], Ask], str]) -> str:
         """Wait for the answer of process 0."""
-        key = f"answers/{self.process}/{self.number}"
-        answer = self.store.get(key, self.seconds_left())
+        answer = self.answer(self.seconds_left())
         absent: list[str] = []
-        if answer is None:
+        if answer is None and not self.needs_all and "0" in self.store.entries("waiting"):
+            # It came later than this process, so that its timeout is later.
+            answer = self.answer(self.timeout + _LONGEST_CONCLUSION)
+        elif answer is None:
             # In this order: process 0 answers all waiting processes before its own call ends.
             absent = self.absent()
             self.store.delete(f"waiting/{self.process}")
-            answer = self.store.get(key, self.seconds_left())
-        missing, timeout = json.loads(answer) if answer else (absent, self.timeout)
-        texts = None if missing else self.store.read("round", self.seconds_left())
-        if texts is None:
+            answer = self.answer(self.seconds_left())
+        missing, timeout, number = json.loads(answer) if answer else (absent, self.timeout, "")
+        conclusion = None
+        if answer and not missing:
+            conclusion = self.store.read(f"round/{number}", self.seconds_left())
+        if conclusion is None and not self.needs_all:
+            return self.conclude_alone(conclude)
+        if conclusion is None:
             raise self.error(missing or ["0"], timeout)
-        return texts.split("\n")
+        return conclusion
+
+    def answer(self, seconds: float) -> str | None:
+        """Return the answer of process 0, after sending it the details that it asks for; None if late."""
+        key = f"answers/{self.process}/{self.number}"
+        until = time.monotonic() + seconds
+        while (answer := self.store.get(key, until - time.monotonic())) == _ASKED:
+            self.store.delete(key)
+            self.store.write(f"details/{self.process}/{self.number}", self.details())
+            until = time.monotonic() + _LONGEST_CONCLUSION
+        return answer
+
+    def conclude_alone(self, conclude: Callable[[Mapping[int, str], Ask], str]) -> str:
+        """Return the conclusion from the texts of the processes that have called since this call began."""
+        never = self.never()
+        texts = self.read(process for process in self.processes if process not in never)
+        return conclude(texts, lambda process: self.details() if str(process) == self.process else None)
 
     def absent(self) -> list[str]:
         """Return the processes that have not called since this call began, else those that gave up."""
-        waiting, called = self.store.entries("waiting"), self.store.entries("called")
+        waiting = self.store.entries("waiting")
         others = [process for process in self.processes if process != self.process]
         gone = [process for process in others if process not in waiting]
-        never = [process for process in gone if self.away.get(process, "") == called.get(process)]
         # A process that gave up may wait again by now, but this call has failed.
-        return never or gone or others
+        return [process for process in self.never() if process not in waiting] or gone or others
+
+    def never(self) -> list[str]:
+        """Return the processes that did not wait when this call began, and have not called since."""
+        called = self.store.entries("called")
+        return [
+            process
+            for process in self.processes
+            if process != self.process and self.away.get(process, "") == called.get(process)
+        ]
 
     def error(self, missing: Iterable[str], timeout: float) -> ProcessTimeoutError:
         """Return the error that names the missing processes."""

@@ -40,10 +40,12 @@ if TYPE_CHECKING:
         devices_report as devices_report,
         from_json as from_json,
         gather_reports as gather_reports,
+        hosts_report as hosts_report,
         json_schema as json_schema,
         label_array as label_array,
         label_of as label_of,
         live_array_report as live_array_report,
+        load_report as load_report,
         load_tree as load_tree,
         log_report as log_report,
         memory_profile_report as memory_profile_report,
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
         program_report as program_report,
         propagation_report as propagation_report,
         reshard_report as reshard_report,
+        save_report as save_report,
         save_tree as save_tree,
         shard_report as shard_report,
         sharded_structs as sharded_structs,
@@ -79,6 +82,7 @@ if TYPE_CHECKING:
     from .render import (
         to_text as to_text,
     )
+    from .verbs.hosts import print_hosts as print_hosts
     from .verbs.programs import print_compile_caches as print_compile_caches
     from .verbs.trees import print_check as print_check
     from .verbs.memory import (

@@ -24,6 +24,7 @@ _TABLES = {
     "CompileCachesReport": ("jax_array_info.tables.compilations", "compile_caches_table"),
     "DevicesReport": ("jax_array_info.tables.devices", "memory_stats_table", "width"),
     "GrowthReport": ("jax_array_info.tables.growth", "growth_table"),
+    "HostsReport": ("jax_array_info.tables.hosts", "hosts_table", "width", "use_color"),
     "LiveArrayReport": ("jax_array_info.tables.live", "live_array_table", "width"),
     "LogReport": ("jax_array_info.tables.compilations", "log_table", "width"),
     "MemoryProfileReport": ("jax_array_info.tables.devices", "memory_profile_tables"),

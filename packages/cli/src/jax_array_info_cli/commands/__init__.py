@@ -27,6 +27,7 @@ _MODULES = {
     "why": "why",
     "log": "recorded",
     "devices": "devices",
+    "hosts": "hosts",
     "profile": "recorded",
     "demo": "run",
 }
@@ -53,9 +54,9 @@ Exit codes:
   0  Success.
   1  Failure unrelated to the arguments, such as a full disk.
   2  Invalid argument or file.
-  check and diff exit with 0 if nothing was found, with 1 for findings or
-  differences (with --fail-on, for a broken rule), and with 2 if there is no
-  answer.
+  check, diff and hosts exit with 0 if nothing was found, with 1 for findings
+  or differences (with --fail-on, for a broken rule), and with 2 if there is
+  no answer.
   program exits with 1 if the function does not compile or does not fit the
   memory of its topology, and with 2 if there is no answer.
   why exits with 1 for a finding of --fail-on, with 2 without an answer.

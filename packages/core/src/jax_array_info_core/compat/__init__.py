@@ -29,7 +29,15 @@ from .jitted import (
     live_jitted_functions,
 )
 from .jax_stack import lowering_place
-from .devices import Peers, has_backends, keep_collectives_on_loopback, peers, process_index
+from .devices import (
+    Peers,
+    has_backends,
+    keep_collectives_on_loopback,
+    local_devices,
+    peers,
+    process_count,
+    process_index,
+)
 from .jitted import module_names, referents, referents_of_each
 from .arrays import is_ref
 from .inspection import register_for_refs, register_where_used, returned_key
@@ -57,10 +65,12 @@ __all__ = [
     "keep_collectives_on_loopback",
     "label_carrier",
     "live_jitted_functions",
+    "local_devices",
     "lowering_place",
     "module_listener",
     "module_names",
     "peers",
+    "process_count",
     "process_index",
     "referents",
     "referents_of_each",

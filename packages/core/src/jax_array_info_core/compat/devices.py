@@ -229,6 +229,28 @@ def process_index() -> int:
     return int(jax.process_index() if state is None or has_backends() else state.process_id)
 
 
+def process_count() -> int:
+    """Return the number of processes, as ``process_index`` does: without starting a backend."""
+    jax = sys.modules.get("jax")
+    if jax is None:
+        return 1
+    state = _distributed_state()
+    if state is None or has_backends():
+        return int(jax.process_count())
+    return 1 if state.client is None else int(state.num_processes)
+
+
+def local_devices(platform: str) -> list[Any]:
+    """Return the devices of a platform in this process; none if JAX has not started its backends."""
+    jax = sys.modules.get("jax")
+    if jax is None or not has_backends():
+        return []
+    try:
+        return list(jax.local_devices(backend=platform or None))
+    except RuntimeError:
+        return []  # no such backend: the report is from another machine
+
+
 class Peers(NamedTuple):
     """The processes of a program, and the client that connects them."""
 

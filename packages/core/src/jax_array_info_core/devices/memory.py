@@ -114,8 +114,8 @@ def _array_nbytes(platform: str) -> dict[int, int]:
 def _device_report(device: Any, array_nbytes: Mapping[int, int]) -> DeviceReport:
     is_local = device.process_index == device.client.process_index()
     stats, reason = read_stats(device) if is_local else (None, "it is another process's")
-    stats = stats or {}
-    in_use, arrays = _size(stats, "bytes_in_use"), array_nbytes.get(device.id)
+    memory = _memory(stats or {})
+    in_use, arrays = memory["bytes_in_use"], array_nbytes.get(device.id)
     return DeviceReport(
         id=int(device.id),
         name=device_name(device),
@@ -125,18 +125,25 @@ def _device_report(device: Any, array_nbytes: Mapping[int, int]) -> DeviceReport
         is_local=is_local,
         memory_kinds=_memory_kinds(device),
         default_memory_kind=default_memory_kind(device),
-        bytes_in_use=in_use,
-        peak_bytes_in_use=_size(stats, "peak_bytes_in_use"),
-        bytes_limit=_size(stats, "bytes_limit"),
+        **memory,
         array_nbytes=arrays,
         unexplained_nbytes=None if in_use is None or arrays is None else max(in_use - arrays, 0),
         missing_reason=None if in_use is not None else reason or "not reported by this backend",
     )
 
 
-def _size(stats: Mapping[str, Any], name: str) -> int | None:
-    value = stats.get(name)
-    return int(value) if isinstance(value, (int, np.integer)) and value >= 0 else None
+def device_memory(device: Any) -> dict[str, int | None]:
+    """Return the fields of a report on the memory of a device of this process: in use, peak and limit."""
+    return _memory(read_stats(device)[0] or {})
+
+
+def _memory(stats: Mapping[str, Any]) -> dict[str, int | None]:
+    found: dict[str, int | None] = {}
+    for name in ("bytes_in_use", "peak_bytes_in_use", "bytes_limit"):
+        value = stats.get(name)
+        is_size = isinstance(value, (int, np.integer)) and 0 <= value <= LARGEST
+        found[name] = int(value) if is_size else None  # type: ignore[arg-type]
+    return found
 
 
 def _memory_kinds(device: Any) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -54,21 +55,28 @@ class Dataflow:
 
     def __init__(self, module: Module) -> None:
         self.module = module
-        self.sites: dict[str, list[CallSite]] = {}
-        """Call sites of each computation, without those of reducers and comparators."""
-        self.ends: dict[tuple[str, str], Instruction] = {}
-        """Between slices: the recv of each send, and the send of each recv, by computation and name."""
-        for computation in module.computations.values():
-            self.ends |= _ends_between_slices(computation)
-            for instruction in computation.instructions:
-                for name, first in _called(instruction):
-                    self.sites.setdefault(name, []).append(CallSite(computation.name, instruction, first))
         self._depth = 0
         self._invariant: dict[tuple[str, int], bool] = {}
         self._users: dict[str, dict[str, list[_Use]]] = {}
         self._users_of_elements: dict[tuple[str, str], dict[int | None, list[_Use]]] = {}
         self._parameters: dict[str, dict[int, str]] = {}
         self._following: dict[Value, tuple[Value, ...]] = {}
+
+    @cached_property
+    def sites(self) -> dict[str, list[CallSite]]:
+        """Call sites of each computation, without those of reducers and comparators."""
+        found: dict[str, list[CallSite]] = {}
+        for computation in self.module.computations.values():
+            for instruction in computation.instructions:
+                for name, first in _called(instruction):
+                    found.setdefault(name, []).append(CallSite(computation.name, instruction, first))
+        return found
+
+    @cached_property
+    def ends(self) -> dict[tuple[str, str], Instruction]:
+        """Between slices: the recv of each send, and the send of each recv, by computation and name."""
+        ends = map(_ends_between_slices, self.module.computations.values())
+        return {place: one for found in ends for place, one in found.items()}
 
     def instruction(self, value: Value) -> Instruction | None:
         """Return the instruction of a value; None if it was not read."""

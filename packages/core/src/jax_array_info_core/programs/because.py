@@ -64,7 +64,11 @@ class Reasons:
         return _Propagated(graph, found)
 
     def of(
-        self, one: Collective, users: Iterable[Instruction], makers: Iterable[Instruction]
+        self,
+        one: Collective,
+        users: Iterable[Instruction],
+        makers: Iterable[Instruction],
+        followers: Iterable[Instruction],
     ) -> tuple[Because, ...]:
         """Return what a collective is needed for; nothing if an operation that uses the array has no reason.
 
@@ -72,6 +76,7 @@ class Reasons:
             one: The collective.
             users: The operations that use the array.
             makers: The operations that compute what is moved; of a sum, itself.
+            followers: The first operation on each way of the array, which may only pass it on.
         """
         if self._propagated is None or not one.axes:
             return ()
@@ -80,7 +85,7 @@ class Reasons:
         made_by = frozenset({*map(_key, makers), *([] if one.path is None else [(one.path, (), 0)])})
         if one.kind in REDUCTIONS:
             return self._propagated.reason(moved, "summed", made_by)
-        made = self._propagated.reason(moved, "made", made_by)
+        made = self._propagated.reason(moved, "made", made_by, None, frozenset(map(_key, followers)))
         used = [self._propagated.reason(moved, "used", made_by, _key(user)) for user in users]
         if not made and not all(used):
             return ()
@@ -117,7 +122,12 @@ class _Propagated:
         self.reason = functools.cache(self._reason)
 
     def _reason(
-        self, moved: _Moved, role: Role, made_by: frozenset[Key], user: Key | None = None
+        self,
+        moved: _Moved,
+        role: Role,
+        made_by: frozenset[Key],
+        user: Key | None = None,
+        followers: frozenset[Key] = frozenset(),
     ) -> tuple[Because, ...]:
         """Return the operation that a collective is needed for: it moves a value of it over its mesh axes.
 
@@ -128,11 +138,12 @@ class _Propagated:
             role: Whether the operation uses that, or computes it.
             made_by: The operations that compute it.
             user: The operation that uses it.
+            followers: The first operations on each way of it. All have to be behind what is made.
         """
         keys = made_by if user is None else [user]
 
         def made(values: Iterable[Value]) -> list[Value]:
-            return [one for one in values if user is None or self._maker(one) in made_by]
+            return [one for one in values if user is None or self._comes_from(one, made_by, moved.axes)]
 
         causes = [
             cause
@@ -162,9 +173,34 @@ class _Propagated:
                 is_meant = any(self._can_be(moved, each) for each in other.results)
             if is_meant:
                 return ()
+        if role == "made":
+            fitting = [
+                one
+                for one in fitting
+                # A clash with the result moves shards, and gathers none.
+                if (one.because.kind == "constraint" or moved.kind != "all-gather")
+                and self._is_behind(one, followers - made_by)
+            ]
         # Of several clashes of one operation, that over these mesh axes alone is the reason.
-        exact = [one for one in fitting if moved.axes == {*one.because.mesh_axes}]
-        return _common(one.because for one in exact or fitting)
+        exact = {one.operation for one in fitting if moved.axes == {*one.because.mesh_axes}}
+        return _common(
+            one.because
+            for one in fitting
+            if one.operation not in exact or moved.axes == {*one.because.mesh_axes}
+        )
+
+    def _comes_from(self, value: Value, made_by: frozenset[Key], mesh_axes: frozenset[str]) -> bool:
+        """Return whether some operations compute a value, and it loses none of some mesh axes on the way.
+
+        What loses one on the way, such as a reshape, may need the collective as well.
+        """
+        maker, lost = self._found.way(value)
+        return self._found.key(maker) in made_by and lost.isdisjoint(mesh_axes)
+
+    def _is_behind(self, cause: Cause, followers: frozenset[Key]) -> bool:
+        """Return whether all that has the array of a collective uses what is made, or returns it."""
+        keys, is_returned = self._found.consumers(cause.after)
+        return followers <= keys if followers else is_returned or bool(keys)
 
     def _is_moved(self, moved: _Moved, value: Value, mesh_axes: Iterable[str]) -> bool:
         """Return whether a collective moves as much as a value has without some mesh axes."""
@@ -178,9 +214,6 @@ class _Propagated:
         names = {name.partition(":")[0] for names in value.axes for name in names}
         lacking = (one for count in range(len(names) + 1) for one in itertools.combinations(names, count))
         return any(math.prod(self._found.shard(value, frozenset(one))) == moved.size for one in lacking)
-
-    def _maker(self, value: Value) -> Key:
-        return self._found.key(self._found.maker(value))
 
 
 def _key(instruction: Instruction) -> Key:

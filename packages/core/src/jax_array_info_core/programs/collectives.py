@@ -138,9 +138,11 @@ def _order(collective: Collective) -> tuple[bool, int, str, str]:
     return collective.times is not None, -nbytes, collective.kind, repr(collective)
 
 
-Search = Callable[[Collective, Sequence[Instruction], Iterable[Instruction]], tuple[Because, ...]]
-"""A function from a collective, the operations that use its array, and those that compute and pass on what it
-moves, to what it is needed for."""
+Search = Callable[
+    [Collective, Sequence[Instruction], Iterable[Instruction], Iterable[Instruction]], tuple[Because, ...]
+]
+"""A function from a collective, the operations that use its array, those that compute and pass on what it
+moves, and the first operation on each way of its array, to what it is needed for."""
 _Constrained = dict[int, set[tuple[str, int] | None]]
 """Lines of the sharding constraints that request a shard of a number of elements."""
 
@@ -196,7 +198,8 @@ class _Describer:
         )
         if self.because is None:
             return found
-        return replace(found, because=self.because(found, users, self._makers(moved)))
+        followers = [*filter(self._has_stack, self.dataflow.consumers(moved.value, is_end=self._has_stack))]
+        return replace(found, because=self.because(found, users, self._makers(moved), followers))
 
     def _axes(self, moved: Movement) -> tuple[str, ...] | None:
         """Return the mesh axes over which data moves."""

@@ -248,7 +248,9 @@ class AxisOrigins:
             return self._before(value, name)
         line, is_own = self._line(operation.place), self._has(operation.requested, name)
         if operation.name == "sdy.manual_computation":
-            return self._made(name, "shard_map", None, line) if is_own else self._before(value, name)
+            # What enters may have the axis before it.
+            before = self._before(value, name) if "_input" in text or not is_own else None
+            return before if before is not None or not is_own else self._made(name, "shard_map", None, line)
         (operand,) = operation.operands
         if not is_own:
             return operand
@@ -282,8 +284,18 @@ class AxisOrigins:
         """Return the value that is the same outside, or an operand that has a mesh axis of a result."""
         if value.same is not None:
             return value.same
-        operands = () if value.definer is None else value.definer.operands
-        return next((operand for operand in operands if self._has(operand.axes, name)), None)
+        operation = value.definer
+        if operation is None:
+            return None
+        if operation.rule is None:
+            return next((operand for operand in operation.operands if self._has(operand.axes, name)), None)
+        count = len(operation.operands)
+        at = count + operation.results.index(value)
+        for number, dim in enumerate(value.axes):
+            for tensor, its in operation.rule.linked.get((at, number), ()) if self._has((dim,), name) else ():
+                if tensor < count and self._has((operation.operands[tensor].axes[its],), name):
+                    return operation.operands[tensor]
+        return None
 
     def _line(self, place: Place) -> Origin | None:
         """Return the line of the user. Equal ones are one object."""

@@ -105,7 +105,7 @@ class Conflicts(AxisOrigins):
                 yield operation
 
     def _lost_at_return(self) -> Iterator[tuple[Value, Loss]]:
-        """Yield each value with a mesh axis that it has, and not as a requested output."""
+        """Yield each output that lacks a mesh axis that its value has."""
         for output in self._graph.outputs:
             value = output.same
             if value is None or output.shape is None:
@@ -130,7 +130,7 @@ class Conflicts(AxisOrigins):
                         dtype=dtype_of(output.dtype),
                         **self._where(place),
                     )
-                    yield value, loss
+                    yield output, loss
 
     def _conflicts_of(self, operation: Operation) -> Iterator[Conflict]:
         """Yield the conflicts of an operation, one for each mesh axis."""

@@ -119,7 +119,12 @@ class Explanation(Causes):
         for operation in self._computing:
             users = [user for one in operation.results for user in self._graph.users(one)]
             inside = [
-                user for user in users if user.place is operation.place and not user.name.startswith("sdy.")
+                user
+                for user in users
+                # Equal operations of one line in a row have one place, too.
+                if user.place is operation.place
+                and user.name != operation.name
+                and not user.name.startswith("sdy.")
             ]
             if not users or len(inside) < len(users):
                 found += (value for value in operation.results if value.shape is not None)

@@ -44,6 +44,8 @@ _SHARDING, _ORIGINS = "sdy.sharding", "sdy.sharding_origins"
 _NAME, _RULE = "sdy.sharding_origin_name", "sdy.sharding_rule"
 _EDGE = "sdy.data_flow_edge"
 _MANUAL = "sdy.manual_computation"
+_REQUESTED = ("sharding", "in_shardings", "out_shardings")
+"""The attribute of a constraint, and those of a ``shard_map``, that have what it requests."""
 _REGIONS = (_MANUAL, "sdy.named_computation", "stablehlo.while", "stablehlo.case", "stablehlo.if")
 """Operations whose regions have values of arrays. Those of the others, such as a reduction, are scalars."""
 
@@ -153,7 +155,8 @@ class Walk:
             shardings = self._per_value(attributes[_SHARDING])
             none = [None] * len(results)
             origins = self._origins_per_value(attributes[_ORIGINS]) if _ORIGINS in attributes else none
-            for each in zip(results, shardings, origins, strict=True):
+            # A callback without results has one sharding.
+            for each in zip(results, shardings, origins, strict=bool(results)):
                 self._set(*each)
         row.append(
             [
@@ -168,15 +171,21 @@ class Walk:
         """Return the name of a constraint or a ``shard_map`` in origins, and its own mesh axes."""
         if _NAME not in attributes:
             return None, None
-        own = next(attributes[one] for one in ("manual_axes", "sharding") if one in attributes)
+        own = tuple(attributes[one] for one in _REQUESTED if one in attributes)
         return self._ir.StringAttr(attributes[_NAME]).value, self.requests(own)
 
-    def _requested(self, own: Any) -> list[list[str]]:
-        """Return the axes of closed dimensions: an open one has those that were propagated to it."""
-        if self._dialect.ManualAxesAttr.isinstance(own):
-            return [[*map(str, self._dialect.ManualAxesAttr(own))]]
+    def _requested(self, own: tuple[Any, ...]) -> list[list[str]]:
+        """Return the axes of closed dimensions: an open one has those that were propagated to it.
+
+        A ``shard_map`` has those of the arrays that enter and leave it.
+        """
+        if len(own) > 1:
+            of_values = map(self._dialect.TensorShardingPerValueAttr, own)
+            return [dim for values in of_values for one in values.shardings for dim in self._axes(one)]
+        (sharding,) = own
         dims = map(
-            self._dialect.DimensionShardingAttr, self._dialect.TensorShardingAttr(own).dimension_shardings
+            self._dialect.DimensionShardingAttr,
+            self._dialect.TensorShardingAttr(sharding).dimension_shardings,
         )
         return [[*map(self._axis, dim.axes)] for dim in dims if dim.is_closed]
 
@@ -224,9 +233,43 @@ def _type(type_: Any) -> list[Any]:
     return [str(type_.element_type), [*type_.shape]] if is_known else [str(type_), None]
 
 
+def _reshape_broadcasts(ir: Any, operation: Any) -> None:
+    """Replace broadcasts that only add dimensions of size 1 by reshapes, inside an operation.
+
+    XLA does so before it propagates. The two propagate in other ways: through a lookup such as
+    ``table[ids]``, whose indices JAX broadcasts, the sharding of ``ids`` comes first.
+    """
+    for region in operation.regions:
+        for block in region.blocks:
+            for one in [*block.operations]:
+                inner = one.operation
+                if inner.name == "stablehlo.broadcast_in_dim":
+                    (operand,), (result,) = inner.operands, inner.results
+                    before, after = operand.type.shape, result.type.shape
+                    dims = [*ir.DenseI64ArrayAttr(inner.attributes["broadcast_dimensions"])]
+                    kept = dims == sorted(dims) and [after[dim] for dim in dims] == [*before]
+                    if (
+                        kept
+                        and len(after) > len(before)
+                        and sum(dim != 1 for dim in after) == sum(dim != 1 for dim in before)
+                    ):
+                        new = ir.Operation.create(
+                            "stablehlo.reshape",
+                            results=[result.type],
+                            operands=[operand],
+                            loc=inner.location,
+                            ip=ir.InsertionPoint(inner),
+                        )
+                        result.replace_all_uses_with(new.results[0])
+                        inner.erase()
+                else:
+                    _reshape_broadcasts(ir, inner)
+
+
 def answer(ir: Any, dialect: Any, parse: Any, bytecode: bytes) -> dict[str, Any]:
     """Run the passes on a module, and return what each value has."""
     module = ir.Module.parse(bytecode)
+    _reshape_broadcasts(ir, module.operation)
     for name in PASSES:
         parse(name).run(module.operation)
     walk = Walk(ir, dialect)

@@ -63,6 +63,14 @@ from .growth import (
     GrowthReport as GrowthReport,
     OriginGrowth as OriginGrowth,
 )
+from .hosts import (
+    HostArray as HostArray,
+    HostDevice as HostDevice,
+    HostDifference as HostDifference,
+    HostSummary as HostSummary,
+    HostsReport as HostsReport,
+    UnreadHost as UnreadHost,
+)
 from .live import (
     LiveArrayGroup as LiveArrayGroup,
     LiveArrayReport as LiveArrayReport,
@@ -116,6 +124,7 @@ Report = (
     ArrayReport
     | CheckReport
     | GrowthReport
+    | HostsReport
     | LiveArrayReport
     | CompilationsReport
     | CompileCachesReport

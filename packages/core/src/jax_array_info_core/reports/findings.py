@@ -40,6 +40,9 @@ FindingKind = Literal[
     "lost mesh axis",
     "replicated value",
     "axis across hosts",
+    "missing process",
+    "different arrays",
+    "unread host",
 ]
 """Category of a finding. ``CODES`` has the code and the meaning of each."""
 
@@ -55,8 +58,8 @@ class Code(NamedTuple):
     """The code of a category of findings."""
 
     code: str
-    """Code, such as ``JAI101``: 1xx for trees, 2xx for programs and logs, 3xx for propagation, 4xx for
-    meshes and hosts."""
+    """Code, such as ``JAI101``: 1xx for trees, 2xx for programs and logs, 3xx for propagation, 40x for
+    meshes, 41x for the processes of a job."""
 
     name: str
     """Name, such as ``replicated-leaf``."""
@@ -181,6 +184,21 @@ CODES: dict[FindingKind, Code] = {
         "axis-across-hosts",
         "warning",
         "A mesh axis crosses hosts or slices, and would not in the order of jax.make_mesh.",
+    ),
+    "missing process": Code(
+        "JAI411", "missing-process", "error", "Processes of the job did not answer or left no file."
+    ),
+    "different arrays": Code(
+        "JAI412",
+        "different-arrays",
+        "warning",
+        "The set of arrays of a process differs from that of most processes.",
+    ),
+    "unread host": Code(
+        "JAI413",
+        "unread-host",
+        "warning",
+        "The file or the answer of a process could not be read, so that the figures are incomplete.",
     ),
 }
 """The code of each category of findings."""

@@ -11,7 +11,7 @@ import math
 import os
 import secrets
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, get_args
 
@@ -26,6 +26,7 @@ from . import Report
 from .array import ArrayReport, ShardingDescription
 from .changes import TreeDiff
 from .checks import CheckReport
+from .hosts import MAX_PROCESSES, HostSummary
 from .mesh import MeshReport
 from .program import ProgramReport
 from .tree import TreeMesh, TreeReport, TreeRow
@@ -147,12 +148,9 @@ def to_json(report: Report) -> str:
     >>> from_json(to_json(planned_mesh_report({"data": 4}))) == planned_mesh_report({"data": 4})
     True
     """
-    import msgspec
-
     if type(report).__name__ not in _REPORTS:
         raise UnsupportedValueError(f"expected a report, got {type(report)}")
-    fields = msgspec.to_builtins(report, enc_hook=_encode)
-    return json.dumps({"report": type(report).__name__, "schema_version": SCHEMA_VERSION, **fields})
+    return _written(report)
 
 
 def from_json(text: str) -> Report:
@@ -168,9 +166,40 @@ def from_json(text: str) -> Report:
             or a field refers to an entry of another that does not exist.
         UnsupportedValueError: (a ValueError) If ``text`` is not text.
     """
+    require(text, (str, bytes, bytearray), "the JSON of a report as text, which to_json returns")
+    report: Report = _read(text, _REPORTS)
+    return report
+
+
+def summary_to_json(summary: HostSummary) -> str:
+    """Return the summary of a process as one line of JSON, as ``to_json`` does."""
+    return _written(summary)
+
+
+def summary_from_json(text: str | bytes) -> HostSummary:
+    """Return a summary that was written by ``summary_to_json``.
+
+    Raises:
+        ReportFormatError: (a ValueError) If the text is not such a summary.
+    """
+    summary: HostSummary = _read(text, {HostSummary.__name__: HostSummary})
+    if summary.process >= summary.process_count or summary.process_count > MAX_PROCESSES:
+        numbers = f"{format_number(summary.process)} of {format_number(summary.process_count)}"
+        raise ReportFormatError(f"not a valid HostSummary: process {numbers}")
+    return summary
+
+
+def _written(value: Any) -> str:
     import msgspec
 
-    require(text, (str, bytes, bytearray), "the JSON of a report as text, which to_json returns")
+    fields = msgspec.to_builtins(value, enc_hook=_encode)
+    return json.dumps({"report": type(value).__name__, "schema_version": SCHEMA_VERSION, **fields})
+
+
+def _read(text: str | bytes, kinds: Mapping[str, type]) -> Any:
+    """Return JSON as an object of one of some classes, by their names, after all checks."""
+    import msgspec
+
     try:
         fields = json.loads(text, parse_float=_finite, parse_constant=_finite)
     except (ValueError, RecursionError) as error:
@@ -180,9 +209,9 @@ def from_json(text: str) -> Report:
         problem = "an integer is out of bounds" if is_long else error
         raise ReportFormatError(f"expected the JSON of a report: {problem}") from error
     name = fields.get("report") if isinstance(fields, dict) else None
-    if not isinstance(name, str) or name not in _REPORTS:
+    if not isinstance(name, str) or name not in kinds:
         raise ReportFormatError(
-            f"the field 'report' must name one of {', '.join(sorted(_REPORTS))}, got {printable(repr(name))}"
+            f"the field 'report' must name one of {', '.join(sorted(kinds))}, got {printable(repr(name))}"
         )
     version = fields.get("schema_version")
     if type(version) is not int or version != SCHEMA_VERSION:
@@ -191,7 +220,7 @@ def from_json(text: str) -> Report:
             "use the version of jax-array-info that wrote the file, or a newer one"
         )
     try:
-        report: Report = msgspec.convert(fields, _REPORTS[name], dec_hook=_decode)
+        report: Any = msgspec.convert(fields, kinds[name], dec_hook=_decode)
     except (msgspec.ValidationError, ValueError, OverflowError) as error:
         raise ReportFormatError(f"not a valid {name}: {printable(str(error))}") from error
     for problem in contradictions(report):
@@ -260,7 +289,7 @@ def _array_schema(field_type: Any) -> dict[str, Any]:
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
-def contradictions(report: Report) -> Iterator[str]:
+def contradictions(report: Report | HostSummary) -> Iterator[str]:
     """Yield a description of each field that does not fit another one of the report.
 
     Totals are not added up again, and numbers have their bounds in the types of the fields.

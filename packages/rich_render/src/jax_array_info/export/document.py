@@ -12,6 +12,7 @@ from rich.console import Group, RenderableType
 from jax_array_info_core import ShardingLayout
 from jax_array_info_core.reports import (
     ArrayReport,
+    HostsReport,
     MeshReport,
     ProgramReport,
     PropagationReport,
@@ -21,11 +22,13 @@ from jax_array_info_core.reports import (
 )
 from jax_array_info_core.text import clipped, printable
 
+from ..pictures.hosts import hosts_figure
 from ..pictures.palette import ColorMap
 from ..pictures.svg import layout_figures
 from ..render import render
 from ..svg import GREY, Figure, lines_figure, lines_html, side_by_side, stacked, svg
 from ..tables.array import xla_lines
+from ..tables.hosts import hosts_answer, hosts_details
 from .annotated import Annotated, Prefixes, annotated_html
 from .program_lines import program_part
 from .propagation_lines import propagation_part
@@ -83,6 +86,11 @@ def _parts(report: Report, drawing: Figure | None, width: int) -> Iterator[Part]
             yield program_part(report)
         case PropagationReport():
             yield propagation_part(report)
+        case HostsReport():
+            yield hosts_answer(report)
+            if report.process_count > 1:
+                yield hosts_figure(report)
+            yield hosts_details(report, width=width)
         case _:
             yield render(report, width=width)
     if drawing and isinstance(report, ArrayReport) and report.name is not None:

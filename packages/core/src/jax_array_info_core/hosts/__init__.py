@@ -1,0 +1,1 @@
+"""Comparison of the processes of a job."""

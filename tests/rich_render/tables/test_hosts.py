@@ -1,0 +1,159 @@
+"""The heat map, the table and the findings of the processes of a job."""
+
+import re
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import pytest
+
+from jax_array_info import config, print_hosts, to_html, to_svg, to_text
+from jax_array_info.pictures.hosts import hosts_picture
+from jax_array_info_core import hosts_report
+from jax_array_info_core.hosts.compare import Source, hosts_of
+from jax_array_info_core.hosts.summaries import arrays_of
+from jax_array_info_core.reports import HostDevice, UnreadHost
+from tests.core.hosts.samples import OTHER, USUAL, summary
+
+pytestmark = pytest.mark.oldest_and_newest
+
+GIB = 2**30
+DEVICE = HostDevice(id=0, nbytes=GIB, bytes_in_use=2 * GIB, peak_bytes_in_use=3 * GIB, bytes_limit=4 * GIB)
+
+
+def report(count, *, missing=(), different=(), unread=(), **fields):
+    """Return the report on some processes, with one more GiB from one process to the next, up to ten."""
+    reports = {n: OTHER if n in different else USUAL for n in range(count) if n not in {*missing, *unread}}
+    sources = [
+        Source(str(n), replace(summary(one, n, count, **fields), nbytes=(1 + n % 10) * GIB))
+        for n, one in reports.items()
+    ]
+    left_out = [UnreadHost(name=f"process-{n}.json", reason="truncated", process=n) for n in unread]
+    return hosts_of(sources, lambda one: arrays_of(reports[one.process]), unread=left_out)
+
+
+def test_hosts_at_80_columns():
+    text = to_text(report(13, missing=[3], different=[5], unread=[8], devices=(DEVICE,)))
+    assert [line.rstrip() for line in text.splitlines()] == PICTURE.splitlines()
+
+
+PICTURE = """\
+11 hosts: 1.0 GiB to 10.0 GiB of live arrays on each host; process 5 differs in
+its arrays: 1 array more, 2 fewer; process 3 is missing; 1 report not read
+ 0 012.4567 ?9012
+0 is 1.0 GiB, 9 is 10.0 GiB; . is missing; ? is not read
+  bytes of live arrays; in use, peak and limit of the fullest device
+┏━━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━━┳━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━┓
+┃ process ┃ host    ┃    bytes ┃ arrays ┃  in use ┃    peak ┃   limit ┃
+┡━━━━━━━━━╇━━━━━━━━━╇━━━━━━━━━━╇━━━━━━━━╇━━━━━━━━━╇━━━━━━━━━╇━━━━━━━━━┩
+│       9 │ host-9  │ 10.0 GiB │      3 │ 2.0 GiB │ 3.0 GiB │ 4.0 GiB │
+│       7 │ host-7  │  8.0 GiB │      3 │ 2.0 GiB │ 3.0 GiB │ 4.0 GiB │
+│       6 │ host-6  │  7.0 GiB │      3 │ 2.0 GiB │ 3.0 GiB │ 4.0 GiB │
+│       5 │ host-5  │  6.0 GiB │      2 │ 2.0 GiB │ 3.0 GiB │ 4.0 GiB │
+│       4 │ host-4  │  5.0 GiB │      3 │ 2.0 GiB │ 3.0 GiB │ 4.0 GiB │
+│       2 │ host-2  │  3.0 GiB │      3 │ 2.0 GiB │ 3.0 GiB │ 4.0 GiB │
+│      12 │ host-12 │  3.0 GiB │      3 │ 2.0 GiB │ 3.0 GiB │ 4.0 GiB │
+│       1 │ host-1  │  2.0 GiB │      3 │ 2.0 GiB │ 3.0 GiB │ 4.0 GiB │
+│      11 │ host-11 │  2.0 GiB │      3 │ 2.0 GiB │ 3.0 GiB │ 4.0 GiB │
+│       0 │ host-0  │  1.0 GiB │      3 │ 2.0 GiB │ 3.0 GiB │ 4.0 GiB │
+│      10 │ host-10 │  1.0 GiB │      3 │ 2.0 GiB │ 3.0 GiB │ 4.0 GiB │
+└─────────┴─────────┴──────────┴────────┴─────────┴─────────┴─────────┘
+── JAI411 missing-process ──────────────────────────────────────────────────────
+Process 3 of 13 is missing.
+Look at the logs of these processes. If they run, pass a longer timeout=.
+── JAI412 different-arrays ─────────────────────────────────────────────────────
+Process 5 has another set of arrays than 10 other processes.
+Look for code that only some processes run, such as one below if
+jax.process_index() == 0.
+  64.0 B  process 5     float32[5]  P('data',) over data=2  only here
+  64.0 B  process 5 ×2  float32[3]  P('data',) over data=2  not here
+── JAI413 unread-host ──────────────────────────────────────────────────────────
+1 report was left out.
+Write the files again with save_report, in the same job and with the same
+version.
+  process-8.json  truncated"""
+
+
+def test_a_single_process_has_a_table_and_no_picture():
+    assert to_text(report(1)).splitlines()[0] == "1 host: 1.0 GiB of live arrays"
+    assert "0 is" not in to_text(report(1))
+
+
+def test_the_width_of_the_picture_is_a_multiple_of_eight_processes():
+    lines = hosts_picture(report(100), width=80, use_color=False).plain.splitlines()
+    assert lines[0] == " 0 01234567 89012345 67890123 45678901 23456789 01234567 89012345 67890123"
+    assert lines[1] == "64 45678901 23456789 01234567 89012345 6789"
+    narrow = hosts_picture(report(100), width=22, use_color=False).plain.splitlines()
+    assert narrow[:2] == [" 0 01234567 89012345", "16 67890123 45678901"]
+    assert max(map(len, hosts_picture(report(5000), width=40, use_color=False).plain.splitlines())) <= 44
+
+
+@pytest.mark.parametrize("count", [2, 300, 4096, 20_000])
+def test_a_picture_is_legible_and_small_at_any_number_of_processes(count):
+    made = report(count, missing=[1] if count > 2 else [], different=[5] if count > 5 else [])
+    text = to_text(made)
+    assert max(map(len, text.splitlines())) <= 80
+    assert len(text.splitlines()) < 110
+    drawn = to_svg(made)
+    assert len(drawn) < 200_000
+    assert len(to_html(made)) < 200_000
+    root = ElementTree.fromstring(drawn)
+    assert float(root.get("width")) < 760
+    squares = len(root.findall(".//{*}rect")) + sum(
+        path.get("d").count("h9v9h-9z") for path in root.findall(".//{*}path")
+    )
+    assert len(made.cells) <= squares <= len(made.cells) + 2, "those that differ are drawn above the others"
+
+
+def test_colors_run_from_light_to_dark_and_the_different_process_is_underlined():
+    text = hosts_picture(report(12, different=[5]), width=80, use_color=True)
+    looks = {text.plain[span.start]: span.style for span in text.spans if text.plain[span.start].isdigit()}
+    assert looks["5"].underline
+    assert not looks["6"].underline
+    sums = [sum(looks[str(level)].bgcolor.triplet) for level in range(10)]
+    assert sums == sorted(sums, reverse=True)
+    assert (looks["0"].color.triplet.hex, looks["9"].color.triplet.hex) == ("#000000", "#ffffff")
+
+
+def test_the_tooltips_name_the_process_and_its_host():
+    drawn = to_svg(report(12, missing=[3], different=[5], unread=[8]))
+    titles = re.findall("<title>(.*?)</title>", drawn)
+    assert titles[3] == "process 3: missing"
+    assert titles[5] == "process 5 on host-5: 6.0 GiB, its arrays differ"
+    assert titles[8] == "process 8: not read"
+    assert "red border" in drawn
+
+
+def test_names_of_hosts_are_data():
+    made = report(1, host_name="[red]\x1b[31m<b>")
+    assert "[red]\\x1b[31m<b>" in to_text(made)
+    made = report(4, host_name="[red]\x1b[31m<b>")
+    for drawn in (to_svg(made), to_html(made)):
+        assert "\x1b" not in drawn
+        assert "<b>" not in drawn
+
+
+def test_the_table_has_as_many_rows_as_asked_and_any_width():
+    made = report(30)
+    for width in (20, 40, 80, 200):
+        text = to_text(made, width=width)
+        assert max(map(len, text.splitlines())) <= width
+
+
+def test_print_hosts_prints_a_report_as_it_is_and_only_where_it_should(capsys):
+    print_hosts(report(30), max_rows=None)
+    out = capsys.readouterr().out
+    assert len(re.findall("host-[0-9]+", out)) == 30
+    print_hosts(report(30), max_rows=0)
+    assert "host-" not in capsys.readouterr().out
+    config.process = 1
+    try:
+        print_hosts(USUAL)
+    finally:
+        config.process = "all"
+    assert capsys.readouterr().out == ""
+    print_hosts(USUAL)
+    assert capsys.readouterr().out == to_text(hosts_report(USUAL)) + "\n"
+    with pytest.raises(TypeError, match="a HostsReport is printed as it is: remove timeout="):
+        print_hosts(report(3), timeout=3)
+    with pytest.raises(ValueError, match="expected a LiveArrayReport"):
+        print_hosts(None)
