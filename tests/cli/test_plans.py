@@ -263,3 +263,32 @@ def test_the_code_of_a_finding_is_explained(call):
     for args in (("JAI999",), ("JAI101", "--mesh", "x=8"), ("JAI101", "--format", "svg")):
         assert call("explain", *args).returncode == 2
     assert "use JAI101, JAI102, " in call("explain", "JAI999").stderr
+
+
+def test_mesh_draws_hosts_and_says_what_each_axis_crosses(call):
+    result = call("mesh", "data=2,model=8", "--hosts", "4")
+    assert result.returncode == 0
+    assert "━ 4 hosts" in result.stdout
+    assert "data: other host, 2 hosts" in result.stdout
+    assert "model: 2 × other host, 12 × same host, 2 hosts" in result.stdout
+    made = json.loads(call("mesh", "data=2,model=8", "--hosts", "4", "--format", "json").stdout)
+    assert [each["leaves_host"] for each in made["links"]] == ["always", "always"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("data=2,model=x",), "MESH"),
+        (("data=8", "--hosts", "3"), "8 devices cannot be divided among 3 hosts: use a divisor of 8"),
+        (("data=8", "--hosts", "0"), "8 devices cannot be divided among 0 hosts"),
+        (("data=8", "--dcn", "data=2"), "pass topology, too"),
+        (("data=8", "--topology", "v9-8"), "v9-8"),
+        (("data=8", "--topology", "v5p-8"), "v5p-8 has 4 devices, but the mesh has 8"),
+        (("data=4", "--topology", "v5p-8", "--hosts", "2"), "pass either topology or hosts"),
+    ],
+)
+def test_mesh_refuses_what_does_not_fit_in_one_line(call, options, message):
+    result = call("mesh", *options)
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
