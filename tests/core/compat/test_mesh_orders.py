@@ -134,8 +134,30 @@ def test_a_mesh_of_cpus_is_placed_on_slices(monkeypatch):
         ids(mesh)
     turned = Mesh(cpus[::-1].reshape(2, 4), ("data", "fsdp"))
     assert ids(turned) == [7, 6, 5, 4, 3, 2, 1, 0]
+    odd = Mesh(cpus[[0, 1, 2, 4, 3, 5, 6, 7]].reshape(2, 4), ("data", "fsdp"))
+    with pytest.raises(
+        TopologyError, match="axes have unequal parts of the slices, which libtpu does not compile"
+    ):
+        ids(odd)
     with pytest.raises(TopologyError, match="dcn needs a mesh of all devices in order of their ids"):
         ids(turned, {"data": 2})
+
+
+@pytest.mark.parametrize(
+    ("slices", "is_regular"),
+    [
+        ([[0, 0, 0, 0], [1, 1, 1, 1]], True),
+        ([[0, 1, 0, 1], [0, 1, 0, 1]], True),
+        ([[0, 1, 0, 1], [1, 0, 1, 0]], True),
+        ([[0, 0, 0, 1], [0, 1, 1, 1]], False),
+        ([[[0, 1], [2, 3]], [[0, 1], [2, 3]]], True),
+        ([[[0, 1], [2, 3]], [[1, 0], [3, 2]]], True),
+        ([[[0, 1], [0, 2]], [[1, 3], [2, 3]]], False),
+        ([0, 0, 1], False),
+    ],
+)
+def test_slices_are_regular_if_each_group_has_equal_parts_of_its_slices(slices, is_regular):
+    assert mesh_orders.has_regular_slices(np.array(slices)) == is_regular
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.data())

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import TopologyError
 from .devices import default_memory_kind
-from .mesh_orders import mesh_order, slices_along
+from .mesh_orders import has_regular_slices, mesh_order, slices_along
 from .shardings import has_devices, is_named
 from .stages import ProgramLeaf, Stages
 from .topologies import jax_version, require_support, topology_devices, topology_of
@@ -180,8 +180,15 @@ def _in_mesh_order(
     if not is_whole:
         return list(devices)
     if ids != sorted(ids) and not topology.is_gpu:
-        ranks = np.argsort(np.argsort(ids))
-        return [devices[rank] for rank in ranks]
+        kept = [devices[rank] for rank in np.argsort(np.argsort(ids))]
+        slices_of = np.array([getattr(device, "slice_index", 0) for device in kept])
+        if not has_regular_slices(slices_of.reshape(tuple(meshes[0].shape.values()))):
+            raise TopologyError(
+                f"topology {topology.name}: the devices of the mesh are not in the order of their ids, so "
+                "that its axes have unequal parts of the slices, which libtpu does not compile: use "
+                "topology_mesh"
+            )
+        return kept
     sizes = dict(meshes[0].shape)
     slices = slices_along(topology, sizes, dcn)
     if topology.is_gpu:

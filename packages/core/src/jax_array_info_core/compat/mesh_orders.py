@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import TopologyError
 from ..layouts.notation import format_mesh
@@ -131,6 +135,24 @@ def slices_along(
     if dcn is None or topology.slice_count == 1:
         return None
     return {name: int(dcn.get(name, 1)) for name in sizes}
+
+
+def has_regular_slices(slices: NDArray[np.int64]) -> bool:
+    """Return whether each group of devices along some mesh axes has as many of each slice that it is in.
+
+    libtpu ends the process when it compiles some collectives of other groups.
+
+    Args:
+        slices: Slice of each device, in the shape of the mesh.
+    """
+    axes = range(slices.ndim)
+    for size in range(1, slices.ndim + 1):
+        for along in itertools.combinations(axes, size):
+            groups = np.moveaxis(slices, along, range(-size, 0))
+            for group in groups.reshape(-1, math.prod(groups.shape[slices.ndim - size :])):
+                if len(set(np.unique(group, return_counts=True)[1].tolist())) > 1:
+                    return False
+    return True
 
 
 def _choice(topology: Topology, sizes: Mapping[str, int], able: Sequence[str]) -> str:
