@@ -247,3 +247,11 @@ def test_files_are_read_one_at_a_time(tmp_path):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 10 * size
+
+
+def test_progress_is_the_number_of_files(tmp_path):
+    for process in range(3):
+        write(tmp_path, USUAL, process, 3)
+    seen = []
+    hosts_in_folder(tmp_path, on_progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(0, 3), (1, 3), (2, 3)]
