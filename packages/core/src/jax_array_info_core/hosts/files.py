@@ -213,12 +213,13 @@ class _Rows:
 
 def _arrays(file: BinaryIO, summary: HostSummary) -> ArraySet:
     """Return the arrays in the report of a file, whose summary has been read."""
-    Budget().spend("bytes", size_of(file))
-    line = file.readline()
+    budget = Budget()
+    budget.spend("bytes", size_of(file))
+    text = json_text(file.readline(), budget)
     match summary.of:
         case "LiveArrayReport":
-            return set_of_groups(decoded(line, _Groups).groups)
+            return set_of_groups(decoded(text, _Groups).groups)
         case "TreeReport":
-            return set_of_rows(decoded(line, _Rows).rows)
-    from_json(json_text(line, Budget()))
+            return set_of_rows(decoded(text, _Rows).rows)
+    from_json(text)
     return ArraySet.of(())
