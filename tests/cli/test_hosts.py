@@ -6,6 +6,7 @@ import os
 import pytest
 
 from jax_array_info_core import from_json
+from tests.cli.test_cli import run
 from tests.core.hosts.samples import OTHER, USUAL, write
 
 pytestmark = pytest.mark.oldest_and_newest
@@ -109,3 +110,19 @@ def test_a_folder_that_cannot_be_read_exits_with_2(call, tmp_path):
         assert refusal(call("hosts", str(tmp_path))) == f"{tmp_path}: Permission denied"
     finally:
         tmp_path.chmod(0o700)
+
+
+@pytest.mark.own_process
+def test_hosts_are_compared_without_jax(tmp_path):
+    write_all(tmp_path, different=[2])
+    code = """
+import sys
+from jax_array_info_cli import main
+try:
+    main()
+finally:
+    print("jax" in sys.modules)
+"""
+    done = run("hosts", str(tmp_path), "--rows", code=code)
+    assert done.returncode == 1, done.stderr
+    assert done.stdout.splitlines()[-1] == "False"

@@ -11,8 +11,9 @@ import jax
 import ml_dtypes
 import numpy as np
 
-from jax_array_info_core import json_schema, to_json
+from jax_array_info_core import devices_report, json_schema, to_json, tree_report
 from tests.arrays import mesh_of, sharded
+from tests.core.hosts import samples
 from tests.core.reports.test_json import every_report
 from tests.hlo_texts import EVERYWHERE, FOLDER, texts
 from tests.logs import ALLOCATOR, DONATIONS, FAILED_ON_GPU, FAILED_ON_TPU, REFUSED, WORDINGS
@@ -37,6 +38,17 @@ def reports():
     ]
     texts = [*map(to_json, every_report()), *map(json.dumps, whole)]
     return [{"report.json": text.encode()} for text in texts]
+
+
+def hosts():
+    reports = (samples.USUAL, samples.OTHER, tree_report(ARRAYS), devices_report())
+    with tempfile.TemporaryDirectory() as name:
+        files = [samples.write(Path(name), one, number, 5) for number, one in enumerate(reports)]
+        texts = [file.read_bytes() for file in files]
+    return [
+        {f"hosts/process-{number}.json": texts[one] for number, one in enumerate(chosen)}
+        for chosen in ((0, 0, 1), (2, 2), (3,), (1, 0, 2, 3))
+    ]
 
 
 def maxtext():
@@ -157,6 +169,7 @@ def notations():
 
 CORPORA = {
     "report": reports,
+    "hosts": hosts,
     "maxtext": maxtext,
     "safetensors": safetensors,
     "npz": npz,

@@ -9,6 +9,7 @@ from jax_array_info_core import (
     PathRules,
     array_report,
     check_report,
+    load_report,
     log_report,
     memory_profile_report,
     planned_report,
@@ -19,6 +20,7 @@ from jax_array_info_core import (
     xla_report,
 )
 from jax_array_info_core.compat.topology_names import parse_topology
+from jax_array_info_core.hosts.files import hosts_in_folder
 from jax_array_info_core.layouts import notation, parse_mesh, parse_shape, parse_spec
 from jax_array_info_core.reports import ProgramReport, TreeReport
 from jax_array_info_core.trees.files import read_report
@@ -36,6 +38,14 @@ def of_path(path):
         yield lambda: reshard_report(report, PathRules({"*": ()}))
     if isinstance(report, ProgramReport):
         yield program_diff_report(report, report)
+
+
+def of_hosts(path):
+    """Yield what the files of a folder say about the processes of a job, and the report of each file."""
+    yield lambda: hosts_in_folder(path)
+    yield lambda: hosts_in_folder(path, rows=True)
+    for file in sorted(path.iterdir()):
+        yield lambda file=file: load_report(file)
 
 
 def of_log(path):
@@ -121,6 +131,7 @@ def _text(path):
 
 READERS = {
     **dict.fromkeys(("report", "maxtext", "safetensors", "npz", "orbax"), of_path),
+    "hosts": of_hosts,
     "log": of_log,
     "profile": of_profile,
     "program": of_program,

@@ -183,6 +183,18 @@ def test_rows_that_do_not_match_the_summary_are_found_only_with_all_rows(tmp_pat
     assert (unread.name, unread.reason) == ("process-2.json", "the report does not match its summary")
 
 
+def test_a_report_that_would_take_much_memory_is_not_read(tmp_path):
+    for process in range(3):
+        path = write(tmp_path, USUAL, process, 3)
+    summary, _ = path.read_text().splitlines()
+    path.write_text(f'{summary}\n{{"groups": [{"[]," * 8_000_000}[]]}}\n')
+    [unread] = hosts_in_folder(tmp_path, rows=True).unread
+    assert (unread.name, unread.reason) == (
+        "process-2.json",
+        "16,000,004 values exceed the limit of 7,000,000",
+    )
+
+
 def test_the_arrays_of_all_processes_that_differ_are_compared_with_all_rows(tmp_path):
     for process in range(30):
         write(tmp_path, OTHER if process % 3 == 2 else USUAL, process, 30)
@@ -247,3 +259,11 @@ def test_files_are_read_one_at_a_time(tmp_path):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 10 * size
+
+
+def test_progress_is_the_number_of_files(tmp_path):
+    for process in range(3):
+        write(tmp_path, USUAL, process, 3)
+    seen = []
+    hosts_in_folder(tmp_path, on_progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(0, 3), (1, 3), (2, 3)]

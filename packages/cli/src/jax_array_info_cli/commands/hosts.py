@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..output import Output, ignore_codes_option, output_options
+from ..output import Output, ignore_codes_option, output_options, progress_bar
 from ..usage import Refusal
 from . import VerdictCommand
 
@@ -69,9 +69,10 @@ def hosts(
 
     output.require_place()
     try:
-        report = hosts_in_folder(
-            folder, rows=rows, details=details, ignore_codes=ignore_codes, syntax="shell"
-        )
+        with progress_bar(f"reading {printable(folder)}") as on_progress:
+            report = hosts_in_folder(
+                folder, rows=rows, details=details, ignore_codes=ignore_codes, on_progress=on_progress
+            )
     except OSError as error:
         raise Refusal(f"{printable(folder)}: {error.strerror or error}") from error
     except FileFormatError as error:

@@ -16,6 +16,7 @@ from ..reports.findings import Syntax
 from ..reports.hosts import HostsReport, HostSummary, UnreadHost
 from ..reports.json import from_json, summary_from_json, summary_to_json, to_json, write_whole
 from ..reports.tree import TreeRow
+from ..stored.leaves import Progress
 from ..stored.reading import Budget, decoded, json_text, open_regular, size_of
 from .compare import MOST_DETAILS, Source, UnreadError, hosts_of
 from .summaries import ArraySet, ComparedFields, HostReport, set_of_groups, set_of_rows, summary_of
@@ -84,6 +85,7 @@ def hosts_in_folder(
     details: int | None = MOST_DETAILS,
     ignore_codes: Collection[str] = (),
     syntax: Syntax = "shell",
+    on_progress: Progress | None = None,
 ) -> HostsReport:
     """Return the report on the files that ``save_report`` wrote to a folder, each with its name.
 
@@ -97,6 +99,7 @@ def hosts_in_folder(
             all.
         ignore_codes: Codes of findings to leave out.
         syntax: Language of the fixes.
+        on_progress: Function that is called with the number of files that were read, and of all files.
 
     Raises:
         FileFormatError: (a ValueError) If the folder has no such files, more than 131,072, or none that
@@ -106,7 +109,9 @@ def hosts_in_folder(
     paths = _files(Path(folder))
     sources: list[Source] = []
     unread: list[UnreadHost] = []
-    for path in paths:
+    for number, path in enumerate(paths):
+        if on_progress is not None:
+            on_progress(number, len(paths))
         try:
             with _reasons():
                 sources.append(Source(path.name, _read_summary(path, rows=rows)))
@@ -208,12 +213,13 @@ class _Rows:
 
 def _arrays(file: BinaryIO, summary: HostSummary) -> ArraySet:
     """Return the arrays in the report of a file, whose summary has been read."""
-    Budget().spend("bytes", size_of(file))
-    line = file.readline()
+    budget = Budget()
+    budget.spend("bytes", size_of(file))
+    text = json_text(file.readline(), budget)
     match summary.of:
         case "LiveArrayReport":
-            return set_of_groups(decoded(line, _Groups).groups)
+            return set_of_groups(decoded(text, _Groups).groups)
         case "TreeReport":
-            return set_of_rows(decoded(line, _Rows).rows)
-    from_json(json_text(line, Budget()))
+            return set_of_rows(decoded(text, _Rows).rows)
+    from_json(text)
     return ArraySet.of(())
