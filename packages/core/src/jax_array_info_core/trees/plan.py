@@ -22,7 +22,7 @@ from ..plans.plan import planned_axes, spec_problems
 from ..reports.array import ArrayReport, ShardingDescription
 from ..reports.tree import TreeMesh, TreeReport, TreeRow, UnmatchedAxes
 from ..text import plain_text
-from .leaves import tree_leaves
+from .leaves import opened, tree_leaves
 from .logical_axes import LogicalAxes, LogicalRules
 from .path_rules import specs_by_path
 from .rows import DeviceSet, DeviceSets, row_of_report, rows_of_leaves
@@ -261,7 +261,7 @@ def plan_tree(
     """Return the report of a tree on another mesh or with other specs, with the problems of the specs.
 
     Args:
-        tree: A tree, or a TreeReport.
+        tree: A tree, a TreeReport, or the path of a file or a directory, as for ``load_tree``.
         name: Name of the tree.
         mesh: A Mesh, an AbstractMesh, or the size of each mesh axis by name.
         specs: Spec or sharding of each leaf, as in ``tree_report``.
@@ -272,6 +272,7 @@ def plan_tree(
             ``logical_axes`` match nothing.
         UnsupportedValueError: If ``mesh`` is not a mesh.
     """
+    tree = opened(tree)
     title = None if name is None else plain_text(name)
     if mesh is None and specs is None and logical_axes is None:
         as_it_is = _as_it_is(tree)
