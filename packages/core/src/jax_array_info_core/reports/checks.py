@@ -45,6 +45,10 @@ class CheckReport(Displayed):
     unknown_count: quantities.Size = 0
     """Number of checked leaves whose sharding is unknown, such as traced values. No finding is about them."""
 
+    replanned_count: quantities.Size = 0
+    """Number of checked arrays that ``specs`` or ``logical_axes`` shard otherwise than they are sharded now,
+    on the same mesh. The findings are about the plan."""
+
     uncounted_count: quantities.Size = 0
     """Number of leaves with a known sharding whose bytes per device are not known, such as those above
     2^63 - 1. No sum includes them."""
@@ -117,7 +121,18 @@ class CheckReport(Displayed):
             none = f"the tree has no arrays{f', only {others}' if self.other_count else ''}"
             unknown = f"{self.subject}, of unknown sharding"
             return f"{name}nothing checked: {unknown if self.leaf_count else none}"
-        return name + "; ".join(filter(None, (self._fit, findings_words(self.findings))))
+        plan = ""
+        if self.replanned_count:
+            leaves = counted(self.replanned_count, "leaf is", "leaves are")
+            plan = f"a plan: {leaves} sharded otherwise now"
+        return name + "; ".join(filter(None, (self._fit, findings_words(self.findings), plan)))
+
+    @property
+    def plan_words(self) -> str:
+        """What compares the shardings that arrays have, if a plan differs from them; else empty."""
+        if not self.replanned_count:
+            return ""
+        return "specs= plans other shardings: pass expect= to compare those that the leaves have"
 
     @property
     def accepted(self) -> tuple[str, ...]:
@@ -149,4 +164,5 @@ class CheckReport(Displayed):
 
     def __str__(self) -> str:
         texts = (finding.text(self.syntax) for finding in self.findings)
-        return "\n".join([printable(self.answer), *texts, *self.accepted])
+        plan = [self.plan_words] if self.plan_words else []
+        return "\n".join([printable(self.answer), *plan, *texts, *self.accepted])

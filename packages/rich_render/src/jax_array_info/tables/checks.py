@@ -54,6 +54,8 @@ def check_table(report: CheckReport, *, width: int = 80, min_share: float = MIN_
 
 def _summary(report: CheckReport) -> Iterator[str]:
     """Yield the bytes per device, and the leaves to which some of the checks do not apply."""
+    if report.plan_words:
+        yield report.plan_words
     if not report.is_unchecked:
         verb = "takes" if report.leaf_count == 1 else "take"
         nbytes = f"{format_bytes(report.fullest_device_nbytes)} per device"
