@@ -204,6 +204,17 @@ class ProgramDiff(Displayed):
     """Results of the rules of ``jai-cli diff --fail-on``."""
 
     @property
+    def has_uncounted_temporaries(self) -> bool:
+        """Whether the temporaries of a program are more than XLA's figure, where that differs and is known."""
+        old = sum(one.value.nbytes * one.before for one in self.temporaries)
+        new = sum(one.value.nbytes * one.after for one in self.temporaries)
+        return any(
+            (one.before is not None and old > one.before) or (one.after is not None and new > one.after)
+            for one in self.figures
+            if one.name == "temporary_nbytes"
+        )
+
+    @property
     def is_empty(self) -> bool:
         """Whether nothing differs."""
         return not (
