@@ -55,7 +55,7 @@ def test_paths_are_the_keys_from_the_root():
         "state/mu/0",
         "state/count",
     ]
-    assert (report.name, report.type_name, report.others) == ("state", "dict", 3)
+    assert (report.name, report.type_name, report.others) == ("state", "dict", 2)
 
 
 def test_a_single_array_is_a_tree_of_one_leaf_without_a_path():

@@ -3,6 +3,7 @@
 import textwrap
 from dataclasses import replace
 
+import jax.numpy as jnp
 import pytest
 
 from jax_array_info import (
@@ -155,6 +156,10 @@ def test_leaves_that_are_not_arrays_are_counted():
     """The report on a tree does not say whether they have arrays in them."""
     report = check_report(replace(tree_of(w=(8,)), others=2))
     assert shown(report).splitlines()[-1] == "not arrays: 2 leaves"
+    report = check_report({"w": jnp.ones(8), "bias": None, "step": 3, "name": "x"})
+    assert shown(report).splitlines()[-1] == "not arrays: 2 leaves: name, step"
+    report = check_report({"w": jnp.ones(8), "bias": None, **{f"n{number}": number for number in range(5)}})
+    assert shown(report).splitlines()[-1] == "not arrays: 5 leaves: n0, n1, n2, …"
 
 
 def test_leaves_that_differ_in_an_index_share_a_row():

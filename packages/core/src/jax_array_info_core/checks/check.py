@@ -214,6 +214,7 @@ def check_report(
         replanned_count=_replanned_count(tree, planned, ignored),
         uncounted_count=len(uncounted),
         other_count=report.others,
+        other_paths=report.other_paths,
         device_count=report.device_count,
         fullest_device_nbytes=report.fullest_device_nbytes,
         # The devices of several meshes in a file are not known: each mesh may hold the fullest.

@@ -205,7 +205,7 @@ class ProgramDiff(Displayed):
 
     @property
     def has_uncounted_temporaries(self) -> bool:
-        """Whether the temporaries of a program are more than XLA's figure, where that differs and is known."""
+        """Whether the temporaries of a program are more than XLA's figure, where it differs and is known."""
         old = sum(one.value.nbytes * one.before for one in self.temporaries)
         new = sum(one.value.nbytes * one.after for one in self.temporaries)
         return any(

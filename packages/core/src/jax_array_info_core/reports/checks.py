@@ -54,7 +54,10 @@ class CheckReport(Displayed):
     2^63 - 1. No sum includes them."""
 
     other_count: quantities.Size = 0
-    """Number of leaves that are not arrays, such as None, Python numbers and functions."""
+    """Number of leaves that are not arrays, such as Python numbers and functions, but not None."""
+
+    other_paths: tuple[str, ...] = ()
+    """Paths of the first of them, as in ``TreeReport``."""
 
     device_count: quantities.Count = 1
     """Number of devices of all leaves together."""

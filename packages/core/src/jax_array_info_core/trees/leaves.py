@@ -72,16 +72,24 @@ class TreeLeaves:
     """The array leaves, in JAX's order."""
 
     other_paths: list[str] = field(default_factory=list)
-    """Paths of leaves that are not arrays."""
+    """Paths of leaves that are not arrays, without those of None."""
+
+    none_paths: list[str] = field(default_factory=list)
+    """Paths of None, which is no leaf for JAX."""
 
     objects: list[tuple[str, Any]] = field(default_factory=list)
-    """Path and value of each of these leaves that is neither a number, a string nor None."""
+    """Path and value of each of these leaves that is neither a number nor a string."""
 
     empty_paths: list[str] = field(default_factory=list)
     """Paths of containers without entries."""
 
     structure: Structure | None = None
     """The structure of the tree, one object for all trees of equal structure; None for other containers."""
+
+    @property
+    def side_paths(self) -> tuple[str, ...]:
+        """Paths at which the tree has no array."""
+        return (*self.other_paths, *self.none_paths, *self.empty_paths)
 
 
 def tree_leaves(tree: Any) -> TreeLeaves:
@@ -175,7 +183,7 @@ def _leaves_of_plain_tree(tree: Any) -> TreeLeaves | None:
             found.other_paths.append(path)
         else:
             found.leaves.append(TreeLeaf(path, leaf, None))
-    found.other_paths += structure.none_paths
+    found.none_paths += structure.none_paths
     found.empty_paths += structure.empty_paths
     return found
 
@@ -243,6 +251,9 @@ class _LeafWalk(_BoxWalk):
 
     def add_other(self, path: str, value: Any) -> None:
         self.others.append((self.path_of(path), value))
+        if value is None:
+            self.found.none_paths.append(self.path_of(path))
+            return
         self.found.other_paths.append(self.path_of(path))
         if type(value) not in PLAIN:
             self.found.objects.append((self.path_of(path), value))
@@ -302,5 +313,8 @@ def opened(tree: Any) -> Any:
 
 def require_tree(value: Any) -> None:
     """Raise UnsupportedValueError for a value that is neither an array nor a container, such as None."""
-    if type(value) is not TreeReport and tree_leaves(value).other_paths == [""]:
+    if type(value) is TreeReport:
+        return
+    found = tree_leaves(value)
+    if [*found.other_paths, *found.none_paths] == [""]:
         raise UnsupportedValueError(f"expected a tree of arrays, got {type(value)}")

@@ -216,6 +216,7 @@ class TreeRows(NamedTuple):
     devices: DeviceSets
     type_name: str
     others: int
+    other_paths: Sequence[str]
     name: str | None
     side_paths: tuple[str, ...] = ()
     """Paths at which the tree has no array: other leaves, and containers without entries."""
@@ -289,6 +290,7 @@ def plan_tree(
         name=found.name if title is None else title,
         type_name=found.type_name,
         others=found.others,
+        other_paths=found.other_paths,
     )
     report = replace(report, unmatched_axes=planner.unmatched_axes())
     sets = found.devices.sets
@@ -317,10 +319,13 @@ def _as_it_is(tree: Any) -> PlannedTree:
     report = found.report
     if report is None or report.type_name != leaves.type_name or report.others != others:
         report = found.report = tree_of_rows(
-            found.rows, found.devices.sets, type_name=leaves.type_name, others=others
+            found.rows,
+            found.devices.sets,
+            type_name=leaves.type_name,
+            others=others,
+            other_paths=leaves.other_paths,
         )
-    sides = (*leaves.other_paths, *leaves.empty_paths)
-    return PlannedTree(report, (), tuple(found.devices.sets), sides, leaves.objects)
+    return PlannedTree(report, (), tuple(found.devices.sets), leaves.side_paths, leaves.objects)
 
 
 def _rows_of_tree(tree: Any) -> TreeRows:
@@ -328,12 +333,13 @@ def _rows_of_tree(tree: Any) -> TreeRows:
     if type(tree) is TreeReport:
         devices = DeviceSets()
         devices.sets = _sets_of(tree)
-        return TreeRows(tree.rows, devices, tree.type_name, tree.others, tree.name)
+        return TreeRows(tree.rows, devices, tree.type_name, tree.others, tree.other_paths, tree.name)
     leaves = tree_leaves(tree)
     found = rows_of_leaves(leaves)
-    sides = (*leaves.other_paths, *leaves.empty_paths)
-    others = len(leaves.other_paths)
-    return TreeRows(found.rows, found.devices.copy(), leaves.type_name, others, None, sides, leaves.objects)
+    others, sides = leaves.other_paths, leaves.side_paths
+    return TreeRows(
+        found.rows, found.devices.copy(), leaves.type_name, len(others), others, None, sides, leaves.objects
+    )
 
 
 def _sets_of(report: TreeReport) -> list[DeviceSet]:

@@ -233,7 +233,7 @@ def _report(tree: Any, name: str | None, show: Show, *, taps: bool) -> dict[int,
             is_traced = values.is_tracer(value)
             parts.append(TracedValue(value, path, id(value) in tapped) if is_traced else leaf_report(value))
     title = None if name is None else plain_text(name)
-    type_name, others = found.type_name, len(found.other_paths)
+    type_name, others = found.type_name, found.other_paths
 
     def build(reports: list[ArrayReport]) -> TreeReport:
         devices = DeviceSets()
@@ -244,7 +244,9 @@ def _report(tree: Any, name: str | None, show: Show, *, taps: bool) -> dict[int,
             row = replace(row, full_path=full_path, variable=variable)
             first = first_paths.setdefault(index, path)
             rows.append(row if first == path or row.kind == "abstract" else replace(row, same_as=first))
-        return tree_of_rows(rows, devices.sets, name=title, type_name=type_name, others=others)
+        return tree_of_rows(
+            rows, devices.sets, name=title, type_name=type_name, others=len(others), other_paths=others
+        )
 
     inspected = report_together(parts, build, show)
     traced = [part for part in parts if isinstance(part, TracedValue)]
