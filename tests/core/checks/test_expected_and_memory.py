@@ -319,3 +319,10 @@ class TestPlansOfArrays:
     def test_a_plan_for_another_mesh_is_a_plan_in_any_case(self):
         arrays = {"a": self.arrays()["a"]}
         assert_tree(arrays, mesh={"y": 4}, specs=P("y"))
+
+
+def test_with_invalid_specs_it_is_not_known_whether_a_tree_fits():
+    options = {"mesh": {"x": 4, "y": 2}, "hbm_nbytes": "16GiB"}
+    report = check_report({"w": abstract(64, 64)}, **options, specs=P("x", "z"))
+    assert report.answer.startswith("fit unknown: without the invalid specs, needs 4.0 KiB of 16.0 GiB")
+    assert check_report({"w": abstract(64, 64)}, **options, specs=P("x", "y")).answer.startswith("fits:")

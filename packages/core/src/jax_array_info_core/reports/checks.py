@@ -159,6 +159,8 @@ class CheckReport(Displayed):
         if self.hbm_nbytes is None:
             return ""
         needs, has = format_bytes(self.required_nbytes), format_bytes(self.hbm_nbytes)
+        if any(finding.kind == "invalid spec" for finding in self.findings):
+            return f"fit unknown: without the invalid specs, needs {needs} of {has} per device"
         if self.required_nbytes > self.hbm_nbytes:
             return f"does not fit: needs {needs}, has {has} per device"
         if self.uncounted_count:
