@@ -198,7 +198,7 @@ def test_memory_is_compared_with_the_fullest_device():
     finding = the_finding(report, "memory")
     assert (report.required_nbytes, report.hbm_nbytes, finding.nbytes) == (512, 511, 1)
     assert "Gradients and activations are not included." in finding.problem
-    assert finding.remedy == "Use more devices: evenly sharded, it needs at least 9."
+    assert finding.remedy == "Use more devices: at least 9, if they divide the shapes evenly."
 
 
 def test_replicas_that_are_too_large_would_fit_if_sharded():
@@ -287,7 +287,7 @@ def test_the_parameters_of_a_tree_without_params_are_its_floating_point_leaves()
     """The words name this choice."""
     report = check_report([abstract(8), abstract(8, dtype=jnp.int8)], optimizer="adam", hbm_nbytes=100)
     assert report.optimizer_nbytes == 64
-    assert "1 floating-point leaf of the tree, which has no key params" in report.optimizer_words
+    assert "1 floating-point leaf of the whole tree, as no key is params" in report.optimizer_words
     assert report.optimizer_words in the_finding(report, "memory").problem
 
 

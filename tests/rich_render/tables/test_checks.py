@@ -65,9 +65,9 @@ def test_findings_at_80_columns():
         ── JAI108 tree-memory: 1.1 MiB per device ──────────────────────────────────────
         The tree takes 1.6 MiB per device (552.0 KiB of leaves and 1.1 MiB for adam: 2
         float32 moments, in the parameters' dtype, for each of 3 floating-point leaves
-        of the tree, which has no key params), 1.1 MiB more than the 512.0 KiB of a
+        of the whole tree, as no key is params), 1.1 MiB more than the 512.0 KiB of a
         device. Gradients and activations are not included.
-        Use more devices: evenly sharded, it needs at least 194.
+        Use more devices: at least 194, if they divide the shapes evenly.
         ── JAI101 replicated-leaf: 31.5 KiB per device ─────────────────────────────────
         Sharding 1 leaf further would save 31.5 KiB of 552.0 KiB per device: 5.71%, more
         than the accepted 0.00%.

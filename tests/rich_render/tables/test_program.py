@@ -157,11 +157,11 @@ Do not donate them, or return outputs of the same shape, dtype and sharding.
 rematerialization): each device holds the whole array for a while.
 Constrain the value to one of the two shardings where it is made: then none is
 needed.
-  16.0 KiB  jit(train_step)/sharding_constraint ×2
+  16.0 KiB  sharding_constraint ×2
               float32[16,16,16]
               from P('data', None, 'tensor') to P(None, ('data', 'tensor'))
               train.py:40 block
-            %copy.3
+            unknown operation
               bfloat16[64,8192,3000]
               from {devices=[1,64,4]<=[256] last_tile_dim_replicate} to
               {replicated}

@@ -10,6 +10,7 @@ from .. import quantities
 from ..layouts.spec import Spec
 from ..notebooks import Displayed
 from .array import Leaf, ShardingDescription
+from .findings import Syntax
 from .origin import Origin
 from .program import Donation
 from .program_memory import Temporary
@@ -363,6 +364,9 @@ class TreeDiff(Displayed):
 
     values: ValuesDiff | None = None
     """Differences of the values; None if only layouts are compared."""
+
+    syntax: Syntax = "python"
+    """Language in which the printed report names arguments."""
 
     @property
     def has_same_layouts(self) -> bool:

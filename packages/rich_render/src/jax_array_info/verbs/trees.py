@@ -149,7 +149,7 @@ def print_tree_diff(
     └───────────┴────────┴────────────┴──────────┘
           Sizes in the table are per device.
     shape, dtype, spec, memory kind: 1 leaf changed, 1 equal
-    values: not compared; --values, or values=True in Python, compares two files
+    values: not compared; values=True compares those of two files
     per device: 8.0 MiB before, 36.0 MiB after (28.0 MiB more)
     global size: 64.0 MiB before and after
 
