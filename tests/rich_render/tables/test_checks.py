@@ -169,10 +169,11 @@ def test_leaves_that_differ_in_an_index_share_a_row():
         kind="moments", problem="Differ.", remedy="Change.", leaves=(*found, leaf("head", nbytes=1024))
     )
     lines = to_text(CheckReport(name=None, findings=(finding,), leaf_count=65)).splitlines()
-    assert lines[-3:] == [
+    assert lines[-4:] == [
         "  2.0 KiB  layers/0-31/q ×32  float32[8]",
         "  2.0 KiB  layers/0-31/k ×32  float32[8]",
         "  1.0 KiB  head               float32[8]",
+        "  ×n: n leaves; the bytes are their sum",
     ]
 
 
