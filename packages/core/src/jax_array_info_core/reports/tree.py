@@ -276,7 +276,7 @@ class TreeReport(Displayed):
     """Meshes and device sets of the leaves. Two entries can be equal: their devices then differ."""
 
     others: quantities.Size = 0
-    """Number of leaves that are not arrays, such as Python numbers and functions. None is no leaf, as in JAX;
+    """Number of leaves that are not arrays, such as Python numbers and functions. None is not a leaf, as in JAX;
     in a file it counts."""
 
     other_paths: tuple[str, ...] = ()

@@ -75,7 +75,7 @@ class TreeLeaves:
     """Paths of leaves that are not arrays, without those of None."""
 
     none_paths: list[str] = field(default_factory=list)
-    """Paths of None, which is no leaf for JAX."""
+    """Paths of None, which JAX does not count as a leaf."""
 
     objects: list[tuple[str, Any]] = field(default_factory=list)
     """Path and value of each of these leaves that is neither a number nor a string."""
