@@ -276,8 +276,8 @@ class TreeReport(Displayed):
     """Meshes and device sets of the leaves. Two entries can be equal: their devices then differ."""
 
     others: quantities.Size = 0
-    """Number of leaves that are not arrays, such as Python numbers and functions. None is not a leaf, as in JAX;
-    in a file it counts."""
+    """Number of leaves that are not arrays, such as Python numbers and functions. None is not a leaf, as in
+    JAX; in a file it counts."""
 
     other_paths: tuple[str, ...] = ()
     """Paths of the first of them, at most ``MOST_OTHER_PATHS``; empty where they are not known."""
