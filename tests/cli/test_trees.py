@@ -341,7 +341,7 @@ def test_diff_exits_with_1_if_leaves_differ(call):
     done = call("diff", "plan.json", "new.json", "--format", "json")
     assert (done.returncode, done.stderr) == (1, "")
     trees = [replace(load_tree(name), name=name) for name in ("plan.json", "new.json")]
-    expected = tree_diff_report(*trees)
+    expected = replace(tree_diff_report(*trees), syntax="shell")
     assert from_json(done.stdout) == expected
     assert [change.after.path for change in expected.changed] == ["params/embed"]
     assert call("diff", "plan.json", "new.json").stdout == to_text(expected) + "\n"

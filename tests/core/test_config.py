@@ -65,3 +65,9 @@ def test_the_process_index_comes_from_the_public_api_if_private_modules_are_miss
     monkeypatch.setitem(sys.modules, "jax._src.distributed", None)
     monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", None)
     assert compat.process_index() == 0
+
+
+@pytest.mark.parametrize("value", [3, None, "no"])
+def test_labels_are_assigned_or_not(value):
+    with pytest.raises(ConfigError, match="assign_labels_to_arrays must be True or False, got"):
+        Config(assign_labels_to_arrays=value)

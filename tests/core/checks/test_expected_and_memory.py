@@ -9,7 +9,7 @@ import pytest
 from jax.sharding import NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info_core import PathRules, check_report, tree_report
+from jax_array_info_core import CheckError, PathRules, assert_tree, check_report, tree_report
 from jax_array_info_core.layouts import Spec
 from tests.arrays import mesh_of, sharded
 from tests.core.checks.findings import abstract, kinds, paths, the_finding
@@ -198,7 +198,7 @@ def test_memory_is_compared_with_the_fullest_device():
     finding = the_finding(report, "memory")
     assert (report.required_nbytes, report.hbm_nbytes, finding.nbytes) == (512, 511, 1)
     assert "Gradients and activations are not included." in finding.problem
-    assert finding.remedy == "Use more devices: evenly sharded, it needs at least 9."
+    assert finding.remedy == "Use more devices: at least 9, if they divide the shapes evenly."
 
 
 def test_replicas_that_are_too_large_would_fit_if_sharded():
@@ -287,5 +287,42 @@ def test_the_parameters_of_a_tree_without_params_are_its_floating_point_leaves()
     """The words name this choice."""
     report = check_report([abstract(8), abstract(8, dtype=jnp.int8)], optimizer="adam", hbm_nbytes=100)
     assert report.optimizer_nbytes == 64
-    assert "1 floating-point leaf of the tree, which has no key params" in report.optimizer_words
+    assert "1 floating-point leaf of the whole tree, as no key is params" in report.optimizer_words
     assert report.optimizer_words in the_finding(report, "memory").problem
+
+
+@pytest.mark.needs_devices(8)
+class TestPlansOfArrays:
+    """``specs`` plans other shardings: no findings about these say nothing about the arrays."""
+
+    SPECS = PathRules({"a": P("x"), "b": P(None, "x")})
+
+    def arrays(self, *spec):
+        mesh = mesh_of((8,), ("x",))
+        return {"a": sharded((512, 16), mesh, "x"), "b": sharded((8, 16), mesh, *spec)}
+
+    def test_a_plan_says_which_arrays_are_sharded_otherwise(self):
+        report = check_report(self.arrays(), specs=self.SPECS)
+        assert report.passed
+        assert report.answer == "no findings; a plan: 1 leaf is sharded otherwise now"
+        assert check_report(self.arrays(None, "x"), specs=self.SPECS).answer == "no findings"
+        assert check_report(self.arrays(), specs=self.SPECS, ignore="b").answer == "no findings"
+
+    def test_an_assertion_of_a_plan_is_not_silent(self):
+        with pytest.raises(CheckError, match="pass expect= to compare those that the leaves have"):
+            assert_tree(self.arrays(), specs=self.SPECS)
+        assert_tree(self.arrays(None, "x"), specs=self.SPECS)
+        assert_tree(tree_report(self.arrays(), specs=self.SPECS))
+        with pytest.raises(CheckError, match="JAI106"):
+            assert_tree(self.arrays(), expect=self.SPECS)
+
+    def test_a_plan_for_another_mesh_is_a_plan_in_any_case(self):
+        arrays = {"a": self.arrays()["a"]}
+        assert_tree(arrays, mesh={"y": 4}, specs=P("y"))
+
+
+def test_with_invalid_specs_it_is_not_known_whether_a_tree_fits():
+    options = {"mesh": {"x": 4, "y": 2}, "hbm_nbytes": "16GiB"}
+    report = check_report({"w": abstract(64, 64)}, **options, specs=P("x", "z"))
+    assert report.answer.startswith("fit unknown: without the invalid specs, needs 4.0 KiB of 16.0 GiB")
+    assert check_report({"w": abstract(64, 64)}, **options, specs=P("x", "y")).answer.startswith("fits:")

@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 
 from jax_array_info_core import from_json, memory_report, to_json
+from jax_array_info_core.errors import UnsupportedValueError
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -70,3 +71,9 @@ def test_empty_statistics_count_as_missing():
 
 def test_the_report_on_a_jax_device_has_its_name():
     assert memory_report(jax.devices()[0]).device == "cpu:0"
+
+
+@pytest.mark.parametrize("value", [3, None, "cpu"])
+def test_what_is_not_a_device_is_refused(value):
+    with pytest.raises(UnsupportedValueError, match=r"expected a device of jax.devices\(\), got <class"):
+        memory_report(value)

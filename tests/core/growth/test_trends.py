@@ -247,3 +247,34 @@ def test_only_the_latest_sites_without_live_arrays_are_remembered(monkeypatch):
         running.add({Site(None, f"float32[{number}]"): Level(1, 4 * number)})
     assert [site.content for site in running._gone] == [f"float32[{number}]" for number in (6, 7, 8)]
     assert running.growing() == {}
+
+
+@pytest.mark.parametrize(
+    ("rises", "steps", "stopped_at"),
+    [
+        (range(1, 9), 10, 8),  # a deque of 8
+        (range(1, 9), 9, None),  # it may rise again
+        (range(1, 8), 40, 7),
+        (range(1, 10, 2), 12, None),  # every other step
+        (range(1, 10, 2), 13, 9),
+        ((3, 23), 40, None),
+        ((1, 2, 3, 4, 5), 5, None),  # at every step
+    ],
+)
+def test_a_rise_has_stopped_after_twice_its_longest_pause(rises, steps, stopped_at):
+    site, running, count = Site(None, "float32[4]"), Trends({}), 0
+    for number in range(1, steps + 1):
+        count += number in rises
+        running.add({site: Level(count, 16 * count)})
+    assert running.growing()[site].stopped_at == stopped_at
+
+
+def test_a_line_that_rises_is_told_before_its_shapes_that_rise_no_more():
+    """Each length of a history is another shape."""
+    running, line = Trends({}), Site(None, None)
+    for step in range(1, 14):
+        counts = {length: min(2, max(0, step - 3 * length)) for length in range(5)}  # 2 of each, then a pause
+        levels = {Site(None, f"float32[{length}]"): Level(n, 4 * n) for length, n in counts.items() if n}
+        running.add({**levels, line: Level(sum(counts.values()), 4 * sum(counts.values()))})
+    [(site, trend)] = running.growing().items()
+    assert (site, trend.stopped_at) == (line, None)

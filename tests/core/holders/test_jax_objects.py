@@ -46,3 +46,24 @@ def test_jax_does_not_count_as_a_referrer():
         assert paths(array) == []
     finally:
         del jax.kept
+
+
+def test_a_constant_of_a_jitted_function_is_named_by_the_function():
+    """The program keeps the array, although no variable has it any more."""
+
+    class Trainer:
+        def __init__(self):
+            self.params = jnp.ones(3)
+
+        def make_step(self):
+            return jax.jit(lambda x: x + self.params)
+
+    trainer = Trainer()
+    step = trainer.make_step()
+    step(jnp.ones(3))
+    arrays = [trainer.params]
+    trainer.params = jnp.zeros(3)
+    line = Trainer.make_step.__code__.co_firstlineno + 1
+    (found,) = find_without_variables(arrays)
+    assert found == f"constant of jit(<lambda>) at test_jax_objects.py:{line}"
+    assert step

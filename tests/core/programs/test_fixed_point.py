@@ -125,3 +125,44 @@ def test_a_cache_that_is_partly_overwritten_is_replaced():
         return {"cache": placed({"k": jax.lax.dynamic_update_slice(cache["k"], row, (3, 0))}, "model")}
 
     assert replaced(step, {"k": array("fsdp")}) == {"outputs/cache/k": "cache/k"}
+
+
+def changed(x):
+    return placed(x + 1, "model")
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        (lambda p, m: (changed(p), changed(m)), {"outputs/0": "p", "outputs/1": "m"}),
+        (lambda p, m: (p + 1, changed(m), p.sum()), {"outputs/1": "m"}),
+        (lambda p, m: (changed(m), changed(p)), {}),  # not at their own places
+        (lambda p, m: (changed(p), placed(p @ m, "model")), {}),  # as a layer with an auxiliary output
+    ],
+)
+def test_arguments_without_keys_are_replaced_at_their_own_places(step, expected):
+    assert replaced(step, array(), array()) == expected
+
+
+def adam(params, state, x):
+    """Return updated parameters, and moments that are moving averages, which no single leaf shows."""
+    gradients = jax.grad(loss)(params, x)
+    mu = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, state["mu"], gradients)
+    params = jax.tree.map(lambda p, m: p - 0.1 * m, params, mu)
+    return placed(params, "model"), {"count": state["count"] + 1, "mu": placed(mu, "model")}
+
+
+def test_all_leaves_of_a_returned_argument_are_replaced():
+    arguments = params(), {"count": jnp.zeros((), jnp.int32), "mu": params()}, array("fsdp")
+    assert replaced(adam, *arguments) == {"outputs/0/wi": "params/wi", "outputs/1/mu/wi": "state/mu/wi"}
+
+
+def test_a_momentum_is_replaced_next_to_the_parameters():
+    def step(params, trace, x):
+        params, state = adam(params, {"count": 0, "mu": trace}, x)
+        return params, state["mu"], jax.grad(loss)(params, x)
+
+    assert replaced(step, params(), params(), array("fsdp")) == {
+        "outputs/0/wi": "params/wi",
+        "outputs/1/wi": "trace/wi",
+    }

@@ -60,6 +60,15 @@ def test_the_first_compilation_in_the_block_is_compared_with_the_cached_calls(ch
     assert reasons(function, *args, **keywords) == []
 
 
+def test_a_function_that_had_a_program_before_the_block_is_recompiled():
+    function = fresh()
+    with watch_compiles(function) as first:
+        function({"w": X}, 2)
+    with watch_compiles(function) as second:
+        function({"w": X[:4]}, 2)
+    assert [len(watch.report().recompilations) for watch in (first, second)] == [0, 1]
+
+
 def test_an_argument_of_a_registered_dataclass_has_the_tree_of_the_cached_call():
     @dataclasses.dataclass
     class State:

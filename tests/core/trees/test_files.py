@@ -11,9 +11,22 @@ import zipfile
 import ml_dtypes
 import numpy as np
 import pytest
+from jax.sharding import PartitionSpec as P
 
-from jax_array_info_core import load_tree, planned_mesh_report, save_tree, to_json, tree_report
-from jax_array_info_core.errors import FileFormatError, SpecError
+from jax_array_info_core import (
+    assert_no_regression,
+    assert_tree,
+    check_report,
+    load_tree,
+    planned_mesh_report,
+    reshard_report,
+    save_tree,
+    sharded_structs,
+    to_json,
+    tree_diff_report,
+    tree_report,
+)
+from jax_array_info_core.errors import FileFormatError, SpecError, UnsupportedValueError
 from jax_array_info_core.layouts import MeshAxes, Spec
 from jax_array_info_core.reports import ShardingDescription
 from jax_array_info_core.stored.leaves import StoredLeaf, StoredTree
@@ -445,3 +458,51 @@ def test_libraries_that_are_not_installed(tmp_path, monkeypatch):
     entry = {"key_metadata": [{"key": "w"}], "value_metadata": value}
     written(tmp_path / "item", "_METADATA", json.dumps({"tree_metadata": {"w": entry}, "use_ocdbt": True}))
     assert refusal(tmp_path / "item") == f"reading it needs tensorstore, {install}"
+
+
+OF_TREES = {
+    "tree_report": tree_report,
+    "check_report": check_report,
+    "assert_tree": assert_tree,
+    "tree_diff_report": lambda tree: tree_diff_report(tree, tree),
+    "reshard_report": lambda tree: reshard_report(tree, tree),
+    "assert_no_regression": lambda tree: assert_no_regression(tree, tree, "removed"),
+}
+
+
+@pytest.mark.parametrize("name", OF_TREES)
+def test_a_path_is_read_wherever_a_tree_is_taken(name, tmp_path):
+    """As a leaf that is not an array, it would be a tree in which nothing can differ."""
+    path = tmp_path / "tree.json"
+    save_tree({"w": np.zeros((8, 4))}, path)
+    report = OF_TREES[name](str(path))
+    assert report == OF_TREES[name](path) == OF_TREES[name](load_tree(path))
+    with pytest.raises(FileNotFoundError):
+        OF_TREES[name](str(tmp_path / "missing.json"))
+    with pytest.raises(FileFormatError, match="the format is not known"):
+        OF_TREES[name](written(tmp_path, "words.txt", "words"))
+
+
+def test_the_facts_of_a_path_are_those_of_its_tree(tmp_path):
+    before, after = tmp_path / "before.json", tmp_path / "after.json"
+    save_tree({"w": np.zeros((8, 4), np.float32)}, before, mesh={"d": 4})
+    save_tree({"w": np.zeros((8, 4), np.float32)}, after, mesh={"d": 4}, specs=P("d"))
+    assert tree_report(before, mesh={"d": 2}, specs=P("d")).rows[0].shard_shape == (4, 4)
+    assert [one.fields for one in tree_diff_report(before, after).changed] == [("spec",)]
+    assert reshard_report(after, before).device_nbytes == 96
+    assert [one.code for one in check_report(before).findings] == ["JAI101", "JAI105"]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda report, path: load_tree(3),
+        lambda report, path: save_tree(path, report),
+        lambda report, path: tree_report(check_report(report)),
+        lambda report, path: sharded_structs(path, mesh={"d": 2}, specs=P()),
+        lambda report, path: sharded_structs(report, mesh={"d": 2}, specs=P()),
+    ],
+)
+def test_other_things_than_trees_and_paths_are_refused(call, tmp_path):
+    with pytest.raises(UnsupportedValueError, match=r"^expected .*, got <class '.*'>"):
+        call(tree_report({"w": np.zeros(3)}), tmp_path / "tree.json")

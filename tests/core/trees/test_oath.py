@@ -104,8 +104,10 @@ def test_none_numbers_and_functions_are_other_leaves():
     tree = [None, 3, 2.5, 1j, True, "x", b"x", len, object(), P("a"), jax.devices()[0], int, ..., ARRAY]
     report = shown(tree)
     assert [row.path for row in report.rows] == ["13"]
-    assert report.others == 13
-    for leaf in tree[:-1]:
+    assert report.others == 12  # None is not a leaf
+    assert report.other_paths == ("1", "2", "3")
+    assert (shown(None).rows, shown(None).others) == ((), 0)
+    for leaf in (one for one in tree[1:-1] if one != "x"):  # a str alone is the path of a file
         assert (shown(leaf).rows, shown(leaf).others) == ((), 1)
 
 

@@ -103,7 +103,7 @@ def test_leaves_of_every_kind_are_in_one_report(array):
     with collect_reports() as reports:
         jax.jit(function)(array)
     [report] = reports
-    assert (report.name, report.type_name, report.others) == ("state", "dict", 2)
+    assert (report.name, report.type_name, report.others) == ("state", "dict", 1)
     assert [(row.path, row.source, row.same_as) for row in report.rows] == [
         ("host", "unknown", None),
         ("known", "array", None),

@@ -3,6 +3,7 @@
 import textwrap
 from dataclasses import replace
 
+import jax.numpy as jnp
 import pytest
 
 from jax_array_info import (
@@ -64,9 +65,9 @@ def test_findings_at_80_columns():
         ── JAI108 tree-memory: 1.1 MiB per device ──────────────────────────────────────
         The tree takes 1.6 MiB per device (552.0 KiB of leaves and 1.1 MiB for adam: 2
         float32 moments, in the parameters' dtype, for each of 3 floating-point leaves
-        of the tree, which has no key params), 1.1 MiB more than the 512.0 KiB of a
+        of the whole tree, as no key is params), 1.1 MiB more than the 512.0 KiB of a
         device. Gradients and activations are not included.
-        Use more devices: evenly sharded, it needs at least 194.
+        Use more devices: at least 194, if they divide the shapes evenly.
         ── JAI101 replicated-leaf: 31.5 KiB per device ─────────────────────────────────
         Sharding 1 leaf further would save 31.5 KiB of 552.0 KiB per device: 5.71%, more
         than the accepted 0.00%.
@@ -155,6 +156,10 @@ def test_leaves_that_are_not_arrays_are_counted():
     """The report on a tree does not say whether they have arrays in them."""
     report = check_report(replace(tree_of(w=(8,)), others=2))
     assert shown(report).splitlines()[-1] == "not arrays: 2 leaves"
+    report = check_report({"w": jnp.ones(8), "bias": None, "step": 3, "name": "x"})
+    assert shown(report).splitlines()[-1] == "not arrays: 2 leaves: name, step"
+    report = check_report({"w": jnp.ones(8), "bias": None, **{f"n{number}": number for number in range(5)}})
+    assert shown(report).splitlines()[-1] == "not arrays: 5 leaves: n0, n1, n2, …"
 
 
 def test_leaves_that_differ_in_an_index_share_a_row():
@@ -164,10 +169,11 @@ def test_leaves_that_differ_in_an_index_share_a_row():
         kind="moments", problem="Differ.", remedy="Change.", leaves=(*found, leaf("head", nbytes=1024))
     )
     lines = to_text(CheckReport(name=None, findings=(finding,), leaf_count=65)).splitlines()
-    assert lines[-3:] == [
+    assert lines[-4:] == [
         "  2.0 KiB  layers/0-31/q ×32  float32[8]",
         "  2.0 KiB  layers/0-31/k ×32  float32[8]",
         "  1.0 KiB  head               float32[8]",
+        "  ×n: n leaves; the bytes are their sum",
     ]
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 import pytest
 
@@ -65,8 +66,7 @@ GREW = GrowthReport(
 
 def test_rising_arrays_are_printed_before_new_and_freed_arrays():
     assert to_text(GREW).splitlines() == [
-        "+1 array, +1.5 GiB per step, made at ada.py:88 update",
-        "Growth is summed over 4 devices.",
+        "+1 array, +1.5 GiB (sum over 4 devices) per step, made at ada.py:88 update",
         "                    new and freed jax arrays after 100 steps                    ",
         "┏━━━━━┳━━━━━━━━━━━┳━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━┓",
         "┃ new ┃  new size ┃ freed ┃ freed size ┃ largest            ┃ made at          ┃",
@@ -91,10 +91,10 @@ def test_rising_arrays_are_printed_before_new_and_freed_arrays():
 def test_on_one_device_nothing_is_summed_and_no_device_is_the_fullest():
     one_device = to_text(dataclasses.replace(GREW, nbytes_before=((0, GIB),), nbytes=((0, 150 * GIB),)))
     assert "maximum per device" not in one_device
-    assert "summed over" not in one_device
+    assert "sum over" not in one_device
     without_rises = to_text(dataclasses.replace(GREW, origins=GREW.origins[1:]))
     assert "maximum per device" in without_rises
-    assert "summed over" not in without_rises
+    assert "sum over" not in without_rises
 
 
 def test_arrays_in_host_memory_have_lines_of_their_own():
@@ -110,9 +110,14 @@ def test_arrays_in_host_memory_have_lines_of_their_own():
     ("count", "nbytes", "origin", "words"),
     [
         (2.25, 0.0, ADA, "+2.2 arrays per step, made at ada.py:88 update"),
-        (0.0, 4096.0, ADA, "+4.0 KiB per step, made at ada.py:88 update"),
-        (-1.0, 10.0, ADA, "-1 array, +10.0 B per step, made at ada.py:88 update"),
-        (1.0, 16.0, None, "+1 array, +16.0 B per step, float32[4], allocation site unknown"),
+        (0.0, 4096.0, ADA, "+4.0 KiB (sum over 4 devices) per step, made at ada.py:88 update"),
+        (-1.0, 10.0, ADA, "-1 array, +10.0 B (sum over 4 devices) per step, made at ada.py:88 update"),
+        (
+            1.0,
+            16.0,
+            None,
+            "+1 array, +16.0 B (sum over 4 devices) per step, float32[4], allocation site unknown",
+        ),
     ],
 )
 def test_a_rise_is_printed_in_arrays_and_bytes(count, nbytes, origin, words):
@@ -127,7 +132,7 @@ def test_a_rise_is_printed_in_arrays_and_bytes(count, nbytes, origin, words):
         nbytes_per_step=nbytes,
         rose_every_step=True,
     )
-    assert to_text(dataclasses.replace(GREW, origins=(rose,))).splitlines()[0] == words
+    assert to_text(dataclasses.replace(GREW, origins=(rose,)), width=100).splitlines()[0] == words
 
 
 def test_arrays_that_rose_at_some_steps_follow_arrays_that_rose_at_every_step():
@@ -175,14 +180,40 @@ def test_arrays_that_rose_at_some_steps_follow_arrays_that_rose_at_every_step():
         rose_content="float32[]",
     )
     report = dataclasses.replace(GREW, origins=(always, at_times, unknown))
-    assert to_text(report).splitlines()[:3] == [
-        "+1 array, +4.0 B per step, made at data.py:7 load: float32[]",
-        "+4 arrays, +64.0 KiB in 4 of 100 steps, made at ada.py:88 update: float32[64,64]",
-        "+2 arrays, +8.0 B in 2 of 100 steps, int8[4], allocation site unknown",
+    assert to_text(report, width=120).splitlines()[:3] == [
+        "+1 array, +4.0 B (sum over 4 devices) per step, made at data.py:7 load: float32[]",
+        "+4 arrays, +64.0 KiB (sum over 4 devices) in 4 of 100 steps, made at ada.py:88 update: float32[64,64]",
+        "+2 arrays, +8.0 B (sum over 4 devices) in 2 of 100 steps, int8[4], allocation site unknown",
     ]
     assert text_of(report, max_rows=0).splitlines()[:2] == [
-        "+1 array, +4.0 B per step, made at 1 more line",
-        "+6 arrays, +64.0 KiB in some of 100 steps, made at 2 more lines",
+        "+1 array, +4.0 B (sum over 4 devices) per step, made at 1 more line",
+        "+6 arrays, +64.0 KiB (sum over 4 devices) in some of 100 steps, made at 2 more lines",
+    ]
+
+
+def test_what_rose_no_more_is_not_the_answer():
+    full, other = (
+        dataclasses.replace(
+            GREW.origins[1],
+            rose_steps=8,
+            rose_count=8,
+            rose_nbytes=2 * 2**20,
+            stopped_at=step,
+            rose_content="int8[4]",
+        )
+        for step in (9, 30)
+    )
+    lines = text_of(dataclasses.replace(GREW, origins=(full, other)), max_rows=1, width=120).splitlines()
+    amount = "+8 arrays, +2.0 MiB (sum over 4 devices)"
+    assert lines[:3] == [
+        "no steady growth in 100 steps",
+        f"no growth since step 9, {amount} until then, made at data.py:7 load: int8[4]",
+        f"no growth any more: {amount} before, made at 1 more line",
+    ]
+    leak = dataclasses.replace(full, stopped_at=None)
+    assert to_text(dataclasses.replace(GREW, origins=(leak, full)), width=120).splitlines()[:2] == [
+        f"{amount} in 8 of 100 steps, made at data.py:7 load: int8[4]",
+        f"no growth since step 9, {amount} until then, made at data.py:7 load: int8[4]",
     ]
 
 
@@ -224,10 +255,10 @@ def test_the_line_that_called_an_allocation_site_is_named():
         origin=made, content="int8[4]", count=1, device_nbytes=(), cycle=None, caller_count=2
     )
     report = dataclasses.replace(GREW, origins=(grew, twice), collected=True, freed_by_collection=(freed,))
-    lines = to_text(report, width=120).splitlines()
+    lines = to_text(report, width=140).splitlines()
     assert lines[:2] == [
-        "+1 array, +1.5 GiB per step, made at ada.py:88 update from train.py:12 train",
-        "+1 array, +1.5 GiB per step, made at ada.py:88 update from train.py:12 train and 2 more callers",
+        "+1 array, +1.5 GiB (sum over 4 devices) per step, made at ada.py:88 update from train.py:12 train",
+        "+1 array, +1.5 GiB (sum over 4 devices) per step, made at ada.py:88 update from train.py:12 train and 2 more callers",
     ]
     assert lines[-1].endswith("made at ada.py:88 update from train.py:12 train and 1 more caller")
 
@@ -250,12 +281,12 @@ def test_collected_arrays_are_printed_with_their_reference_cycle():
     assert "gc.collect()" not in to_text(GREW)
 
 
-def text_of(report, **options):
+def text_of(report, width=100, **options):
     from io import StringIO
 
     from rich.console import Console
 
-    console = Console(file=StringIO(), width=100)
+    console = Console(file=StringIO(), width=width)
     console.print(growth_table(report, **options), highlight=False)
     return console.file.getvalue()
 
@@ -299,8 +330,8 @@ def test_past_max_rows_rising_and_collected_arrays_have_one_line_each():
     report = dataclasses.replace(GREW, origins=rising, collected=True, freed_by_collection=freed)
     lines = text_of(report, max_rows=1).splitlines()
     assert lines[:2] == [
-        "+1 array, +3.0 KiB per step, made at a.py:3 f",
-        "+2 arrays, +3.0 KiB per step, made at 2 more lines",
+        "+1 array, +3.0 KiB (sum over 4 devices) per step, made at a.py:3 f",
+        "+2 arrays, +3.0 KiB (sum over 4 devices) per step, made at 2 more lines",
     ]
     assert lines[-3:-1] == ["  2 arrays, 4.0 B, int8[4]", "  2 more: 4 arrays, 8.0 B"]
     assert lines[-1] == "Sizes are the maximum per device."
@@ -370,7 +401,8 @@ def test_the_verb_prints_what_to_text_returns_and_can_be_collected(capsys, no_ar
         print_growth(growth)
     text = capsys.readouterr().out
     assert text == to_text(growth.report()) + "\n"
-    assert text.startswith("+1 array, +1.0 KiB per step, made at test_growth.py:")
+    total = f" (sum over {len(jax.devices())} devices)" if len(jax.devices()) > 1 else ""
+    assert text.startswith(f"+1 array, +1.0 KiB{total} per step, made at test_growth.py:")
     with collect_reports() as reports:
         print_growth(growth, collect=True, max_seconds=None)
     assert reports[0].collected

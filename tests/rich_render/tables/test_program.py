@@ -138,6 +138,7 @@ jax.lax.with_sharding_constraint where the output is made.
   3.0 MiB  outputs/0/layers/0-11/wo ×12
              float32[256,1024]  P(None, 'tensor')
              state/layers/0-11/wo is P('fsdp', 'tensor')
+  ×n: n leaves; the bytes are their sum
 ── JAI203 padded-constraint ────────────────────────────────────────────────────
 XLA pads the values of 12 sharding constraints.
 Use shapes that the mesh axes divide, or constrain another axis.
@@ -151,20 +152,22 @@ Donating 13 arguments of 24.0 MiB per device saves no memory.
 Do not donate them, or return outputs of the same shape, dtype and sharding.
   24.0 MiB  state/layers/0-11/wi ×12
               dtype: no output has dtype float32 and shape (256, 1024)
+  ×n: n leaves; the bytes are their sum
   and 1 more below 1%, 4.0 B
 ── JAI208 full-replication: 16.0 KiB per device ────────────────────────────────
 3 values are resharded by full replication (XLA: involuntary full
 rematerialization): each device holds the whole array for a while.
 Constrain the value to one of the two shardings where it is made: then none is
 needed.
-  16.0 KiB  jit(train_step)/sharding_constraint ×2
+  16.0 KiB  sharding_constraint ×2
               float32[16,16,16]
               from P('data', None, 'tensor') to P(None, ('data', 'tensor'))
               train.py:40 block
-            %copy.3
+            unknown operation
               bfloat16[64,8192,3000]
               from {devices=[1,64,4]<=[256] last_tile_dim_replicate} to
               {replicated}
+  ×n: n alike; the bytes are those of one
 ── JAI210 unread-lines ─────────────────────────────────────────────────────────
 2 lines could not be read. The figures do not include them.
 Update jax-array-info, or report the lines with your version of JAX.
@@ -372,9 +375,10 @@ def test_leaves_that_differ_only_in_indices_share_an_entry():
     ]
     report = program(donations=(Donation(path="head", nbytes=2**20, reason="unused"), *donations))
     assert lines_with(report, "donated:") == ["donated: 0 of 4 arguments reused"]
-    assert text(report).splitlines()[-2:] == [
+    assert text(report).splitlines()[-3:] == [
         "  3.0 MiB  layers/0-2/w ×3  dtype: outputs/0-2/w is bfloat16[8]",
         "  1.0 MiB  head             unused",
+        "  ×n: n leaves; the bytes are their sum",
     ]
 
 

@@ -205,3 +205,15 @@ def test_memory_that_donations_reuse_has_the_words_of_a_program():
     change = FigureChange(name="alias_nbytes", before=1024, after=0)
     shown = text(ProgramDiff(before_name="f", after_name="f", figures=(change,)))
     assert "reused by donation" in shown
+
+
+@pytest.mark.parametrize(("figure", "is_explained"), [(512, True), (2048, False), (None, False)])
+def test_temporaries_beyond_the_figure_of_them_are_explained(figure, is_explained):
+    value = Temporary(shape=(256,), dtype="float32", nbytes=1024, origin=None)
+    report = replace(
+        EQUAL,
+        figures=(FigureChange(name="temporary_nbytes", before=0, after=figure),),
+        temporaries=(TemporaryChange(value=value, before=0, after=1),),
+    )
+    found = " ".join(text(report).split())
+    assert ("values in the memory of outputs, which XLA's figure of temporaries" in found) == is_explained

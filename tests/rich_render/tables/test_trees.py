@@ -89,7 +89,7 @@ def test_a_row_has_path_array_shard_spec_bytes_and_replicas():
         "│ params/embed                 │ float32[1024,512] │ [1024,512] │ P()                │    2.0 MiB │ data, model (8) │",
         "└──────────────────────────────┴───────────────────┴────────────┴────────────────────┴────────────┴─────────────────┘",
         "                                         not shown at this width: avoidable",
-        "global size 34.0 MiB, 33 leaves, 8,912,896 elements, 8,912,896 parameters, 1 leaf that is not an array",
+        "global size 34.0 MiB, 33 leaves, 8,912,896 elements, 8,912,896 parameters; not arrays: 1 leaf",
         "cost on the fullest device: 1.8 MiB fully replicated in 1 leaf",
         "sharding could save 1.8 MiB per device: see print_check",
         "mesh: data=4, model=2, one=1, 8 CPU devices",
@@ -333,7 +333,7 @@ def test_a_tree_without_arrays_has_totals_only():
     assert printed(tree(type_name="State", others=2)) == [
         "the tree has no arrays",
         "State",
-        "global size 0.0 B, 0 leaves, 0 elements, 2 leaves that are not arrays",
+        "global size 0.0 B, 0 leaves, 0 elements; not arrays: 2 leaves",
     ]
     [row] = cells(tree(leaf("", (8,)), devices=DEVICES[1:]))
     assert row == ["(root)", "float32[8]", "32.0 B"]

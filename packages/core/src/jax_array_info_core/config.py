@@ -57,6 +57,8 @@ class Config:
                 raise ConfigError(f"config.process must be 'all' or the index of a process, got {value!r}")
         if name in ("hidden_modules", "user_packages"):
             value = _names(name, value)
+        if name == "assign_labels_to_arrays" and not isinstance(value, bool):
+            raise ConfigError(f"config.{name} must be True or False, got {value!r}")
         least = _LEAST.get(name)
         if least is not None and (type(value) is not int or value < least):
             raise ConfigError(f"config.{name} must be an integer of at least {least}, got {value!r}")

@@ -102,15 +102,16 @@ def _difference(
     """Return the difference of two trees or of two programs, or end the command."""
     from jax_array_info_core.changes.gates import diff_with_rules
     from jax_array_info_core.errors import UnsupportedValueError
-    from jax_array_info_core.reports import TreeReport
+    from jax_array_info_core.reports import TreeDiff, TreeReport
 
     if isinstance(first, TreeReport) != isinstance(second, TreeReport):
         tree, program = (before, after) if isinstance(first, TreeReport) else (after, before)
         raise Refusal(f"{tree} is a tree, and {program} a compiled program: compare two of the same")
     try:
-        return diff_with_rules(first, second, rules, values)
+        report = diff_with_rules(first, second, rules, values)
     except UnsupportedValueError as error:
         raise Refusal(f"--fail-on {error}") from error
+    return replace(report, syntax="shell") if isinstance(report, TreeDiff) else report
 
 
 def _stored(path: str) -> StoredSide:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ from ..reports.collectives import Collective, link_words
 from ..reports.program import ProgramReport, ProgramValue
 from ..reports.tree import TreeReport, TreeRow
 from ..text import printable
+from ..trees.files import read_report
 from ..trees.tree_report import tree_report
 from .tree_diff import tree_diff_report
 
@@ -170,7 +172,8 @@ def assert_no_regression(before: Any, after: Any, fail_on: str | Iterable[str]) 
     ``memory+1GiB``, ``flops+1e9``.
 
     Args:
-        before: A report from ``program_report`` or ``from_json``, or a tree as for ``tree_diff_report``.
+        before: A report from ``program_report`` or ``from_json``, a tree as for ``tree_diff_report``, or the
+            path of a file with one of these.
         after: Another one.
         fail_on: The rules.
 
@@ -187,6 +190,7 @@ def assert_no_regression(before: Any, after: Any, fail_on: str | Iterable[str]) 
     >>> assert_no_regression(before, after, fail_on=("sent", "flops+100%"))
     """
     __tracebackhide__ = True
+    before, after = _opened(before), _opened(after)
     require(fail_on, Iterable, "rules as text, such as fail_on=('sent+5%',)")
     rules = [parse_rule(text) for text in ([fail_on] if isinstance(fail_on, str) else fail_on)]
     if not rules:
@@ -194,6 +198,15 @@ def assert_no_regression(before: Any, after: Any, fail_on: str | Iterable[str]) 
     report = diff_with_rules(before, after, rules)
     if not all(result.passed for result in report.rules):
         raise CheckError("\n".join(map(printable, rule_lines(report.rules))), report)
+
+
+def _opened(value: Any) -> Any:
+    """Return the report in a file, of a program or a tree; anything else as it is."""
+    if not isinstance(value, str | os.PathLike):
+        return value
+    report = read_report(value)
+    require(report, (ProgramReport, TreeReport), f"the report of a program or a tree in {os.fspath(value)}")
+    return report
 
 
 def _require_rules(rules: Iterable[Rule], known: Iterable[str], what: str) -> None:

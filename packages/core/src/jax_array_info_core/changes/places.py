@@ -88,7 +88,7 @@ def placed_leaves(tree: Any) -> PlacedLeaves:
         else:
             sharding = attribute(leaf.value, "sharding")
             leaves.append(PlacedLeaf(row, mesh, sharding if values.is_sharding(sharding) else None))
-    return PlacedLeaves(leaves, (*found.other_paths, *found.empty_paths))
+    return PlacedLeaves(leaves, found.side_paths)
 
 
 class Places:

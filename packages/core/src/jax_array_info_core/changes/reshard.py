@@ -13,6 +13,7 @@ from ..layouts.spec import as_spec
 from ..plans.plan import spec_problems, uneven_axes
 from ..reports.changes import ReshardReport, ReshardRow
 from ..reports.tree import TreeMesh, TreeReport, TreeRow
+from ..trees.leaves import opened
 from ..trees.path_rules import matched_paths, specs_by_path
 from ..trees.tree_report import spec_error
 from .places import (
@@ -36,12 +37,12 @@ def reshard_report(tree: Any, target: Any) -> ReshardReport:
     sharding, and host memory. Leaves without a target stay, and an array at several paths counts once.
 
     Args:
-        tree: A tree of arrays or ShapeDtypeStructs, or a TreeReport.
+        tree: A tree of arrays or ShapeDtypeStructs, a TreeReport, or a path, as for ``load_tree``.
         target: A sharding or PartitionSpec, a tree or prefix of these as ``in_shardings`` of ``jax.jit``
-            takes, ``PathRules``, or a tree or a TreeReport whose leaves have shardings. A PartitionSpec is
-            on the mesh of its leaf; if that has none, on the only mesh of the tree. For another mesh, pass
-            ``tree_report(tree, mesh=…)``. If one of the two trees is a TreeReport or is on an AbstractMesh,
-            devices are numbered by their positions in the mesh, in both.
+            takes, ``PathRules``, or a tree, a TreeReport or a path whose leaves have shardings. A
+            PartitionSpec is on the mesh of its leaf; if that has none, on the only mesh of the tree. For
+            another mesh, pass ``tree_report(tree, mesh=…)``. If one of the two trees is a TreeReport, a path
+            or on an AbstractMesh, devices are numbered by their positions in the mesh, in both.
 
     Raises:
         SpecError: (a ValueError) If the target does not fit the tree, or does not divide an array evenly,
@@ -56,6 +57,7 @@ def reshard_report(tree: Any, target: Any) -> ReshardReport:
     >>> report.device_nbytes, report.nbytes
     (29360128, 234881024)
     """
+    tree, target = opened(tree), opened(target)
     source = placed_leaves(tree)
     targets = _targets(source, target)
     are_reports = TreeReport in (type(tree), type(target))

@@ -18,7 +18,7 @@ from ..reports.json import write_whole
 from ..reports.tree import TreeMesh, TreeReport, TreeRow
 from ..text import printable
 from ..trees.files import read_stored
-from ..trees.leaves import require_tree
+from ..trees.leaves import opened, require_tree
 from ..trees.path_rules import matched_paths
 from ..trees.rows import same_tiles
 from ..trees.tree_report import tree_report
@@ -38,16 +38,16 @@ def tree_diff_report(before: Any, after: Any, *, values: bool = False) -> TreeDi
     All default memory kinds are equal. Nothing is allocated, and no devices are needed.
 
     Args:
-        before: A tree of arrays, or a TreeReport, such as one that ``load_tree`` returned.
+        before: A tree of arrays, a TreeReport, or the path of a file or a directory, as for ``load_tree``.
         after: The tree to compare it with.
-        values: Whether to compare values as well. Both arguments are then paths of files or directories with
-            arrays, as for ``load_tree``. They are read piece by piece, without JAX. 0.0 and -0.0 are equal,
-            and so are two NaN. If dtypes differ, values are compared after exact conversion. The values of
-            an Orbax leaf in chunks of more than 192 MiB are not read: ``LeafValues.problem``.
+        values: Whether to compare values as well. Both arguments are then paths of files with arrays. They
+            are read piece by piece, without JAX. 0.0 and -0.0 are equal, and so are two NaN. If dtypes
+            differ, values are compared after exact conversion. The values of an Orbax leaf in chunks of more
+            than 192 MiB are not read: ``LeafValues.problem``.
 
     Raises:
-        FileFormatError: (a ValueError) If a file cannot be read or has no values. Only with ``values=True``.
-        FileNotFoundError: (an OSError) If a file does not exist. Only with ``values=True``.
+        FileFormatError: (a ValueError) If a file cannot be read or, with ``values=True``, has no values.
+        FileNotFoundError: (an OSError) If a file does not exist.
         UnsupportedValueError: (a ValueError) If ``values=True`` and an argument is not a path.
 
     >>> import jax.numpy as jnp
@@ -219,6 +219,7 @@ def compare(path: Path, tree: Any, *, shown: str, command: str) -> None:
 
 def _report(tree: Any) -> TreeReport:
     """Return the report of a tree. A value like None, which would always be equal, is refused."""
+    tree = opened(tree)
     report = tree_report(tree)
     if not report.rows:
         require_tree(tree)

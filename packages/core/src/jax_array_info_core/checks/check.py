@@ -11,7 +11,7 @@ from ..layouts.spec import Spec
 from ..reports.checks import CheckReport
 from ..reports.findings import Finding, known_codes, reported
 from ..reports.tree import TreeReport, TreeRow
-from ..trees.leaves import require_tree
+from ..trees.leaves import opened, require_tree
 from ..trees.logical_axes import LogicalAxes
 from ..trees.plan import PlannedTree, plan_tree
 from ..trees.rows import Avoidable, avoidable
@@ -34,6 +34,7 @@ from .findings import (
     invalid_specs,
     not_finite,
     padded_leaves,
+    same_sharding,
     unused_axes,
     unused_mesh_axes,
 )
@@ -97,9 +98,10 @@ def check_report(
     about a leaf whose sharding is unknown, such as a traced value.
 
     Args:
-        tree: The tree, or a TreeReport.
+        tree: The tree, a TreeReport, or the path of a file or a directory, as for ``load_tree``.
         mesh: Mesh to plan for, as in ``tree_report``.
-        specs: Specs to plan with, as in ``tree_report``.
+        specs: Specs to plan with, as in ``tree_report``, in place of those that arrays have: ``expect``
+            compares these.
         logical_axes: Rules for logical axis names, as in ``tree_report``.
         expect: Expected spec or sharding of each leaf, in the forms of ``specs``. None in it matches any
             sharding. Equivalent specs are equal: with or without a trailing None, mesh axes of size 1, or
@@ -128,6 +130,8 @@ def check_report(
     Raises:
         SpecError: (a ValueError) If ``specs`` or ``expect`` does not fit the tree, or a pattern or all
             rules of ``logical_axes`` match no leaf.
+        FileFormatError: (a ValueError) If ``tree`` is a path, and the file cannot be read.
+        FileNotFoundError: (an OSError) If ``tree`` is a path, and there is no such file.
         UnsupportedValueError: (a ValueError) If another argument has an invalid value.
 
     >>> import jax, jax.numpy as jnp
@@ -139,6 +143,7 @@ def check_report(
     >>> report.findings[0].leaves[0].remedy
     "shard axis 0 over 'expert'"
     """
+    tree = opened(tree)
     limit = checked_limit(max_replicated)
     hbm = checked_hbm(hbm_nbytes)
     optimizer = checked_optimizer(optimizer)
@@ -206,8 +211,10 @@ def check_report(
         numpy_count=sum(row.kind == "numpy" for row in unplaced),
         unsharded_count=sum(row.mesh is None and row.kind in UNPLACED for row in unplaced),
         unknown_count=unknown_count,
+        replanned_count=_replanned_count(tree, planned, ignored),
         uncounted_count=len(uncounted),
         other_count=report.others,
+        other_paths=report.other_paths,
         device_count=report.device_count,
         fullest_device_nbytes=report.fullest_device_nbytes,
         # The devices of several meshes in a file are not known: each mesh may hold the fullest.
@@ -244,8 +251,12 @@ def assert_tree(
     The arguments and the findings are those of ``check_report``. The message of the error lists every finding
     with every leaf.
 
+    To check the shardings that arrays have, pass ``expect``. ``specs`` plans others instead: if arrays are
+    sharded otherwise on the same mesh now, that is an error too, unless ``expect`` is passed. To check such a
+    plan, pass ``tree_report(tree, specs=specs)``.
+
     Args:
-        tree: The tree, or a TreeReport.
+        tree: The tree, a TreeReport, or the path of a file or a directory, as for ``load_tree``.
         mesh: Mesh to plan for.
         specs: Specs to plan with.
         logical_axes: Rules for logical axis names.
@@ -261,9 +272,12 @@ def assert_tree(
         moment_dtype: Dtype of that state; None is that of the parameters.
 
     Raises:
-        CheckError: (an AssertionError) If there are findings. Its ``report`` is the ``CheckReport``.
+        CheckError: (an AssertionError) If there are findings, or ``specs`` is not what arrays have, without
+            ``expect``. Its ``report`` is the ``CheckReport``.
         SpecError: (a ValueError) If ``specs`` or ``expect`` does not fit the tree, or a pattern or all
             rules of ``logical_axes`` match no leaf.
+        FileFormatError: (a ValueError) If ``tree`` is a path, and the file cannot be read.
+        FileNotFoundError: (an OSError) If ``tree`` is a path, and there is no such file.
         UnsupportedValueError: (a ValueError) If another argument has an invalid value, or ``tree`` is
             neither an array nor a container.
 
@@ -277,6 +291,7 @@ def assert_tree(
     jax_array_info_core.errors.CheckError: ...
     """
     __tracebackhide__ = True  # pytest then shows the line of the test
+    tree = opened(tree)
     report = check_report(
         tree,
         mesh=mesh,
@@ -295,8 +310,29 @@ def assert_tree(
     )
     if not report.leaf_count and not (allow_empty and tree is None):
         require_tree(tree)
-    if report.findings:
+    if report.findings or (report.replanned_count and expect is None):
         raise CheckError(str(report), report)
+
+
+def _replanned_count(tree: Any, planned: PlannedTree, ignored: Collection[str]) -> int:
+    """Return the number of arrays that a plan shards otherwise on the mesh that they are on.
+
+    A plan for another mesh, and of arrays that are not on a mesh yet, says nothing about the arrays in any
+    case. Of a TreeReport, no array is at hand.
+    """
+    own = plan_tree(tree).report
+    if type(tree) is TreeReport or own is planned.report:
+        return 0
+    meshes = planned.report.meshes
+    return sum(
+        row.kind == "array"
+        and row.path not in ignored
+        and row.mesh is not None
+        and new.mesh is not None
+        and own.meshes[row.mesh].axes == meshes[new.mesh].axes
+        and not same_sharding(row, own.meshes, new, meshes)
+        for row, new in zip(own.rows, planned.report.rows, strict=True)
+    )
 
 
 def _is_on_one_device(tree: Any) -> bool:

@@ -140,7 +140,7 @@ def parameters_of(rows: Sequence[TreeRow], state: Sequence[TreeRow]) -> Paramete
     if not below:
         paths = {row.path for row in state}
         below = [row for row in elsewhere if row.path not in paths]
-        where = "of the tree, which has no key params"
+        where = "of the whole tree, as no key is params"
     return Parameters([row for row in below if _is_float(row)], where)
 
 
@@ -284,7 +284,7 @@ def exceeded_memory(
         )
     else:
         least = -(-required.nbytes // hbm_nbytes)
-        remedy = f"Use more devices: evenly sharded, it needs at least {least}."
+        remedy = f"Use more devices: at least {least}, if they divide the shapes evenly."
     return Finding(
         kind="memory",
         problem=(

@@ -140,6 +140,26 @@ def source_of_text(text: str) -> Source | None:
     return Source(name, file, int(line)) if file and line.isdecimal() else None
 
 
+_JAXPRS = ("ClosedJaxpr", "Jaxpr")
+
+
+def traced_constants(thing: Any) -> tuple[str, Sequence[Any]] | None:
+    """Return the function of a jaxpr as text, and the constants that it captured; None for other objects.
+
+    The text is ``jit(step) at train.py:12``, with the transformation that traced the function.
+    """
+    cls = type(thing)
+    if cls.__name__ not in _JAXPRS or not cls.__module__.startswith("jax."):
+        return None
+    info = getattr(getattr(thing, "jaxpr", thing), "debug_info", None)
+    source = _source(info)
+    constants = getattr(thing, "consts", None)
+    if source is None or not isinstance(constants, list | tuple):
+        return None
+    traced_for = getattr(info, "traced_for", None) or "jit"
+    return f"{traced_for}({source.name}) at {os.path.basename(source.file)}:{source.line}", constants
+
+
 def _transformed(
     program: CompiledCall, variables: Mapping[str, Any], callers: Iterable[FrameType]
 ) -> CompiledCall:

@@ -27,7 +27,12 @@ def memory_report(device: Any, stats: Mapping[str, Any] | None = None) -> Memory
         device: A device, as in ``jax.local_devices()``.
         stats: Statistics to use instead of ``device.memory_stats()``, with sizes in bytes. The mapping is not
             changed.
+
+    Raises:
+        UnsupportedValueError: (a ValueError) If ``device`` is not a device.
     """
+    if stats is None and not hasattr(device, "memory_stats"):
+        raise UnsupportedValueError(f"expected a device of jax.devices(), got {type(device)}")
     reason: str | None = "the statistics are empty"
     if stats is None:
         stats, reason = read_stats(device)

@@ -112,6 +112,7 @@ def origin_growths(
             rose_steps=trend.steps,
             rose_count=trend.by.arrays,
             rose_nbytes=trend.by.nbytes,
+            stopped_at=trend.stopped_at,
             rose_content=site.content if site in growing else None,
         )
         found.append(growth)
@@ -121,6 +122,7 @@ def origin_growths(
 def _rising_first(growth: OriginGrowth) -> tuple[object, ...]:
     return (
         not growth.rose_every_step,
+        growth.stopped_at is not None,
         -(growth.nbytes_per_step or 0) if growth.rose_every_step else 0,
         -growth.rose_nbytes,
         -growth.nbytes,

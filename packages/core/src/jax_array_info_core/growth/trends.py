@@ -58,13 +58,19 @@ class Trend(NamedTuple):
     by: Level
     """The total growth at these steps."""
 
+    stopped_at: int | None = None
+    """The last step at which the bytes rose, if they have not since, for at least twice as many steps as ever
+    between two rises: a buffer of a bounded length is full. None while they may rise again."""
+
     @property
     def rank(self) -> int:
         """The strength of the evidence for a leak.
 
-        2 for a rise at every step, 1 for several rises without a fall, 0 for no trend.
+        3 for a rise at every step, 2 for several rises without a fall, 1 if these have stopped, 0 for none.
         """
-        return 2 if self.is_at_every_step else 1 if self.steps else 0
+        if self.is_at_every_step:
+            return 3
+        return 0 if not self.steps else 2 if self.stopped_at is None else 1
 
 
 NO_TREND = Trend(False, 0, _NOTHING)
@@ -78,6 +84,12 @@ class _Run(NamedTuple):
 
     fell: bool
     """Whether the bytes fell at any of these steps."""
+
+    last: int
+    """The last step at which the bytes rose, the first step included; 0 if they never did."""
+
+    longest: int
+    """The most steps from one such rise to the next."""
 
 
 class Trends:
@@ -111,8 +123,15 @@ class Trends:
 
     def _run(self, site: Site, now: Level) -> _Run:
         arrays, nbytes = now.since(self._last.get(site, _NOTHING))
-        rises, fell = self._runs.get(site) or _Run(_NOTHING, site in self._gone)
-        return _Run(Level(rises.arrays + (arrays > 0), rises.nbytes + (nbytes > 0)), fell or nbytes < 0)
+        run = self._runs.get(site)
+        if run is None:
+            rose_first = self._first.get(site, _NOTHING).nbytes > self._entry.get(site, _NOTHING).nbytes
+            run = _Run(_NOTHING, site in self._gone, last=int(rose_first), longest=0)
+        rises = Level(run.rises.arrays + (arrays > 0), run.rises.nbytes + (nbytes > 0))
+        last, longest = run.last, run.longest
+        if nbytes > 0:
+            last, longest = self.steps, max(longest, self.steps - last if last else 0)
+        return _Run(rises, run.fell or nbytes < 0, last, longest)
 
     def growing(self) -> dict[Site, Trend]:
         """Return the trends of the sites that rose, by dtype and shape of a line.
@@ -144,7 +163,9 @@ class Trends:
         if run.fell or run.rises.nbytes < _SEVERAL:
             return Trend(any(since), 0, _NOTHING)
         before = entry if rose_first[1] else first
-        return Trend(any(since), run.rises.nbytes + rose_first[1], last.since(before))
+        has_stopped = not any(since) and self.steps - run.last >= _SEVERAL * run.longest
+        stopped_at = run.last if has_stopped else None
+        return Trend(any(since), run.rises.nbytes + rose_first[1], last.since(before), stopped_at)
 
     def per_step(self, site: Site, without: Collection[Site] = ()) -> tuple[float, float] | None:
         """Return the average growth of a site per step, in arrays and bytes; None with fewer than two steps.

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from ..arrays.labels import bases_of_views
 from ..compat import module_names, referents
+from ..compat.compiled_calls import traced_constants
 from ..errors import SearchError
 from .heap import all_referrers, listed_heap, near
 from .links import Link, Reader
@@ -212,6 +213,7 @@ class Search:
         Their paths begin with the type. Objects found last come first, since they may contain the others;
         lists and the like come last, those in a cycle at the very end.
         """
+        self._follow_constants()
         unnamed = {key for key, paths in self._paths.items() if not paths}
         if not unnamed:
             return
@@ -225,6 +227,20 @@ class Search:
             if id(thing) not in self._roots_of:
                 is_function = type(thing) is FunctionType
                 self._follow(self.links_of(thing) if is_function else [_type_link(thing)], 1)
+
+    def _follow_constants(self) -> None:
+        """Follow paths from the jaxprs in JAX's caches to arrays that no name leads to.
+
+        A jitted function captures the arrays that it reads from a closure or from an object. Its programs
+        keep them, even if the closure or the object has another array now.
+        """
+        for thing in list(self.found.values()):
+            traced = None if self.is_late() else traced_constants(thing)
+            if traced is not None:
+                function, constants = traced
+                unnamed = [array for array in constants if not self._paths.get(id(array), True)]
+                links = [Link(f"constant of {function}", array, "scope") for array in unnamed]
+                self._follow(links, 1)
 
     def links_from(self, key: int) -> list[Link]:
         """Return the links of an object found, and none after the time limit."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..compat.jaxprs import Update, jaxpr_updates
 from ..hlo.dataflow import Dataflow, Value
@@ -162,6 +162,9 @@ def with_replaced(
     else. If the argument is multiplied on the way, as in a moving average, or has no keys, it must be donated
     too. A copy replaces nothing, and neither does an output with several such arguments.
 
+    A step returns whole arguments: see ``_returned``. Then each of their leaves is replaced, however it is
+    computed.
+
     Args:
         outputs: Outputs of the program.
         arguments: Arguments of the program, in the order of the function.
@@ -180,17 +183,103 @@ def with_replaced(
     program = getattr(jaxpr, "jaxpr", jaxpr)
     if (len(program.invars), len(program.outvars)) != (len(arguments), len(outputs)):
         return tuple(outputs)
-    found = []
-    for output, near, updates in zip(outputs, alike, jaxpr_updates(program), strict=True):
-        replaced = [
-            one
-            for one in near
-            if one in updates and _is_update(updates[one], arguments[one], is_donated=donated[one])
+    updates = jaxpr_updates(program)
+    replaced: dict[int, int] = {}
+    for place, near in enumerate(alike):
+        of = updates[place]
+        clear = [
+            one for one in near if one in of and _is_update(of[one], arguments[one], is_donated=donated[one])
         ]
-        if len(replaced) == 1 and _moved(arguments[replaced[0]], output):
-            output = replace(output, replaces=arguments[replaced[0]].path)
-        found.append(output)
-    return tuple(found)
+        if len(clear) == 1:
+            replaced[place] = clear[0]
+    for whole in _returned(_maybe_returned(outputs, arguments), updates, replaced):
+        for place, one in whole.leaves:
+            if arguments[one].asked is not None:
+                replaced.setdefault(place, one)
+    return tuple(
+        replace(output, replaces=arguments[replaced[place]].path)
+        if place in replaced and _moved(arguments[replaced[place]], output)
+        else output
+        for place, output in enumerate(outputs)
+    )
+
+
+class _Returned(NamedTuple):
+    """An argument that may be returned as a whole: an output, or an entry of it, has the same tree."""
+
+    name: str
+    """Name of the argument."""
+
+    entry: str | None
+    """Key of the entry of the output; None for the whole output."""
+
+    is_own_place: bool
+    """Whether the place of the entry in the output is that of the argument in the call."""
+
+    leaves: tuple[tuple[int, int], ...]
+    """Place of the output and number of the argument, for each leaf."""
+
+
+def _maybe_returned(
+    outputs: Sequence[ProgramValue], arguments: Sequence[ProgramValue]
+) -> Iterator[_Returned]:
+    """Yield each argument with each entry of the output that has exactly its keys, shapes and dtypes."""
+    given: dict[str, dict[str, int]] = {}
+    for number, argument in enumerate(arguments):
+        name, _, keys = argument.path.partition("/")
+        given.setdefault(name, {})[keys] = number
+    entries: dict[str | None, dict[str, int]] = {}
+    for place, output in enumerate(outputs):
+        rest = _keys(output.path)
+        entry, _, keys = rest.partition("/")
+        entries.setdefault(None, {})[rest] = place
+        entries.setdefault(entry, {})[keys] = place
+    for index, (name, leaves) in enumerate(given.items()):
+        for key, returned in entries.items():
+            if leaves.keys() == returned.keys():
+                pairs = tuple((returned[keys], number) for keys, number in leaves.items())
+                if all(_type(outputs[place]) == _type(arguments[number]) for place, number in pairs):
+                    yield _Returned(name, key, key == str(index), pairs)
+
+
+def _type(value: ProgramValue) -> tuple[Any, ...]:
+    return value.shape, value.dtype
+
+
+def _returned(
+    maybe: Iterable[_Returned], updates: Sequence[Mapping[int, Update]], replaced: Mapping[int, int]
+) -> list[_Returned]:
+    """Return the arguments that a function returns as a whole, as a step does.
+
+    - One leaf is clearly replaced there, as the count of an optimizer's state;
+    - or at least two arguments are updated at their own places, as by ``return p + a, m + b``;
+    - or there is such an argument, and a leaf of another one is updated in one entry only, as a momentum.
+
+    Args:
+        maybe: Arguments that may be returned.
+        updates: The arguments that each output updates, by number.
+        replaced: Number of the argument that an output clearly replaces, by the place of the output.
+    """
+    maybe = list(maybe)
+
+    def is_updated(one: _Returned, *, is_scaled: bool) -> bool:
+        found = (updates[place].get(number) for place, number in one.leaves)
+        return any(update.is_added and (is_scaled or not update.is_scaled) for update in found if update)
+
+    returned = [one for one in maybe if any(replaced.get(place) == number for place, number in one.leaves)]
+    at_own_places = [one for one in maybe if one.is_own_place and is_updated(one, is_scaled=False)]
+    if len(at_own_places) > 1:
+        returned += at_own_places
+    if returned:
+        names, entries = {one.name for one in returned}, {one.entry for one in returned}
+        others = [
+            one
+            for one in maybe
+            if one.name not in names and one.entry not in entries and is_updated(one, is_scaled=True)
+        ]
+        count = Counter(one.name for one in others)
+        returned += [one for one in others if count[one.name] == 1]
+    return returned
 
 
 def _keys(path: str) -> str:

@@ -28,7 +28,7 @@ from ..quantities import counted
 from ..reports.compiles import Compilation, CompilationsReport
 from ..reports.origin import Origin
 from ..text import plain_text, printable
-from .reasons import UNREADABLE, reason_of, reason_of_cached
+from .reasons import COMPILED_BEFORE, UNREADABLE, reason_of, reason_of_cached
 from .signatures import Serials, Signature, signature_of, static_functions, static_of, tree_of
 
 MODULE = "equinox._jit"
@@ -231,6 +231,7 @@ class CompileWatch:
                 origin=one.origin,
                 seconds=one.seconds,
                 reason=one.reason or UNREADABLE,
+                was_compiled_before=(one.reason or "").startswith(COMPILED_BEFORE),
             )
             for one in seen
         ]

@@ -10,6 +10,7 @@ from .. import quantities
 from ..layouts.spec import Spec
 from ..notebooks import Displayed
 from .array import Leaf, ShardingDescription
+from .findings import Syntax
 from .origin import Origin
 from .program import Donation
 from .program_memory import Temporary
@@ -204,6 +205,17 @@ class ProgramDiff(Displayed):
     """Results of the rules of ``jai-cli diff --fail-on``."""
 
     @property
+    def has_uncounted_temporaries(self) -> bool:
+        """Whether the temporaries of a program are more than XLA's figure, where it differs and is known."""
+        old = sum(one.value.nbytes * one.before for one in self.temporaries)
+        new = sum(one.value.nbytes * one.after for one in self.temporaries)
+        return any(
+            (one.before is not None and old > one.before) or (one.after is not None and new > one.after)
+            for one in self.figures
+            if one.name == "temporary_nbytes"
+        )
+
+    @property
     def is_empty(self) -> bool:
         """Whether nothing differs."""
         return not (
@@ -352,6 +364,9 @@ class TreeDiff(Displayed):
 
     values: ValuesDiff | None = None
     """Differences of the values; None if only layouts are compared."""
+
+    syntax: Syntax = "python"
+    """Language in which the printed report names arguments."""
 
     @property
     def has_same_layouts(self) -> bool:

@@ -45,12 +45,19 @@ class CheckReport(Displayed):
     unknown_count: quantities.Size = 0
     """Number of checked leaves whose sharding is unknown, such as traced values. No finding is about them."""
 
+    replanned_count: quantities.Size = 0
+    """Number of checked arrays that ``specs`` or ``logical_axes`` shard otherwise than they are sharded now,
+    on the same mesh. The findings are about the plan."""
+
     uncounted_count: quantities.Size = 0
     """Number of leaves with a known sharding whose bytes per device are not known, such as those above
     2^63 - 1. No sum includes them."""
 
     other_count: quantities.Size = 0
-    """Number of leaves that are not arrays, such as None, Python numbers and functions."""
+    """Number of leaves that are not arrays, such as Python numbers and functions, but not None."""
+
+    other_paths: tuple[str, ...] = ()
+    """Paths of the first of them, as in ``TreeReport``."""
 
     device_count: quantities.Count = 1
     """Number of devices of all leaves together."""
@@ -117,7 +124,18 @@ class CheckReport(Displayed):
             none = f"the tree has no arrays{f', only {others}' if self.other_count else ''}"
             unknown = f"{self.subject}, of unknown sharding"
             return f"{name}nothing checked: {unknown if self.leaf_count else none}"
-        return name + "; ".join(filter(None, (self._fit, findings_words(self.findings))))
+        plan = ""
+        if self.replanned_count:
+            leaves = counted(self.replanned_count, "leaf is", "leaves are")
+            plan = f"a plan: {leaves} sharded otherwise now"
+        return name + "; ".join(filter(None, (self._fit, findings_words(self.findings), plan)))
+
+    @property
+    def plan_words(self) -> str:
+        """What compares the shardings that arrays have, if a plan differs from them; else empty."""
+        if not self.replanned_count:
+            return ""
+        return "specs= plans other shardings: pass expect= to compare those that the leaves have"
 
     @property
     def accepted(self) -> tuple[str, ...]:
@@ -141,6 +159,8 @@ class CheckReport(Displayed):
         if self.hbm_nbytes is None:
             return ""
         needs, has = format_bytes(self.required_nbytes), format_bytes(self.hbm_nbytes)
+        if any(finding.kind == "invalid spec" for finding in self.findings):
+            return f"fit unknown: without the invalid specs, needs {needs} of {has} per device"
         if self.required_nbytes > self.hbm_nbytes:
             return f"does not fit: needs {needs}, has {has} per device"
         if self.uncounted_count:
@@ -149,4 +169,5 @@ class CheckReport(Displayed):
 
     def __str__(self) -> str:
         texts = (finding.text(self.syntax) for finding in self.findings)
-        return "\n".join([printable(self.answer), *texts, *self.accepted])
+        plan = [self.plan_words] if self.plan_words else []
+        return "\n".join([printable(self.answer), *plan, *texts, *self.accepted])

@@ -83,6 +83,9 @@ class Compilation:
     """What differs from the nearest earlier call of the function in the block, by path. For the first one,
     what differs from a call in JAX's caches, or ``first in the block``."""
 
+    was_compiled_before: bool = False
+    """Whether the function had a program from before the block. Known of the first one in the block only."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompilationsReport(Displayed):
@@ -110,9 +113,29 @@ class CompilationsReport(Displayed):
         return len(self.compilations)
 
     @property
+    def function_count(self) -> int:
+        """Number of the functions that were compiled."""
+        return len({_function(one) for one in self.compilations})
+
+    @property
+    def recompilations(self) -> tuple[Compilation, ...]:
+        """All but the first compilation of each function, and that too if it had a program before."""
+        seen: set[object] = set()
+        found = []
+        for one in self.compilations:
+            if one.was_compiled_before or _function(one) in seen:
+                found.append(one)
+            seen.add(_function(one))
+        return tuple(found)
+
+    @property
     def seconds(self) -> float:
         """Duration of the compilations of the watched functions."""
         return sum(one.seconds for one in self.compilations)
+
+
+def _function(one: Compilation) -> object:
+    return one.function, one.definition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -65,6 +65,11 @@ class OriginGrowth:
     rose_nbytes: quantities.Difference = 0
     """Growth in bytes over these steps, in total over all devices of this process."""
 
+    stopped_at: quantities.Size | None = None
+    """Last step in which the total bytes increased, if they have not since, for at least twice as many steps
+    as ever between two increases: a buffer of a bounded length is full. None while they may increase again.
+    """
+
     rose_content: str | None = None
     """Dtype and shape of the arrays that increased in number or bytes, such as ``float32[4,4]``. None if
     there was no such growth, or if no single dtype and shape accounts for it."""

@@ -64,7 +64,7 @@ def log_findings(report: LogReport) -> tuple[Finding, ...]:
     )
     found = (
         *(finding for error in report.out_of_memory for finding in _refusal(error)),
-        *full_replication(report.rematerializations, report.mesh),
+        *full_replication(report.rematerializations, report.mesh, is_log=True),
         *([unused] if leaves else []),
         *unread_lines(
             report.unread,
@@ -75,13 +75,21 @@ def log_findings(report: LogReport) -> tuple[Finding, ...]:
     return reported(found, report.ignored_codes)
 
 
-def full_replication(found: Sequence[Rematerialization], mesh: MeshAxes | None) -> Iterator[Finding]:
-    """Yield the finding on values that XLA replicates to reshard them, if there are any."""
+def full_replication(
+    found: Sequence[Rematerialization], mesh: MeshAxes | None, *, is_log: bool = False
+) -> Iterator[Finding]:
+    """Yield the finding on values that XLA replicates to reshard them, if there are any.
+
+    Args:
+        found: The values.
+        mesh: The mesh of their specs.
+        is_log: Whether they are those of any functions, so that names of operations keep the function.
+    """
     if not found:
         return
     leaves = tuple(
         FindingLeaf(
-            path=one.op or "unknown operation",
+            path=(one.op if is_log else _operation(one.op)) or "unknown operation",
             shape=one.shape,
             dtype=one.dtype,
             nbytes=one.nbytes,
@@ -104,6 +112,16 @@ def full_replication(found: Sequence[Rematerialization], mesh: MeshAxes | None) 
         nbytes=_sum(leaves),
         leaves=leaves,
     )
+
+
+def _operation(name: str) -> str:
+    """Return an operation in the user's words: ``layer/dot_general (backward)`` of a name that XLA prints.
+
+    The names of transformations are left out. It is empty for a name that XLA made up.
+    """
+    parts = [part for part in name.split("/") if part and "(" not in part and not part.startswith("%")]
+    backward = " (backward)" if "transpose(" in name else ""
+    return "/".join(parts) + backward if parts else ""
 
 
 def unread_lines(lines: Sequence[str], one: str, several: str, what: str = "") -> Iterator[Finding]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from .. import quantities
 from ..layouts.spec import MeshAxes, Spec, UnevenAxis
 from ..notebooks import Displayed
-from ..quantities import grouped
+from ..quantities import counted, grouped
 from .array import Dim, Leaf, Source, ValueKind
 
 ExcessCause = Literal[
@@ -243,6 +244,17 @@ class UnmatchedAxes:
     """Names in the rules of leaves that are not mesh axes. They are left out of the rules."""
 
 
+MOST_OTHER_PATHS = 3
+"""Maximum number of leaves that are not arrays whose paths a report has."""
+
+
+def other_leaves_words(count: int, paths: Sequence[str]) -> str:
+    """Return the number of leaves that are not arrays, with the first paths: ``2 leaves: step, name``."""
+    names = ", ".join(path or "(root)" for path in paths)
+    more = ", …" if count > len(paths) else ""
+    return counted(count, "leaf", "leaves") + (f": {names}{more}" if names else "")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeReport(Displayed):
     """Shapes, shardings and bytes of the leaves of a tree. Returned by ``tree_report`` and ``load_tree``.
@@ -264,7 +276,11 @@ class TreeReport(Displayed):
     """Meshes and device sets of the leaves. Two entries can be equal: their devices then differ."""
 
     others: quantities.Size = 0
-    """Number of leaves that are not arrays, such as None, Python numbers and functions."""
+    """Number of leaves that are not arrays, such as Python numbers and functions. None is not a leaf, as in
+    JAX; in a file it counts."""
+
+    other_paths: tuple[str, ...] = ()
+    """Paths of the first of them, at most ``MOST_OTHER_PATHS``; empty where they are not known."""
 
     elements: quantities.Size | None = 0
     """Number of elements of all leaves, including NumPy leaves and leaves in host memory; None above

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import FileFormatError, LayoutError, ReportFormatError
+from ..errors import FileFormatError, LayoutError, ReportFormatError, require
 from ..layouts.dtypes import name_of
 from ..layouts.layout import ShardingLayout, mesh_layout
 from ..layouts.spec import Spec
@@ -144,7 +144,7 @@ def save_tree(
     elements.
 
     Args:
-        tree: A tree of arrays, as for ``tree_report``, or a TreeReport.
+        tree: A tree of arrays, a TreeReport or a path, as for ``tree_report``.
         path: Path of the file.
         mesh: Mesh to plan for, as for ``tree_report``.
         specs: Specs to plan for, as for ``tree_report``.
@@ -153,7 +153,7 @@ def save_tree(
     Raises:
         OSError: If the file cannot be written.
         SpecError: (a ValueError) If a spec does not fit its leaf or the mesh. No file is written.
-        UnsupportedValueError: (a ValueError) If ``mesh`` is not a mesh.
+        UnsupportedValueError: (a ValueError) If ``mesh`` is not a mesh, or ``path`` not a path.
 
     >>> import os, tempfile, numpy
     >>> from jax_array_info_core import load_tree, save_tree
@@ -166,6 +166,7 @@ def save_tree(
     from ..reports.json import to_json
     from .tree_report import tree_report
 
+    require(path, (str, os.PathLike), "the path of the file after the tree: save_tree(tree, 'tree.json')")
     plan = {"mesh": mesh, "specs": specs, "logical_axes": logical_axes}
     is_whole = type(tree) is TreeReport and all(part is None for part in plan.values())
     report = tree if is_whole else tree_report(tree, **plan)
@@ -200,6 +201,7 @@ def load_tree(path: str | os.PathLike[str], *, dtype: Any = "float32", item: str
             it is not installed.
         FileNotFoundError: (an OSError) If the file does not exist.
         SpecError: (a ValueError) If there is no such dtype.
+        UnsupportedValueError: (a ValueError) If ``path`` is neither a str nor a path.
     """
     return read_tree(path, dtype=dtype, item=item)
 
@@ -263,6 +265,7 @@ def read_stored(
 def _read_both(
     path: str | os.PathLike[str], dtype: Any, item: str | None, progress: Progress | None
 ) -> tuple[Report, StoredTree | None]:
+    require(path, (str, os.PathLike), "the path of a file or a directory")
     dtype_bits(dtype)
     dtype = name_of(dtype)
     if not os.fspath(path):  # which Path takes for the current directory

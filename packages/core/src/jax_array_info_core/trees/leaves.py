@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ from ..compat import values
 from ..compat.arrays import array_like
 from ..errors import UnsupportedValueError
 from ..layouts.spec import Spec
+from ..notebooks import Displayed
 from ..reports.tree import TreeReport, VariableKind
 
 
@@ -70,16 +72,24 @@ class TreeLeaves:
     """The array leaves, in JAX's order."""
 
     other_paths: list[str] = field(default_factory=list)
-    """Paths of leaves that are not arrays."""
+    """Paths of leaves that are not arrays, without those of None."""
+
+    none_paths: list[str] = field(default_factory=list)
+    """Paths of None, which JAX does not count as a leaf."""
 
     objects: list[tuple[str, Any]] = field(default_factory=list)
-    """Path and value of each of these leaves that is neither a number, a string nor None."""
+    """Path and value of each of these leaves that is neither a number nor a string."""
 
     empty_paths: list[str] = field(default_factory=list)
     """Paths of containers without entries."""
 
     structure: Structure | None = None
     """The structure of the tree, one object for all trees of equal structure; None for other containers."""
+
+    @property
+    def side_paths(self) -> tuple[str, ...]:
+        """Paths at which the tree has no array."""
+        return (*self.other_paths, *self.none_paths, *self.empty_paths)
 
 
 def tree_leaves(tree: Any) -> TreeLeaves:
@@ -173,7 +183,7 @@ def _leaves_of_plain_tree(tree: Any) -> TreeLeaves | None:
             found.other_paths.append(path)
         else:
             found.leaves.append(TreeLeaf(path, leaf, None))
-    found.other_paths += structure.none_paths
+    found.none_paths += structure.none_paths
     found.empty_paths += structure.empty_paths
     return found
 
@@ -241,6 +251,9 @@ class _LeafWalk(_BoxWalk):
 
     def add_other(self, path: str, value: Any) -> None:
         self.others.append((self.path_of(path), value))
+        if value is None:
+            self.found.none_paths.append(self.path_of(path))
+            return
         self.found.other_paths.append(self.path_of(path))
         if type(value) not in PLAIN:
             self.found.objects.append((self.path_of(path), value))
@@ -279,7 +292,29 @@ class _EntryWalk(_BoxWalk):
         self.found.append((self.path_of(path), value))
 
 
+def opened(tree: Any) -> Any:
+    """Return a tree; of a str or a path, the TreeReport of that file or directory, as ``load_tree`` does.
+
+    Every function that takes a tree opens it first: as a leaf, a path would be a tree without arrays.
+
+    Raises:
+        FileFormatError: (a ValueError) If the file cannot be read, or its format is not known.
+        FileNotFoundError: (an OSError) If it does not exist.
+        UnsupportedValueError: (a ValueError) If it is a report on something else than a tree.
+    """
+    if not issubclass(type(tree), str | os.PathLike):
+        if issubclass(type(tree), Displayed) and type(tree) is not TreeReport:
+            raise UnsupportedValueError(f"expected a tree of arrays or a TreeReport, got {type(tree)}")
+        return tree
+    from .files import load_tree
+
+    return load_tree(tree)
+
+
 def require_tree(value: Any) -> None:
     """Raise UnsupportedValueError for a value that is neither an array nor a container, such as None."""
-    if type(value) is not TreeReport and tree_leaves(value).other_paths == [""]:
+    if type(value) is TreeReport:
+        return
+    found = tree_leaves(value)
+    if [*found.other_paths, *found.none_paths] == [""]:
         raise UnsupportedValueError(f"expected a tree of arrays, got {type(value)}")

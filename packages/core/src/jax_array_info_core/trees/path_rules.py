@@ -65,7 +65,8 @@ class PathRules:
 
 def unmatched_problem(pattern: str) -> str:
     """Return the error for a pattern that matches no path."""
-    return f"the pattern {pattern!r} matches no leaf: print_tree shows the paths"
+    whole = "" if pattern.startswith("*") else f", which it must match as a whole, such as {f'*/{pattern}'!r}"
+    return f"the pattern {pattern!r} matches no leaf: print_tree shows the paths{whole}"
 
 
 def path_matches(pattern: str, path: str) -> bool:
@@ -160,9 +161,11 @@ def specs_by_path(
 
 
 def _firsts(*kinds: Sequence[str]) -> list[str]:
-    """Return the first problem of each kind, with the number of those of its kind if there are several."""
+    """Return the first problem of each kind, with the number of the others of its kind."""
     return [
-        found[0] + (f" (the first of {len(found)})" if len(found) > 1 else "") for found in kinds if found
+        found[0] + (f" (and {len(found) - 1} more: see the error's problems)" if len(found) > 1 else "")
+        for found in kinds
+        if found
     ]
 
 

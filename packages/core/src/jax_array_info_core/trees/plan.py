@@ -22,7 +22,7 @@ from ..plans.plan import planned_axes, spec_problems
 from ..reports.array import ArrayReport, ShardingDescription
 from ..reports.tree import TreeMesh, TreeReport, TreeRow, UnmatchedAxes
 from ..text import plain_text
-from .leaves import tree_leaves
+from .leaves import opened, tree_leaves
 from .logical_axes import LogicalAxes, LogicalRules
 from .path_rules import specs_by_path
 from .rows import DeviceSet, DeviceSets, row_of_report, rows_of_leaves
@@ -216,6 +216,7 @@ class TreeRows(NamedTuple):
     devices: DeviceSets
     type_name: str
     others: int
+    other_paths: Sequence[str]
     name: str | None
     side_paths: tuple[str, ...] = ()
     """Paths at which the tree has no array: other leaves, and containers without entries."""
@@ -261,7 +262,7 @@ def plan_tree(
     """Return the report of a tree on another mesh or with other specs, with the problems of the specs.
 
     Args:
-        tree: A tree, or a TreeReport.
+        tree: A tree, a TreeReport, or the path of a file or a directory, as for ``load_tree``.
         name: Name of the tree.
         mesh: A Mesh, an AbstractMesh, or the size of each mesh axis by name.
         specs: Spec or sharding of each leaf, as in ``tree_report``.
@@ -272,6 +273,7 @@ def plan_tree(
             ``logical_axes`` match nothing.
         UnsupportedValueError: If ``mesh`` is not a mesh.
     """
+    tree = opened(tree)
     title = None if name is None else plain_text(name)
     if mesh is None and specs is None and logical_axes is None:
         as_it_is = _as_it_is(tree)
@@ -288,6 +290,7 @@ def plan_tree(
         name=found.name if title is None else title,
         type_name=found.type_name,
         others=found.others,
+        other_paths=found.other_paths,
     )
     report = replace(report, unmatched_axes=planner.unmatched_axes())
     sets = found.devices.sets
@@ -316,10 +319,13 @@ def _as_it_is(tree: Any) -> PlannedTree:
     report = found.report
     if report is None or report.type_name != leaves.type_name or report.others != others:
         report = found.report = tree_of_rows(
-            found.rows, found.devices.sets, type_name=leaves.type_name, others=others
+            found.rows,
+            found.devices.sets,
+            type_name=leaves.type_name,
+            others=others,
+            other_paths=leaves.other_paths,
         )
-    sides = (*leaves.other_paths, *leaves.empty_paths)
-    return PlannedTree(report, (), tuple(found.devices.sets), sides, leaves.objects)
+    return PlannedTree(report, (), tuple(found.devices.sets), leaves.side_paths, leaves.objects)
 
 
 def _rows_of_tree(tree: Any) -> TreeRows:
@@ -327,12 +333,13 @@ def _rows_of_tree(tree: Any) -> TreeRows:
     if type(tree) is TreeReport:
         devices = DeviceSets()
         devices.sets = _sets_of(tree)
-        return TreeRows(tree.rows, devices, tree.type_name, tree.others, tree.name)
+        return TreeRows(tree.rows, devices, tree.type_name, tree.others, tree.other_paths, tree.name)
     leaves = tree_leaves(tree)
     found = rows_of_leaves(leaves)
-    sides = (*leaves.other_paths, *leaves.empty_paths)
-    others = len(leaves.other_paths)
-    return TreeRows(found.rows, found.devices.copy(), leaves.type_name, others, None, sides, leaves.objects)
+    others, sides = leaves.other_paths, leaves.side_paths
+    return TreeRows(
+        found.rows, found.devices.copy(), leaves.type_name, len(others), others, None, sides, leaves.objects
+    )
 
 
 def _sets_of(report: TreeReport) -> list[DeviceSet]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from ..arrays.paths import key_path_keys, path_text
 from ..compat.propagation import mesh_of_jax, sharded_struct
 from ..compat.values import is_array_type
 from ..errors import UnsupportedValueError
+from ..reports.tree import TreeReport
 from .plan import plan_tree
 from .tree_report import spec_error
 
@@ -25,7 +27,7 @@ def sharded_structs(tree: Any, *, mesh: Any, specs: Any) -> Any:
     Raises:
         SpecError: (a ValueError) If a spec does not fit its leaf or the mesh, or ``specs`` does not fit the
             tree.
-        UnsupportedValueError: (a ValueError) If ``mesh`` is not a mesh.
+        UnsupportedValueError: (a ValueError) If ``mesh`` is not a mesh, or ``tree`` a path or a report.
 
     >>> import jax, jax.numpy as jnp
     >>> from jax.sharding import PartitionSpec as P
@@ -35,6 +37,11 @@ def sharded_structs(tree: Any, *, mesh: Any, specs: Any) -> Any:
     """
     import jax
 
+    if isinstance(tree, str | os.PathLike | TreeReport):
+        raise UnsupportedValueError(
+            f"expected a tree of arrays or ShapeDtypeStructs, got {type(tree)}: a file or a report has rows, "
+            "and not the tree that a function takes"
+        )
     planned = plan_tree(tree, mesh=mesh, specs=specs)
     if planned.problems:
         raise spec_error(planned.problems)

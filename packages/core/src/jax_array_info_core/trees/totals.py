@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..quantities import LARGEST
-from ..reports.tree import ExcessBytes, ExcessCause, TreeReport, TreeRow
+from ..reports.tree import MOST_OTHER_PATHS, ExcessBytes, ExcessCause, TreeReport, TreeRow
 from .rows import DeviceSet, replicated_axes
 
 _LARGEST_SUM = 2**62
@@ -23,6 +23,7 @@ def tree_of_rows(
     name: str | None = None,
     type_name: str = "dict",
     others: int = 0,
+    other_paths: Sequence[str] = (),
 ) -> TreeReport:
     """Return the report of a tree with its totals.
 
@@ -32,6 +33,7 @@ def tree_of_rows(
         name: Name of the tree.
         type_name: Name of the tree's class.
         others: Number of leaves that are not arrays.
+        other_paths: Their paths, if they are known.
     """
     once = [row for row in rows if row.same_as is None]
     on_devices = [row for row in once if is_on_devices(row)]
@@ -53,6 +55,7 @@ def tree_of_rows(
         rows=tuple(rows),
         meshes=tuple(found.mesh for found in devices),
         others=others,
+        other_paths=tuple(other_paths[:MOST_OTHER_PATHS]),
         elements=_elements(once),
         parameters=_elements(params) if params else None,
         nbytes=nbytes,

@@ -16,7 +16,7 @@ from ..reports.array import ArrayReport
 from ..reports.tree import TreeReport, VariableKind
 from ..text import plain_text
 from ..traced.traced_report import TracedValue, report_together
-from .leaves import tree_leaves
+from .leaves import opened, tree_leaves
 from .logical_axes import LogicalAxes
 from .plan import plan_tree
 from .rows import DeviceSets, leaf_report, row_of_report
@@ -81,7 +81,7 @@ def tree_report(
     and listed in ``uneven``.
 
     Args:
-        tree: The tree, or a TreeReport.
+        tree: The tree, a TreeReport, or the path of a file or a directory, as for ``load_tree``.
         name: Name of the tree in the report.
         mesh: Mesh to plan for: a Mesh, an AbstractMesh, or the size of each mesh axis by name. Without
             ``specs`` and ``logical_axes``, each leaf keeps its spec; a leaf without one is replicated. None
@@ -103,6 +103,8 @@ def tree_report(
         SpecError: (a ValueError) If a spec does not fit its leaf or the mesh, ``specs`` does not fit the
             tree, or a pattern or all rules of ``logical_axes`` match no leaf. The message lists every
             problem, with the paths of some of its leaves, and the ``problems`` of the error list every leaf.
+        FileFormatError: (a ValueError) If ``tree`` is a path, and the file cannot be read.
+        FileNotFoundError: (an OSError) If ``tree`` is a path, and there is no such file.
         UnsupportedValueError: (a ValueError) If ``mesh`` is not a mesh.
 
     >>> import jax, jax.numpy as jnp
@@ -112,6 +114,7 @@ def tree_report(
     >>> report.nbytes, report.fullest_device_nbytes, report.rows[0].shard_shape
     (33554432, 4194304, (1024, 1024))
     """
+    tree = opened(tree)
     planned = plan_tree(tree, name, mesh=mesh, specs=specs, logical_axes=logical_axes)
     if planned.problems:
         raise spec_error(planned.problems)
@@ -230,7 +233,7 @@ def _report(tree: Any, name: str | None, show: Show, *, taps: bool) -> dict[int,
             is_traced = values.is_tracer(value)
             parts.append(TracedValue(value, path, id(value) in tapped) if is_traced else leaf_report(value))
     title = None if name is None else plain_text(name)
-    type_name, others = found.type_name, len(found.other_paths)
+    type_name, others = found.type_name, found.other_paths
 
     def build(reports: list[ArrayReport]) -> TreeReport:
         devices = DeviceSets()
@@ -241,7 +244,9 @@ def _report(tree: Any, name: str | None, show: Show, *, taps: bool) -> dict[int,
             row = replace(row, full_path=full_path, variable=variable)
             first = first_paths.setdefault(index, path)
             rows.append(row if first == path or row.kind == "abstract" else replace(row, same_as=first))
-        return tree_of_rows(rows, devices.sets, name=title, type_name=type_name, others=others)
+        return tree_of_rows(
+            rows, devices.sets, name=title, type_name=type_name, others=len(others), other_paths=others
+        )
 
     inspected = report_together(parts, build, show)
     traced = [part for part in parts if isinstance(part, TracedValue)]

@@ -11,6 +11,7 @@ from rich.text import Text
 from jax_array_info_core import format_bytes
 from jax_array_info_core.quantities import counted
 from jax_array_info_core.reports import CheckReport
+from jax_array_info_core.reports.tree import other_leaves_words
 
 from .. import style
 from .findings import MIN_SHARE, check_share, write_findings
@@ -54,6 +55,8 @@ def check_table(report: CheckReport, *, width: int = 80, min_share: float = MIN_
 
 def _summary(report: CheckReport) -> Iterator[str]:
     """Yield the bytes per device, and the leaves to which some of the checks do not apply."""
+    if report.plan_words:
+        yield report.plan_words
     if not report.is_unchecked:
         verb = "takes" if report.leaf_count == 1 else "take"
         nbytes = f"{format_bytes(report.fullest_device_nbytes)} per device"
@@ -72,7 +75,7 @@ def _summary(report: CheckReport) -> Iterator[str]:
     if report.numpy_count:
         yield f"not on devices: {counted(report.numpy_count, 'NumPy array', 'NumPy arrays')}"
     if report.other_count and report.leaf_count:
-        yield f"not arrays: {counted(report.other_count, 'leaf', 'leaves')}"
+        yield f"not arrays: {other_leaves_words(report.other_count, report.other_paths)}"
     if report.unknown_count:
         leaves = counted(report.unknown_count, "leaf with unknown sharding", "leaves with unknown shardings")
         yield f"not checked: {leaves}"

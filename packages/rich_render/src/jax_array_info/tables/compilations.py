@@ -63,15 +63,14 @@ def _compilations_words(report: CompilationsReport) -> str:
     if not report.count:
         is_other = report.jax_count or report.other_count
         return "no watched function was compiled" if is_other else "nothing was compiled"
-    compiled = Counter((one.function, one.definition) for one in report.compilations)
-    again = [name for (name, _), count in compiled.items() if count > 1]
-    number = report.count - len(compiled)
-    each = counted(len(compiled), "function", "functions")
-    if not number:
+    each = counted(report.function_count, "function", "functions")
+    again = list(dict.fromkeys(one.function for one in report.recompilations))
+    if not again:
         return f"no recompilations: {each} compiled once, {duration(report.seconds)}"
     names = ", ".join(again[:_MOST_NAMES]) + (" and others" if len(again) > _MOST_NAMES else "")
-    words = counted(number, "recompilation", "recompilations")
-    return f"{words} of {names}; {report.count} compilations of {each} took {duration(report.seconds)}"
+    words = counted(len(report.recompilations), "recompilation", "recompilations")
+    compilations = counted(report.count, "compilation", "compilations")
+    return f"{words} of {names}; {compilations} of {each} took {duration(report.seconds)}"
 
 
 def duration(seconds: float) -> str:

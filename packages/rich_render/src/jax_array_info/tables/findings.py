@@ -87,6 +87,11 @@ def _write_leaves(
     else:
         for size, path, *words, reason in entries:
             page.write_entry(size.rjust(widths[0]), path, *words, reason)
+    known = [leaves for _, leaves in shown if leaves[0].nbytes is not None]
+    if any(len(leaves) > 1 for leaves in known):
+        page.write(f"{page.marks.times}n: n leaves; the bytes are their sum", indent=len(_GAP))
+    if any(leaf.count > 1 for leaves in known for leaf in leaves):
+        page.write(f"{page.marks.times}n: n alike; the bytes are those of one", indent=len(_GAP))
     _write_rest(page, rest, "more")
     _write_rest(page, small, f"more below {100 * min_share:g}%")
 

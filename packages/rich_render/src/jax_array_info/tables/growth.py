@@ -26,11 +26,15 @@ def growth_table(report: GrowthReport, *, max_rows: int | None = 100) -> Rendera
         max_rows: Maximum number of allocation sites in each part: rising arrays, new and freed arrays,
             collected arrays. One more line has the rest. None shows all.
     """
+    risen = [growth for growth in report.origins if growth.rose]
+    still = [growth for growth in risen if growth.stopped_at is None]
     parts: list[RenderableType] = [
-        style.written(text, look=style.WARNING) for text in _rises(report, max_rows)
+        style.written(text, look=style.WARNING) for text in _rises(report, still, max_rows)
     ]
     if not parts:
         parts.append(style.written(_no_rise(report), look="bold"))
+    stopped = [growth for growth in risen if growth.stopped_at is not None]
+    parts += map(style.written, _stopped(report, stopped, max_rows))
     changed = [growth for growth in report.origins if growth.count or growth.freed_count]
     if changed:
         parts.append(_table(report, changed, max_rows))
@@ -76,23 +80,34 @@ def _numbers(count: int, nbytes: int) -> tuple[str, str]:
     return (str(count), format_bytes(nbytes)) if count else ("", "")
 
 
-def _rises(report: GrowthReport, max_rows: int | None) -> Iterator[str]:
+def _rises(report: GrowthReport, risen: Sequence[OriginGrowth], max_rows: int | None) -> Iterator[str]:
     """Yield the rise of arrays: those that rose at every step, then those that rose at several."""
-    shown, rest = split_rows([growth for growth in report.origins if growth.rose], max_rows)
+    devices = len(report.nbytes)
+    shown, rest = split_rows(risen, max_rows)
     for growth in shown:
         if growth.rose_every_step:
-            yield f"{_per_step(growth)}, {_risen(growth)}"
+            yield f"{_per_step(growth, devices)}, {_risen(growth)}"
         else:
             times = f"in {growth.rose_steps} of {_many(report.steps, 'step')}"
-            yield f"{_amount(growth.rose_count, growth.rose_nbytes)} {times}, {_risen(growth)}"
+            yield f"{_amount(growth.rose_count, growth.rose_nbytes, devices)} {times}, {_risen(growth)}"
     if always := [growth for growth in rest if growth.rose_every_step]:
-        yield f"{_per_step(origins_together(always))}, {_lines(always)}"
+        yield f"{_per_step(origins_together(always), devices)}, {_lines(always)}"
     if at_times := [growth for growth in rest if not growth.rose_every_step]:
         left = origins_together(at_times)
         times = f"in some of {_many(report.steps, 'step')}"
-        yield f"{_amount(left.rose_count, left.rose_nbytes)} {times}, {_lines(at_times)}"
-    if (shown or rest) and len(report.nbytes) > 1:
-        yield f"Growth is summed over {len(report.nbytes)} devices."
+        yield f"{_amount(left.rose_count, left.rose_nbytes, devices)} {times}, {_lines(at_times)}"
+
+
+def _stopped(report: GrowthReport, stopped: Sequence[OriginGrowth], max_rows: int | None) -> Iterator[str]:
+    """Yield the rise of arrays that rose no more after some step."""
+    shown, rest = split_rows(stopped, max_rows)
+    for growth in shown:
+        amount = _amount(growth.rose_count, growth.rose_nbytes, len(report.nbytes))
+        yield f"no growth since step {growth.stopped_at}, {amount} until then, {_risen(growth)}"
+    if rest:
+        left = origins_together(rest)
+        amount = _amount(left.rose_count, left.rose_nbytes, len(report.nbytes))
+        yield f"no growth any more: {amount} before, {_lines(rest)}"
 
 
 def _no_rise(report: GrowthReport) -> str:
@@ -121,20 +136,21 @@ def _lines(risen: Sequence[OriginGrowth]) -> str:
     return f"made at {_many(len({str(growth.origin) for growth in risen}), 'more line')}"
 
 
-def _per_step(growth: OriginGrowth) -> str:
+def _per_step(growth: OriginGrowth, devices: int) -> str:
     """Return the rise per step as ``+1 array, +1.5 GiB per step``."""
-    return f"{_amount(growth.count_per_step or 0, growth.nbytes_per_step or 0)} per step"
+    return f"{_amount(growth.count_per_step or 0, growth.nbytes_per_step or 0, devices)} per step"
 
 
-def _amount(count: float, nbytes: float) -> str:
-    """Return a rise as ``+1 array, +1.5 GiB``."""
+def _amount(count: float, nbytes: float, devices: int) -> str:
+    """Return a rise as ``+1 array, +1.5 GiB (sum over 8 devices)``."""
     count, nbytes = round(count, 1), round(nbytes)
     amounts = []
     if count:
         number = f"{count:+.1f}".removesuffix(".0")
         amounts.append(f"{number} array{'' if abs(count) == 1 else 's'}")
     if nbytes:
-        amounts.append(f"{'+' if nbytes > 0 else ''}{format_bytes(nbytes)}")
+        total = f" (sum over {devices} devices)" if devices > 1 else ""
+        amounts.append(f"{'+' if nbytes > 0 else ''}{format_bytes(nbytes)}{total}")
     return ", ".join(amounts)
 
 

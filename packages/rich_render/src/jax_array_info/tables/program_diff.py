@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import cast
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.table import Table
 
 from jax_array_info.tables.folds import folded_paths, split_rows
 from jax_array_info_core import format_bytes
@@ -47,6 +49,9 @@ _FIGURES = {
     "known_dot_flops": "known FLOPs",
 }
 """Printed name of each figure."""
+_UNCOUNTED = (
+    "From the schedule, with values in the memory of outputs, which XLA's figure of temporaries leaves out."
+)
 _MOST_LINES = 3
 """Maximum number of lines below a kind of collectives; one more row has the sum of the others."""
 _Numbers = tuple[int | None, int | None, bool]
@@ -90,7 +95,7 @@ def program_diff_table(report: ProgramDiff, *, max_rows: int | None = 100, width
             of.renamed(report.renamed),
             of.shardings(report.shardings),
             of.donations(report),
-            of.temporaries(report.temporaries),
+            of.temporaries(report),
         )
         _write_heading(page, report)
         return Group(
@@ -182,9 +187,9 @@ class _Tables:
         ]
         return self._table("memory and flops per device", "figure", columns, _NUMBERS, len(rest))
 
-    def temporaries(self, changes: Sequence[TemporaryChange]) -> RenderableType | None:
+    def temporaries(self, report: ProgramDiff) -> RenderableType | None:
         """Return the table of temporary values that appear and disappear; None without changes."""
-        shown, rest = split_rows(changes, self._max_rows)
+        shown, rest = split_rows(report.temporaries, self._max_rows)
         values = [one.value for one in shown]
         columns = [
             StackedColumn("of", [type_text(one.dtype, one.shape) for one in values]),
@@ -195,7 +200,10 @@ class _Tables:
             ),
             StackedColumn("note", list(map(_elsewhere, shown))),
         ]
-        return self._table("temporaries at the peak", "array", columns, _TEMPORARIES, len(rest))
+        table = self._table("temporaries at the peak", "array", columns, _TEMPORARIES, len(rest))
+        if table is not None and report.has_uncounted_temporaries:
+            table.caption = "\n".join(filter(None, (cast(str | None, table.caption), _UNCOUNTED)))
+        return table
 
     def renamed(self, paths: Sequence[tuple[str, str]]) -> RenderableType | None:
         """Return the table of arguments and outputs with another path; None without any."""
@@ -250,7 +258,7 @@ class _Tables:
         columns: Sequence[StackedColumn],
         groupings: Sequence[Grouping],
         left: int,
-    ) -> RenderableType | None:
+    ) -> Table | None:
         first = columns[0]
         if not (first.cells or left):
             return None

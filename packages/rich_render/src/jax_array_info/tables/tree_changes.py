@@ -281,7 +281,8 @@ def _diff_lines(report: TreeDiff) -> Iterator[str]:
     words[:0] = [f"{counted(count, 'leaf', 'leaves')} {what}" for count, what in counts[:1]]
     yield f"shape, dtype, spec, memory kind: {', '.join(words) or 'no leaves'}"
     if report.values is None:
-        yield "values: not compared; --values, or values=True in Python, compares two files"
+        option = "--values" if report.syntax == "shell" else "values=True"
+        yield f"values: not compared; {option} compares those of two files"
     yield from _mesh_lines(report)
     yield _change_words("per device", report.device_nbytes_before, report.device_nbytes_after)
     yield _change_words("global size", report.nbytes_before, report.nbytes_after)

@@ -21,6 +21,7 @@ from jax_array_info_core.reports import (
     UnmatchedAxes,
     UnmatchedName,
 )
+from jax_array_info_core.reports.tree import other_leaves_words
 
 from .. import style
 from .words import mesh_words, reason_words
@@ -272,9 +273,10 @@ def _elements_words(report: TreeReport) -> str:
     words.append(_counted_number(report.elements, "element"))
     if report.parameters is not None:
         words.append(_counted_number(report.parameters, "parameter"))
-    if report.others:
-        words.append(counted(report.others, "leaf that is not an array", "leaves that are not arrays"))
-    return ", ".join(words)
+    text = ", ".join(words)
+    if not report.others:
+        return text
+    return f"{text}; not arrays: {other_leaves_words(report.others, report.other_paths)}"
 
 
 def _counted_number(number: int | None, noun: str) -> str:

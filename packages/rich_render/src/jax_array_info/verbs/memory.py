@@ -368,8 +368,8 @@ def print_growth(
     ...         losses.append(jnp.zeros(256))
     ...         growth.step()
     >>> print_growth(growth)
-    +1 array, +1.0 KiB per step, made at train.py:6 <module>: float32[256]
-    Growth is summed over 8 devices.
+    +1 array, +1.0 KiB (sum over 8 devices) per step, made at train.py:6 <module>:
+    float32[256]
                       new and freed jax arrays after 100 steps
     ┏━━━━━┳━━━━━━━━━━━┳━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━┓
     ┃ new ┃  new size ┃ freed ┃ freed size ┃ largest      ┃ made at             ┃

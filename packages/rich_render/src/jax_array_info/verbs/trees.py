@@ -82,8 +82,8 @@ def print_tree(
       way to them.
 
     Args:
-        tree: A tree that ``jax.tree_util`` flattens, of arrays, NumPy arrays and ShapeDtypeStructs, or a
-            ``TreeReport``.
+        tree: A tree that ``jax.tree_util`` flattens, of arrays, NumPy arrays and ShapeDtypeStructs, a
+            ``TreeReport``, or the path of a file or a directory, as for ``load_tree``.
         name: Name for the title.
         mesh: Mesh of another sharding to plan: a mapping from axis names to sizes, a Mesh or an AbstractMesh.
         specs: Specs of the planned sharding: a tree or a prefix of PartitionSpecs or Shardings, in which None
@@ -149,7 +149,7 @@ def print_tree_diff(
     └───────────┴────────┴────────────┴──────────┘
           Sizes in the table are per device.
     shape, dtype, spec, memory kind: 1 leaf changed, 1 equal
-    values: not compared; --values, or values=True in Python, compares two files
+    values: not compared; values=True compares those of two files
     per device: 8.0 MiB before, 36.0 MiB after (28.0 MiB more)
     global size: 64.0 MiB before and after
 
@@ -159,11 +159,10 @@ def print_tree_diff(
     the fullest device, and those of all leaves without replicas.
 
     Args:
-        before: A tree of arrays or ShapeDtypeStructs, or a ``TreeReport``, such as one that ``load_tree``
-            returned; or a ``TreeDiff``, alone.
+        before: A tree of arrays or ShapeDtypeStructs, a ``TreeReport``, or the path of a file or a directory,
+            as for ``load_tree``; or a ``TreeDiff``, alone.
         after: The tree to compare it with.
-        values: Whether to compare values too. Both arguments are then paths of files with arrays, as for
-            ``load_tree``.
+        values: Whether to compare values too. Both arguments are then paths of files with arrays.
         max_rows: Maximum number of leaves. One more row has the number of the others. None shows all.
 
     Raises:
@@ -206,9 +205,10 @@ def print_reshard(tree: Any, target: Any = None, *, max_rows: int | None = 100) 
     pass ``tree_report(tree, mesh=…)`` as the target.
 
     Args:
-        tree: A tree of arrays or ShapeDtypeStructs, or a ``TreeReport``; or a ``ReshardReport``, alone.
-        target: A sharding or PartitionSpec, a tree or prefix of these, ``PathRules``, or a tree or a
-            ``TreeReport`` whose leaves have shardings, as in ``reshard_report``.
+        tree: A tree of arrays or ShapeDtypeStructs, a ``TreeReport``, or a path, as for ``load_tree``; or a
+            ``ReshardReport``, alone.
+        target: A sharding or PartitionSpec, a tree or prefix of these, ``PathRules``, or a tree, a
+            ``TreeReport`` or a path whose leaves have shardings, as in ``reshard_report``.
         max_rows: Maximum number of leaves. One more row has the sum of the others. None shows all.
 
     Raises:
@@ -280,7 +280,8 @@ def print_check(
     ``layers/0-31/w ×32``, with the sum of their bytes. Specs are shown without mesh axes of size 1.
 
     Args:
-        tree: The tree, a ``TreeReport``, or a ``CheckReport``, which is printed as it is.
+        tree: The tree, a ``TreeReport``, the path of a file or a directory, as for ``load_tree``, or a
+            ``CheckReport``, which is printed as it is.
         mesh: Mesh to plan for: a mapping from axis names to sizes, a Mesh or an AbstractMesh.
         specs: Specs to plan with: a tree or a prefix of PartitionSpecs or Shardings, or ``PathRules``.
         logical_axes: Rules for logical axis names, as in ``tree_report``: Flax's list of pairs, or a mapping
