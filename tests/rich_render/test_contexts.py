@@ -119,7 +119,7 @@ def test_each_context_has_one_report_for_a_tree(context, function, array, mesh):
     assert len(reports) == CONTEXTS[context].reports
     for report in reports:
         other, row = report.rows
-        assert (other.path, row.path, report.others) == ("more/0", "x", 1)
+        assert (other.path, row.path, report.others) == ("more/0", "x", 0)
         assert row.source == source
         because = UNKNOWN.get(context, "not compiled") if source == "unknown" else None
         assert row.unknown_because == because

@@ -75,8 +75,9 @@ PROGRAMS = {
     "JAI302": WHY,
     "JAI303": WHY,
 }
-# Tests of meshes: tests/core/arrays/test_meshes.py
+# Their tests: tests/core/arrays/test_meshes.py, tests/core/hosts
 MESHES = {"JAI401"}
+HOSTS = {"JAI411", "JAI412", "JAI413"}
 
 
 def codes(report):
@@ -100,7 +101,7 @@ def test_a_code_of_a_tree_is_found_and_ignored(code):
 
 
 def test_each_code_has_a_test():
-    assert {*TREES, *PROGRAMS, *MESHES} == {one.code for one in CODES.values()}
+    assert {*TREES, *PROGRAMS, *MESHES, *HOSTS} == {one.code for one in CODES.values()}
 
 
 def test_a_tree_that_is_sharded_and_fits_has_no_code():
