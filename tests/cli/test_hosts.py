@@ -21,10 +21,7 @@ def test_equal_processes_exit_with_0(call, tmp_path):
     write_all(tmp_path)
     result = call("hosts", str(tmp_path))
     assert result.returncode == 0, result.stderr
-    assert result.stdout.splitlines()[:2] == [
-        "8 hosts: 1.0 KiB of live arrays on each host",
-        "0 00000000",
-    ]
+    assert result.stdout.splitlines()[0] == "8 hosts: 1.0 KiB of live arrays on each host"
 
 
 def test_findings_exit_with_1_and_each_problem_has_its_line(call, tmp_path):

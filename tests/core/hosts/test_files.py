@@ -59,6 +59,12 @@ def test_the_arrays_in_a_file_are_those_of_the_report(tmp_path):
     assert (difference.extra, [one.label for one in difference.lacking]) == ((), ["more"])
 
 
+def test_a_folder_with_a_slash_at_its_end_is_made(tmp_path):
+    for _ in range(2):
+        save_report(live_array_report(), f"{tmp_path}/job/hosts/")
+    assert [path.name for path in (tmp_path / "job" / "hosts").iterdir()] == ["process-0.json"]
+
+
 def test_the_output_of_to_json_is_loaded_too(tmp_path):
     (tmp_path / "one.json").write_text(to_json(USUAL))
     assert load_report(tmp_path / "one.json") == USUAL

@@ -40,7 +40,7 @@ PICTURE = """\
 11 hosts: 1.0 GiB to 10.0 GiB of live arrays on each host; process 5 differs in
 its arrays: 1 array more, 2 fewer; process 3 is missing; 1 report not read
  0 012.4567 ?9012
-0 is 1.0 GiB, 9 is 10.0 GiB; . is missing; ? is not read
+digits: 0 is 1.0 GiB, 9 is 10.0 GiB; . is missing; ? is not read
   bytes of live arrays; in use, peak and limit of the fullest device
 ┏━━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━━┳━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━┓
 ┃ process ┃ host    ┃    bytes ┃ arrays ┃  in use ┃    peak ┃   limit ┃

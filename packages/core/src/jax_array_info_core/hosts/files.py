@@ -47,7 +47,7 @@ def save_report(report: HostReport, path: str | os.PathLike[str]) -> None:
     Args:
         report: A ``LiveArrayReport``, a ``TreeReport`` or a ``DevicesReport``.
         path: Path of the file, or of a folder. In a folder, each process writes the file
-            ``process-INDEX.json``.
+            ``process-INDEX.json``. A folder that ends with a slash is created.
 
     Raises:
         UnsupportedValueError: (a ValueError) If ``report`` is something else.
@@ -55,6 +55,8 @@ def save_report(report: HostReport, path: str | os.PathLike[str]) -> None:
     """
     summary = summary_of(report)
     place = Path(path)
+    if os.fspath(path).endswith((os.sep, "/")):
+        place.mkdir(parents=True, exist_ok=True)
     if place.is_dir():
         place /= f"process-{summary.process}.json"
     write_whole(place, f"{summary_to_json(summary)}\n{to_json(report)}\n".encode())

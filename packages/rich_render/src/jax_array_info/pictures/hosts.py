@@ -68,7 +68,7 @@ def _look(cell: HostCell, looks: Sequence[Style]) -> Style | str:
 def _legend(report: HostsReport, cells: Sequence[HostCell]) -> Iterator[str]:
     """Yield what the digits and the marks mean."""
     least, most = format_bytes(report.emptiest_nbytes), format_bytes(report.fullest_nbytes)
-    words = [f"0 is {least}" if report.is_even else f"0 is {least}, {LEVELS - 1} is {most}"]
+    words = [f"digits: 0 is {least}" + ("" if report.is_even else f", {LEVELS - 1} is {most}")]
     if any(cell.host is None and not cell.is_unread for cell in cells):
         words.append(f"{_MISSING} is missing")
     if any(cell.host is None and cell.is_unread for cell in cells):

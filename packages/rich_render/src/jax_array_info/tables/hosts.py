@@ -32,7 +32,7 @@ def hosts_table(
         max_rows: Maximum number of processes in the table, half of them the fullest. None shows all.
     """
     parts = [hosts_answer(report)]
-    if report.process_count > 1:
+    if report.process_count > MAX_ROWS:  # of fewer, the table has each
         parts.append(style.folding(hosts_picture(report, width=width, use_color=use_color)))
     return Group(*parts, hosts_details(report, width=width, max_rows=max_rows))
 
