@@ -173,3 +173,15 @@ def test_a_lookup_is_sharded_as_in_the_compiled_program():
     assert not any("disagree" in one for one in report.caveats)
     [gathered] = [one for one in report.collectives if one.kind == "all-gather"]
     assert [each.kind for each in gathered.because] == ["conflict"]
+
+
+def test_a_constraint_on_the_result_of_an_inner_function_gathers_its_operand():
+    def constrained(x, w):
+        return kept(jax.nn.relu(x @ w))
+
+    found = reasons(
+        constrained, struct((512, 1024), "data"), struct((1024, 4096), None, "model"), kind="all-gather"
+    )
+    assert found
+    assert all(kind == "constraint" for each in found for _, kind in each)
+    assert all(found)

@@ -15,6 +15,8 @@ _PASSING = (
     *("stablehlo.optimization_barrier", "stablehlo.pad", "stablehlo.slice", "stablehlo.transpose"),
 )
 """Names of operations that compute nothing: each result has values of one operand."""
+_BORDERS = (".return", ".data_flow_edge", ".named_computation")
+"""Ends of the names of operations at which a value enters or leaves a region."""
 Role = Literal["used", "made", "summed"]
 """Whether values are moved for an operation that uses them, or after one that computes them, or reduced."""
 
@@ -154,7 +156,8 @@ class Causes(Conflicts):
             seen.add(id(value))
             is_returned |= value.returned is not None
             waiting += self._graph.inside.get(id(value), ())
-            keys.update(one.place.key for one in self._graph.users(value))
+            users = (one for one in self._graph.users(value) if not one.name.endswith(_BORDERS))
+            keys.update(one.place.key for one in users)
         return keys, is_returned
 
     def _own_name(self, one: Letter, mesh_axes: Sequence[str]) -> str | None:
