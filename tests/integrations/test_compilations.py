@@ -116,3 +116,22 @@ def test_a_training_loop_of_optax_compiles_once_more_for_the_last_batch():
         ("train_step", "first in the block"),
         ("train_step", "batch: shape (16, 4) became (9, 4)"),
     ]
+
+
+def test_reasons_have_the_paths_of_the_objects_that_nnx_jit_gets():
+    nnx = pytest.importorskip("flax.nnx")
+
+    class Model(nnx.Module):
+        def __init__(self, width):
+            self.first = nnx.Linear(4, width, use_bias=False, rngs=nnx.Rngs(0))
+            self.second = nnx.Linear(width, 4, use_bias=False, rngs=nnx.Rngs(0))
+            self.tied = self.first
+
+    @nnx.jit
+    def evaluate(batch, models):
+        return models["a"].second(models["a"].first(batch)) + models["b"].tied(batch).sum()
+
+    with watch_compiles(evaluate) as watch:
+        for width in (8, 6):
+            evaluate(jnp.ones((2, 4)), {"a": Model(width), "b": Model(8)})
+    assert "; models/a/first/kernel: shape (4, 8) became (4, 6)" in found(watch)[1][1]

@@ -393,6 +393,37 @@ def _nnx_objects(
                 yield list(state.paths), [tuple(leaf.shape) for leaf in state.leaves]
 
 
+def nnx_states(arguments: Any) -> list[tuple[tuple[Any, ...], ...]]:
+    """Return the keys of the variables of each object that nnx passes to JAX in some arguments, in order.
+
+    Raises:
+        AttributeError, KeyError, StopIteration: With another version of Flax, or without it.
+    """
+    import jax
+
+    cls = sys.modules["flax.nnx.extract"].NodeStates
+    values = jax.tree.leaves(arguments, is_leaf=lambda value: isinstance(value, cls))
+    return [tuple(_keys_of_graph(value.graphdef)) for value in values if isinstance(value, cls)]
+
+
+def _keys_of_graph(graph: Any) -> Iterator[tuple[Any, ...]]:
+    """Yield the keys of each variable in the definition of an object, in the order of its leaves."""
+    nodes, attributes = iter(graph.nodes), iter(graph.attributes)
+
+    def walk(keys: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+        node = next(nodes)
+        if type(node).__name__ in ("VariableDef", "ArrayRefDef"):
+            yield keys
+        for _ in range(getattr(node, "num_attributes", 0)):  # a reference to a known object has none
+            key, attribute = next(attributes)
+            if type(attribute).__name__ == "NodeAttr":
+                yield from walk((*keys, key))
+            elif type(attribute).__name__ != "Static":
+                yield (*keys, key)
+
+    return walk(())
+
+
 def _groups(leaves: Sequence[ProgramLeaf]) -> Groups:
     """Return the numbers of the leaves of each object, by its name and keys."""
     groups: Groups = {}

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 from ..arrays.paths import SlashNotation, key_text
 from ..compat.compile_events import CompileEvent, add_compile_listener, remove_compile_listener
 from ..compat.compiled_calls import CompiledCall, cached_calls, unreadable_functions
-from ..compat.jitted import position_names
+from ..compat.jitted import STATES, nnx_states, position_names
 from ..errors import CheckError, TrackerError, UnsupportedValueError
 from ..origins.origins import (
     JAX_MODULES,
@@ -37,12 +37,33 @@ DYNAMIC = ("dynamic_donate", "dynamic_nodonate")
 
 
 def with_user_paths(signature: Signature, call: CompiledCall, serials: Serials) -> Signature:
-    """Return a signature with the paths of the user's arguments; unchanged for a call without Equinox."""
+    """Return a signature with the paths of the user's arguments, for calls through Equinox and nnx."""
+    if any(f"/{STATES}/0/" in path for path in signature.leaves):
+        # Another version of nnx has other parts.
+        with contextlib.suppress(Exception):
+            return _with_nnx_paths(signature, call)
     if getattr(call.function, "__module__", None) == MODULE and call.kind == "call":
         # Another version of Equinox has other parts, and flattening runs code of the user's classes.
         with contextlib.suppress(Exception):
             return _with_user_paths(signature, call, serials)
     return signature
+
+
+def _with_nnx_paths(signature: Signature, call: CompiledCall) -> Signature:
+    """Return a signature with the keys of the variables of nnx objects, which nnx passes as a list."""
+    groups: dict[str, list[str]] = {}
+    for path in signature.leaves:
+        name, states, _ = path.partition(f"/{STATES}/0/")
+        if states:
+            groups.setdefault(name, []).append(path)
+    objects = nnx_states((call.args, call.kwargs))
+    renamed: dict[str, str] = {}
+    for (name, paths), keys in zip(groups.items(), (keys for keys in objects if keys), strict=True):
+        for path, own in zip(paths, keys, strict=True):
+            renamed[path] = "/".join([name, *map(key_text, own)])
+    return signature._replace(
+        leaves={renamed.get(path, path): leaf for path, leaf in signature.leaves.items()}
+    )
 
 
 def _with_user_paths(signature: Signature, call: CompiledCall, serials: Serials) -> Signature:
