@@ -119,7 +119,7 @@ for one in threads:
 found = reports[0]
 print(json.dumps({
     "answers": len(reports),
-    "equal": all(report is found for report in reports),
+    "equal": all(report == found for report in reports),
     "hosts": len(found.hosts),
     "missing": found.missing,
     "differences": [[one.process, one.words] for one in found.differences],
