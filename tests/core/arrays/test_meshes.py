@@ -181,3 +181,11 @@ def test_a_large_mesh_of_devices_is_reported():
     report = mesh_report(mesh_of((256, 256), ("data", "model"), devices))
     assert len(report.hosts) == 8192
     assert facts(report)["model"] == ("always", [("other-host", 7936), ("same-host", 57_344)])
+
+
+def test_a_shuffled_mesh_of_gpus_with_slices_is_a_finding():
+    devices = [FakeGpu(number, number, number // 4) for number in range(8)]
+    devices[3], devices[7] = devices[7], devices[3]
+    [finding] = mesh_report(mesh_of((2, 4), ("data", "model"), devices)).findings
+    assert finding.mesh_axes == ("model",)
+    assert "create_hybrid_device_mesh((1, 4), (2, 1))" in finding.remedy

@@ -106,7 +106,7 @@ def test_reports_of_another_job_another_class_and_a_process_twice_are_left_out()
     report = hosts_of(sources, lambda _: arrays_of(USUAL))
     assert [host.process for host in report.hosts] == [0, 1, 2, 3]
     assert {one.name: one.reason for one in report.unread} == {
-        "other job": "of a job of 9 processes, not 4",
+        "other job": "of a job of 9 processes, not 4: keep one job in a folder",
         "tree": "a TreeReport, not a LiveArrayReport as most",
         "again": "process 3 again, after 3",
     }

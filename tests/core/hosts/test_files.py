@@ -151,7 +151,7 @@ DAMAGES = {
     "a pipe": "a device or a pipe, not a regular file: copy it to one",
     "a folder": "Is a directory",
     "a link to itself": "Too many levels of symbolic links",
-    "of another job": "of a job of 5 processes, not 4",
+    "of another job": "of a job of 5 processes, not 4: keep one job in a folder",
 }
 
 

@@ -115,7 +115,7 @@ def torus_of(sides, wraps):
 )
 def test_an_axis_along_a_whole_side_is_a_ring_where_the_side_is_closed(wraps, form):
     down, across = mesh_links(torus_of((4, 2), wraps), {"a": 4, "b": 2})
-    assert (down.sides, down.form, down.chip_count) == (("x",), form, 4)
+    assert (down.sides, down.form, down.chip_count) == (("x",), form, 4 if form else 0)
     assert (across.sides, across.form) == (("y",), "line")
 
 
@@ -136,3 +136,12 @@ def test_a_way_that_a_twisted_torus_may_shorten_has_no_number_of_hops():
     assert hops((0, 0, 0), (0, 0, 7)) == 1
     assert hops((0, 0, 0), (3, 0, 0)) == -1
     assert hops((0, 0, 0), (1, 0, 4)) == -1
+
+
+def test_only_groups_with_one_device_per_slice_or_host_take_the_slow_link_alone():
+    places = Places(hosts=np.array([0, 0, 1, 1]), slices=np.array([0, 0, 1, 1]))
+    across, both, padded = np.array([[0, 2], [1, 3]]), np.array([[0, 1, 2, 3]]), np.array([[0, 2, -1]])
+    assert [places.is_uniform(groups) for groups in (across, both, padded)] == [True, False, True]
+    hosts = Places(hosts=np.array([0, 0, 1, 1]))
+    assert [hosts.is_uniform(groups) for groups in (across, both, padded)] == [True, False, True]
+    assert places.is_uniform(np.array([[0, 1], [2, 3]]))

@@ -135,7 +135,7 @@ def changed(x):
     ("step", "expected"),
     [
         (lambda p, m: (changed(p), changed(m)), {"outputs/0": "p", "outputs/1": "m"}),
-        (lambda p, m: (p + 1, changed(m), p.sum()), {"outputs/1": "m"}),
+        (lambda p, m: (placed(p + 1), changed(m), p.sum()), {"outputs/1": "m"}),
         (lambda p, m: (changed(m), changed(p)), {}),  # not at their own places
         (lambda p, m: (changed(p), placed(p @ m, "model")), {}),  # as a layer with an auxiliary output
     ],

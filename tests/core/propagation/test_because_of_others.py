@@ -7,7 +7,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info_core import program_report
+from jax_array_info_core import program_report, propagation_report
 
 pytestmark = [
     pytest.mark.once_per_version,
@@ -185,3 +185,47 @@ def test_a_constraint_on_the_result_of_an_inner_function_gathers_its_operand():
     assert found
     assert all(kind == "constraint" for each in found for _, kind in each)
     assert all(found)
+
+
+def test_an_operation_that_moves_shards_itself_is_not_the_operation_before_it():
+    def reversed_too(x):
+        y = jnp.sort(x, 1)
+        return y, jax.lax.rev(y, (0,))
+
+    out_shardings = (NamedSharding(grid(), P("model", "data")), None)
+    function = jax.jit(reversed_too, out_shardings=out_shardings)
+    report = program_report(function, struct((32, 64), "data", "model"), explain=True)
+    permutes = [one for one in report.collectives if one.kind == "collective-permute"]
+    assert not any(each.op == "sort" for one in permutes for each in one.because)
+
+
+def test_a_constraint_that_moves_an_axis_is_not_explained_by_the_next_constraint():
+    mesh = Mesh(np.array(jax.devices()[:8]).reshape(2, 2, 2), ("data", "fsdp", "model"))
+
+    def on(x, *spec):
+        return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, P(*spec)))
+
+    def both(a):
+        h = on(a, "fsdp", "model")
+        return on(h, "model", "fsdp"), h @ on(h, None, None).T
+
+    a = jax.ShapeDtypeStruct((32, 16), jnp.float32, sharding=NamedSharding(mesh, P("data", None)))
+    report = program_report(both, a, explain=True)
+    permutes = [one for one in report.collectives if one.kind == "collective-permute"]
+    assert permutes
+    assert not any(one.because for one in permutes)
+
+
+def test_the_result_of_an_inner_function_that_enters_a_shard_map_has_an_answer():
+    if not hasattr(jax, "shard_map"):
+        pytest.skip(f"jax {jax.__version__} has no jax.shard_map")
+
+    def entering(x):
+        specs = P("data")
+        return jax.shard_map(lambda part: part * 2, mesh=grid(), in_specs=specs, out_specs=specs)(
+            jax.nn.relu(x)
+        )
+
+    report = propagation_report(entering, struct((32, 64), "data"))
+    assert report.reason is None
+    assert [str(one.spec) for one in report.outputs] == ["P('data', None)"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -46,6 +47,15 @@ class Problems:
             lines = list(self._found)
             more = [f"and {len(lines) - _MOST} more problems"] if len(lines) > _MOST else []
             raise click.UsageError("\n".join(lines[:_MOST] + more), click.get_current_context())
+
+
+def in_shell(message: str) -> str:
+    """Return a message with ``dcn={"data": 2}`` written as the option ``--dcn data=2``."""
+
+    def option(found: re.Match[str]) -> str:
+        return "--dcn " + found[1].replace('"', "").replace(": ", "=").replace(", ", ",")
+
+    return re.sub(r"dcn=\{([^}]*)\}", option, message)
 
 
 class Refusal(click.ClickException):

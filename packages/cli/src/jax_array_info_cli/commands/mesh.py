@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ..output import Output, output_options
-from ..usage import Problems, Refusal
+from ..usage import Problems, Refusal, in_shell
 from . import Command
 
 
@@ -51,5 +51,5 @@ def mesh(mesh: str, topology: str | None, dcn: str | None, hosts: int | None, ou
     try:
         report = planned_mesh_report(sizes, topology=topology, dcn=slices, hosts=hosts)
     except ArrayInfoError as error:
-        raise Refusal(str(error)) from error
+        raise Refusal(in_shell(str(error))) from error
     output.show([[report]])

@@ -12,7 +12,7 @@ import click
 from jax_array_info_core.quantities import format_number
 
 from ..output import Output, ignore_codes_option, line_options, output_options
-from ..usage import Problems, Refusal
+from ..usage import Problems, Refusal, in_shell
 from ..user_code.compiling import NotCompiledError, Request, report_on
 from ..user_code.loading import parse_function
 from . import VerdictCommand, shown_on_stderr
@@ -157,7 +157,7 @@ def program(
         if topology is not None:
             parse_topology(topology)
     except TopologyError as error:
-        raise Refusal(str(error)) from error
+        raise Refusal(in_shell(str(error))) from error
     output = output.require_place()
     try:
         report = report_on(request)

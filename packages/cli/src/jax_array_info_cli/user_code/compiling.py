@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from ..simulated_devices import use_simulated_devices
-from ..usage import Refusal
+from ..usage import Refusal, in_shell
 from .loading import FunctionName, UserCode, contained, described, origin_of, refused_failures, user_settings
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def report_on(request: Request) -> ProgramReport:
             there = topology_mesh(request.topology, request.mesh, dcn=request.dcn)
             return _program_report(request, function, make, there)
         except TopologyError as error:
-            raise Refusal(str(error)) from error
+            raise Refusal(in_shell(str(error))) from error
         except NotCompiledError as error:
             # The function has a mesh of its own, of the CPU devices.
             if _OTHER_DEVICES not in str(error.__cause__):
@@ -108,7 +108,7 @@ def propagation_on(request: Request) -> PropagationReport:
         try:
             require_shardy()
         except UnsupportedValueError as error:
-            raise Refusal(str(error)) from error
+            raise Refusal(in_shell(str(error))) from error
         return _report(request, *_loaded(request), mesh_of_jax(request.mesh), propagation_report)
 
 
@@ -158,7 +158,7 @@ def _report(
         with contained(), _argument_context(arguments, mesh):
             return report_of(function, *arguments, ignore_codes=request.ignore_codes)
     except (TopologyError, UnsupportedValueError) as error:
-        raise Refusal(str(error)) from error
+        raise Refusal(in_shell(str(error))) from error
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # the function may raise any

@@ -166,7 +166,7 @@ def _crossing(axes: MeshAxes, devices: Sequence[Any], links: Sequence[AxisLinks]
     if all(one.leaves_host == "never" for one in links):
         return None
     slices = _usual_slices(axes, len({getattr(device, "slice_index", 0) for device in devices}), links)
-    usual = usual_order(devices, axes.shape, slices) if devices[0].platform == "tpu" or not slices else None
+    usual = usual_order(devices, axes.shape, slices)
     if usual is None:
         return None
     order = "jax.make_mesh" if slices is None else "mesh_utils.create_hybrid_device_mesh"
@@ -202,5 +202,6 @@ def _usual_slices(axes: MeshAxes, slice_count: int, links: Sequence[AxisLinks]) 
     able = [one for one in links if axes.shape[one.axis] % slice_count == 0]
     if slice_count == 1 or not able:
         return None
-    spanning = max(able, key=lambda one: one.groups_over_slices / one.group_count)
+    # A slice of GPUs counts as a host.
+    spanning = max(able, key=lambda one: (one.groups_over_slices, one.groups_over_hosts, -one.group_count))
     return {name: slice_count if name == spanning.axis else 1 for name in axes.names}

@@ -103,15 +103,17 @@ def _of_one_job(sources: Sequence[Source]) -> tuple[list[HostSummary], list[Unre
         summary = source.summary
         if summary.process_count != count:
             processes = counted(summary.process_count, "process", "processes")
-            reason = f"of a job of {processes}, not {count}"
-        elif summary.of != of:
+            reason = f"of a job of {processes}, not {count}: keep one job in a folder"
+            left_out.append(UnreadHost(name=source.name, reason=reason))
+            continue
+        if summary.of != of:
             reason = f"a {summary.of}, not a {of} as most"
         elif summary.process in kept:
             reason = f"process {summary.process} again, after {kept[summary.process].name}"
         else:
             kept[summary.process] = source
             continue
-        left_out.append(UnreadHost(name=source.name, reason=reason))
+        left_out.append(UnreadHost(name=source.name, reason=reason, process=summary.process))
     return [kept[process].summary for process in sorted(kept)], left_out
 
 

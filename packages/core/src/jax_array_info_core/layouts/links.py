@@ -122,6 +122,22 @@ class Places:
         found, _ = self.links(groups[:, :1], groups[:, 1:])
         return LINKS[int(found[is_pair].max())] if is_pair.any() else None
 
+    def is_uniform(self, groups: Positions) -> bool:
+        """Return whether each two devices of a group are connected by its slowest link.
+
+        If not, a part of what a collective sends can take faster links.
+
+        Args:
+            groups: Groups of devices, of shape ``(groups, size)``; -1 in place of a device that is missing.
+        """
+        link = self.slowest(groups)
+        owners = self.slices if link == "dcn" else self.hosts if link == "other-host" else None
+        if owners is None:
+            return True
+        # Distinct numbers for missing devices.
+        own = np.where(groups >= 0, owners[groups], np.max(owners) + 1 + np.arange(groups.shape[1]))
+        return bool((_distinct(own) == groups.shape[1]).all())
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbors:
@@ -179,7 +195,7 @@ class AxisLinks:
     """Form of the groups, if each runs from chip to chip along one side; None if not, or not known."""
 
     chip_count: quantities.Size = 0
-    """Number of chips of a group that runs along one side; 0 for others."""
+    """Number of chips of a line or a ring; 0 without a form."""
 
 
 def mesh_links(places: Places, mesh: Mapping[str, int]) -> tuple[AxisLinks, ...]:
@@ -246,10 +262,10 @@ def _form(
     length = int(chips[0])
     is_straight = bool((np.abs(steps) <= 1).all()) and bool(((steps >= 0).all(1) | (steps <= 0).all(1)).all())
     if not is_straight or (chips != length).any():
-        return names, None, length
+        return names, None, 0
     is_whole = bool(places.sides) and length == places.sides[side]
     is_ring = places.wraps[side] if is_whole else False if places.sides else None
-    return names, None if is_ring is None else "ring" if is_ring else "line", length
+    return (names, None, 0) if is_ring is None else (names, "ring" if is_ring else "line", length)
 
 
 def _share(count: int, of: int) -> Share:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ..hlo.module import Instruction
 from ..layouts.spec import effective_spec, placement
 from ..origins.origins import UserLines
-from ..propagation.causes import Cause, Causes, Role
+from ..propagation.causes import MOVING, Cause, Causes, Role
 from ..propagation.graph import Graph, Key, Operation, Value
 from ..propagation.process import NoAnswerError
 from ..propagation.propagation_report import explanation_of, results_of
@@ -200,7 +200,13 @@ class _Propagated:
     def _is_behind(self, cause: Cause, followers: frozenset[Key]) -> bool:
         """Return whether all that has the array of a collective uses what is made, or returns it."""
         keys, is_returned = self._found.consumers(cause.after)
-        return followers <= keys if followers else is_returned or bool(keys)
+        if not followers:
+            return is_returned
+        return followers <= keys and not any(
+            operation.name in MOVING and any(any(dim) for value in operation.operands for dim in value.axes)
+            for key in followers
+            for operation in self._operations.get(key, ())
+        )
 
     def _is_moved(self, moved: _Moved, value: Value, mesh_axes: Iterable[str]) -> bool:
         """Return whether a collective moves as much as a value has without some mesh axes."""

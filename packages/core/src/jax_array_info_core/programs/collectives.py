@@ -195,6 +195,7 @@ class _Describer:
             scopes=self._scopes(moved, users),
             is_async=moved.is_async,
             link=self._link(moved),
+            is_over_link_alone=self._is_over_link_alone(moved),
         )
         if self.because is None:
             return found
@@ -221,6 +222,10 @@ class _Describer:
         if id(devices) not in self.group_links:
             self.group_links[id(devices)] = self.places.slowest(devices)
         return self.group_links[id(devices)]
+
+    def _is_over_link_alone(self, moved: Movement) -> bool:
+        """Return whether all of a collective takes its slowest link; of pairs, that of the slowest pair."""
+        return self.places is None or moved.groups is None or self.places.is_uniform(moved.groups)
 
     def _path(self, moved: Movement) -> str | None:
         """Return the path of the argument that is moved; None if something else is."""
@@ -403,6 +408,7 @@ def _by_link(rows: Iterable[Collective], bandwidths: Mapping[Link, int]) -> tupl
         if link not in by_link:
             continue
         nbytes = sum(row.total_nbytes or 0 for row in by_link[link])
+        sure = sum(row.total_nbytes or 0 for row in by_link[link] if row.is_over_link_alone)
         bandwidth = None if link is None else bandwidths.get(link)
         totals.append(
             SentOverLink(
@@ -411,7 +417,7 @@ def _by_link(rows: Iterable[Collective], bandwidths: Mapping[Link, int]) -> tupl
                 unknown_count=sum(row.count for row in by_link[link] if row.times is None),
                 bytes_per_second=bandwidth,
                 # A larger number may be none of a float.
-                least_seconds=None if bandwidth is None else min(nbytes, LARGEST) / bandwidth,
+                least_seconds=None if bandwidth is None else min(sure, LARGEST) / bandwidth,
             )
         )
     return tuple(totals)

@@ -15,6 +15,11 @@ _PASSING = (
     *("stablehlo.optimization_barrier", "stablehlo.pad", "stablehlo.slice", "stablehlo.transpose"),
 )
 """Names of operations that compute nothing: each result has values of one operand."""
+MOVING = frozenset(
+    f"stablehlo.{name}"
+    for name in ("concatenate", "dynamic_update_slice", "pad", "reduce_window", "reverse", "slice")
+)
+"""Names of operations that may need a collective of their own along a sharded dimension."""
 _BORDERS = (".return", ".data_flow_edge", ".named_computation")
 """Ends of the names of operations at which a value enters or leaves a region."""
 Role = Literal["used", "made", "summed"]

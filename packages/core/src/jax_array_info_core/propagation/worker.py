@@ -263,7 +263,25 @@ def _reshape_broadcasts(ir: Any, operation: Any) -> None:
                         result.replace_all_uses_with(new.results[0])
                         inner.erase()
                 else:
+                    if inner.name == _MANUAL:
+                        _part_from_calls(ir, inner)
                     _reshape_broadcasts(ir, inner)
+
+
+def _part_from_calls(ir: Any, manual: Any) -> None:
+    """Put a reshape between a call and a ``shard_map`` that takes its result: without it, Shardy crashes."""
+    for number, operand in enumerate([*manual.operands]):
+        owner = operand.owner
+        if isinstance(owner, ir.Block) or owner.name != "func.call":
+            continue
+        new = ir.Operation.create(
+            "stablehlo.reshape",
+            results=[operand.type],
+            operands=[operand],
+            loc=ir.Location.unknown(),
+            ip=ir.InsertionPoint(manual),
+        )
+        manual.operands[number] = new.results[0]
 
 
 def answer(ir: Any, dialect: Any, parse: Any, bytecode: bytes) -> dict[str, Any]:

@@ -81,6 +81,10 @@ class Collective:
     """Slowest link between devices that exchange data: ``dcn`` between slices, ``other-host``, ``ici``, …
     None if it is not known where the devices are, and of a collective that moves nothing."""
 
+    is_over_link_alone: bool = True
+    """Whether each two devices that exchange data are connected by ``link``. If not, as in an all-to-all over
+    all devices of several slices, a part of the bytes can take faster links."""
+
     because: tuple[Because, ...] = ()
     """The operations that need it: each that uses what it moves, or the one that computes it. Empty if
     ``explain`` is off, or if an operation is not known for certain."""
@@ -138,8 +142,8 @@ class SentOverLink:
     """Bandwidth of the link per device and direction, as given to ``program_report``; None if not given."""
 
     least_seconds: float | None = None
-    """Lower bound of the time that the device needs to send them: ``nbytes`` divided by the bandwidth. None
-    without a bandwidth."""
+    """Lower bound of the time that the device needs to send them: bytes divided by the bandwidth. It
+    leaves out collectives that can send a part over faster links. None without a bandwidth."""
 
     @property
     def words(self) -> str:
