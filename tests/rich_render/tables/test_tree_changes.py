@@ -151,7 +151,7 @@ each device receives at most 2.0 MiB, all 8 devices together 15.8 MiB
 │ all leaves          │            │               │    2.0 MiB │     15.8 MiB │
 └─────────────────────┴────────────┴───────────────┴────────────┴──────────────┘
 mesh: fsdp=8
-between live arrays; a restore from files reads up to 2.5 MiB for each device
+between live arrays; a restore from files needs up to 2.5 MiB for each device
 without traffic: 1 leaf
 """
     assert lines(to_text(report)) == expected.strip("\n").splitlines()
@@ -187,7 +187,7 @@ each device receives at most 3.0 KiB, all 4 devices together 12.0 KiB
 │ all leaves      │         │       │    3.0 KiB │     12.0 KiB │      8.0 KiB │
 └─────────────────┴─────────┴───────┴────────────┴──────────────┴──────────────┘
 mesh: x=4
-between live arrays; a restore from files reads up to 4.0 KiB for each device
+between live arrays; a restore from files needs up to 4.0 KiB for each device
 """
     assert lines(to_text(reshard_report(tree, P()))) == expected.strip("\n").splitlines()
     [one_process] = jax.local_devices()[:1]
@@ -200,7 +200,7 @@ def test_a_resharding_without_traffic_has_no_table():
     assert to_text(reshard_report(tree, P("fsdp"))).splitlines() == [
         "bytes to receive: none",
         "mesh: fsdp=8",
-        "between live arrays; a restore from files reads up to 256.0 KiB for each device",
+        "between live arrays; a restore from files needs up to 256.0 KiB for each device",
         "without traffic: 1 leaf",
     ]
     array = jnp.zeros(3)

@@ -429,7 +429,7 @@ class ReshardReport(Displayed):
     """Bytes of all leaves that all devices together must receive."""
 
     restored_nbytes: quantities.Total = 0
-    """Bytes that a device of the target holds at most of all leaves. A restore from files reads all of them,
+    """Bytes that a device of the target holds at most of all leaves. A restore from files needs all of them,
     whatever the devices hold before. 0 in reports of earlier versions."""
 
     process_nbytes: quantities.Total | None = None

@@ -387,7 +387,7 @@ def _reshard_lines(report: ReshardReport) -> Iterator[str]:
         yield f"mesh: {_meshes_words(report.meshes_after)}"
     if report.restored_nbytes:
         size = format_bytes(report.restored_nbytes)
-        yield f"between live arrays; a restore from files reads up to {size} for each device"
+        yield f"between live arrays; a restore from files needs up to {size} for each device"
     if report.rows and report.process_nbytes == 0:
         yield "from other processes: none"
     if report.unmoved_count:

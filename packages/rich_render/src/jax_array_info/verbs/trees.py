@@ -197,7 +197,7 @@ def print_reshard(tree: Any, target: Any = None, *, max_rows: int | None = 100) 
     │ all leaves           │         │              │   28.0 MiB │       224.0 MiB │
     └──────────────────────┴─────────┴──────────────┴────────────┴─────────────────┘
     mesh: d=8
-    between live arrays; a restore from files reads up to 32.0 MiB for each device
+    between live arrays; a restore from files needs up to 32.0 MiB for each device
 
     A device receives the slices of its target shard that it does not already hold. ``per device`` is what the
     device that receives the most must receive. ``other processes`` is the part of the sum over devices that
