@@ -110,6 +110,9 @@ from .program_memory import (
     ProgramMemory as ProgramMemory,
     Temporary as Temporary,
 )
+from .timeline import (
+    TimelineReport as TimelineReport,
+)
 from .tree import (
     ExcessBytes as ExcessBytes,
     LeafStatistics as LeafStatistics,
@@ -139,6 +142,7 @@ Report = (
     | PropagationReport
     | ReshardReport
     | ShardReport
+    | TimelineReport
     | TreeDiff
     | TreeReport
     | XlaReport

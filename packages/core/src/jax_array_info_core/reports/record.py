@@ -1,0 +1,199 @@
+"""Lines of a memory record, as a recorder writes them: each is one line of JSON in a file.
+
+A file is a segment: it begins with a ``RecordStart``, and each group of arrays has its ``RecordGroup`` before
+the first sample that refers to it. Times are in seconds since 1970-01-01 UTC.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from .. import quantities
+from ..layouts.dtypes import type_text
+from .array import Dim
+from .origin import Origin
+
+EndReason = Literal["stopped", "exited", "raised"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordDevice:
+    """A device of the process that is recorded."""
+
+    id: quantities.Difference
+    """Id of the device."""
+
+    name: str
+    """Name, such as ``cuda:0``."""
+
+    bytes_limit: quantities.Size | None = None
+    """Maximum number of bytes that can be allocated; None if the backend does not report it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordStart:
+    """First line of a segment."""
+
+    time: float
+    """Time at which the segment begins."""
+
+    started: float
+    """Time at which the recorder started: the same in all its segments."""
+
+    segment: quantities.Size
+    """Number of the segment, from 0."""
+
+    process: quantities.Size
+    """Index of the process."""
+
+    process_count: quantities.Count
+    """Number of processes of the job."""
+
+    host_name: str
+    """Name of the machine."""
+
+    pid: quantities.Size
+    """Id of the process in its operating system."""
+
+    pid_started: quantities.Size | None = None
+    """When the process began, in clock ticks since the machine started; None if it is not known. With the id,
+    it tells whether the process still runs."""
+
+    platform: str
+    """Platform of the devices, such as ``gpu``."""
+
+    devices: tuple[RecordDevice, ...]
+    """Devices of the process. Numbers per device in other lines are in this order."""
+
+    in_use_source: Literal["allocator", "arrays"]
+    """Source of the bytes in use. ``allocator``: ``device.memory_stats()``; ``arrays``: the sum over the live
+    arrays, for a backend that reports no statistics."""
+
+    every: float
+    """Seconds between samples."""
+
+    origins_known: Literal["known", "not told by this jax"]
+    """Availability of allocation sites."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordGroup:
+    """Arrays that agree in allocation site, shape, dtype and sharding."""
+
+    id: quantities.Size
+    """Number of the group in its segment."""
+
+    shape: tuple[Dim, ...]
+    """Global shape of each array."""
+
+    dtype: str
+    """Name of the dtype."""
+
+    sharding: str
+    """Spec and mesh, or the name of a sharding without a spec."""
+
+    memory_kind: str | None = None
+    """Memory kind; None if it is not known."""
+
+    origin: Origin | None = None
+    """Allocation site; None if it is not known."""
+
+    shard_nbytes: quantities.Size
+    """Bytes of one array on each of its devices."""
+
+    devices: tuple[quantities.Size, ...]
+    """Places of the devices that hold a shard, in the devices of the ``RecordStart``."""
+
+    @property
+    def type(self) -> str:
+        """Dtype and shape, such as ``float32[4,4]``."""
+        return type_text(self.dtype, self.shape)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordSample:
+    """Memory of the devices at one moment."""
+
+    time: float
+    """Time of the sample."""
+
+    step: quantities.Difference | None = None
+    """Last step that the program named; None before the first."""
+
+    in_use: tuple[quantities.Size, ...]
+    """Bytes in use on each device."""
+
+    peak: tuple[quantities.Size, ...] = ()
+    """Largest bytes in use of each device since the process began; empty if it is not reported."""
+
+    groups: tuple[quantities.Size, ...] = ()
+    """Ids of the groups with the most bytes, and of those that increased the most."""
+
+    counts: tuple[quantities.Size, ...] = ()
+    """Number of live arrays of each of these groups."""
+
+    other_count: quantities.Size = 0
+    """Number of all other live arrays."""
+
+    other_nbytes: tuple[quantities.Size, ...] = ()
+    """Bytes of the other live arrays on each device; empty if there are none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordMark:
+    """A moment that the program named."""
+
+    time: float
+    """Time of the mark."""
+
+    name: str
+    """Name."""
+
+    step: quantities.Difference | None = None
+    """Last step that the program named."""
+
+    is_end: bool = False
+    """Whether the part of the program with this name ends here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordOutOfMemory:
+    """An allocation that failed. The next sample has all groups of arrays that were live."""
+
+    time: float
+    """Time at which the error was seen."""
+
+    message: str
+    """First line of the error."""
+
+    requested_nbytes: quantities.Size | None = None
+    """Bytes that could not be allocated; None if the error does not name them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordEnd:
+    """Last line of a recorder. A process that was killed has none."""
+
+    time: float
+    """Time of the end."""
+
+    reason: EndReason
+    """``stopped``: by the program; ``exited``: the program ended; ``raised``: by an exception."""
+
+    message: str = ""
+    """First line of the exception; empty without one."""
+
+
+RecordLine: TypeAlias = RecordStart | RecordGroup | RecordSample | RecordMark | RecordOutOfMemory | RecordEnd
+"""Line of a record."""
+
+LINES: dict[str, type[RecordLine]] = {
+    "start": RecordStart,
+    "group": RecordGroup,
+    "sample": RecordSample,
+    "mark": RecordMark,
+    "out of memory": RecordOutOfMemory,
+    "end": RecordEnd,
+}
+"""The class of a line by its first field, ``line``."""

@@ -1,0 +1,332 @@
+"""The report on the memory of a job over time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from .. import quantities
+from ..notebooks import Displayed
+from .origin import Origin
+
+MAX_POINTS = 480
+"""Maximum number of points of a timeline."""
+MAX_SERIES = 12
+"""Maximum number of series of a timeline by origin."""
+
+ProcessState = Literal["running", "not heard from", "gone", "stopped", "exited", "raised"]
+"""``running``: it wrote a line lately; ``not heard from``: it did not, and may run on another machine;
+``gone``: it runs no longer and wrote no end, such as after a kill; the others as in ``RecordEnd``."""
+
+Sizes: TypeAlias = "tuple[quantities.Size, ...]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineDevice:
+    """Memory of a device at the end of its record."""
+
+    id: quantities.Difference
+    """Id of the device."""
+
+    name: str
+    """Name, such as ``cuda:0``."""
+
+    bytes_in_use: quantities.Size
+    """Bytes in use in the last sample."""
+
+    peak_nbytes: quantities.Size
+    """Largest bytes in use: as the backend reports it, else in any sample."""
+
+    bytes_limit: quantities.Size | None = None
+    """Maximum number of bytes that can be allocated; None if the backend does not report it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineProcess:
+    """Record of one process. The segments of a process that was restarted are joined."""
+
+    process: quantities.Size
+    """Index of the process."""
+
+    host_name: str
+    """Name of its machine, of the last recorder."""
+
+    pid: quantities.Size
+    """Id of the process in its operating system."""
+
+    platform: str
+    """Platform of its devices."""
+
+    start: float
+    """Time of the first sample, in seconds since 1970-01-01 UTC."""
+
+    end: float
+    """Time of the last line."""
+
+    every: float
+    """Seconds between samples, as asked for."""
+
+    state: ProcessState
+    """Whether it runs or how it ended."""
+
+    message: str = ""
+    """First line of the exception that ended it; empty without one."""
+
+    restarts: quantities.Size = 0
+    """Number of recorders after the first."""
+
+    sample_count: quantities.Size = 0
+    """Number of samples."""
+
+    step: quantities.Difference | None = None
+    """Last step that the program named; None if it named none."""
+
+    mark: str | None = None
+    """Mark that was last; None if there is none or it ended."""
+
+    in_use_source: Literal["allocator", "arrays"] = "arrays"
+    """Source of the bytes in use, as in ``RecordStart``."""
+
+    devices: tuple[TimelineDevice, ...] = ()
+    """Its devices."""
+
+    @property
+    def fullest(self) -> TimelineDevice | None:
+        """The device with the highest peak; None without devices."""
+        return max(self.devices, key=lambda device: device.peak_nbytes, default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadRecord:
+    """A file, or lines of it, that could not be read."""
+
+    name: str
+    """Name of the file."""
+
+    reason: str
+    """Reason, in one line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineGroup:
+    """Live arrays at one moment that agree in allocation site, dtype and shape."""
+
+    origin: Origin | None
+    """Allocation site; None if it is not known."""
+
+    content: str
+    """Dtype and shape, such as ``float32[4,4]``."""
+
+    count: quantities.Size
+    """Number of arrays with a shard on the device."""
+
+    nbytes: quantities.Size
+    """Bytes on the device."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelinePeak:
+    """The moment of the most bytes in use on the device of the timeline."""
+
+    nbytes: quantities.Size
+    """Bytes in use."""
+
+    time: float
+    """Time, or the end of the time in which it was."""
+
+    since: float | None = None
+    """Start of the time in which it was, if it was between two samples and only the backend knows it; None if
+    a sample has it."""
+
+    step: quantities.Difference | None = None
+    """Last step before it."""
+
+    mark: str | None = None
+    """Mark in which it was; None if it was in none."""
+
+    sampled_at: float
+    """Time of the sample with the arrays that were alive: that of the peak, or the fullest of the two
+    around it."""
+
+    sampled_nbytes: quantities.Size
+    """Bytes in use in this sample."""
+
+    groups: tuple[TimelineGroup, ...] = ()
+    """Live arrays in this sample on the device, the most bytes first."""
+
+    other_count: quantities.Size = 0
+    """Number of live arrays in groups that the record does not name."""
+
+    other_nbytes: quantities.Size = 0
+    """Their bytes on the device."""
+
+    not_arrays_nbytes: quantities.Size = 0
+    """Bytes in use that are no live arrays, such as temporary values of programs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineSeries:
+    """Bytes of the arrays of one allocation site over time."""
+
+    origin: Origin | None
+    """Allocation site; None if it is not known, and for ``kind`` other than ``origin``."""
+
+    content: str | None
+    """Dtype and shape, such as ``float32[4,4]``; None if it has several."""
+
+    kind: Literal["origin", "other arrays", "not arrays"] = "origin"
+    """``other arrays``: all other live arrays; ``not arrays``: the rest of the bytes in use."""
+
+    nbytes: Sizes
+    """Bytes on the device of the timeline, at each of its points."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineGrowth:
+    """Arrays of an allocation site that grew steadily."""
+
+    origin: Origin | None
+    """Allocation site; None if it is not known."""
+
+    content: str | None
+    """Dtype and shape that grew; None if it was not one alone."""
+
+    start_nbytes: quantities.Size
+    """Bytes on the device when the growth began."""
+
+    end_nbytes: quantities.Size
+    """Bytes on the device at the end."""
+
+    nbytes_per_minute: float
+    """Slope of the growth, by least squares."""
+
+    nbytes_per_step: float | None = None
+    """Slope per step; None if the program named no steps."""
+
+    stopped_at: float | None = None
+    """Time since which it has not grown; None if it grows still."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineJump:
+    """A moment from which more bytes were in use than before, and stayed."""
+
+    time: float
+    """Time of the sample after the jump."""
+
+    since: float
+    """Time of the sample before it."""
+
+    nbytes: quantities.Size
+    """By how many bytes the use of the device rose."""
+
+    step: quantities.Difference | None = None
+    """Last step before it."""
+
+    mark: str | None = None
+    """Mark in which it was; None if it was in none."""
+
+    groups: tuple[TimelineGroup, ...] = ()
+    """Arrays that were added, the most bytes first, with their additional number and bytes; at most 3."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineMark:
+    """All parts of the program with one name."""
+
+    name: str
+    """Name of the mark."""
+
+    count: quantities.Count
+    """How often it began."""
+
+    times: tuple[float, ...]
+    """When it began, at most 480."""
+
+    added_nbytes: quantities.Difference
+    """By how many bytes the use of the device was higher in it than in the last sample before; the most of
+    all."""
+
+    kept_nbytes: quantities.Difference
+    """How many of these bytes were still in use in the first sample after it ended; the most of all."""
+
+    peak_nbytes: quantities.Size
+    """Most bytes in use in it, in any sample."""
+
+    groups: tuple[TimelineGroup, ...] = ()
+    """Arrays that it added where it added most, the most bytes first; at most 3."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineOutOfMemory:
+    """An allocation that failed."""
+
+    process: quantities.Size
+    """Index of the process."""
+
+    time: float
+    """Time at which the error was seen."""
+
+    message: str
+    """First line of the error."""
+
+    requested_nbytes: quantities.Size | None = None
+    """Bytes that could not be allocated; None if the error does not name them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineReport(Displayed):
+    """Memory of a job over time, from the record of its processes. Returned by ``timeline_report``.
+
+    Points, series, peak, growth, jumps and marks are those of one device: the one with the highest peak,
+    unless another was asked for.
+    """
+
+    folder: str
+    """Folder of the record."""
+
+    processes: tuple[TimelineProcess, ...] = ()
+    """Processes, by process index."""
+
+    process_count: quantities.Size = 0
+    """Number of processes of the job."""
+
+    process: quantities.Size = 0
+    """Index of the process of the timeline."""
+
+    device: quantities.Difference = 0
+    """Id of the device of the timeline."""
+
+    times: tuple[float, ...] = ()
+    """Time of each point, in seconds since 1970-01-01 UTC. Of several samples that share a point, it is the
+    one with the most bytes in use."""
+
+    steps: tuple[quantities.Difference | None, ...] = ()
+    """Last step before each point."""
+
+    in_use: Sizes = ()
+    """Bytes in use at each point: the sum of the series."""
+
+    series: tuple[TimelineSeries, ...] = ()
+    """Bytes by allocation site, the most bytes at the peak first, then other arrays and the rest."""
+
+    peak: TimelinePeak | None = None
+    """The peak; None without samples."""
+
+    growth: tuple[TimelineGrowth, ...] = ()
+    """Allocation sites that grew steadily, the steepest first, then those that stopped."""
+
+    jumps: tuple[TimelineJump, ...] = ()
+    """Jumps, the largest first, at most 10."""
+
+    marks: tuple[TimelineMark, ...] = ()
+    """Marks, those that added most first."""
+
+    out_of_memory: tuple[TimelineOutOfMemory, ...] = ()
+    """Allocations that failed, in any process."""
+
+    unread: tuple[UnreadRecord, ...] = ()
+    """Files and lines that could not be read."""
+
+    read_at: float = 0.0
+    """Time at which the record was read."""
