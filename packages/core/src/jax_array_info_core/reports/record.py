@@ -60,6 +60,9 @@ class RecordStart:
     """When the process began, in clock ticks since the machine started; None if it is not known. With the id,
     it tells whether the process still runs."""
 
+    pid_namespace: str | None = None
+    """Name of the namespace of process ids, such as that of a container; None if it is not known."""
+
     platform: str
     """Platform of the devices, such as ``gpu``."""
 

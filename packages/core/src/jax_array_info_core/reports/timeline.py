@@ -18,6 +18,9 @@ ProcessState = Literal["running", "not heard from", "gone", "stopped", "exited",
 """``running``: it wrote a line lately; ``not heard from``: it did not, and may run on another machine;
 ``gone``: it runs no longer and wrote no end, such as after a kill; the others as in ``RecordEnd``."""
 
+SeriesKind = Literal["origin", "other arrays", "not arrays"]
+"""``other arrays``: live arrays that have no series; ``not arrays``: bytes in use that are no live arrays."""
+
 Sizes: TypeAlias = "tuple[quantities.Size, ...]"
 
 
@@ -154,11 +157,8 @@ class TimelinePeak:
     groups: tuple[TimelineGroup, ...] = ()
     """Live arrays in this sample on the device, the most bytes first."""
 
-    other_count: quantities.Size = 0
-    """Number of live arrays in groups that the record does not name."""
-
     other_nbytes: quantities.Size = 0
-    """Their bytes on the device."""
+    """Bytes on the device of live arrays in groups that the record does not name."""
 
     not_arrays_nbytes: quantities.Size = 0
     """Bytes in use that are no live arrays, such as temporary values of programs."""
@@ -174,8 +174,8 @@ class TimelineSeries:
     content: str | None
     """Dtype and shape, such as ``float32[4,4]``; None if it has several."""
 
-    kind: Literal["origin", "other arrays", "not arrays"] = "origin"
-    """``other arrays``: all other live arrays; ``not arrays``: the rest of the bytes in use."""
+    kind: SeriesKind = "origin"
+    """Whether these are the arrays of an allocation site, all others, or the rest of the bytes in use."""
 
     nbytes: Sizes
     """Bytes on the device of the timeline, at each of its points."""
@@ -190,6 +190,10 @@ class TimelineGrowth:
 
     content: str | None
     """Dtype and shape that grew; None if it was not one alone."""
+
+    kind: SeriesKind = "origin"
+    """Whether these are the arrays of an allocation site, those that the record does not name, or the rest of
+    the bytes in use."""
 
     start_nbytes: quantities.Size
     """Bytes on the device when the growth began."""
@@ -209,7 +213,9 @@ class TimelineGrowth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineJump:
-    """A moment from which more bytes were in use than before, and stayed."""
+    """A moment from which more bytes were in use than before: in each of the next five samples than in each of
+    the five before. Several of the same mark and allocation site are one: the largest.
+    """
 
     time: float
     """Time of the sample after the jump."""
@@ -219,6 +225,9 @@ class TimelineJump:
 
     nbytes: quantities.Size
     """By how many bytes the use of the device rose."""
+
+    count: quantities.Count = 1
+    """Number of jumps of this kind."""
 
     step: quantities.Difference | None = None
     """Last step before it."""
