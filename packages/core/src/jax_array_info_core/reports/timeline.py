@@ -213,8 +213,10 @@ class TimelineGrowth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineJump:
-    """A moment from which more bytes were in use than before: in each of the next five samples than in each of
-    the five before. Several of the same mark and allocation site are one: the largest.
+    """A moment from which more bytes were in use than before.
+
+    More were in use in each of the five samples after it than in each of the five before. Several jumps with
+    the same mark and allocation site are one: the largest.
     """
 
     time: float

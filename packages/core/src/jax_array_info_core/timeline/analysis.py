@@ -204,7 +204,8 @@ class DeviceHistory:
     def jumps(self) -> tuple[TimelineJump, ...]:
         """Return the moments from which more bytes were in use than before, the largest first.
 
-        Those of the same mark and allocation site are one, with the largest of them. In each of the five samples after a jump, more bytes were in use than in each of the five before.
+        Those of the same mark and allocation site are one, with the largest of them. In each of the five
+        samples after a jump, more bytes were in use than in each of the five before.
         """
         if len(self.use) <= _AROUND:
             return ()
