@@ -121,6 +121,7 @@ if TYPE_CHECKING:
         json_schema as json_schema,
         to_json as to_json,
     )
+    from .reports.metrics import metrics as metrics
     from .trees.files import (
         load_tree as load_tree,
         save_tree as save_tree,
