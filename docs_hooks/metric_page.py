@@ -14,7 +14,8 @@ Log memory, sharding and program figures next to your loss.
 ```python
 from jax_array_info import devices_report, metrics
 
-numbers = metrics(devices_report())  # {{"jax_array_info/bytes_in_use/device_0": 2147483648.0, …}}
+numbers = metrics(devices_report())
+# {{"jax_array_info/bytes_in_use/device_0": 2147483648.0, …}}
 ```
 
 | tracker | call |
