@@ -122,6 +122,7 @@ if TYPE_CHECKING:
         to_json as to_json,
     )
     from .timeline.timeline_report import timeline_report as timeline_report
+    from .reports.metrics import metrics as metrics
     from .trees.files import (
         load_tree as load_tree,
         save_tree as save_tree,

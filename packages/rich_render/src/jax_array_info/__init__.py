@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         memory_report as memory_report,
         planned_mesh_report as planned_mesh_report,
         mesh_report as mesh_report,
+        metrics as metrics,
         planned_report as planned_report,
         program_diff_report as program_diff_report,
         program_report as program_report,
