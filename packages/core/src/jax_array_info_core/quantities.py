@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from time import localtime, strftime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -218,3 +219,31 @@ def format_devices(platform: str | None, ids: Sequence[int]) -> str:
     ('GPU 0-3', 'device 0,2')
     """
     return f"{platform.upper() if platform else 'device'} {format_device_ids(ids)}"
+
+
+def time_words(time: float, *, has_date: bool = False) -> str:
+    """Return a moment in the time zone of this machine: ``12:03:07``, or ``2026-11-26 12:03:07``.
+
+    Args:
+        time: Seconds since 1970-01-01 UTC.
+        has_date: Whether to add the date.
+    """
+    return strftime("%Y-%m-%d %H:%M:%S" if has_date else "%H:%M:%S", localtime(time))
+
+
+def duration_words(seconds: float) -> str:
+    """Return a duration in its two largest units.
+
+    >>> duration_words(33_161), duration_words(59.4), duration_words(3600)
+    ('9 h 12 min', '59 s', '1 h')
+    """
+    whole = round(seconds)
+    units = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+    parts = []
+    for size, unit in units:
+        if whole >= size:
+            parts.append(f"{whole // size} {unit}")
+            whole %= size
+        elif parts:
+            break
+    return " ".join(parts[:2]) or "0 s"

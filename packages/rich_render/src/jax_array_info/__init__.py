@@ -64,6 +64,7 @@ if TYPE_CHECKING:
         sharded_structs as sharded_structs,
         sharding_layout as sharding_layout,
         spec_layout as spec_layout,
+        timeline_report as timeline_report,
         to_json as to_json,
         topology_mesh as topology_mesh,
         track_arrays as track_arrays,
@@ -112,6 +113,7 @@ if TYPE_CHECKING:
         tap_sharding as tap_sharding,
     )
     from .verbs.trees import print_reshard as print_reshard, print_tree_diff as print_tree_diff
+    from .verbs.timeline import print_timeline as print_timeline
     from .verbs.trees import (
         print_tree as print_tree,
     )

@@ -7,16 +7,28 @@ from typing import Literal, TypeAlias
 
 from .. import quantities
 from ..notebooks import Displayed
+from ..quantities import counted, duration_words, format_bytes, grouped, time_words
+from ..text import printable
 from .origin import Origin
 
 MAX_POINTS = 480
 """Maximum number of points of a timeline."""
+MAX_GROWTH_LINES = 3
+"""Maximum number of growing allocation sites in the answer."""
 MAX_SERIES = 12
 """Maximum number of series of a timeline by origin."""
 
 ProcessState = Literal["running", "not heard from", "gone", "stopped", "exited", "raised"]
 """``running``: it wrote a line lately; ``not heard from``: it did not, and may run on another machine;
 ``gone``: it runs no longer and wrote no end, such as after a kill; the others as in ``RecordEnd``."""
+
+_STATES: dict[ProcessState, str] = {
+    "running": "is running",
+    "not heard from": "has written nothing for a while",
+    "gone": "was killed or crashed",
+    "stopped": "stopped the record",
+    "exited": "ended",
+}
 
 SeriesKind = Literal["origin", "other arrays", "not arrays"]
 """``other arrays``: live arrays that have no series; ``not arrays``: bytes in use that are no live arrays."""
@@ -98,6 +110,12 @@ class TimelineProcess:
         """The device with the highest peak; None without devices."""
         return max(self.devices, key=lambda device: device.peak_nbytes, default=None)
 
+    @property
+    def state_words(self) -> str:
+        """The state, with how it ended: ``is running``, ``was killed or crashed``."""
+        raised = f"ended with {self.message}" if self.message else "ended with an exception"
+        return {**_STATES, "raised": raised}[self.state]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnreadRecord:
@@ -164,6 +182,18 @@ class TimelinePeak:
     """Bytes in use that are no live arrays, such as temporary values of programs."""
 
 
+def _day(time: float) -> str:
+    return time_words(time, has_date=True)[:10]
+
+
+def site_name(origin: Origin | None, content: str | None, kind: SeriesKind) -> str:
+    """Return an allocation site with the line that called it, and dtype and shape."""
+    if kind != "origin":
+        return {"other arrays": "other arrays", "not arrays": "not in arrays"}[kind]
+    site = "" if origin is None else origin.text(1)
+    return " ".join(filter(None, (site, content))) or "arrays without an allocation site"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineSeries:
     """Bytes of the arrays of one allocation site over time."""
@@ -179,6 +209,11 @@ class TimelineSeries:
 
     nbytes: Sizes
     """Bytes on the device of the timeline, at each of its points."""
+
+    @property
+    def name(self) -> str:
+        """The allocation site, with dtype and shape if there is only one."""
+        return site_name(self.origin, self.content, self.kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,6 +244,20 @@ class TimelineGrowth:
 
     stopped_at: float | None = None
     """Time since which it has not grown; None if it grows still."""
+
+    @property
+    def name(self) -> str:
+        """The allocation site with dtype and shape, as far as they are known."""
+        return site_name(self.origin, self.content, self.kind)
+
+    @property
+    def words(self) -> str:
+        """The growth: ``train.py:7 step float32[4,4], 1.0 MiB to 2.0 GiB, 25.7 MiB per minute``."""
+        minute = f"{format_bytes(round(self.nbytes_per_minute))} per minute"
+        per_step = self.nbytes_per_step
+        steps = "" if per_step is None else f", {format_bytes(round(per_step))} per step"
+        sizes = f"{format_bytes(self.start_nbytes)} to {format_bytes(self.end_nbytes)}"
+        return f"{self.name}, {sizes}, {minute}{steps}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,8 +307,9 @@ class TimelineMark:
     """By how many bytes the use of the device was higher in it than in the last sample before; the most of
     all."""
 
-    kept_nbytes: quantities.Difference
-    """How many of these bytes were still in use in the first sample after it ended; the most of all."""
+    kept_nbytes: quantities.Difference | None
+    """How many bytes more were in use in the first sample after it than before it; the most of all. None
+    without a sample after it."""
 
     peak_nbytes: quantities.Size
     """Most bytes in use in it, in any sample."""
@@ -341,3 +391,70 @@ class TimelineReport(Displayed):
 
     read_at: float = 0.0
     """Time at which the record was read."""
+
+    @property
+    def chosen(self) -> TimelineProcess | None:
+        """The process of the timeline; None without one."""
+        return next((one for one in self.processes if one.process == self.process), None)
+
+    @property
+    def chosen_device(self) -> TimelineDevice | None:
+        """The device of the timeline; None without one."""
+        devices = self.chosen.devices if self.chosen else ()
+        return next((one for one in devices if one.id == self.device), None)
+
+    def time_words(self, time: float) -> str:
+        """Return a moment, with its date if the timeline has several dates."""
+        moments = (*self.times[:1], *self.times[-1:], time)
+        return time_words(time, has_date=len({_day(moment) for moment in moments}) > 1)
+
+    def moment_words(
+        self, time: float, step: int | None, mark: str | None = None, since: float | None = None
+    ) -> str:
+        """Return a moment with its step and mark: ``at 12:03:07, step 1,200, in eval``."""
+        when = f"at {self.time_words(time)}"
+        if since is not None:
+            when = f"between {self.time_words(since)} and {self.time_words(time)}"
+        named = "" if step is None else f", step {grouped(step)}"
+        return f"{when}{named}{f', in {mark}' if mark is not None else ''}"
+
+    @property
+    def answer(self) -> tuple[str, ...]:
+        """The first lines: allocations that failed, the peak, and what grows."""
+        lines = [self._failed(error) for error in self.out_of_memory[-1:]]
+        if self.peak is None:
+            return (*lines, "no samples")
+        device = self.chosen_device
+        limit = f" of {format_bytes(device.bytes_limit)}" if device and device.bytes_limit else ""
+        where = f" on {device.name}" if device else ""
+        process = f" of process {self.process}" if self.process_count > 1 else ""
+        moment = self.moment_words(self.peak.time, self.peak.step, self.peak.mark, self.peak.since)
+        lines.append(f"peak {format_bytes(self.peak.nbytes)}{limit}{where}{process} {moment}")
+        growing = [grown for grown in self.growth if grown.stopped_at is None]
+        if not growing:
+            lines.append("no steady growth")
+        return (*lines, *(f"growing: {grown.words}" for grown in growing[:MAX_GROWTH_LINES]))
+
+    def _failed(self, error: TimelineOutOfMemory) -> str:
+        asked = error.requested_nbytes
+        requested = "" if asked is None else f", {format_bytes(asked)} requested"
+        process = f" in process {error.process}" if self.process_count > 1 else ""
+        return f"out of memory at {self.time_words(error.time)}{process}{requested}"
+
+    @property
+    def extent(self) -> str:
+        """The time of the record, its number of samples, and the state of its process."""
+        if not self.times or self.chosen is None:
+            return ""
+        begin, end = self.times[0], self.times[-1]
+        until = time_words(end, has_date=_day(begin) != _day(end))
+        samples = counted(self.chosen.sample_count, "sample", "samples")
+        restarts = f", restarted {self.chosen.restarts} times" if self.chosen.restarts > 1 else ""
+        restarts = ", restarted once" if self.chosen.restarts == 1 else restarts
+        return (
+            f"{time_words(begin, has_date=True)} to {until} ({duration_words(end - begin)}), {samples}, "
+            f"process {self.process} {self.chosen.state_words}{restarts}"
+        )
+
+    def __str__(self) -> str:
+        return "\n".join(map(printable, self.answer))

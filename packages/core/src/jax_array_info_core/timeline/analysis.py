@@ -253,7 +253,7 @@ class DeviceHistory:
                         count=len(times_of[name]),
                         times=tuple(times_of[name][:_MOST_TIMES]),
                         added_nbytes=most.added,
-                        kept_nbytes=max(visit.kept for visit in visits),
+                        kept_nbytes=max((one.kept for one in visits if one.kept is not None), default=None),
                         peak_nbytes=max(visit.peak for visit in visits),
                     ),
                     most,
@@ -275,9 +275,9 @@ class DeviceHistory:
         rises = self._rises_of_peak[(self._rises_of_peak > first) & (self._rises_of_peak < stop)]
         if len(rises):  # a peak between two samples of this part
             peak = max(peak, int(self.history.reported_peaks(self.device)[rises].max()))
-        after = min(stop, len(self.use) - 1)
         base = int(self.use[before])
-        return _Visit(before, highest, peak - base, int(self.use[after]) - base, peak)
+        kept = int(self.use[stop]) - base if stop < len(self.use) else None
+        return _Visit(before, highest, peak - base, kept, peak)
 
     def _added(self, before: int, after: int) -> tuple[TimelineGroup, ...]:
         """Return the arrays that one sample has more than another, the most bytes first."""
@@ -300,7 +300,7 @@ class _Visit(NamedTuple):
     """The sample with the most bytes in it."""
 
     added: int
-    kept: int
+    kept: int | None
     peak: int
 
 

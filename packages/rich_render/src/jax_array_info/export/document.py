@@ -17,6 +17,7 @@ from jax_array_info_core.reports import (
     ProgramReport,
     PropagationReport,
     Report,
+    TimelineReport,
     TreeReport,
     XlaReport,
 )
@@ -25,10 +26,12 @@ from jax_array_info_core.text import clipped, printable
 from ..pictures.hosts import hosts_figure
 from ..pictures.palette import ColorMap
 from ..pictures.svg import layout_figures
+from ..pictures.timeline import timeline_figure
 from ..render import render
 from ..svg import GREY, Figure, lines_figure, lines_html, side_by_side, stacked, svg
 from ..tables.array import xla_lines
 from ..tables.hosts import hosts_answer, hosts_details
+from ..tables.timeline import timeline_answer, timeline_details
 from .annotated import Annotated, Prefixes, annotated_html
 from .program_lines import program_part
 from .propagation_lines import propagation_part
@@ -91,6 +94,10 @@ def _parts(report: Report, drawing: Figure | None, width: int) -> Iterator[Part]
             if report.process_count > 1:
                 yield hosts_figure(report)
             yield hosts_details(report, width=width)
+        case TimelineReport() if report.times:
+            yield timeline_answer(report)
+            yield timeline_figure(report)
+            yield timeline_details(report)
         case _:
             yield render(report, width=width)
     if drawing and isinstance(report, ArrayReport) and report.name is not None:
