@@ -121,6 +121,7 @@ if TYPE_CHECKING:
         json_schema as json_schema,
         to_json as to_json,
     )
+    from .timeline.recorder import MemoryRecorder as MemoryRecorder, record_memory as record_memory
     from .trees.files import (
         load_tree as load_tree,
         save_tree as save_tree,
