@@ -123,6 +123,7 @@ if TYPE_CHECKING:
     )
     from .timeline.timeline_report import timeline_report as timeline_report
     from .reports.metrics import metrics as metrics
+    from .timeline.recorder import MemoryRecorder as MemoryRecorder, record_memory as record_memory
     from .trees.files import (
         load_tree as load_tree,
         save_tree as save_tree,
