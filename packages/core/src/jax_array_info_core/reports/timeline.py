@@ -210,6 +210,13 @@ class TimelineSeries:
     nbytes: Sizes
     """Bytes on the device of the timeline, at each of its points."""
 
+    count: quantities.Size | None = None
+    """Number of these arrays at the last point; None for kinds other than ``origin``."""
+
+    nbytes_per_minute: float | None = None
+    """Change of the bytes from the first to the last point, per minute; None if they are less than a
+    second apart."""
+
     @property
     def name(self) -> str:
         """The allocation site, with dtype and shape if there is only one."""

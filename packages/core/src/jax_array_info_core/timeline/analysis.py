@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cached_property
@@ -121,8 +122,10 @@ class DeviceHistory:
         alive = self.history.arrays(self.device, points)
         at_peak = int(np.argmax(self.use[points])) if len(points) else 0
         lines: dict[object, list[tuple[Site, Numbers]]] = {}
-        for site, _, nbytes in alive.numbers_by_site():
+        counts_of: Counter[object] = Counter()
+        for site, counts, nbytes in alive.numbers_by_site():
             lines.setdefault(site.origin or site.content, []).append((site, nbytes))
+            counts_of[site.origin or site.content] += int(counts[-1])
         sums = {key: np.sum([nbytes for _, nbytes in parts], axis=0) for key, parts in lines.items()}
         largest = sorted(sums, key=lambda key: -int(sums[key].max()))
         shown = sorted(largest[:MAX_SERIES], key=lambda key: -int(sums[key][at_peak]))
@@ -133,12 +136,20 @@ class DeviceHistory:
                 origin=lines[key][0][0].origin,
                 content=lines[key][0][0].content if len(lines[key]) == 1 else None,
                 nbytes=_plain(sums[key]),
+                count=counts_of[key],
+                nbytes_per_minute=_per_minute(self.times[points], sums[key]),
             )
             for key in shown
         ]
         kinds: tuple[tuple[SeriesKind, Numbers], ...] = (("other arrays", others), ("not arrays", rest))
         series += [
-            TimelineSeries(origin=None, content=None, kind=kind, nbytes=_plain(nbytes))
+            TimelineSeries(
+                origin=None,
+                content=None,
+                kind=kind,
+                nbytes=_plain(nbytes),
+                nbytes_per_minute=_per_minute(self.times[points], nbytes),
+            )
             for kind, nbytes in kinds
             if nbytes.any()
         ]
@@ -338,6 +349,12 @@ def _slope(places: Times | Numbers, values: Numbers) -> float | None:
     spread = x - x.mean()
     variance = float(spread @ spread)
     return float(spread @ (values - values.mean())) / variance if variance else None
+
+
+def _per_minute(times: Times, nbytes: Numbers) -> float | None:
+    """Return the change from the first to the last of some samples; None if they are within a second."""
+    seconds = float(times[-1] - times[0])
+    return float(nbytes[-1] - nbytes[0]) * 60 / seconds if seconds >= 1 else None
 
 
 def _group(site: Site, count: int, nbytes: int) -> TimelineGroup:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from ..errors import FileFormatError
 from ..reports.record import LINES, RecordLine, RecordStart
@@ -152,12 +151,3 @@ def unread_of(segment: Segment) -> str:
         noun = "line" if segment.bad_lines == 1 else "lines"
         return f"{segment.bad_lines:,} {noun} left out; {segment.first_problem}"
     return ""
-
-
-def line_bytes(line: RecordLine) -> bytes:
-    """Return a line of a record as JSON with a line break."""
-    import msgspec
-
-    fields: dict[str, Any] = msgspec.to_builtins(line)
-    name = next(name for name, kind in LINES.items() if type(line) is kind)
-    return msgspec.json.encode({"line": name, **fields}) + b"\n"

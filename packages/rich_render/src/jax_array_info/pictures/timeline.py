@@ -13,7 +13,7 @@ from .areas import Area, AreaChart, areas_figure, areas_picture
 
 _DAY = 86_400
 _SMALLEST = 1 / 24
-"""Areas that are never larger than this part of the peak, half a line of text, are one area."""
+"""Areas of text that are never larger than this part of the peak, half a line, are one area."""
 
 
 def timeline_picture(report: TimelineReport, *, width: int, use_color: bool, encoding: str = "utf-8") -> Text:
@@ -30,7 +30,7 @@ def timeline_picture(report: TimelineReport, *, width: int, use_color: bool, enc
 
 def timeline_figure(report: TimelineReport) -> Figure:
     """Return the bytes in use as SVG, by allocation site."""
-    return areas_figure(_chart(report))
+    return areas_figure(_chart(report, _SMALLEST / 4))
 
 
 def _areas(report: TimelineReport, smallest: float) -> list[Area]:
@@ -50,7 +50,7 @@ def _areas(report: TimelineReport, smallest: float) -> list[Area]:
     ]
 
 
-def _chart(report: TimelineReport, smallest: float = 0.0) -> AreaChart:
+def _chart(report: TimelineReport, smallest: float) -> AreaChart:
     device = report.chosen_device
     spread = report.times[-1] - report.times[0]
     marks = sorted((time, mark.name) for mark in report.marks for time in mark.times)
