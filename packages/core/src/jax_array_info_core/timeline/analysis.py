@@ -222,8 +222,9 @@ class DeviceHistory:
             return ()
         padded = np.concatenate([np.zeros(_AROUND - 1, np.int64), self.use])
         before = np.lib.stride_tricks.sliding_window_view(padded, _AROUND).max(axis=1)[:-_AROUND]
-        after = np.lib.stride_tricks.sliding_window_view(self.use[1:], _AROUND).min(axis=1)
-        rise = after - before
+        after = np.lib.stride_tricks.sliding_window_view(self.use[1:], _AROUND)
+        rise = after.min(axis=1) - before
+        rise[rise < np.ptp(after, axis=1)] = 0  # it goes on to rise
         least = max(int(self.use[self.peak_sample]) // _JUMP_SHARE, 1)
         found: list[int] = []
         for sample in np.argsort(-rise, kind="stable")[:_MOST_RISES].tolist():

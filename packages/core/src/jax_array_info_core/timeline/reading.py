@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -110,15 +111,16 @@ class Segment:
     def _lines(self) -> Iterator[RecordLine | None]:
         """Yield the complete lines from the place that was reached, None for one that cannot be read."""
         try:
-            if not os.stat(self.path).st_size:
+            status = os.stat(self.path)
+            if stat.S_ISREG(status.st_mode) and not status.st_size:
                 return  # its first line is about to be written
             with open_regular(self.path) as file:
                 file.seek(self._offset)
                 while (line := file.readline(_LONGEST_LINE)).endswith(b"\n") or len(line) == _LONGEST_LINE:
                     self._line += 1
                     read = self._read(line)
-                    while not line.endswith(b"\n") and (line := file.readline(_CHUNK)):
-                        pass
+                    if not line.endswith(b"\n"):
+                        _pass_line(file)
                     self._offset = file.tell()
                     yield read
         except FileNotFoundError:
@@ -141,6 +143,15 @@ class Segment:
         except FileFormatError as error:
             self.leave_out(str(error))
             return None
+
+
+def _pass_line(file: BinaryIO) -> None:
+    """Go to the end of a line, or of the file."""
+    while chunk := file.read(_CHUNK):
+        end = chunk.find(b"\n")
+        if end >= 0:
+            file.seek(end + 1 - len(chunk), os.SEEK_CUR)
+            return
 
 
 def unread_of(segment: Segment) -> str:
