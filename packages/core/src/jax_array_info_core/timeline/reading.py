@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import BinaryIO
 
 from ..errors import FileFormatError
 from ..reports.record import LINES, RecordLine, RecordStart
@@ -119,7 +120,7 @@ class Segment:
                 while (line := file.readline(_LONGEST_LINE)).endswith(b"\n") or len(line) == _LONGEST_LINE:
                     self._line += 1
                     read = self._read(line)
-                    if not line.endswith(b"\n"):
+                    if not line.endswith(b"\n") and self.start is not None:
                         _pass_line(file)
                     self._offset = file.tell()
                     yield read
