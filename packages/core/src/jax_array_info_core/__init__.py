@@ -105,6 +105,9 @@ if TYPE_CHECKING:
     from .propagation.assertions import (
         assert_no_conflict as assert_no_conflict,
     )
+    from .programs.program_timeline import (
+        program_timeline_report as program_timeline_report,
+    )
     from .propagation.propagation_report import (
         propagation_report as propagation_report,
     )

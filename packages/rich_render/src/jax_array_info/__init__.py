@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         planned_report as planned_report,
         program_diff_report as program_diff_report,
         program_report as program_report,
+        program_timeline_report as program_timeline_report,
         propagation_report as propagation_report,
         record_memory as record_memory,
         reshard_report as reshard_report,
@@ -106,6 +107,7 @@ if TYPE_CHECKING:
         print_program as print_program,
         print_program_diff as print_program_diff,
     )
+    from .verbs.program_timeline import print_program_timeline as print_program_timeline
     from .verbs.programs import print_propagation as print_propagation
     from .verbs.sharding import (
         print_mesh as print_mesh,

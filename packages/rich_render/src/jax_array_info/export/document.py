@@ -15,6 +15,7 @@ from jax_array_info_core.reports import (
     HostsReport,
     MeshReport,
     ProgramReport,
+    ProgramTimelineReport,
     PropagationReport,
     Report,
     TimelineReport,
@@ -33,7 +34,7 @@ from ..tables.array import xla_lines
 from ..tables.hosts import hosts_answer, hosts_details
 from ..tables.timeline import timeline_answer, timeline_details
 from .annotated import Annotated, Prefixes, annotated_html
-from .program_lines import program_part
+from .program_lines import program_parts, timeline_parts
 from .propagation_lines import propagation_part
 from .tree_html import TreePart, tree_html
 
@@ -86,7 +87,9 @@ def _parts(report: Report, drawing: Figure | None, width: int) -> Iterator[Part]
         case TreeReport():
             yield TreePart(report)
         case ProgramReport():
-            yield program_part(report)
+            yield from program_parts(report)
+        case ProgramTimelineReport():
+            yield from timeline_parts(report)
         case PropagationReport():
             yield propagation_part(report)
         case HostsReport():
@@ -108,7 +111,7 @@ def _parts(report: Report, drawing: Figure | None, width: int) -> Iterator[Part]
 
 def title_of(report: Report) -> str:
     """Return the name of the array, the tree or the program of a report, else the name of its class."""
-    named = ArrayReport | ProgramReport | PropagationReport | TreeReport
+    named = ArrayReport | ProgramReport | ProgramTimelineReport | PropagationReport | TreeReport
     name = report.name if isinstance(report, named) else None
     return printable(clipped(name or type(report).__name__))
 
