@@ -347,6 +347,23 @@ def _agreeing_donation_change(change):
     }
 
 
+def _agreeing_timeline(report):
+    """Return a timeline whose series have the same ascending times."""
+    times = sorted({abs(time) % 10**10 for time in report.get("times", [])})
+    count = len(times)
+
+    def of_points(values):
+        return [abs(value) % 2**40 for value in (*values, *range(count))][:count]
+
+    return {
+        **report,
+        "times": times,
+        "steps": of_points([]),
+        "in_use": of_points(report.get("in_use", [])),
+        "series": [{**one, "nbytes": of_points(one["nbytes"])} for one in report.get("series", [])],
+    }
+
+
 AGREEING = {
     "Collective": _agreeing_shaped("sent_nbytes", "times", "at_most"),
     "Constraint": _agreeing_shaped(),
@@ -380,6 +397,7 @@ AGREEING = {
     "MeshReport": _agreeing_mesh_report,
     "ReshardReport": _agreeing_reshard,
     "ReshardRow": _agreeing_leaf,
+    "TimelineReport": _agreeing_timeline,
     "TreeDiff": _agreeing_diff,
     "TreeMesh": _agreeing_tree_mesh,
     "TreeReport": _agreeing_tree,

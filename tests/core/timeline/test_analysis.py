@@ -20,6 +20,8 @@ from .samples import (
     write_record,
 )
 
+pytestmark = pytest.mark.oldest_and_newest
+
 STEADY = [record_group(number, 100 + number) for number in range(200)]
 LEAK, CACHE, EVALUATION = record_group(300, 7), record_group(301, 8), record_group(302, 9)
 
@@ -155,6 +157,7 @@ def test_a_jump_without_a_mark(tmp_path: Path) -> None:
         ([(1, "a", False), (9, "a", True)], {8: "a", 9: None}),
         ([(1, "out", False), (4, "in", False), (9, "out", True)], {3: "out", 8: "in", 9: None}),
         ([(1, "a", False), (3, "a", False), (5, "a", True), (9, "a", True)], {4: "a", 6: "a", 9: None}),
+        ([(1, "a", False), (3, "b", False), (5, "b", True)], {2: "a", 4: "b", 6: "a"}),
         ([(2, "b", True), (3, "a", False)], {2: None, 3: "a"}),
     ],
 )

@@ -27,6 +27,8 @@ from .samples import (
     write_record,
 )
 
+pytestmark = pytest.mark.oldest_and_newest
+
 GROUP = record_group(0, 7)
 
 
@@ -82,7 +84,7 @@ def test_only_new_lines_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     [
         (b"\x00\xff{]\n", "1 line left out; line 13: not a line of a memory record"),
         (b'{"line":"sample","time":1}\n', "1 line left out; line 13: Object missing required field"),
-        (b'{"line":"sample","time":-1,"in_use":[1]}\n', "line 13: a time of -1 s since 1970"),
+        (b'{"line":"sample","time":-1,"in_use":[1]}\n', "line 13: Expected `float` >= 0"),
         (b'{"line":"sample","time":5,"in_use":[1,2]}\n', "line 13: numbers for 2 of 1 devices"),
         (b'{"line":"sample","time":5,"in_use":[-2]}\n', "line 13: Expected `int` >= 0"),
         (b'{"line":"sample","time":5,"in_use":[1e3]}\n', "line 13: Expected `int`, got `float`"),

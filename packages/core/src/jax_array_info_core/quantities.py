@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     Difference: TypeAlias = int
     """Difference of two sizes: -2^63 to 2^63 - 1."""
 
+    Time: TypeAlias = float
+    """Seconds since 1970-01-01 UTC, up to about the year 5100."""
+
     Total: TypeAlias = int
     """Sum of sizes, or product of a size and a number of runs: 0 or larger."""
 
@@ -25,6 +28,7 @@ _BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB")
 _DECIMAL_UNITS = ("", "k", "M", "G", "T", "P")
 LARGEST = 2**63 - 1
 """Largest size or count in a report."""
+_LATEST = 10**11
 _READABLE = 10**18
 """Upper bound (exclusive) of the numbers that are written in full."""
 _PREFIXES = tuple("kKmMgGtTpPeEzZyY")
@@ -45,12 +49,14 @@ def __getattr__(name: str) -> Any:
     Annotations of reports name it, and are evaluated then: msgspec is slow to import.
     """
     least = {"Size": 0, "Count": 1, "Difference": -LARGEST - 1, "Total": 0}
-    if name not in least:
+    if name not in (*least, "Time"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from typing import Annotated
 
     import msgspec
 
+    if name == "Time":
+        return Annotated[float, msgspec.Meta(ge=0, le=_LATEST)]
     return Annotated[int, msgspec.Meta(ge=least[name], le=None if name == "Total" else LARGEST)]
 
 

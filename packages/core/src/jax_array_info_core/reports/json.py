@@ -29,6 +29,7 @@ from .checks import CheckReport
 from .hosts import MAX_PROCESSES, HostSummary
 from .mesh import MeshReport
 from .program import ProgramReport
+from .timeline import TimelineReport
 from .tree import TreeMesh, TreeReport, TreeRow
 
 _RANDOM_NBYTES = 8
@@ -343,6 +344,12 @@ def contradictions(report: Report | HostSummary) -> Iterator[str]:
                 for rows, meshes in ((before, part.meshes_before), (after, part.meshes_after)):
                     yield from _of_paths("leaves", (row.path for row in rows))
                     yield from _of_meshes(rows, meshes)
+            case TimelineReport():
+                points = {len(part.times), len(part.steps), len(part.in_use)}
+                if len(points | {len(series.nbytes) for series in part.series}) > 1:
+                    yield "series with different numbers of points"
+                if list(part.times) != sorted(part.times):
+                    yield "times that do not ascend"
             case ProgramReport():
                 for what, values in (("arguments", part.arguments), ("outputs", part.outputs)):
                     yield from _of_paths(what, (value.path for value in values))

@@ -31,7 +31,7 @@ _STATES: dict[ProcessState, str] = {
 }
 
 SeriesKind = Literal["origin", "other arrays", "not arrays"]
-"""``other arrays``: live arrays that have no series; ``not arrays``: bytes in use that are no live arrays."""
+"""``other arrays``: live arrays without a series; ``not arrays``: bytes in use outside of live arrays."""
 
 Sizes: TypeAlias = "tuple[quantities.Size, ...]"
 
@@ -72,10 +72,10 @@ class TimelineProcess:
     platform: str
     """Platform of its devices."""
 
-    start: float
+    start: quantities.Time
     """Time of the first sample, in seconds since 1970-01-01 UTC."""
 
-    end: float
+    end: quantities.Time
     """Time of the last line."""
 
     every: float
@@ -152,10 +152,10 @@ class TimelinePeak:
     nbytes: quantities.Size
     """Bytes in use."""
 
-    time: float
+    time: quantities.Time
     """Time, or the end of the time in which it was."""
 
-    since: float | None = None
+    since: quantities.Time | None = None
     """Start of the time in which it was, if it was between two samples and only the backend knows it; None if
     a sample has it."""
 
@@ -165,7 +165,7 @@ class TimelinePeak:
     mark: str | None = None
     """Mark in which it was; None if it was in none."""
 
-    sampled_at: float
+    sampled_at: quantities.Time
     """Time of the sample with the arrays that were alive: that of the peak, or the fullest of the two
     around it."""
 
@@ -179,7 +179,7 @@ class TimelinePeak:
     """Bytes on the device of live arrays in groups that the record does not name."""
 
     not_arrays_nbytes: quantities.Size = 0
-    """Bytes in use that are no live arrays, such as temporary values of programs."""
+    """Bytes in use outside of live arrays, such as temporary values of programs."""
 
 
 def _day(time: float) -> str:
@@ -249,7 +249,7 @@ class TimelineGrowth:
     nbytes_per_step: float | None = None
     """Slope per step; None if the program named no steps."""
 
-    stopped_at: float | None = None
+    stopped_at: quantities.Time | None = None
     """Time since which it has not grown; None if it grows still."""
 
     @property
@@ -275,10 +275,10 @@ class TimelineJump:
     the same mark and allocation site are one: the largest.
     """
 
-    time: float
+    time: quantities.Time
     """Time of the sample after the jump."""
 
-    since: float
+    since: quantities.Time
     """Time of the sample before it."""
 
     nbytes: quantities.Size
@@ -307,7 +307,7 @@ class TimelineMark:
     count: quantities.Count
     """How often it began."""
 
-    times: tuple[float, ...]
+    times: tuple[quantities.Time, ...]
     """When it began, at most 480."""
 
     added_nbytes: quantities.Difference
@@ -332,7 +332,7 @@ class TimelineOutOfMemory:
     process: quantities.Size
     """Index of the process."""
 
-    time: float
+    time: quantities.Time
     """Time at which the error was seen."""
 
     message: str
@@ -365,7 +365,7 @@ class TimelineReport(Displayed):
     device: quantities.Difference = 0
     """Id of the device of the timeline."""
 
-    times: tuple[float, ...] = ()
+    times: tuple[quantities.Time, ...] = ()
     """Time of each point, in seconds since 1970-01-01 UTC. Of several samples that share a point, it is the
     one with the most bytes in use."""
 
@@ -396,7 +396,7 @@ class TimelineReport(Displayed):
     unread: tuple[UnreadRecord, ...] = ()
     """Files and lines that could not be read."""
 
-    read_at: float = 0.0
+    read_at: quantities.Time = 0.0
     """Time at which the record was read."""
 
     @property
@@ -460,7 +460,7 @@ class TimelineReport(Displayed):
         restarts = ", restarted once" if self.chosen.restarts == 1 else restarts
         return (
             f"{time_words(begin, has_date=True)} to {until} ({duration_words(end - begin)}), {samples}, "
-            f"process {self.process} {self.chosen.state_words}{restarts}"
+            f"process {self.process} on {self.chosen.host_name} {self.chosen.state_words}{restarts}"
         )
 
     def __str__(self) -> str:

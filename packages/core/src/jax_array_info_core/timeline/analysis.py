@@ -196,7 +196,7 @@ class DeviceHistory:
     def _grown(self, site: Site, trend: Trend, nbytes: Numbers, windows: _Windows) -> TimelineGrowth:
         stop = len(nbytes) if trend.stopped_at is None else trend.stopped_at + 1
         begin = int(np.argmax(nbytes > nbytes[0])) - 1
-        begin = begin + 1 if not nbytes[begin] else begin  # its first array is no growth
+        begin = begin + 1 if not nbytes[begin] else begin  # its first array does not count
         samples = windows.starts[begin:stop]
         # The least bytes of a part that grows are those of its first sample.
         bytes_then, then, steps = nbytes[begin:stop], self.times[samples], self.steps[samples]
@@ -333,7 +333,7 @@ _REST: dict[SeriesKind, Site] = {
     "not arrays": Site(None, "not arrays"),
 }
 _KINDS: dict[Site, SeriesKind] = {site: kind for kind, site in _REST.items()}
-"""What is no allocation site, but may grow as well."""
+"""Other bytes that may grow."""
 
 
 def _levels(least: dict[Site, tuple[Numbers, Numbers]], window: int) -> dict[Site, Level]:

@@ -22,8 +22,6 @@ _CHUNK = 2**20
 _LONGEST_LINE = 2**22
 """Maximum length of a line in bytes: a sample of a program that ran out of memory names all groups."""
 _MOST_FILES = 2**17
-LATEST = 1e11
-"""Upper bound of a time, in seconds since 1970: about the year 5100."""
 
 
 @cache
@@ -47,13 +45,9 @@ def read_line(line: bytes) -> RecordLine:
     if name not in LINES:
         raise FileFormatError("not a line of a memory record")
     try:
-        read = _decoder(name)(line)
+        return _decoder(name)(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise FileFormatError(clipped(printable(str(error)))) from error
-    time = getattr(read, "time", 0.0)
-    if not 0 <= time <= LATEST:
-        raise FileFormatError(f"a time of {time:g} s since 1970")
-    return read
 
 
 def files_of(folder: Path) -> list[Path]:

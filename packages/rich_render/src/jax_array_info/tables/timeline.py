@@ -43,7 +43,8 @@ def timeline_table(
             )
         )
     )
-    return Group(timeline_answer(report), "", picture, timeline_details(report, max_rows=max_rows))
+    pictures = ["", picture] if report.times else []
+    return Group(timeline_answer(report), *pictures, timeline_details(report, max_rows=max_rows))
 
 
 def timeline_answer(report: TimelineReport) -> RenderableType:
@@ -52,7 +53,9 @@ def timeline_answer(report: TimelineReport) -> RenderableType:
     for line in report.answer:
         is_bad = line.startswith(("out of memory", "growing"))
         lines.append(style.written(line, look=f"bold {style.WARNING}" if is_bad else "bold"))
-    return Group(*lines, style.written(report.extent))
+    if report.times:
+        lines.append(style.written(report.extent))
+    return Group(*lines)
 
 
 def timeline_details(report: TimelineReport, *, max_rows: int | None = MAX_ROWS) -> RenderableType:
