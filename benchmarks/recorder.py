@@ -22,6 +22,9 @@ import jax.numpy as jnp
 from jax_array_info import record_memory
 from jax_array_info_core.timeline.recording import Recording
 
+# Without a thread for each step, whose start varies by more than the recorder costs.
+jax.config.update("jax_cpu_enable_async_dispatch", False)
+
 PAIRS = 20
 SAMPLES = 40
 
@@ -43,7 +46,7 @@ def seconds_of(steps: int) -> float:
 def print_cost(seconds: float, folder: str) -> None:
     """Print the median of the time with a recorder relative to that without, in alternating runs."""
     seconds_of(1000)
-    steps = round(seconds / (seconds_of(5000) / 5000))
+    steps = round(seconds / min(seconds_of(1000) / 1000 for _ in range(5)))
     ratios, plain = [], []
     for number in range(PAIRS):
         taken = {}
@@ -110,7 +113,7 @@ def print_holds(folder: str) -> None:
 
 
 arrays: list[Any] = compare.many_arrays()
-WIDTH = 10_000
+WIDTH = 20_000
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # Importing more waits until the program has imported JAX: the recorder may start before the program.
 
-LEAST_NBYTES = 2**20
+LEAST_NBYTES = 2**22
 """Least ``max_nbytes``."""
 _LONGEST_EVERY = 86_400.0
 _POLL = 0.2
@@ -90,7 +90,7 @@ def record_memory(
         every: Seconds between samples. A sample that takes longer than 1/100 of it, because there are very
             many new arrays, makes the time to the next one longer: the recorder takes at most 1 % of a core.
         max_nbytes: Bytes for the files of this process in the folder, also those of earlier recorders, as a
-            number or as text such as ``"256MiB"``; at least 1 MiB. Past it, older samples are removed: of two
+            number or as text such as ``"256MiB"``; at least 4 MiB. Past it, older samples are removed: of two
             neighbors, the one with more bytes in use stays. Marks stay.
 
     Raises:
@@ -135,7 +135,7 @@ def _checked_nbytes(nbytes: Any) -> int:
         except ValueError as error:
             raise UnsupportedValueError(f"max_nbytes {error}") from error
     if type(found) is not int or found < LEAST_NBYTES:
-        raise UnsupportedValueError(f"max_nbytes={nbytes!r} is not a size of 1 MiB or more, such as '256MiB'")
+        raise UnsupportedValueError(f"max_nbytes={nbytes!r} is not a size of 4 MiB or more, such as '256MiB'")
     return found
 
 

@@ -99,13 +99,15 @@ class Recording:
             self._mark(mark)
         is_over = False
         while not is_over:
-            self._work()
+            wait = min(self._sample_at, self._thin_at) - time.monotonic()
             try:
-                wait = min(self._sample_at, self._thin_at) - time.monotonic()
-                request = requests.get(timeout=max(wait, 0.0))
+                # Marks come first: they are from before the next sample. Very many do not delay it for ever.
+                request = requests.get(timeout=max(wait, 0.0)) if wait > -self._every else None
             except queue.Empty:
-                continue
+                request = None
             match request:
+                case None:
+                    self._work()
                 case Moment():
                     self._mark(request)
                 case Failure():
