@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # Importing more waits until the program has imported JAX: the recorder may start before the program.
 
-LEAST_NBYTES = 2**20
+LEAST_NBYTES = 2**22
 """Least ``max_nbytes``."""
 _LONGEST_EVERY = 86_400.0
 _POLL = 0.2
@@ -90,7 +90,7 @@ def record_memory(
         every: Seconds between samples. A sample that takes longer than 1/100 of it, because there are very
             many new arrays, makes the time to the next one longer: the recorder takes at most 1 % of a core.
         max_nbytes: Bytes for the files of this process in the folder, also those of earlier recorders, as a
-            number or as text such as ``"256MiB"``; at least 1 MiB. Past it, older samples are removed: of two
+            number or as text such as ``"256MiB"``; at least 4 MiB. Past it, older samples are removed: of two
             neighbors, the one with more bytes in use stays. Marks stay.
 
     Raises:
@@ -98,10 +98,16 @@ def record_memory(
         TrackerError: (a RuntimeError) If a recorder runs already in this process.
         UnsupportedValueError: (a ValueError) If an argument is out of its bounds.
     """
-    return MemoryRecorder(_checked_folder(folder), _checked_every(every), _checked_nbytes(max_nbytes))
+    return MemoryRecorder(require_folder(folder), _checked_every(every), _checked_nbytes(max_nbytes))
 
 
-def _checked_folder(folder: Any) -> Path:
+def require_folder(folder: Any) -> Path:
+    """Create a folder if it is missing, check that a file can be created in it, and return its whole path.
+
+    Raises:
+        OSError: If one of them cannot be created.
+        UnsupportedValueError: (a ValueError) If ``folder`` is not a path.
+    """
     require(folder, (str, os.PathLike), "the path of a folder")
     path = Path(os.path.abspath(os.fsdecode(folder)))
     path.mkdir(parents=True, exist_ok=True)
@@ -129,7 +135,7 @@ def _checked_nbytes(nbytes: Any) -> int:
         except ValueError as error:
             raise UnsupportedValueError(f"max_nbytes {error}") from error
     if type(found) is not int or found < LEAST_NBYTES:
-        raise UnsupportedValueError(f"max_nbytes={nbytes!r} is not a size of 1 MiB or more, such as '256MiB'")
+        raise UnsupportedValueError(f"max_nbytes={nbytes!r} is not a size of 4 MiB or more, such as '256MiB'")
     return found
 
 
@@ -150,7 +156,7 @@ class MemoryRecorder:
         if other is not self:
             raise TrackerError(
                 f"this process is already recorded to {plain_text(other._folder)}: call the stop() of that"
-                " recorder first, or use it for your marks and steps"
+                " recorder first, or leave out jai-cli run --record if that started it"
             )
         self._thread = threading.Thread(
             target=self._run, args=(every, max_nbytes), name="jax_array_info recorder", daemon=True
@@ -234,7 +240,8 @@ class MemoryRecorder:
             known.add(cause)
             allocation = read_failed_allocation(str(cause))
             requested = None if allocation is None else allocation.requested_nbytes
-            failure = Failure(time.time(), _first_line(cause), requested, threading.Event())
+            message = clipped(plain_text(cause).strip().partition("\n")[0])
+            failure = Failure(time.time(), message, requested, threading.Event())
             self._requests.put(failure)
             failure.written.wait(_PATIENCE)
 

@@ -98,19 +98,21 @@ class Recording:
             self._mark(mark)
         is_over = False
         while not is_over:
-            self._work()
+            wait = min(self._sample_at, self._thin_at) - time.monotonic()
             try:
-                wait = min(self._sample_at, self._thin_at) - time.monotonic()
-                request = requests.get(timeout=max(wait, 0.0))
+                # Marks come first: they are from before the next sample. Very many do not delay it for ever.
+                request = requests.get(timeout=max(wait, 0.0)) if wait > -self._every else None
             except queue.Empty:
-                continue
+                request = None
             match request:
+                case None:
+                    self._work()
                 case Moment():
                     self._mark(request)
                 case Failure():
                     self._fail(request)
                 case End():
-                    self._sample()
+                    self.sample()
                     self._write(RecordEnd(time=_now(), reason=request.reason, message=request.message))
                     is_over = True
         if self._segment is not None:
@@ -120,10 +122,13 @@ class Recording:
         """Take a sample if it is time, and remove a few older ones."""
         now = time.monotonic()
         if now >= self._sample_at:
-            self._sample()
+            self.sample()
         elif now >= self._thin_at:
             before = time.thread_time()
-            is_done = next(self._thinning, self) is self
+            try:
+                is_done = next(self._thinning, self) is self
+            except OSError:
+                is_done = True  # another process has removed or changed a file
             taken = _SHARE * (time.thread_time() - before)
             self._thin_at = float("inf") if is_done else time.monotonic() + taken
 
@@ -139,11 +144,11 @@ class Recording:
                 requested_nbytes=failure.requested_nbytes,
             )
             self._write(line)
-            self._sample(is_full=True)
+            self.sample(is_full=True)
         finally:
             failure.written.set()
 
-    def _sample(self, *, is_full: bool = False) -> None:
+    def sample(self, *, is_full: bool = False) -> None:
         """Write a sample, and set the time of the next one."""
         start, before = time.monotonic(), time.thread_time()
         # A program may have cleared its backends: looking must not start new ones.
