@@ -130,7 +130,7 @@ def test_svg_and_html_have_the_areas(report: TimelineReport) -> None:
         assert "eval" in text
         assert len(text) < 200_000
     titles = [one.text for one in ElementTree.fromstring(to_svg(report)).iter() if one.tag.endswith("title")]
-    assert any(title and "step 1,184" in title for title in titles)
+    assert any(title and "step 1,188" in title for title in titles)
 
 
 def test_a_peak_between_samples_has_both_times(report: TimelineReport) -> None:

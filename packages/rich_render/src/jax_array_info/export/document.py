@@ -89,7 +89,7 @@ def _parts(report: Report, drawing: Figure | None, width: int) -> Iterator[Part]
         case ProgramReport():
             yield from program_parts(report)
         case ProgramTimelineReport():
-            yield from timeline_parts(report)
+            yield from timeline_parts(report, width)
         case PropagationReport():
             yield propagation_part(report)
         case HostsReport():

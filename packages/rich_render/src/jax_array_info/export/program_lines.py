@@ -94,12 +94,12 @@ def program_parts(
         yield from timeline_parts(report.timeline)
 
 
-def timeline_parts(report: ProgramTimelineReport) -> Iterator[RenderableType | Figure]:
-    """Yield the peak of a timeline, its areas and its notes."""
-    yield timeline_head(report)
+def timeline_parts(report: ProgramTimelineReport, width: int = 80) -> Iterator[RenderableType | Figure]:
+    """Yield the peak of a timeline, its areas and its notes, at a width in characters."""
+    yield timeline_head(report, width=width)
     if report.points:
         yield areas_figure(timeline_chart(report))
-    yield timeline_notes(report)
+        yield timeline_notes(report, width=width)
 
 
 def program_part(report: ProgramReport, max_rows: int | None = 20) -> Annotated:

@@ -40,8 +40,8 @@ def program_timeline_table(
             timeline_chart(report), width=most, use_color=use_color, encoding=options.encoding
         )
 
-    drawn = [style.ForConsole(picture)] if report.points else []
-    return Group(timeline_head(report, width=width), *drawn, timeline_notes(report, width=width))
+    drawn = [style.ForConsole(picture), timeline_notes(report, width=width)] if report.points else []
+    return Group(timeline_head(report, width=width), *drawn)
 
 
 def timeline_chart(report: ProgramTimelineReport) -> AreaChart:
@@ -76,10 +76,9 @@ def timeline_notes(report: ProgramTimelineReport, *, width: int = 80) -> Rendera
     """Return the lines below the areas: the sources of the figures."""
 
     def write(page: Page) -> None:
-        if report.points:
-            source = _SOURCES[report.needed_source]
-            loops = "A loop's body is in it once."
-            page.write(f"Estimated from the schedule; {source}. {loops}", look=style.ASIDE)
+        source = _SOURCES[report.needed_source]
+        loops = "which has the body of a loop once"
+        page.write(f"Estimated from the schedule, {loops}; {source}.", look=style.ASIDE)
         if report.excess_nbytes:
             more = format_bytes(report.excess_nbytes)
             page.write(f"The estimate is {more} more than XLA needs.", look=style.ASIDE)
