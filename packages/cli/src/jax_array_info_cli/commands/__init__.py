@@ -29,6 +29,7 @@ _MODULES = {
     "devices": "devices",
     "hosts": "hosts",
     "memory": "memory",
+    "top": "top",
     "profile": "recorded",
     "demo": "run",
 }
