@@ -43,7 +43,7 @@ def timeline_table(
             )
         )
     )
-    pictures = ["", picture] if report.times else []
+    pictures: list[RenderableType] = ["", picture] if report.times else []
     return Group(timeline_answer(report), *pictures, timeline_details(report, max_rows=max_rows))
 
 
