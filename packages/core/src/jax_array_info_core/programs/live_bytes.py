@@ -13,6 +13,9 @@ from ..reports.program import ProgramReport
 from ..reports.program_memory import ProgramMemory
 from ..reports.program_timeline import MAX_POINTS, MAX_SERIES, ProgramSeries, ProgramTimelineReport
 
+_LEAST_SHARE = 1000
+"""Part of the bytes at the peak that a line of its own has at least, at some point."""
+
 
 def timeline_of(
     report: ProgramReport, memory: ProgramMemory, module: Module, lines: UserLines
@@ -81,10 +84,11 @@ def _of_lines(live: LiveBytes, peak: int, lines: UserLines) -> Iterable[ProgramS
             of_line[last + 1] -= value.shape.nbytes
     found = {origin: tuple(accumulate(of_line[:-1])) for origin, of_line in changes.items()}
     without_line = found.pop(None, None)
-    ranked = sorted(found, key=lambda origin: (-found[origin][peak], -max(found[origin])))
-    for origin in ranked[:MAX_SERIES]:
-        yield ProgramSeries(kind="line", origin=origin, nbytes=found[origin])
-    rest = [found[origin] for origin in ranked[MAX_SERIES:]]
+    large = [origin for origin, nbytes in found.items() if max(nbytes) * _LEAST_SHARE >= live.nbytes[peak]]
+    large.sort(key=lambda origin: (-found[origin][peak], -max(found[origin])))
+    for origin in large[:MAX_SERIES]:
+        yield ProgramSeries(kind="line", origin=origin, nbytes=found.pop(origin))
+    rest = [*found.values()]
     rest += [] if without_line is None else [without_line]
     if rest:
         yield ProgramSeries(kind="other lines", nbytes=tuple(map(sum, zip(*rest, strict=True))))

@@ -21,7 +21,7 @@ def program_timeline_report(
     """Return the live bytes of a compiled function along its schedule, by line, and its peak.
 
     The function is compiled as in ``program_report``. Nothing runs. ``program_report(…, timeline=True)`` has
-    the same report beside the others.
+    the same report in its field ``timeline``.
 
     A function with an argument that is called as one of the options itself is given as a
     ``functools.partial``.

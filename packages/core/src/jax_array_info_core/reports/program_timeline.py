@@ -75,7 +75,8 @@ class ProgramTimelineReport(Displayed):
 
     series: tuple[ProgramSeries, ...] = ()
     """Arguments, outputs and what is not in the schedule; the 12 lines with the most bytes at the peak, the
-    most first; and other lines. Those without bytes are left out."""
+    most first, of those that have at least 1/1000 of the peak's bytes at some point; and other lines. Those
+    without bytes are left out."""
 
     live_nbytes: tuple[quantities.Total, ...] = ()
     """Bytes of the temporary values at each point, estimated from the schedule: the sum of the lines. The

@@ -213,3 +213,7 @@ def shortened(words: str, room: int, dots: str) -> str:
     if cell_len(words) <= room:
         return words
     return set_cell_size(words, max(room - cell_len(dots), 1)) + dots
+    """Return words without their end, if they have no room. Names of lines begin with file and number."""
+    if cell_len(words) <= room:
+        return words
+    return set_cell_size(words, max(room - cell_len(dots), 1)).rstrip() + dots
