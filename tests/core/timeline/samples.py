@@ -14,7 +14,7 @@ from jax_array_info_core.reports.record import (
     RecordSample,
     RecordStart,
 )
-from jax_array_info_core.timeline.reading import line_bytes
+from jax_array_info_core.timeline.segments import encoded
 
 MIB = 2**20
 START = 1_764_115_200.0
@@ -59,7 +59,7 @@ def write_record(
     """Write a segment, and return its path."""
     folder.mkdir(exist_ok=True)
     path = folder / name
-    path.write_bytes(b"".join(map(line_bytes, lines)) + tail)
+    path.write_bytes(b"".join(map(encoded, lines)) + tail)
     return path
 
 

@@ -25,6 +25,7 @@ MAX_TIMEOUT = 10_000_000
         "jai-cli run --devices 4 --processes 2 train.py --steps 3",
         "jai-cli run --devices 2 --timeout 600 --quiet train.py",
         "jai-cli run --output arrays.html train.py",
+        "jai-cli run --record memory/ train.py",
         "jai-cli run -m train",
     ),
     context_settings={"allow_interspersed_args": False},
@@ -48,6 +49,12 @@ MAX_TIMEOUT = 10_000_000
     type=click.FloatRange(min=0, min_open=True),
     help="After this many seconds, print the stacks of all threads, stop, and exit with code 124.",
 )
+@click.option(
+    "--record",
+    metavar="FOLDER",
+    type=click.Path(file_okay=False),
+    help="Record the memory of each process over time. See jai-cli top and jai-cli memory.",
+)
 @click.option("--quiet", is_flag=True, help="Do not print live arrays, even if an allocation fails.")
 @click.option("-m", "is_module", is_flag=True, help="Run a module, like python -m.")
 @output_options
@@ -61,6 +68,7 @@ def run(
     devices: int,
     processes: int,
     timeout: float | None,
+    record: str | None,
     quiet: bool,
     is_module: bool,
     argv: tuple[str, ...],
@@ -78,6 +86,8 @@ def run(
     If an allocation fails (RESOURCE_EXHAUSTED), the live arrays are printed before the traceback. If the
     program fails otherwise, or does not use JAX, no table is printed. --output works only with one process.
     It writes only the live arrays, and only if the program succeeds.
+
+    With --record, a program that calls record_memory itself gets an error: its memory is recorded already.
     """
     _require_compatible(output, processes, quiet)
     output = output.require_place()
@@ -87,6 +97,8 @@ def run(
     if not argv:
         raise click.UsageError("Missing argument 'MODULE'." if is_module else "Missing argument 'SCRIPT'.")
     source = None if is_module else _source_of(argv[0])
+    if record is not None:
+        record = _recorded_to(record)
     _launch(
         devices,
         argv,
@@ -96,7 +108,21 @@ def run(
         quiet=quiet,
         output=None if output.path is None else output,
         source=source,
+        record=record,
     )
+
+
+def _recorded_to(folder: str) -> str:
+    """Return the whole path of the folder of a record, or end the command if no file can be created in it.
+
+    The program may change the directory.
+    """
+    from jax_array_info_core.timeline.recorder import require_folder
+
+    try:
+        return str(require_folder(folder))
+    except OSError as error:
+        raise click.ClickException(f"--record {folder}: {error.strerror}") from error
 
 
 def _require_at_most(limit: int, *, devices: int, processes: int) -> None:

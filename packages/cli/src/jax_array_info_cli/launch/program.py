@@ -42,6 +42,9 @@ class Job:
     source: bytes | None = None
     """The code of the script; None for a module, a directory or a zip file."""
 
+    record: str | None = None
+    """Folder for a record of the memory over time; None for no record."""
+
 
 def run_as_main(argv: Sequence[str], *, is_module: bool, source: bytes | None) -> None:
     """Run a script or a module as the main program.

@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING
 from ..standard_streams import written_or_refused
 from .channel import announce_end, announce_join, answer_with_stacks, receive_job
 from .jax_distributed import join_when_jax_is_imported
-from .program import program_frames, run_as_main
+from .program import Job, program_frames, run_as_main
 from .relay import end_with_parent
 
 if TYPE_CHECKING:
+    from jax_array_info_core import MemoryRecorder
+
     from ..output import Output
 
 
@@ -48,6 +50,7 @@ def main() -> None:
         write_whole_lines()
     answer_with_stacks(channel)
     join_when_jax_is_imported(process, job.processes, port, begin_to_join)
+    recorder = _recorder(job)
     path = sys.path[:]
     try:
         try:
@@ -58,6 +61,8 @@ def main() -> None:
     except BaseException as error:
         code = _exit_code(error)
         if code:
+            if recorder is not None:
+                recorder.__exit__(type(error), error, error.__traceback__)
             if shows_arrays() and "jax" in sys.modules:
                 from jax_array_info.verbs.oom import tell_if_out_of_memory
 
@@ -66,6 +71,15 @@ def main() -> None:
             raise
     if shows_arrays():
         _show_live_arrays(job.output)
+
+
+def _recorder(job: Job) -> MemoryRecorder | None:
+    """Return the recorder of the program, which ends with it; None without --record."""
+    if job.record is None:
+        return None
+    from jax_array_info_core import record_memory
+
+    return record_memory(job.record)
 
 
 def _leave_without_jax(code: int, channel: int | None) -> None:

@@ -106,7 +106,7 @@ def device_bytes(
     in_host: list[tuple[ShardedType, int]] = []
     on_device: list[tuple[ShardedType, int]] = []
     for array_type, count in counts:
-        (in_host if _is_in_host_memory(array_type, defaults) else on_device).append((array_type, count))
+        (in_host if is_in_host_memory(array_type, defaults) else on_device).append((array_type, count))
     host, nbytes = local_nbytes(in_host), local_nbytes(on_device)
     if profile is not None:
         # The profile does not separate memory kinds. The sum over the arrays in host memory is too large
@@ -136,7 +136,7 @@ def _least_nbytes(array_types: Iterable[ShardedType]) -> Counter[int]:
     return nbytes
 
 
-def _is_in_host_memory(array_type: ShardedType, defaults: Mapping[int, str | None]) -> bool:
+def is_in_host_memory(array_type: ShardedType, defaults: Mapping[int, str | None]) -> bool:
     """Return whether arrays are in host memory on devices that have another default memory kind."""
     memory_kind = array_type.template.memory_kind
     is_default = all(memory_kind == defaults.get(device) for device in array_type.local_devices)

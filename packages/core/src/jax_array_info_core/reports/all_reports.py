@@ -110,6 +110,10 @@ from .program_memory import (
     ProgramMemory as ProgramMemory,
     Temporary as Temporary,
 )
+from .program_timeline import (
+    ProgramSeries as ProgramSeries,
+    ProgramTimelineReport as ProgramTimelineReport,
+)
 from .timeline import (
     TimelineReport as TimelineReport,
 )
@@ -139,6 +143,7 @@ Report = (
     | ShardingLayout
     | ProgramDiff
     | ProgramReport
+    | ProgramTimelineReport
     | PropagationReport
     | ReshardReport
     | ShardReport

@@ -196,7 +196,7 @@ class DeviceHistory:
     def _grown(self, site: Site, trend: Trend, nbytes: Numbers, windows: _Windows) -> TimelineGrowth:
         stop = len(nbytes) if trend.stopped_at is None else trend.stopped_at + 1
         begin = int(np.argmax(nbytes > nbytes[0])) - 1
-        begin = begin + 1 if not nbytes[begin] else begin  # its first array is no growth
+        begin = begin + 1 if not nbytes[begin] else begin  # its first array does not count
         samples = windows.starts[begin:stop]
         # The least bytes of a part that grows are those of its first sample.
         bytes_then, then, steps = nbytes[begin:stop], self.times[samples], self.steps[samples]
@@ -222,8 +222,9 @@ class DeviceHistory:
             return ()
         padded = np.concatenate([np.zeros(_AROUND - 1, np.int64), self.use])
         before = np.lib.stride_tricks.sliding_window_view(padded, _AROUND).max(axis=1)[:-_AROUND]
-        after = np.lib.stride_tricks.sliding_window_view(self.use[1:], _AROUND).min(axis=1)
-        rise = after - before
+        after = np.lib.stride_tricks.sliding_window_view(self.use[1:], _AROUND)
+        rise = after.min(axis=1) - before
+        rise[rise < np.ptp(after, axis=1)] = 0  # it goes on to rise
         least = max(int(self.use[self.peak_sample]) // _JUMP_SHARE, 1)
         found: list[int] = []
         for sample in np.argsort(-rise, kind="stable")[:_MOST_RISES].tolist():
@@ -264,7 +265,7 @@ class DeviceHistory:
                         count=len(times_of[name]),
                         times=tuple(times_of[name][:_MOST_TIMES]),
                         added_nbytes=most.added,
-                        kept_nbytes=max(visit.kept for visit in visits),
+                        kept_nbytes=max((one.kept for one in visits if one.kept is not None), default=None),
                         peak_nbytes=max(visit.peak for visit in visits),
                     ),
                     most,
@@ -286,9 +287,9 @@ class DeviceHistory:
         rises = self._rises_of_peak[(self._rises_of_peak > first) & (self._rises_of_peak < stop)]
         if len(rises):  # a peak between two samples of this part
             peak = max(peak, int(self.history.reported_peaks(self.device)[rises].max()))
-        after = min(stop, len(self.use) - 1)
         base = int(self.use[before])
-        return _Visit(before, highest, peak - base, int(self.use[after]) - base, peak)
+        kept = int(self.use[stop]) - base if stop < len(self.use) else None
+        return _Visit(before, highest, peak - base, kept, peak)
 
     def _added(self, before: int, after: int) -> tuple[TimelineGroup, ...]:
         """Return the arrays that one sample has more than another, the most bytes first."""
@@ -311,7 +312,7 @@ class _Visit(NamedTuple):
     """The sample with the most bytes in it."""
 
     added: int
-    kept: int
+    kept: int | None
     peak: int
 
 
@@ -332,7 +333,7 @@ _REST: dict[SeriesKind, Site] = {
     "not arrays": Site(None, "not arrays"),
 }
 _KINDS: dict[Site, SeriesKind] = {site: kind for kind, site in _REST.items()}
-"""What is no allocation site, but may grow as well."""
+"""Other bytes that may grow."""
 
 
 def _levels(least: dict[Site, tuple[Numbers, Numbers]], window: int) -> dict[Site, Level]:

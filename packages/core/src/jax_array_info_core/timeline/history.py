@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from bisect import bisect_right, insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -109,7 +110,7 @@ class History:
         return SegmentLines(self, [places[device.id] for device in start.devices])
 
     def add(self, line: RecordMark | RecordOutOfMemory | RecordEnd) -> None:
-        """Add a line that is no sample."""
+        """Add a mark, an error or the end."""
         self.last = max(self.last, line.time)
         if isinstance(line, RecordEnd):
             self.end = line
@@ -249,23 +250,26 @@ class History:
                 open_by_name.setdefault(mark.name, []).append(number)
             elif begun := open_by_name.get(mark.name):
                 end_of[begun.pop()] = mark.time
-        closed = sorted(end_of.values())
-        begins = [start.time for start in self.starts[1:]]
-        limits = np.array(sorted([*closed, *begins, math.inf if self.end is None else self.last]))
-        spans: list[Span] = []
-        later: float | None = None
-        for number in range(len(marks) - 1, -1, -1):
-            mark = marks[number]
+        restarts = [start.time for start in self.starts[1:]]
+        limits = np.array([*restarts, math.inf if self.end is None else self.last])
+        ends: dict[int, float] = {}
+        around: list[float] = []  # ends of the blocks that are open, ascending
+        plain: int | None = None
+        for number, mark in enumerate(marks):
             if mark.is_end:
                 continue
-            end = end_of.get(number)
-            if end is None:
-                place = int(np.searchsorted(limits, mark.time, "right"))
-                end = float(limits[place]) if place < len(limits) else mark.time
-                end = end if later is None else min(end, later)
-                later = mark.time
-            spans.append(Span(mark.name, mark.time, end))
-        return spans[::-1]
+            del around[: bisect_right(around, mark.time)]
+            if number in end_of:
+                insort(around, end_of[number])
+                ends[number] = end_of[number]
+                continue
+            if plain is not None:
+                ends[plain] = min(ends[plain], mark.time)
+            place = int(np.searchsorted(limits, mark.time, "right"))
+            last = float(limits[place]) if place < len(limits) else mark.time
+            ends[number] = min([last, *around[:1]])
+            plain = number
+        return [Span(marks[number].name, marks[number].time, end) for number, end in ends.items()]
 
 
 class SegmentLines:

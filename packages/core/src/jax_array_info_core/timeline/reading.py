@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO
 
 from ..errors import FileFormatError
 from ..reports.record import LINES, RecordLine, RecordStart
@@ -21,8 +22,6 @@ _CHUNK = 2**20
 _LONGEST_LINE = 2**22
 """Maximum length of a line in bytes: a sample of a program that ran out of memory names all groups."""
 _MOST_FILES = 2**17
-LATEST = 1e11
-"""Upper bound of a time, in seconds since 1970: about the year 5100."""
 
 
 @cache
@@ -46,13 +45,9 @@ def read_line(line: bytes) -> RecordLine:
     if name not in LINES:
         raise FileFormatError("not a line of a memory record")
     try:
-        read = _decoder(name)(line)
+        return _decoder(name)(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise FileFormatError(clipped(printable(str(error)))) from error
-    time = getattr(read, "time", 0.0)
-    if not 0 <= time <= LATEST:
-        raise FileFormatError(f"a time of {time:g} s since 1970")
-    return read
 
 
 def files_of(folder: Path) -> list[Path]:
@@ -111,15 +106,16 @@ class Segment:
     def _lines(self) -> Iterator[RecordLine | None]:
         """Yield the complete lines from the place that was reached, None for one that cannot be read."""
         try:
-            if not os.stat(self.path).st_size:
+            status = os.stat(self.path)
+            if stat.S_ISREG(status.st_mode) and not status.st_size:
                 return  # its first line is about to be written
             with open_regular(self.path) as file:
                 file.seek(self._offset)
                 while (line := file.readline(_LONGEST_LINE)).endswith(b"\n") or len(line) == _LONGEST_LINE:
                     self._line += 1
                     read = self._read(line)
-                    while not line.endswith(b"\n") and (line := file.readline(_CHUNK)):
-                        pass
+                    if not line.endswith(b"\n") and self.start is not None:
+                        _pass_line(file)
                     self._offset = file.tell()
                     yield read
         except FileNotFoundError:
@@ -144,6 +140,15 @@ class Segment:
             return None
 
 
+def _pass_line(file: BinaryIO) -> None:
+    """Go to the end of a line, or of the file."""
+    while chunk := file.read(_CHUNK):
+        end = chunk.find(b"\n")
+        if end >= 0:
+            file.seek(end + 1 - len(chunk), os.SEEK_CUR)
+            return
+
+
 def unread_of(segment: Segment) -> str:
     """Return why a file or lines of it could not be read, in one line; empty if all were."""
     if segment.problem:
@@ -152,12 +157,3 @@ def unread_of(segment: Segment) -> str:
         noun = "line" if segment.bad_lines == 1 else "lines"
         return f"{segment.bad_lines:,} {noun} left out; {segment.first_problem}"
     return ""
-
-
-def line_bytes(line: RecordLine) -> bytes:
-    """Return a line of a record as JSON with a line break."""
-    import msgspec
-
-    fields: dict[str, Any] = msgspec.to_builtins(line)
-    name = next(name for name, kind in LINES.items() if type(line) is kind)
-    return msgspec.json.encode({"line": name, **fields}) + b"\n"

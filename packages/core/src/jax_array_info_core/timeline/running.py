@@ -40,7 +40,7 @@ def is_gone(start: RecordStart) -> bool:
 
 
 def _started(pid: int) -> int | None:
-    """Return when a process began, in clock ticks since the machine started; None where it is not told."""
+    """Return when a process began, in clock ticks since the machine started; None where that is unknown."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             # The name of the program is in parentheses, and may contain any character.

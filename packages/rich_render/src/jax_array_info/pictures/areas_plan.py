@@ -209,11 +209,11 @@ class AreaPlan:
 
 
 def shortened(words: str, room: int, dots: str) -> str:
-    """Return words without their middle, if they have no room."""
+    """Return the first of some words, if they have no room."""
     if cell_len(words) <= room:
         return words
-    kept = max(room - cell_len(dots), 2)
-    end = words[-(kept - kept // 2) :]
-    while cell_len(end) > kept - kept // 2:
-        end = end[1:]
-    return set_cell_size(words, kept // 2) + dots + end
+    return set_cell_size(words, max(room - cell_len(dots), 1)) + dots
+    """Return words without their end, if they have no room. Names of lines begin with file and number."""
+    if cell_len(words) <= room:
+        return words
+    return set_cell_size(words, max(room - cell_len(dots), 1)).rstrip() + dots

@@ -23,6 +23,7 @@ from jax_array_info_core.live.out_of_memory import KnownErrors, failed_program, 
 from jax_array_info_core.origins.origins import UserLines
 from jax_array_info_core.reports import LiveArrayReport
 from jax_array_info_core.text import printable
+from jax_array_info_core.timeline.recorder import record_out_of_memory
 
 from .. import style
 from ..tables.live import live_array_table
@@ -278,6 +279,7 @@ def tell_if_out_of_memory(
     try:
         if _is_regular_exit(error):
             return
+        record_out_of_memory(error)
         known = handled or KnownErrors()
         cause = next((found for found in out_of_memory_errors(error) if found not in known), None)
         if cause is None or cause in _reported:

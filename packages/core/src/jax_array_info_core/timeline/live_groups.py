@@ -1,0 +1,198 @@
+"""Groups of the live arrays, counted from sample to sample without keeping an array alive."""
+
+from __future__ import annotations
+
+import heapq
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice, repeat
+from operator import attrgetter, is_
+from typing import Any, TypeVar
+
+from .. import compat
+from ..compat.devices import default_memory_kind
+from ..config import shown_callers
+from ..live.report import is_in_host_memory, sharded_type
+from ..origins.origins import array_origins
+from ..reports.record import RecordGroup
+
+MOST_BYTES = 50
+"""Number of groups with the most bytes in a sample."""
+MOST_RISEN = 14
+"""Number of further groups in a sample, those that increased the most."""
+
+_PIECE = 250
+"""Number of arrays that are read before other threads run."""
+_MOST_KNOWN = 4096
+"""Number of combinations of shape, dtype, sharding and traceback that are remembered."""
+
+_T = TypeVar("_T")
+_identity = object.__hash__
+"""Identity of an object as a number. ``id`` is slower once JAX is imported, and arrays have no hash."""
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class LiveGroup:
+    """Live arrays that agree in allocation site, shape, dtype and sharding."""
+
+    facts: RecordGroup
+    """Its line of a record, with 0 for its number."""
+
+    array_nbytes: int
+    """Bytes of one array on all devices of this process."""
+
+    count: int = 0
+    """Number of live arrays."""
+
+    count_at_start: int = 0
+    """Number of live arrays in the first sample."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on all devices of this process."""
+        return self.count * self.array_nbytes
+
+    @property
+    def risen_nbytes(self) -> int:
+        """Additional bytes since the first sample."""
+        return (self.count - self.count_at_start) * self.array_nbytes
+
+
+class LiveGroups:
+    """Groups of the live arrays of this process. Views take no memory and are left out.
+
+    Each array is read once, when it is new. Arrays are told apart by their weak references: two arrays share
+    none, not even one after the other at the same address, as long as the references are kept.
+    """
+
+    def __init__(self, devices: Sequence[Any]) -> None:
+        """Begin without arrays.
+
+        Args:
+            devices: Devices of this process, of one platform.
+        """
+        self._places = {device.id: place for place, device in enumerate(devices)}
+        self._memory_kinds = {device.id: default_memory_kind(device) for device in devices}
+        self._references: dict[int, weakref.ref[Any]] = {}
+        self._views: set[int] = set()
+        self._group_of: dict[int, LiveGroup] = {}
+        self._groups: weakref.WeakValueDictionary[RecordGroup, LiveGroup] = weakref.WeakValueDictionary()
+        self._known: dict[tuple[Any, ...], LiveGroup] = {}
+        self._origin_of = array_origins(callers=shown_callers())
+        self._is_first = True
+        self.live: set[LiveGroup] = set()
+        """Groups with live arrays."""
+        self.count = 0
+        """Number of live arrays."""
+        self.device_nbytes = [0] * len(devices)
+        """Bytes of the live arrays on each device. A buffer that several arrays share counts for each."""
+
+    def update(self, live_arrays: Callable[[], Iterable[Any]], pause: Callable[[], None]) -> None:
+        """Count the arrays that are alive now.
+
+        Args:
+            live_arrays: Returns all live arrays.
+            pause: Lets other threads run. No array is kept alive meanwhile.
+        """
+        latest = list(map(weakref.ref, live_arrays()))
+        pause()
+        if len(latest) == len(self._references) and all(map(is_, latest, self._references.values())):
+            return
+        references = dict(zip(map(_identity, latest), latest, strict=True))
+        pause()
+        gone = self._references.keys() - references.keys()
+        new = references.keys() - self._references.keys()
+        # The former references are kept until here: their numbers are not used again before.
+        self._references = references
+        pause()
+        for keys in _pieces(gone):
+            self._add(Counter(filter(None, map(self._group_of.pop, keys, repeat(None)))), -1)
+            pause()
+        if new or self._views:
+            views = self._find_views(pause)
+            # A view whose base is gone holds the memory.
+            for keys in _pieces((new | self._views) & references.keys() - views):
+                self._add(Counter(filter(None, map(self._read, keys))), 1)
+                pause()
+            self._views = views & references.keys()
+        if self._is_first:
+            self._is_first = False
+            for group in self.live:
+                group.count_at_start = group.count
+
+    def largest(self, pause: Callable[[], None]) -> list[LiveGroup]:
+        """Return the groups with the most bytes, then others that increased the most."""
+        found = heapq.nlargest(MOST_BYTES, self.live, key=attrgetter("nbytes"))
+        pause()
+        others = (group for group in self.live.difference(found) if group.count > group.count_at_start)
+        return found + heapq.nlargest(MOST_RISEN, others, key=attrgetter("risen_nbytes"))
+
+    def _find_views(self, pause: Callable[[], None]) -> set[int]:
+        """Return the numbers of the arrays that share the buffers of another."""
+        views: set[int] = set()
+        for references in _pieces(self._references.values()):
+            # In a function: none of its variables keeps an array alive afterwards.
+            views.update(map(_identity, _references_to_views(references)))
+            pause()
+        return views
+
+    def _read(self, key: int) -> LiveGroup | None:
+        """Return the group of a new array; None if it is gone already."""
+        array = self._references[key]()
+        if array is None:
+            return None
+        traceback = compat.traceback_of(array)
+        facts = (array.shape, array.dtype, array.sharding, traceback)
+        group = self._known.get(facts)
+        if group is None:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+                self._origin_of = array_origins(callers=shown_callers())
+            group = self._known[facts] = self._group(array)
+        self._group_of[key] = group
+        return group
+
+    def _group(self, array: Any) -> LiveGroup:
+        array_type, origin = sharded_type(array.shape, array.dtype, array.sharding), self._origin_of(array)
+        template = array_type.template
+        devices = [self._places[one] for one in array_type.local_devices if one in self._places]
+        if is_in_host_memory(array_type, self._memory_kinds):
+            devices = []
+        key = RecordGroup(
+            id=0,
+            shape=template.shape,
+            dtype=template.dtype,
+            sharding=template.sharding,
+            memory_kind=template.memory_kind,
+            # Steps may be calls on several lines, which do not belong to the site.
+            origin=origin and replace(origin, callers=()),
+            shard_nbytes=template.shard_nbytes,
+            devices=tuple(devices),
+        )
+        group = self._groups.get(key)
+        if group is None:
+            group = LiveGroup(replace(key, origin=origin), template.shard_nbytes * len(devices))
+            self._groups[key] = group
+        return group
+
+    def _add(self, counts: Counter[LiveGroup], sign: int) -> None:
+        for group, number in counts.items():
+            group.count += sign * number
+            self.count += sign * number
+            for place in group.facts.devices:
+                self.device_nbytes[place] += sign * number * group.facts.shard_nbytes
+            (self.live.add if group.count else self.live.discard)(group)
+
+
+def _references_to_views(references: Iterable[weakref.ref[Any]]) -> list[weakref.ref[Any]]:
+    """Return weak references to the views of some arrays, which may be gone."""
+    arrays = [array for array in (reference() for reference in references) if array is not None]
+    return [weakref.ref(view) for view, _ in compat.shard_views(arrays)]
+
+
+def _pieces(values: Iterable[_T]) -> Iterator[list[_T]]:
+    rest = iter(values)
+    while piece := list(islice(rest, _PIECE)):
+        yield piece

@@ -1,0 +1,347 @@
+"""A recorder of the memory of this process over time."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import queue
+import sys
+import threading
+import time
+import warnings
+from collections import deque
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
+
+from ..errors import TrackerError, UnsupportedValueError, require
+from ..quantities import parse_bytes
+from ..text import clipped, plain_text
+
+if TYPE_CHECKING:
+    from ..reports.record import EndReason
+
+# Importing more waits until the program has imported JAX: the recorder may start before the program.
+
+LEAST_NBYTES = 2**22
+"""Least ``max_nbytes``."""
+_LONGEST_EVERY = 86_400.0
+_POLL = 0.2
+"""Seconds between looks whether the program has started JAX."""
+_MOST_EARLY = 1000
+"""Number of marks that are kept until then."""
+_PATIENCE = 10.0
+"""Seconds for which the program waits for the last sample."""
+
+
+class Moment(NamedTuple):
+    """A mark, on its way to the thread."""
+
+    time: float
+    name: str
+    step: int | None
+    is_end: bool
+
+
+class Failure(NamedTuple):
+    """An allocation that failed, on its way to the thread."""
+
+    time: float
+    message: str
+    requested_nbytes: int | None
+    written: threading.Event
+    """Set when the arrays that were alive have been recorded."""
+
+
+class End(NamedTuple):
+    """The end of the recorder, on its way to the thread."""
+
+    reason: EndReason
+    message: str
+
+
+Request: TypeAlias = "Moment | Failure | End"
+
+_running: dict[int, MemoryRecorder] = {}
+"""The recorder that runs, by process id: a fork has none."""
+
+
+def record_memory(
+    folder: str | os.PathLike[str], *, every: float = 1.0, max_nbytes: int | str = 256 * 2**20
+) -> MemoryRecorder:
+    """Start to record the memory of this process over time, and return the recorder.
+
+    A thread takes a sample every second: the bytes in use on each device of this process, and the live arrays
+    by allocation site, shape, dtype and sharding. ``jai-cli top`` and ``jai-cli memory`` show the record, of
+    all processes that write to the same folder.
+
+    The recorder ends with its ``with`` block, with ``stop()``, or with the program.
+
+    >>> import tempfile
+    >>> with record_memory(tempfile.mkdtemp()) as recorder:
+    ...     for step in range(3):
+    ...         recorder.step(step)
+    ...     with recorder.mark("eval"):
+    ...         pass
+
+    Args:
+        folder: Folder for the files of the job, which may have other records. It is created.
+        every: Seconds between samples. A sample that takes longer than 1/100 of it, because there are very
+            many new arrays, makes the time to the next one longer: the recorder takes at most 1 % of a core.
+        max_nbytes: Bytes for the files of this process in the folder, also those of earlier recorders, as a
+            number or as text such as ``"256MiB"``; at least 4 MiB. Past it, older samples are removed: of two
+            neighbors, the one with more bytes in use stays. Marks stay.
+
+    Raises:
+        OSError: If the folder cannot be created, or no file in it.
+        TrackerError: (a RuntimeError) If a recorder runs already in this process.
+        UnsupportedValueError: (a ValueError) If an argument is out of its bounds.
+    """
+    return MemoryRecorder(require_folder(folder), _checked_every(every), _checked_nbytes(max_nbytes))
+
+
+def require_folder(folder: Any) -> Path:
+    """Create a folder if it is missing, check that a file can be created in it, and return its whole path.
+
+    Raises:
+        OSError: If one of them cannot be created.
+        UnsupportedValueError: (a ValueError) If ``folder`` is not a path.
+    """
+    require(folder, (str, os.PathLike), "the path of a folder")
+    path = Path(os.path.abspath(os.fsdecode(folder)))
+    path.mkdir(parents=True, exist_ok=True)
+    probe = path / f".jai-{os.getpid()}-{time.time_ns()}.part"
+    # os.access knows neither read-only file systems nor full disks.
+    with open(probe, "xb"):
+        probe.unlink()
+    return path
+
+
+def _checked_every(every: Any) -> float:
+    is_number = isinstance(every, (int, float)) and not isinstance(every, bool)
+    if not is_number or not 0 < every <= _LONGEST_EVERY:
+        raise UnsupportedValueError(
+            f"every={every!r} is not a number of seconds between samples: above 0, at most {_LONGEST_EVERY:g}"
+        )
+    return float(every)
+
+
+def _checked_nbytes(nbytes: Any) -> int:
+    found = nbytes
+    if isinstance(nbytes, str):
+        try:
+            found = parse_bytes(nbytes)
+        except ValueError as error:
+            raise UnsupportedValueError(f"max_nbytes {error}") from error
+    if type(found) is not int or found < LEAST_NBYTES:
+        raise UnsupportedValueError(f"max_nbytes={nbytes!r} is not a size of 4 MiB or more, such as '256MiB'")
+    return found
+
+
+class MemoryRecorder:
+    """Recorder of the memory of this process over time. ``record_memory`` starts and returns it.
+
+    It keeps no array alive and never waits for a computation. Its methods may be called in any thread and in
+    signal handlers; after the end, and in a fork of the process, they do nothing.
+    """
+
+    def __init__(self, folder: Path, every: float, max_nbytes: int) -> None:
+        self._pid = os.getpid()
+        self._folder = folder
+        self._step: int | None = None
+        self._requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
+        self._known_errors: Any = None
+        other = _running.setdefault(self._pid, self)
+        if other is not self:
+            raise TrackerError(
+                f"this process is already recorded to {plain_text(other._folder)}: call the stop() of that"
+                " recorder first, or leave out jai-cli run --record if that started it"
+            )
+        self._thread = threading.Thread(
+            target=self._run, args=(every, max_nbytes), name="jax_array_info recorder", daemon=True
+        )
+        try:
+            self._thread.start()
+        except BaseException:  # too many threads
+            _running.pop(self._pid)
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Stop. After an out-of-memory error, first record all arrays that are alive."""
+        if error is None or isinstance(error, GeneratorExit):
+            self.stop()
+        elif isinstance(error, SystemExit) and not error.code:
+            self._end("exited")
+        else:
+            self.record_error(error)
+            self._end("raised", _first_line(error))
+
+    def step(self, number: int | None = None) -> None:
+        """Name the current step: samples and marks have the number of the last step. Takes less than 1 µs.
+
+        Args:
+            number: Number of the step. Defaults to one more than the last; the first is 1.
+
+        Raises:
+            UnsupportedValueError: (a ValueError) If ``number`` is not an int. The value of a ``jax.Array``
+                would have to be waited for.
+        """
+        if number is None:
+            number = (self._step or 0) + 1
+        elif type(number) is not int:
+            number = _plain_step(number)
+        self._step = number
+
+    def mark(self, name: str) -> Mark:
+        """Name the current moment, such as the begin of an evaluation. A sample follows.
+
+        The part of the program that has this name ends at the next mark. As ``with recorder.mark("eval"):``,
+        it ends with the block.
+
+        Args:
+            name: The name. Marks with the same name are shown as one.
+
+        Raises:
+            UnsupportedValueError: (a ValueError) If ``name`` is not text.
+        """
+        require(name, str, 'a name for a mark, such as "eval"')
+        name = clipped(plain_text(name))
+        self._request(Moment(time.time(), name, self._step, False))
+        return Mark(self, name)
+
+    def stop(self) -> None:
+        """Take a last sample and end the record."""
+        self._end("stopped")
+
+    def record_error(self, error: BaseException) -> None:
+        """Record an out-of-memory error of JAX with all arrays that are alive, once. Raise nothing.
+
+        ``report_on_oom`` and the ``with`` block of the recorder call it. Other errors are ignored.
+
+        Args:
+            error: The error, or one whose cause or context it is.
+        """
+        if not self._is_running():
+            return
+        with contextlib.suppress(Exception):
+            from ..hlo.oom_logs import read_failed_allocation
+            from ..live.out_of_memory import KnownErrors, out_of_memory_errors
+
+            self._known_errors = known = self._known_errors or KnownErrors()
+            cause = next((found for found in out_of_memory_errors(error) if found not in known), None)
+            if cause is None:
+                return
+            known.add(cause)
+            allocation = read_failed_allocation(str(cause))
+            requested = None if allocation is None else allocation.requested_nbytes
+            message = clipped(plain_text(cause).strip().partition("\n")[0])
+            failure = Failure(time.time(), message, requested, threading.Event())
+            self._requests.put(failure)
+            failure.written.wait(_PATIENCE)
+
+    def _is_running(self) -> bool:
+        return _running.get(os.getpid()) is self
+
+    def _request(self, request: Moment) -> None:
+        # Putting into this queue takes no lock that a fork or a signal handler could find locked.
+        if self._is_running():
+            self._requests.put(request)
+
+    def _end(self, reason: EndReason, message: str = "") -> None:
+        if self._is_running():
+            self._requests.put(End(reason, message))
+            self._thread.join(_PATIENCE)
+            self._forget()
+
+    def _forget(self) -> None:
+        _running.pop(self._pid, None)
+        atexit.unregister(self._at_exit)
+
+    def _at_exit(self) -> None:
+        self._end("exited")
+
+    def _run(self, every: float, max_nbytes: int) -> None:
+        """Record until the end. This is the thread."""
+        try:
+            early = self._wait_for_backend()
+            if early is None:
+                return
+            # JAX has registered its own handler by now. Handlers run in reverse order.
+            atexit.register(self._at_exit)
+            from .recording import Recording
+
+            recording = Recording(self._folder, every, max_nbytes, lambda: self._step)
+            recording.run(self._requests, early, warn)
+        except Exception as error:
+            warn(f"the memory of this process is no longer recorded: {_first_line(error)}")
+        finally:
+            if _running.get(self._pid) is self:
+                self._forget()
+
+    def _wait_for_backend(self) -> list[Moment] | None:
+        """Wait until JAX has devices, without starting it, and return the marks before; None at the end."""
+        marks: deque[Moment] = deque(maxlen=_MOST_EARLY)
+        while not _has_backend():
+            with contextlib.suppress(queue.Empty):
+                request = self._requests.get(timeout=_POLL)
+                if isinstance(request, End):
+                    return None
+                if isinstance(request, Moment):
+                    marks.append(request)
+        return list(marks)
+
+
+def _has_backend() -> bool:
+    jax = sys.modules.get("jax")
+    if jax is None or getattr(jax.__spec__, "_initializing", False):
+        return False
+    from ..compat.devices import has_backends
+
+    return has_backends()
+
+
+class Mark:
+    """A mark of a recorder. As a context manager, it ends with the block."""
+
+    def __init__(self, recorder: MemoryRecorder, name: str) -> None:
+        self._recorder = recorder
+        self._name = name
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        recorder = self._recorder
+        recorder._request(Moment(time.time(), self._name, recorder._step, True))
+
+
+def record_out_of_memory(error: BaseException) -> None:
+    """Tell the recorder of this process, if there is one, of an error. Raise nothing."""
+    recorder = _running.get(os.getpid())
+    if recorder is not None:
+        recorder.record_error(error)
+
+
+def warn(message: str) -> None:
+    """Warn from a thread. It goes on if warnings are errors."""
+    with contextlib.suppress(Exception):
+        warnings.warn(message, UserWarning, stacklevel=3)
+
+
+def _first_line(error: BaseException) -> str:
+    text = plain_text(error).strip().partition("\n")[0]
+    return clipped(f"{type(error).__name__}: {text}" if text else type(error).__name__)
+
+
+def _plain_step(number: Any) -> int:
+    import numpy as np
+
+    if isinstance(number, (int, np.integer)) and not isinstance(number, bool):
+        return int(number)
+    raise UnsupportedValueError(f"the number of a step must be an int, got {type(number)}")

@@ -1,0 +1,273 @@
+"""The samples of a recorder: what its thread reads and writes."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..compat.devices import device_name, has_backends, process_count, process_index
+from ..devices.memory import device_memory
+from ..live.report import known_origins
+from ..reports.record import (
+    RecordDevice,
+    RecordEnd,
+    RecordLine,
+    RecordMark,
+    RecordOutOfMemory,
+    RecordSample,
+    RecordStart,
+)
+from ..text import plain_text
+from .live_groups import LiveGroup, LiveGroups
+from .recorder import End, Failure, Moment, Request
+from .running import identity
+from .segments import Segment
+from .thinning import thin_segments
+
+SEGMENTS = 16
+"""A segment ends at this part of ``max_nbytes``."""
+
+_SHARE = 100
+"""A sample is at most this part of the time to the next one."""
+_YIELD = 0.0002
+"""Seconds of sleep after which another thread that waits has had Python's lock."""
+_RETRY = 60.0
+"""Seconds after which writing is tried again where it failed."""
+
+
+def _pause() -> None:
+    time.sleep(_YIELD)
+
+
+class Recording:
+    """Record of this process: segments with samples and marks. Used by one thread."""
+
+    def __init__(
+        self,
+        folder: Path,
+        every: float,
+        max_nbytes: int,
+        step: Callable[[], int | None],
+        memory_of: Callable[[Any], dict[str, int | None]] = device_memory,
+    ) -> None:
+        """Begin a record, once JAX has devices.
+
+        Args:
+            folder: Folder of the record.
+            every: Seconds between samples.
+            max_nbytes: Bytes for the files of this process.
+            step: Returns the last step.
+            memory_of: Returns bytes in use, peak and limit of a device.
+        """
+        import jax
+
+        self._folder, self._every, self._max_nbytes = folder, every, max_nbytes
+        self._step, self._memory_of = step, memory_of
+        self._devices: Sequence[Any] = jax.local_devices()
+        self._live = LiveGroups(self._devices)
+        self._started = time.time()
+        self._segment: Segment | None = None
+        self._segment_count = 0
+        self._numbers: dict[LiveGroup, int] = {}
+        self._thinning: Iterator[None] = iter(())
+        self._warn: Callable[[str], None] | None = None
+        self._is_first = True
+        # Times of time.monotonic.
+        self._sample_at = 0.0
+        self._soonest_at = 0.0
+        self._retry_at = 0.0
+        self._thin_at = float("inf")
+
+    def run(
+        self, requests: queue.SimpleQueue[Request], early: Iterable[Moment], warn: Callable[[str], None]
+    ) -> None:
+        """Record until the end is requested.
+
+        Args:
+            requests: Marks, errors and the end.
+            early: Marks from before.
+            warn: Warns the user; called at most once.
+        """
+        self._warn = warn
+        self._open(self._memory())
+        for mark in early:
+            self._mark(mark)
+        is_over = False
+        while not is_over:
+            wait = min(self._sample_at, self._thin_at) - time.monotonic()
+            try:
+                # Marks come first: they are from before the next sample. Very many do not delay it for ever.
+                request = requests.get(timeout=max(wait, 0.0)) if wait > -self._every else None
+            except queue.Empty:
+                request = None
+            match request:
+                case None:
+                    self._work()
+                case Moment():
+                    self._mark(request)
+                case Failure():
+                    self._fail(request)
+                case End():
+                    self.sample()
+                    self._write(RecordEnd(time=_now(), reason=request.reason, message=request.message))
+                    is_over = True
+        if self._segment is not None:
+            self._segment.close()
+
+    def _work(self) -> None:
+        """Take a sample if it is time, and remove a few older ones."""
+        now = time.monotonic()
+        if now >= self._sample_at:
+            self.sample()
+        elif now >= self._thin_at:
+            before = time.thread_time()
+            try:
+                is_done = next(self._thinning, self) is self
+            except OSError:
+                is_done = True  # another process has removed or changed a file
+            taken = _SHARE * (time.thread_time() - before)
+            self._thin_at = float("inf") if is_done else time.monotonic() + taken
+
+    def _mark(self, mark: Moment) -> None:
+        self._write(RecordMark(time=round(mark.time, 3), name=mark.name, step=mark.step, is_end=mark.is_end))
+        self._sample_at = min(self._sample_at, max(time.monotonic(), self._soonest_at))
+
+    def _fail(self, failure: Failure) -> None:
+        try:
+            line = RecordOutOfMemory(
+                time=round(failure.time, 3),
+                message=failure.message,
+                requested_nbytes=failure.requested_nbytes,
+            )
+            self._write(line)
+            self.sample(is_full=True)
+        finally:
+            failure.written.set()
+
+    def sample(self, *, is_full: bool = False) -> None:
+        """Write a sample, and set the time of the next one."""
+        start, before = time.monotonic(), time.thread_time()
+        # A program may have cleared its backends: looking must not start new ones.
+        if start >= self._retry_at and has_backends():
+            self._read_and_write(is_full)
+        # The first sample fills caches.
+        taken = 0.0 if self._is_first else time.thread_time() - before
+        self._is_first = False
+        self._soonest_at = time.monotonic() + _SHARE * taken
+        self._sample_at = max(start + self._every, self._soonest_at)
+
+    def _read_and_write(self, is_full: bool) -> None:
+        import jax
+
+        memory = self._memory()
+        self._open(memory)
+        moment, step = _now(), self._step()
+        self._live.update(jax.live_arrays, _pause)
+        groups = sorted(self._live.live, key=_by_nbytes) if is_full else self._live.largest(_pause)
+        in_use = [
+            arrays if found["bytes_in_use"] is None else found["bytes_in_use"]
+            for found, arrays in zip(memory, self._live.device_nbytes, strict=True)
+        ]
+        peaks = [found["peak_bytes_in_use"] for found in memory]
+        for group in groups:
+            self._number(group)
+        other_count, other_nbytes = self._live.count, list(self._live.device_nbytes)
+        for group in groups:
+            other_count -= group.count
+            for place in group.facts.devices:
+                other_nbytes[place] -= group.count * group.facts.shard_nbytes
+        sample = RecordSample(
+            time=moment,
+            step=step,
+            in_use=tuple(in_use),
+            peak=() if None in peaks else tuple(peak for peak in peaks if peak is not None),
+            groups=tuple(self._numbers.get(group, 0) for group in groups),
+            counts=tuple(group.count for group in groups),
+            other_count=other_count,
+            other_nbytes=tuple(other_nbytes) if other_count else (),
+        )
+        self._write(sample)
+
+    def _memory(self) -> list[dict[str, int | None]]:
+        return [self._memory_of(device) for device in self._devices]
+
+    def _number(self, group: LiveGroup) -> None:
+        """Write a group, unless the segment has it."""
+        if group not in self._numbers:
+            number = self._numbers[group] = len(self._numbers)
+            self._write(replace(group.facts, id=number))
+
+    def _open(self, memory: Sequence[dict[str, int | None]]) -> None:
+        """Begin a segment, if there is none or the last one is full."""
+        if self._segment is not None and self._segment.nbytes * SEGMENTS < self._max_nbytes:
+            return
+        if self._segment is not None:
+            self._segment.close()
+            self._segment = None
+        process = process_index()
+        try:
+            self._segment = Segment(self._folder, process, time.time())
+        except OSError as error:
+            self._stop_writing(error)
+            return
+        self._numbers = {}
+        has_statistics = any(found["bytes_in_use"] is not None for found in memory)
+        self._write(
+            RecordStart(
+                time=_now(),
+                started=round(self._started, 3),
+                segment=self._segment_count,
+                process=process,
+                process_count=process_count(),
+                **identity()._asdict(),
+                platform=plain_text(self._devices[0].platform) if self._devices else "?",
+                devices=tuple(
+                    RecordDevice(
+                        id=int(device.id), name=device_name(device), bytes_limit=found["bytes_limit"]
+                    )
+                    for device, found in zip(self._devices, memory, strict=True)
+                ),
+                in_use_source="allocator" if has_statistics else "arrays",
+                every=self._every,
+                origins_known=known_origins(),
+            )
+        )
+        self._segment_count += 1
+        limit = self._max_nbytes - self._max_nbytes // SEGMENTS
+        self._thinning = thin_segments(self._folder, process, limit)
+        self._thin_at = time.monotonic()
+
+    def _write(self, line: RecordLine) -> None:
+        """Append a line to the segment, if there is one."""
+        if self._segment is not None:
+            try:
+                self._segment.write(line)
+            except OSError as error:
+                self._stop_writing(error)
+
+    def _stop_writing(self, error: OSError) -> None:
+        """Write nothing for a minute. The program goes on."""
+        if self._segment is not None:
+            self._segment.close()
+            self._segment = None
+        self._numbers = {}
+        self._retry_at = time.monotonic() + _RETRY
+        self._thin_at = float("inf")
+        if self._warn is not None:
+            self._warn(
+                f"the memory of this process cannot be recorded to {plain_text(self._folder)}:"
+                f" {error.strerror or error}. It is tried again every minute."
+            )
+            self._warn = None
+
+
+def _by_nbytes(group: LiveGroup) -> int:
+    return -group.nbytes
+
+
+def _now() -> float:
+    return round(time.time(), 3)

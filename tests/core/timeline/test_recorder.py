@@ -1,0 +1,268 @@
+"""The recorder writes samples, marks, steps and errors, and leaves a program alone if it cannot."""
+
+import os
+import threading
+import time
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from jax_array_info import report_on_oom
+from jax_array_info_core import record_memory
+from jax_array_info_core.errors import TrackerError, UnsupportedValueError
+from jax_array_info_core.timeline import recording
+from jax_array_info_core.timeline.recorder import Failure, Moment
+from jax_array_info_core.timeline.segments import segment_paths
+from tests.arrays import mesh_of
+from tests.growing import born
+from tests.records import bytes_of, of_kind, record_of, recorded, sample_count, until
+
+pytestmark = pytest.mark.once_per_version
+
+
+def test_a_record_has_devices_groups_samples_marks_steps_and_an_end(no_arrays, tmp_path):
+    with record_memory(tmp_path / "a" / "b", every=0.02) as recorder:
+        kept = born(3)
+        until(lambda: sample_count(tmp_path / "a" / "b"))
+        recorder.step(1200)
+        recorder.mark("warm-up")
+        recorder.step()
+        with recorder.mark("eval"):
+            more = [jnp.zeros((50,))]
+    start, *lines = record_of(tmp_path / "a" / "b")
+    assert [device.id for device in start.devices] == [device.id for device in jax.local_devices()]
+    assert (start.pid, start.process, start.process_count, start.segment) == (os.getpid(), 0, 1, 0)
+    assert (start.in_use_source, start.every) == ("arrays", 0.02)
+    marks = [(mark.name, mark.step, mark.is_end) for mark in of_kind(lines, "mark")]
+    assert marks == [("warm-up", 1200, False), ("eval", 1201, False), ("eval", 1201, True)]
+    last = of_kind(lines, "sample")[-1]
+    assert last.step == 1201
+    assert bytes_of(lines, last)["born", "float32[10]"] == 120
+    assert last.in_use == (120 + more[0].nbytes, *[0] * (len(start.devices) - 1))
+    assert (lines[-1].reason, lines[-1].message) == ("stopped", "")
+    assert kept
+
+
+def test_each_group_is_written_once_before_the_first_sample_with_it(no_arrays, tmp_path):
+    kept = born(2)
+    lines = recorded(tmp_path, Moment(1.0, "a", None, False))
+    kinds = [type(line).__name__ for line in lines]
+    assert kinds[:4] == ["RecordStart", "RecordGroup", "RecordSample", "RecordMark"]
+    assert set(kinds[4:-1]) == {"RecordSample"}
+    assert kept
+
+
+@pytest.mark.needs_devices(8)
+def test_other_arrays_are_summed_on_each_device(no_arrays, tmp_path):
+    sharding = NamedSharding(mesh_of((8,), ("a",)), P("a"))
+    kept = [jax.device_put(np.zeros(8 * n, np.int8), sharding) for n in range(1, 81)]
+    lines = recorded(tmp_path)
+    sample = of_kind(lines, "sample")[-1]
+    assert (len(sample.groups), sample.other_count) == (50, 30)
+    assert sample.other_nbytes == (sum(range(1, 31)),) * 8
+    assert sample.in_use == (sum(range(1, 81)),) * 8
+    full = recorded(tmp_path, Failure(1.0, "out", 7, threading.Event()))
+    assert max(len(sample.groups) for sample in of_kind(full, "sample")) == 80
+    assert kept
+
+
+def test_the_statistics_of_the_allocator_come_first(no_arrays, tmp_path):
+    def memory_of(device):
+        return {"bytes_in_use": 100 + device.id, "peak_bytes_in_use": 200, "bytes_limit": 300}
+
+    start, *_, sample, _ = recorded(tmp_path, memory_of=memory_of)
+    assert start.in_use_source == "allocator"
+    assert {device.bytes_limit for device in start.devices} == {300}
+    assert sample.in_use == tuple(100 + device.id for device in jax.local_devices())
+    assert sample.peak == (200,) * len(start.devices)
+
+
+def test_a_second_recorder_is_refused_with_the_folder_of_the_first(tmp_path):
+    with record_memory(tmp_path / "first") as recorder:
+        with pytest.raises(TrackerError, match=r"already recorded to .*first: call the stop\(\)"):
+            record_memory(tmp_path / "second")
+        recorder.stop()
+        recorder.stop()
+        with record_memory(tmp_path / "second"):
+            recorder.mark("late")
+            recorder.step()
+    assert record_of(tmp_path / "second")[-1].reason == "stopped"
+
+
+def test_recorders_after_each_other_are_joined_in_one_folder(tmp_path):
+    for _ in range(2):
+        with record_memory(tmp_path):
+            until(lambda: segment_paths(tmp_path))
+    starts = of_kind(record_of(tmp_path), "start")
+    assert [start.segment for start in starts] == [0, 0]
+    assert starts[0].started < starts[1].started
+
+
+def test_arguments_are_checked(tmp_path):
+    for every in (0, -1, float("nan"), float("inf"), True, "1"):
+        with pytest.raises(UnsupportedValueError, match="every="):
+            record_memory(tmp_path, every=every)
+    for nbytes in (0, 2**22 - 1, 1e9, "many", "1KiB", None, True):
+        with pytest.raises(UnsupportedValueError, match="max_nbytes"):
+            record_memory(tmp_path, max_nbytes=nbytes)
+    with pytest.raises(UnsupportedValueError, match="path of a folder"):
+        record_memory(3)
+    (tmp_path / "file").touch()
+    for place in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(OSError, match=r"File exists|Not a directory"):
+            record_memory(place)
+    with record_memory(tmp_path / "good", max_nbytes="4 MiB") as recorder:
+        recorder.step(np.int32(3))
+        for number in (1.0, True, "1", jnp.int32(1)):
+            with pytest.raises(UnsupportedValueError, match="must be an int"):
+                recorder.step(number)
+        with pytest.raises(UnsupportedValueError, match="name for a mark"):
+            recorder.mark(3)
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["file"]
+
+
+def hungry():
+    held = jnp.zeros((30, 40))
+    return held, jnp.zeros(2**50, jnp.int8)
+
+
+def test_an_out_of_memory_error_is_recorded_with_what_was_alive(no_arrays, tmp_path):
+    with pytest.raises((RuntimeError, ValueError), match="RESOURCE_EXHAUSTED"), record_memory(tmp_path):
+        hungry()
+    lines = record_of(tmp_path)
+    (failure,) = of_kind(lines, "out of memory")
+    assert failure.message.startswith("RESOURCE_EXHAUSTED")
+    assert failure.requested_nbytes == 2**50
+    sample = next(line for line in lines[lines.index(failure) :] if line in of_kind(lines, "sample"))
+    assert bytes_of(lines, sample)["hungry", "float32[30,40]"] == 4800
+    assert lines[-1].reason == "raised"
+    assert "RESOURCE_EXHAUSTED" in lines[-1].message
+
+
+def test_report_on_oom_tells_the_recorder_once_per_error(no_arrays, tmp_path, capsys):
+    with record_memory(tmp_path):
+        for _ in range(2):
+            with pytest.raises((RuntimeError, ValueError)), report_on_oom(), report_on_oom():
+                hungry()
+        with pytest.raises(KeyError), report_on_oom():
+            raise KeyError("x")
+    assert len(of_kind(record_of(tmp_path), "out of memory")) == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "message"),
+    [
+        (ValueError("first\nsecond"), "raised", "ValueError: first"),
+        (KeyboardInterrupt(), "raised", "KeyboardInterrupt"),
+        (SystemExit(3), "raised", "SystemExit: 3"),
+        (SystemExit(0), "exited", ""),
+        (SystemExit(), "exited", ""),
+        (GeneratorExit(), "stopped", ""),
+    ],
+)
+def test_the_end_has_the_reason(tmp_path, error, reason, message):
+    def work():
+        until(lambda: sample_count(tmp_path))
+        raise error
+
+    with pytest.raises(type(error)), record_memory(tmp_path):
+        work()
+    end = record_of(tmp_path)[-1]
+    assert (end.reason, end.message) == (reason, message)
+
+
+def test_a_folder_that_vanishes_is_one_warning_and_the_record_goes_on_later(tmp_path, monkeypatch):
+    monkeypatch.setattr(recording, "_RETRY", 0.05)
+    folder, aside = tmp_path / "a", tmp_path / "b"
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with record_memory(folder, every=0.01) as recorder:
+            until(lambda: sample_count(folder))
+            for path in segment_paths(folder):
+                path.unlink()
+            folder.rename(aside)
+            until(lambda: caught)
+            recorder.mark("lost")
+            time.sleep(0.1)
+            aside.rename(folder)
+            until(lambda: sample_count(folder) > 1)
+    (warning,) = caught  # also though it was tried again several times
+    assert "cannot be recorded to" in str(warning.message)
+    assert "every minute" in str(warning.message)
+    lines = record_of(folder)
+    assert lines[0].segment > 0
+    assert lines[-1].reason == "stopped"
+
+
+def test_a_full_disk_is_one_warning_also_if_warnings_are_errors(tmp_path, monkeypatch):
+    def full(descriptor, data):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("jax_array_info_core.timeline.segments.os.write", full)
+    with pytest.warns(UserWarning, match="No space left on device") as caught:
+        recorded(tmp_path, *[Moment(1.0, "a", None, False)] * 3)
+    assert len(caught) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with record_memory(tmp_path, every=0.01) as recorder:
+            until(lambda: segment_paths(tmp_path))
+        assert not recorder._thread.is_alive()
+
+
+def test_an_error_in_the_thread_is_one_warning_and_the_end_of_the_record(tmp_path, monkeypatch):
+    def broken(self, live_arrays, pause):
+        raise ZeroDivisionError("of the recorder")
+
+    monkeypatch.setattr("jax_array_info_core.timeline.live_groups.LiveGroups.update", broken)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with record_memory(tmp_path, every=0.01) as recorder:
+            until(lambda: caught)
+            recorder._thread.join()
+            recorder.mark("late")
+            recorder.record_error(RuntimeError("RESOURCE_EXHAUSTED"))
+            with record_memory(tmp_path / "another"):
+                pass
+    assert "no longer recorded: ZeroDivisionError: of the recorder" in str(caught[0].message)
+
+
+def test_full_segments_are_followed_by_others_and_thinned(no_arrays, tmp_path, monkeypatch):
+    monkeypatch.setattr(recording, "_SHARE", 0)
+    kept = [jnp.zeros((n,), jnp.int8) for n in range(1, 6)]
+    in_use = iter([*range(5000, 10_000), *range(5000)])
+
+    def memory_of(device):
+        number = next(in_use) if device.id == jax.local_devices()[0].id else 0
+        return {"bytes_in_use": number, "peak_bytes_in_use": None, "bytes_limit": None}
+
+    max_nbytes = 2**17
+    record = recording.Recording(tmp_path, 1e-9, max_nbytes, lambda: None, memory_of=memory_of)
+    for _ in range(1000):
+        record.sample()
+        for _ in record._thinning:
+            pass
+    record._segment.close()
+    assert sum(path.stat().st_size for path in segment_paths(tmp_path)) <= max_nbytes
+    lines = record_of(tmp_path)
+    starts = of_kind(lines, "start")
+    assert [start.segment for start in starts] == list(range(len(starts)))
+    assert len(starts) > 4
+    samples = of_kind(lines, "sample")
+    assert samples[-1].in_use[0] == 5999
+    assert len(samples) < 800
+    assert kept
+
+
+def test_samples_that_take_long_are_farther_apart(no_arrays, tmp_path, monkeypatch):
+    monkeypatch.setattr(recording, "_SHARE", 10**6)
+    with record_memory(tmp_path, every=0.001) as recorder:
+        until(lambda: sample_count(tmp_path) == 2)  # the first one does not count
+        for _ in range(20):
+            recorder.mark("often")
+        until(lambda: len(of_kind(record_of(tmp_path), "mark")) == 20)
+    assert len(of_kind(record_of(tmp_path), "sample")) == 3
