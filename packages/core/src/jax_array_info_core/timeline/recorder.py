@@ -29,8 +29,8 @@ LEAST_NBYTES = 2**22
 _LONGEST_EVERY = 86_400.0
 _POLL = 0.2
 """Seconds between looks whether the program has started JAX."""
-_MOST_EARLY = 1000
-"""Number of marks that are kept until then."""
+_MOST_WAITING = 1000
+"""Number of marks that wait for the thread, or for the program's first device. More are dropped."""
 _PATIENCE = 10.0
 """Seconds for which the program waits for the last sample."""
 
@@ -250,7 +250,7 @@ class MemoryRecorder:
 
     def _request(self, request: Moment) -> None:
         # Putting into this queue takes no lock that a fork or a signal handler could find locked.
-        if self._is_running():
+        if self._is_running() and self._requests.qsize() < _MOST_WAITING:
             self._requests.put(request)
 
     def _end(self, reason: EndReason, message: str = "") -> None:
@@ -286,7 +286,7 @@ class MemoryRecorder:
 
     def _wait_for_backend(self) -> list[Moment] | None:
         """Wait until JAX has devices, without starting it, and return the marks before; None at the end."""
-        marks: deque[Moment] = deque(maxlen=_MOST_EARLY)
+        marks: deque[Moment] = deque(maxlen=_MOST_WAITING)
         while not _has_backend():
             with contextlib.suppress(queue.Empty):
                 request = self._requests.get(timeout=_POLL)
