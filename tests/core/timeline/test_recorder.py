@@ -85,6 +85,7 @@ def test_a_second_recorder_is_refused_with_the_folder_of_the_first(tmp_path):
     with record_memory(tmp_path / "first") as recorder:
         with pytest.raises(TrackerError, match=r"already recorded to .*first: call the stop\(\)"):
             record_memory(tmp_path / "second")
+        assert not (tmp_path / "second").exists()
         recorder.stop()
         recorder.stop()
         with record_memory(tmp_path / "second"):

@@ -98,7 +98,19 @@ def record_memory(
         TrackerError: (a RuntimeError) If a recorder runs already in this process.
         UnsupportedValueError: (a ValueError) If an argument is out of its bounds.
     """
-    return MemoryRecorder(require_folder(folder), _checked_every(every), _checked_nbytes(max_nbytes))
+    every, max_nbytes = _checked_every(every), _checked_nbytes(max_nbytes)
+    _require_alone(None)
+    return MemoryRecorder(require_folder(folder), every, max_nbytes)
+
+
+def _require_alone(recorder: MemoryRecorder | None) -> None:
+    """Raise TrackerError if another recorder runs in this process."""
+    other = _running.get(os.getpid())
+    if other is not None and other is not recorder:
+        raise TrackerError(
+            f"this process is already recorded to {plain_text(other._folder)}: call the stop() of that"
+            " recorder first, or leave out jai-cli run --record if that started it"
+        )
 
 
 def require_folder(folder: Any) -> Path:
@@ -152,12 +164,8 @@ class MemoryRecorder:
         self._step: int | None = None
         self._requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
         self._known_errors: Any = None
-        other = _running.setdefault(self._pid, self)
-        if other is not self:
-            raise TrackerError(
-                f"this process is already recorded to {plain_text(other._folder)}: call the stop() of that"
-                " recorder first, or leave out jai-cli run --record if that started it"
-            )
+        _running.setdefault(self._pid, self)
+        _require_alone(self)
         self._thread = threading.Thread(
             target=self._run, args=(every, max_nbytes), name="jax_array_info recorder", daemon=True
         )
