@@ -46,7 +46,7 @@ def seconds_of(steps: int) -> tuple[float, float]:
 def print_cost(seconds: float, folder: str) -> None:
     """Print the median of the time with a recorder relative to that without, in alternating runs.
 
-    The time of the cores varies less if other programs run on the machine, but does not have waiting for locks.
+    The time of the cores varies less if other programs run on the machine, but leaves out waiting for locks.
     """
     seconds_of(1000)
     steps = round(seconds / min(seconds_of(1000)[0] / 1000 for _ in range(5)))
@@ -65,9 +65,7 @@ def print_cost(seconds: float, folder: str) -> None:
     print(f"{steps} steps of {statistics.median(plain) * 1e6:.0f} µs, {len(arrays)} arrays, with a recorder:")
     for kind, name in enumerate(("time", "time of all cores")):
         low, middle, high = statistics.quantiles(ratios[kind], n=4)
-        print(
-            f"  {name} {middle:.4f} x, quartiles {low:.4f} to {high:.4f} (bound: at most 1.01 x)", flush=True
-        )
+        print(f"  {name}: {middle:.4f} x, quartiles {low:.4f} to {high:.4f} (bound: 1.01 x)", flush=True)
 
 
 def longest_gap(work: Callable[[], object]) -> float:
