@@ -18,7 +18,7 @@ import pytest
 
 from jax_array_info_core import from_json
 from jax_array_info_core.reports.record import RecordDevice, RecordMark
-from jax_array_info_core.timeline.reading import line_bytes
+from jax_array_info_core.timeline.segments import encoded
 from tests.cli.terminals import COMMAND, environment, run_into_pipe, run_on_terminal
 from tests.core.timeline.samples import START, record_group, record_start, samples_of, write_record
 
@@ -222,7 +222,7 @@ def test_a_terminal_that_is_closed_ends_the_program(folder):
 
 def test_a_job_that_has_not_started_is_waited_for_and_so_is_half_a_line(tmp_path):
     folder = tmp_path / "memory"
-    whole = b"".join(map(line_bytes, lines_of()))
+    whole = b"".join(map(encoded, lines_of()))
     with top(str(folder)) as terminal:
         terminal.wait_for("waiting for a record")
         terminal.wait_for("no such folder")
