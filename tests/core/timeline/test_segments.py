@@ -1,9 +1,6 @@
 """Lines of a segment are complete or absent, also after a kill."""
 
-import json
 import os
-import subprocess
-import sys
 
 import pytest
 

@@ -17,36 +17,12 @@ from jax_array_info import (
     to_svg,
     to_text,
 )
-from jax_array_info_core.reports import OutOfMemory, ProgramReport, ProgramSeries, ProgramTimelineReport
-from jax_array_info_core.reports.origin import Origin
+from jax_array_info_core.reports import OutOfMemory, ProgramReport, ProgramTimelineReport
+from tests.sample_programs import TIMELINE
 
 pytestmark = pytest.mark.oldest_and_newest
 
 MiB = 2**20
-STEP = Origin(file="/home/me/train.py", line=5, function="step")
-LOSS = Origin(file="/home/me/train.py", line=9, function="loss")
-ATTEND = Origin(file="/home/me/layers.py", line=12, function="attend")
-ATTENTION = [0, 0, 2 * MiB, 5 * MiB, 5 * MiB, MiB, 0, 0]
-REPORT = ProgramTimelineReport(
-    name="step",
-    origin=STEP,
-    platform="cpu",
-    operation_count=1600,
-    points=tuple(range(100, 1700, 200)),
-    operations=("p", "dot", "exp", "dot.1", "fusion", "dot.2", "add", "tuple"),
-    series=(
-        ProgramSeries(kind="arguments", nbytes=(3 * MiB,) * 8),
-        ProgramSeries(kind="outputs", nbytes=(MiB,) * 8),
-        ProgramSeries(kind="line", origin=ATTEND, nbytes=tuple(ATTENTION)),
-        ProgramSeries(kind="line", origin=LOSS, nbytes=(MiB,) * 8),
-    ),
-    live_nbytes=tuple(nbytes + MiB for nbytes in ATTENTION),
-    total_nbytes=tuple(nbytes + 5 * MiB for nbytes in ATTENTION),
-    peak=3,
-    peak_origin=ATTEND,
-    needed_nbytes=10 * MiB,
-    needed_source="sum",
-)
 TEXT = """\
 peak 10.0 MiB at operation 700 of 1600: dot.1, layers.py:12
   attend
@@ -77,18 +53,18 @@ Estimated from the schedule, which has the body of a loop
 
 
 def test_the_text_has_the_peak_its_operation_and_the_lines():
-    assert to_text(REPORT, width=60) == TEXT
+    assert to_text(TIMELINE, width=60) == TEXT
 
 
 def test_the_program_report_shows_the_same_below_its_tables():
-    report = ProgramReport(name="step", platform="cpu", timeline=REPORT)
+    report = ProgramReport(name="step", platform="cpu", timeline=TIMELINE)
     assert to_text(report, width=60).endswith(TEXT)
     assert to_text(replace(report, timeline=None), width=60) + "\n" + TEXT == to_text(report, width=60)
 
 
 def test_svg_and_html_have_the_areas_in_place_of_the_text():
-    program = ProgramReport(name="step", platform="cpu", timeline=REPORT)
-    for report in (REPORT, program):
+    program = ProgramReport(name="step", platform="cpu", timeline=TIMELINE)
+    for report in (TIMELINE, program):
         for drawn in (to_svg(report), to_html(report)):
             assert "operation 700 of 1600: dot.1: 10.0 MiB\n5.0 MiB layers.py:12 attend" in drawn
             assert "┤" not in drawn
@@ -110,7 +86,7 @@ def test_svg_and_html_have_the_areas_in_place_of_the_text():
 def test_what_is_special_is_said(change, words):
     for form in (to_text, to_svg, to_html):
         assert words.partition(" MiB")[0].replace("'", "&#x27;") in form(
-            replace(REPORT, **change), width=200
+            replace(TIMELINE, **change), width=200
         ).replace("'", "&#x27;")
 
 

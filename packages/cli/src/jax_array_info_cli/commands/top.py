@@ -133,7 +133,7 @@ class View:
         return self._report, ""
 
     def _chosen(self) -> tuple[int | None, int | None]:
-        """Return the process and the device to show. Those that are shown stay, unless another is far fuller."""
+        """Return the process and device to show: those that are shown, unless another is far fuller."""
         shown = self._report
         if shown is not None and self.process is None and self.device is None:
             peaks = {

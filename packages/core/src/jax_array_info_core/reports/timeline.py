@@ -15,6 +15,8 @@ MAX_POINTS = 480
 """Maximum number of points of a timeline."""
 MAX_GROWTH_LINES = 3
 """Maximum number of growing allocation sites in the answer."""
+_GROWTH_SHARE = 0.01
+"""Part of the steepest growth below which another one is not in the answer."""
 MAX_SERIES = 12
 """Maximum number of series of a timeline by origin."""
 
@@ -439,8 +441,10 @@ class TimelineReport(Displayed):
         lines.append(f"peak {format_bytes(self.peak.nbytes)}{limit}{where}{process} {moment}")
         growing = [grown for grown in self.growth if grown.stopped_at is None]
         if not growing:
-            lines.append("no steady growth")
-        return (*lines, *(f"growing: {grown.words}" for grown in growing[:MAX_GROWTH_LINES]))
+            return (*lines, "no steady growth")
+        least = _GROWTH_SHARE * growing[0].nbytes_per_minute
+        shown = [grown for grown in growing[:MAX_GROWTH_LINES] if grown.nbytes_per_minute >= least]
+        return (*lines, *(f"growing: {grown.words}" for grown in shown))
 
     def _failed(self, error: TimelineOutOfMemory) -> str:
         asked = error.requested_nbytes

@@ -209,10 +209,6 @@ class AreaPlan:
 
 
 def shortened(words: str, room: int, dots: str) -> str:
-    """Return the first of some words, if they have no room."""
-    if cell_len(words) <= room:
-        return words
-    return set_cell_size(words, max(room - cell_len(dots), 1)) + dots
     """Return words without their end, if they have no room. Names of lines begin with file and number."""
     if cell_len(words) <= room:
         return words
