@@ -16,9 +16,11 @@ import time
 
 import pytest
 
+from jax_array_info_cli.commands.top import View
 from jax_array_info_core import from_json
-from jax_array_info_core.reports.record import RecordDevice, RecordMark
-from jax_array_info_core.timeline.reading import line_bytes
+from jax_array_info_core.reports.record import RecordDevice, RecordMark, RecordSample
+from jax_array_info_core.timeline.segments import encoded
+from jax_array_info_core.timeline.timeline_report import Follower
 from tests.cli.terminals import COMMAND, environment, run_into_pipe, run_on_terminal
 from tests.core.timeline.samples import START, record_group, record_start, samples_of, write_record
 
@@ -222,7 +224,7 @@ def test_a_terminal_that_is_closed_ends_the_program(folder):
 
 def test_a_job_that_has_not_started_is_waited_for_and_so_is_half_a_line(tmp_path):
     folder = tmp_path / "memory"
-    whole = b"".join(map(line_bytes, lines_of()))
+    whole = b"".join(map(encoded, lines_of()))
     with top(str(folder)) as terminal:
         terminal.wait_for("waiting for a record")
         terminal.wait_for("no such folder")
@@ -283,6 +285,23 @@ def test_a_snapshot_of_no_record_is_one_line_and_exit_code_2(tmp_path, folder):
         assert problem in printed.text
         assert printed.text.startswith("Error: ")
         assert printed.text.count("\n") == 1
+
+
+def test_the_device_that_is_shown_stays_until_another_is_far_fuller(folder):
+    def peak(process, nbytes):
+        sample = RecordSample(time=START + 20, in_use=(0, 0), peak=(nbytes, 0))
+        with (folder / f"process-{process}.jsonl").open("ab") as file:
+            file.write(encoded(sample))
+        view.read()
+        report, _ = view.read()  # decides by the report before
+        return report.process
+
+    view = View(Follower(folder), str(folder), None, None)
+    assert peak(0, 100 * 2**30) == 0
+    assert peak(1, 109 * 2**30) == 0
+    assert peak(1, 120 * 2**30) == 1
+    view.press("p")
+    assert peak(1, 200 * 2**30) == 0
 
 
 def test_jax_is_not_imported(folder):

@@ -110,6 +110,11 @@ def test_without_a_limit_a_bar_ends_at_the_largest_peak_and_there_is_no_share():
     assert (first.count("█"), second.count("█"), second.count("▒")) == (10, 20, 20)
 
 
+def test_without_statistics_of_the_backend_the_bytes_are_those_in_arrays():
+    report = timeline(process(0, device(0, GIB, limit=None), in_use_source="arrays"))
+    assert lines(report)[1].split() == ["device", "in", "arrays", "peak"]
+
+
 def test_colors_warn_of_a_full_device():
     def bar(share):
         report = timeline(process(0, device(0, share * 80 * GIB // 100)))

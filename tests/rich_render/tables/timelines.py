@@ -40,6 +40,7 @@ def process(number, *devices, **fields):
             "sample_count": COUNT,
             "step": 1200,
             "mark": "eval",
+            "in_use_source": "allocator",
             "devices": devices,
             **fields,
         }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..output import Output, output_options
+from ..output import Output, output_options, progress_bar
 from ..usage import Refusal
 from . import Command
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 LAST = 60.0
 """Seconds of the record that are shown."""
+FAR_FULLER = 1.1
+"""Factor by which another device must be fuller to be shown instead, if none was asked for."""
 
 
 @click.command(
@@ -66,7 +68,7 @@ def top(folder: str, process: int | None, device: int | None, output: Output) ->
     from ..full_screen import can_show
 
     output.require_place()
-    view = _View(Follower(folder), folder, process, device)
+    view = View(Follower(folder), folder, process, device)
     if output.format == "text" and output.path is None and can_show(console := terminal_console()):
         _watch(console, view)
         return
@@ -80,10 +82,14 @@ def top(folder: str, process: int | None, device: int | None, output: Output) ->
     output.show([[report]], print_text)
 
 
-def _watch(console: Console, view: _View) -> None:
+def _watch(console: Console, view: View) -> None:
     from jax_array_info import style
+    from jax_array_info_core.text import printable
 
     from ..full_screen import show_pages
+
+    with progress_bar(f"reading {printable(view.folder)}"):
+        view.read()  # of a long record, the first time takes seconds
 
     def draw(width: int, height: int) -> RenderableType:
         report, problem = view.read()
@@ -95,7 +101,7 @@ def _watch(console: Console, view: _View) -> None:
 
 
 @dataclass(slots=True)
-class _View:
+class View:
     """The part of a record that is shown, and how."""
 
     follower: Follower
@@ -116,7 +122,8 @@ class _View:
 
         folder = printable(self.folder)
         try:
-            self._report = self.follower.report(last=LAST, process=self.process, device=self.device)
+            process, device = self._chosen()
+            self._report = self.follower.report(last=LAST, process=process, device=device)
         except FileNotFoundError:
             return None, f"{folder}: no such folder"
         except (FileFormatError, UnsupportedValueError) as error:
@@ -124,6 +131,20 @@ class _View:
         except OSError as error:
             raise Refusal(f"{folder}: {error.strerror or error}") from error
         return self._report, ""
+
+    def _chosen(self) -> tuple[int | None, int | None]:
+        """Return the process and device to show: those that are shown, unless another is far fuller."""
+        shown = self._report
+        if shown is not None and self.process is None and self.device is None:
+            peaks = {
+                (one.process, device.id): device.peak_nbytes
+                for one in shown.processes
+                for device in one.devices
+            }
+            of_shown = peaks.get((shown.process, shown.device), 0)
+            if max(peaks.values(), default=0) <= FAR_FULLER * of_shown:
+                return shown.process, shown.device
+        return self.process, self.device
 
     def page(
         self, report: TimelineReport, console: Console, width: int, height: int | None

@@ -216,8 +216,8 @@ class TimelineSeries:
     """Number of these arrays at the last point; None for kinds other than ``origin``."""
 
     nbytes_per_minute: float | None = None
-    """Change of the bytes from the first to the last point, per minute; None if they are less than a
-    second apart."""
+    """Change of the bytes from the first to the last point, per minute; None if they are less than
+    10 seconds apart."""
 
     @property
     def name(self) -> str:

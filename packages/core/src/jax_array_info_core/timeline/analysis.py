@@ -38,6 +38,8 @@ _MOST_JUMPS, _MOST_OF_JUMP = 10, 3
 _MOST_RISES = 1000
 """Number of samples that are looked at for jumps, those with the largest rises."""
 _MOST_MARKS, _MOST_TIMES = 100, 480
+_LEAST_TREND = 10.0
+"""Least number of seconds between the samples of a change per minute."""
 
 
 class DeviceHistory:
@@ -353,9 +355,9 @@ def _slope(places: Times | Numbers, values: Numbers) -> float | None:
 
 
 def _per_minute(times: Times, nbytes: Numbers) -> float | None:
-    """Return the change from the first to the last of some samples; None if they are within a second."""
+    """Return the change from the first to the last of some samples; None if they tell no trend yet."""
     seconds = float(times[-1] - times[0])
-    return float(nbytes[-1] - nbytes[0]) * 60 / seconds if seconds >= 1 else None
+    return float(nbytes[-1] - nbytes[0]) * 60 / seconds if seconds >= _LEAST_TREND else None
 
 
 def _group(site: Site, count: int, nbytes: int) -> TimelineGroup:

@@ -139,10 +139,12 @@ class _Page:
         if len(pairs) > most:
             ranked = sorted(pairs, key=lambda pair: -_share(pair[1], largest))
             shown, rest = ranked[: max(most - 1, 1)], ranked[max(most - 1, 1) :]
+        only_arrays = all(process.in_use_source == "arrays" for process, _ in shown)
+        in_use = "in arrays" if only_arrays else "in use"
         has_limit = any(device.bytes_limit for _, device in shown)
         columns = [
             _Column("device", [self._device_name(report, *pair) for pair in shown]),
-            _Column("in use", [self._size(device.bytes_in_use) for _, device in shown], True),
+            _Column(in_use, [self._size(device.bytes_in_use) for _, device in shown], True),
             _Column("peak", [self._size(device.peak_nbytes) for _, device in shown], True, rank=2),
         ]
         if has_limit:
