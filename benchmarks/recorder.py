@@ -62,9 +62,8 @@ def print_cost(seconds: float, folder: str) -> None:
         for is_recorded in (True, False) if number % 2 else (False, True):
             recorder = record_memory(f"{folder}/{number}") if is_recorded else contextlib.nullcontext()
             with recorder:
-                while is_recorded and b'"sample"' not in written_to(
-                    f"{folder}/{number}"
-                ):  # the first one reads all arrays
+                # The first sample reads all arrays.
+                while is_recorded and b'"sample"' not in written_to(f"{folder}/{number}"):
                     time.sleep(0.01)
                 taken[is_recorded] = seconds_of(steps)
         for kind in (0, 1):
