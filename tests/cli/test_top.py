@@ -40,7 +40,7 @@ class Terminal:
     def __init__(self, *command, columns=80, lines=24, stdin=None, **options):
         self._ours, its = os.openpty()
         self.resize(columns, lines)
-        self._its = os.dup(its)
+        self.its = os.dup(its)
         self.before = termios.tcgetattr(its)
         self.text = ""
         self.process = subprocess.Popen(
@@ -61,7 +61,7 @@ class Terminal:
         self.process.kill()
         self.process.wait()
         self.close()
-        os.close(self._its)
+        os.close(self.its)
 
     def close(self):
         with contextlib.suppress(OSError):
@@ -98,7 +98,7 @@ class Terminal:
 
     @property
     def is_restored(self):
-        return termios.tcgetattr(self._its) == self.before
+        return termios.tcgetattr(self.its) == self.before
 
 
 def top(*args, **options):
@@ -202,6 +202,20 @@ def test_ctrl_z_restores_the_terminal_until_the_program_is_continued(folder):
         terminal.press("q")
         terminal.wait_for("ended with 0")
         assert terminal.is_restored
+
+
+def test_after_a_stop_that_it_does_not_notice_the_terminal_is_set_up_again(folder):
+    with top(str(folder)) as terminal:
+        terminal.wait_for("q: quit")
+        terminal.process.send_signal(signal.SIGSTOP)
+        os.waitpid(terminal.process.pid, os.WUNTRACED)
+        termios.tcsetattr(terminal.its, termios.TCSANOW, terminal.before)  # as a shell does
+        terminal.text = ""
+        terminal.process.send_signal(signal.SIGCONT)
+        terminal.wait_for("q: quit")
+        assert not terminal.is_restored
+        terminal.press("q")
+        assert terminal.exit_code() == 0
 
 
 def test_a_page_follows_the_size_of_the_terminal(folder):
