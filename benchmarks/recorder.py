@@ -34,20 +34,24 @@ def step(state: jax.Array) -> jax.Array:
     return jnp.sin(state) * 0.5 + 0.1
 
 
-def seconds_of(steps: int) -> float:
-    """Return the time of some steps of about 100 µs that wait for their results."""
+def seconds_of(steps: int) -> tuple[float, float]:
+    """Return the time of some steps of about 100 µs, and the time of all cores in this process."""
     state = jnp.ones(WIDTH)
-    start = time.perf_counter()
+    start, used = time.perf_counter(), time.process_time()
     for _ in range(steps):
         state = step(state).block_until_ready()
-    return time.perf_counter() - start
+    return time.perf_counter() - start, time.process_time() - used
 
 
 def print_cost(seconds: float, folder: str) -> None:
-    """Print the median of the time with a recorder relative to that without, in alternating runs."""
+    """Print the median of the time with a recorder relative to that without, in alternating runs.
+
+    The time of the cores varies less if other programs run on the machine, but leaves out waiting for locks.
+    """
     seconds_of(1000)
-    steps = round(seconds / min(seconds_of(1000) / 1000 for _ in range(5)))
-    ratios, plain = [], []
+    steps = round(seconds / min(seconds_of(1000)[0] / 1000 for _ in range(5)))
+    ratios: list[list[float]] = [[], []]
+    plain = []
     for number in range(PAIRS):
         taken = {}
         for is_recorded in (True, False) if number % 2 else (False, True):
@@ -55,14 +59,13 @@ def print_cost(seconds: float, folder: str) -> None:
             with recorder:
                 time.sleep(0.3)  # the first sample reads all arrays
                 taken[is_recorded] = seconds_of(steps)
-        ratios.append(taken[True] / taken[False])
-        plain.append(taken[False] / steps)
-    low, _, high = statistics.quantiles(ratios, n=4)
-    print(
-        f"{steps} steps of {statistics.median(plain) * 1e6:.0f} µs with a recorder, {len(arrays)} arrays:"
-        f" {statistics.median(ratios):.4f} x, quartiles {low:.4f} to {high:.4f} (bound: at most 1.01 x)",
-        flush=True,
-    )
+        for kind in (0, 1):
+            ratios[kind].append(taken[True][kind] / taken[False][kind])
+        plain.append(taken[False][0] / steps)
+    print(f"{steps} steps of {statistics.median(plain) * 1e6:.0f} µs, {len(arrays)} arrays, with a recorder:")
+    for kind, name in enumerate(("time", "time of all cores")):
+        low, middle, high = statistics.quantiles(ratios[kind], n=4)
+        print(f"  {name}: {middle:.4f} x, quartiles {low:.4f} to {high:.4f} (bound: 1.01 x)", flush=True)
 
 
 def longest_gap(work: Callable[[], object]) -> float:

@@ -365,7 +365,7 @@ def _agreeing_donation_change(change):
     }
 
 
-def _agreeing_timeline(report):
+def _agreeing_memory(report):
     """Return a timeline whose series have the same ascending times."""
     times = sorted({abs(time) % 10**10 for time in report.get("times", [])})
     count = len(times)
@@ -416,7 +416,7 @@ AGREEING = {
     "MeshReport": _agreeing_mesh_report,
     "ReshardReport": _agreeing_reshard,
     "ReshardRow": _agreeing_leaf,
-    "TimelineReport": _agreeing_timeline,
+    "TimelineReport": _agreeing_memory,
     "TreeDiff": _agreeing_diff,
     "TreeMesh": _agreeing_tree_mesh,
     "TreeReport": _agreeing_tree,

@@ -2,7 +2,6 @@
 
 import os
 import threading
-import time
 import warnings
 
 import jax
@@ -17,7 +16,7 @@ from jax_array_info_core import record_memory
 from jax_array_info_core.errors import TrackerError, UnsupportedValueError
 from jax_array_info_core.timeline import recording
 from jax_array_info_core.timeline.recorder import Failure, Moment
-from jax_array_info_core.timeline.segments import segment_paths
+from jax_array_info_core.timeline.segments import Segment, segment_paths
 from tests.arrays import mesh_of
 from tests.growing import born
 from tests.records import bytes_of, of_kind, record_of, recorded, sample_count, until
@@ -86,6 +85,7 @@ def test_a_second_recorder_is_refused_with_the_folder_of_the_first(tmp_path):
     with record_memory(tmp_path / "first") as recorder:
         with pytest.raises(TrackerError, match=r"already recorded to .*first: call the stop\(\)"):
             record_memory(tmp_path / "second")
+        assert not (tmp_path / "second").exists()
         recorder.stop()
         recorder.stop()
         with record_memory(tmp_path / "second"):
@@ -178,6 +178,13 @@ def test_the_end_has_the_reason(tmp_path, error, reason, message):
 
 def test_a_folder_that_vanishes_is_one_warning_and_the_record_goes_on_later(tmp_path, monkeypatch):
     monkeypatch.setattr(recording, "_RETRY", 0.05)
+    tried = []
+
+    def segment(*args):
+        tried.append(args)
+        return Segment(*args)
+
+    monkeypatch.setattr(recording, "Segment", segment)
     folder, aside = tmp_path / "a", tmp_path / "b"
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -188,7 +195,7 @@ def test_a_folder_that_vanishes_is_one_warning_and_the_record_goes_on_later(tmp_
             folder.rename(aside)
             until(lambda: caught)
             recorder.mark("lost")
-            time.sleep(0.1)
+            until(lambda: len(tried) > 3)
             aside.rename(folder)
             until(lambda: sample_count(folder) > 1)
     (warning,) = caught  # also though it was tried again several times

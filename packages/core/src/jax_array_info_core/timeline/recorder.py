@@ -29,8 +29,8 @@ LEAST_NBYTES = 2**22
 _LONGEST_EVERY = 86_400.0
 _POLL = 0.2
 """Seconds between looks whether the program has started JAX."""
-_MOST_EARLY = 1000
-"""Number of marks that are kept until then."""
+_MOST_WAITING = 1000
+"""Number of marks that wait for the thread, or for the program's first device. More are dropped."""
 _PATIENCE = 10.0
 """Seconds for which the program waits for the last sample."""
 
@@ -98,7 +98,19 @@ def record_memory(
         TrackerError: (a RuntimeError) If a recorder runs already in this process.
         UnsupportedValueError: (a ValueError) If an argument is out of its bounds.
     """
-    return MemoryRecorder(require_folder(folder), _checked_every(every), _checked_nbytes(max_nbytes))
+    every, max_nbytes = _checked_every(every), _checked_nbytes(max_nbytes)
+    _require_alone(None)
+    return MemoryRecorder(require_folder(folder), every, max_nbytes)
+
+
+def _require_alone(recorder: MemoryRecorder | None) -> None:
+    """Raise TrackerError if another recorder runs in this process."""
+    other = _running.get(os.getpid())
+    if other is not None and other is not recorder:
+        raise TrackerError(
+            f"this process is already recorded to {plain_text(other._folder)}: call the stop() of that"
+            " recorder first, or leave out jai-cli run --record if that started it"
+        )
 
 
 def require_folder(folder: Any) -> Path:
@@ -152,12 +164,8 @@ class MemoryRecorder:
         self._step: int | None = None
         self._requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
         self._known_errors: Any = None
-        other = _running.setdefault(self._pid, self)
-        if other is not self:
-            raise TrackerError(
-                f"this process is already recorded to {plain_text(other._folder)}: call the stop() of that"
-                " recorder first, or leave out jai-cli run --record if that started it"
-            )
+        _running.setdefault(self._pid, self)
+        _require_alone(self)
         self._thread = threading.Thread(
             target=self._run, args=(every, max_nbytes), name="jax_array_info recorder", daemon=True
         )
@@ -250,7 +258,7 @@ class MemoryRecorder:
 
     def _request(self, request: Moment) -> None:
         # Putting into this queue takes no lock that a fork or a signal handler could find locked.
-        if self._is_running():
+        if self._is_running() and self._requests.qsize() < _MOST_WAITING:
             self._requests.put(request)
 
     def _end(self, reason: EndReason, message: str = "") -> None:
@@ -286,7 +294,7 @@ class MemoryRecorder:
 
     def _wait_for_backend(self) -> list[Moment] | None:
         """Wait until JAX has devices, without starting it, and return the marks before; None at the end."""
-        marks: deque[Moment] = deque(maxlen=_MOST_EARLY)
+        marks: deque[Moment] = deque(maxlen=_MOST_WAITING)
         while not _has_backend():
             with contextlib.suppress(queue.Empty):
                 request = self._requests.get(timeout=_POLL)

@@ -1,0 +1,91 @@
+"""``jai-cli run --record``: the memory of each process over time."""
+
+import pytest
+
+from jax_array_info_core.timeline.segments import segment_paths
+from tests.cli.launching import run, write_program
+from tests.records import bytes_of, lines_in, of_kind, record_of
+
+pytestmark = [pytest.mark.own_process, pytest.mark.xdist_group("processes")]
+
+TRAINING = """
+import os, sys, time
+import jax
+import jax.numpy as jnp
+from pathlib import Path
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+def sampled(count):
+    while sum(path.read_bytes().count(b'{"line":"sample"') for path in Path(FOLDER).glob("*.jsonl")) < count:
+        time.sleep(0.01)
+
+def train():
+    mesh = Mesh(jax.devices(), ("data",))
+    return jax.make_array_from_callback(
+        (64, 4), NamedSharding(mesh, P("data")), lambda index: jnp.zeros((64, 4))[index]
+    )
+
+kept = train()
+sampled(jax.process_count())
+"""
+
+
+def test_two_processes_of_four_devices_write_to_one_folder(tmp_path):
+    code = TRAINING.replace("FOLDER", repr(str(tmp_path / "memory")))
+    script = write_program(tmp_path, code)
+    options = ("--quiet", "--processes", 2, "--devices", 4, "--record", "memory")
+    done = run(*options, script, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Warning" not in done.stderr
+    paths = segment_paths(tmp_path / "memory")
+    assert len(paths) == 2
+    for process, path in enumerate(paths):
+        start, *lines, end = lines_in(path)
+        assert (start.process, start.process_count, len(start.devices)) == (process, 2, 4)
+        assert (end.reason, end.message) == ("exited", "")
+        last = of_kind(lines, "sample")[-1]
+        assert bytes_of([start, *lines], last)["train", "float32[64,4]"] == 4 * 128
+        assert last.in_use == (128,) * 4
+
+
+def test_an_out_of_memory_error_is_recorded_before_the_traceback(tmp_path):
+    code = """
+        import jax.numpy as jnp
+        from jax_array_info import record_memory
+        def train():
+            held = jnp.zeros((30, 40))
+            return held, jnp.zeros(2**50, jnp.int8)
+        try:
+            record_memory("other")
+        except RuntimeError as error:
+            print(error)
+        train()
+    """
+    done = run("--record", "memory", write_program(tmp_path, code), cwd=tmp_path)
+    assert done.returncode == 1
+    assert f"already recorded to {tmp_path / 'memory'}" in done.stdout
+    assert "leave out jai-cli run --record" in done.stdout
+    assert done.stderr.count("live arrays at") == 1
+    lines = record_of(tmp_path / "memory")
+    (failure,) = of_kind(lines, "out of memory")
+    assert failure.requested_nbytes == 2**50
+    sample = next(line for line in lines[lines.index(failure) :] if line in of_kind(lines, "sample"))
+    assert bytes_of(lines, sample)["train", "float32[30,40]"] == 4800
+    assert lines[-1].reason == "raised"
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_program_without_jax_has_no_record_and_its_modules_stay_its_own(tmp_path):
+    code = "import sys; print(*{'jax', 'numpy', 'msgspec'} & set(sys.modules), sys.argv[1:])"
+    done = run("--record", "memory", write_program(tmp_path, code), "--record", cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "['--record']\n", "")
+    assert list((tmp_path / "memory").iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_written_is_one_line_before_the_program_runs(tmp_path):
+    script = write_program(tmp_path, "print('runs')")
+    (tmp_path / "file").touch()
+    for folder, code, problem in (("file", 2, "is a file"), ("file/below", 1, "Not a directory")):
+        done = run("--record", folder, script, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (code, "")
+        assert problem in done.stderr.splitlines()[-1]
