@@ -278,6 +278,12 @@ def test_a_dumb_terminal_and_a_pipe_get_a_snapshot_and_the_record_is_only_read(f
     assert {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.iterdir()} == before
 
 
+def test_a_pipe_has_the_width_in_columns_and_only_ascii_if_the_encoding_is_ascii(folder):
+    printed = run_into_pipe("top", str(folder), COLUMNS="50", PYTHONIOENCODING="ascii")
+    assert (printed.code, printed.text.isascii()) == (0, True)
+    assert printed.width <= 50
+
+
 def test_json_and_files_are_written_once(folder, tmp_path):
     printed = run_into_pipe("top", str(folder), "--format", "json", "--process", "1", "--device", "3")
     report = from_json(printed.text)
