@@ -26,8 +26,9 @@ numbers = metrics(devices_report())
 | MLflow | `mlflow.log_metrics(numbers, step=step)` |
 | Prometheus | `Gauge(name.replace("/", "_"), name).set(number)` for each |
 
-Trackers show the part of a name before a slash as a group. Prometheus before 3.0 accepts no slashes:
-replace them with underscores, and all names stay different. To tell apart several reports of one class, pass
+Trackers show the part of a name before a slash as a group. Prometheus before 3.0 accepts no slashes,
+and Weights & Biases advises against them for sorting runs: replaced with underscores, all names stay
+different. To tell apart several reports of one class, pass
 `prefix="memory/train_step"`.
 
 These names and units do not change. A figure that is unknown is absent: it is never 0 or NaN. The number of

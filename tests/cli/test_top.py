@@ -40,7 +40,7 @@ class Terminal:
     def __init__(self, *command, columns=80, lines=24, stdin=None, **options):
         self._ours, its = os.openpty()
         self.resize(columns, lines)
-        self._its = os.dup(its)
+        self.its = os.dup(its)
         self.before = termios.tcgetattr(its)
         self.text = ""
         self.process = subprocess.Popen(
@@ -61,7 +61,7 @@ class Terminal:
         self.process.kill()
         self.process.wait()
         self.close()
-        os.close(self._its)
+        os.close(self.its)
 
     def close(self):
         with contextlib.suppress(OSError):
@@ -98,7 +98,7 @@ class Terminal:
 
     @property
     def is_restored(self):
-        return termios.tcgetattr(self._its) == self.before
+        return termios.tcgetattr(self.its) == self.before
 
 
 def top(*args, **options):
@@ -204,6 +204,20 @@ def test_ctrl_z_restores_the_terminal_until_the_program_is_continued(folder):
         assert terminal.is_restored
 
 
+def test_after_a_stop_that_it_does_not_notice_the_terminal_is_set_up_again(folder):
+    with top(str(folder)) as terminal:
+        terminal.wait_for("q: quit")
+        terminal.process.send_signal(signal.SIGSTOP)
+        os.waitpid(terminal.process.pid, os.WUNTRACED)
+        termios.tcsetattr(terminal.its, termios.TCSANOW, terminal.before)  # as a shell does
+        terminal.text = ""
+        terminal.process.send_signal(signal.SIGCONT)
+        terminal.wait_for("q: quit")
+        assert not terminal.is_restored
+        terminal.press("q")
+        assert terminal.exit_code() == 0
+
+
 def test_a_page_follows_the_size_of_the_terminal(folder):
     with top(str(folder), columns=40, lines=10) as terminal:
         terminal.wait_for("train.py:14")
@@ -262,6 +276,12 @@ def test_a_dumb_terminal_and_a_pipe_get_a_snapshot_and_the_record_is_only_read(f
         assert "arrays on cuda:0 of process 0, step 19, in eval" in printed.text
         assert "q: quit" not in printed.text
     assert {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.iterdir()} == before
+
+
+def test_a_pipe_has_the_width_in_columns_and_only_ascii_if_the_encoding_is_ascii(folder):
+    printed = run_into_pipe("top", str(folder), COLUMNS="50", PYTHONIOENCODING="ascii")
+    assert (printed.code, printed.text.isascii()) == (0, True)
+    assert printed.width <= 50
 
 
 def test_json_and_files_are_written_once(folder, tmp_path):

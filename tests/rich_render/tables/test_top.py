@@ -77,6 +77,12 @@ def test_a_small_page_leaves_out_columns_and_rows_and_keeps_the_line_of_keys():
     ]
 
 
+def test_a_long_path_is_shortened_to_its_last_folder():
+    report = timeline(folder="/home/me/experiments/2026/language-model/seed-1/memory/")
+    assert lines(report, width=120)[0].startswith(f"{report.folder}: 1 process, running   ")
+    assert lines(report, width=60)[0].startswith("memory: 1 process, running   ")
+
+
 def test_of_many_devices_the_fullest_are_shown_and_the_range_of_the_others():
     found = lines(large(), height=24)
     assert found[0] == "memory/: 64 processes on 16 hosts, all running                          22:13:20"

@@ -30,7 +30,10 @@ _ARROWS = {"A": "up", "B": "down", "C": "right", "D": "left"}
 _KEY = re.compile(r"\x1b[\[O]([A-D])|\x1b\[[0-9;]*[ -/]*[@-~]|(.)", re.DOTALL)
 """An arrow, another key that sends an escape sequence, or a character."""
 _DEADLY = ("SIGTERM", "SIGHUP", "SIGQUIT")
-_HANDLED = ("SIGINT", "SIGTSTP", "SIGWINCH", *_DEADLY)
+_HANDLED = ("SIGINT", "SIGTSTP", "SIGCONT", "SIGWINCH", *_DEADLY)
+_SIGCONT, _SIGHUP, _SIGWINCH = (
+    getattr(signal, name, None) for name in ("SIGCONT", "SIGHUP", "SIGWINCH")
+)  # Windows has none of them
 
 
 def can_show(console: Console) -> bool:
@@ -63,10 +66,11 @@ def show_pages(
             except OSError as error:
                 if error.errno != errno.EIO:
                     raise
-                reason = getattr(signal, "SIGHUP", None)  # the terminal is gone
+                reason = _SIGHUP  # the terminal is gone
             if reason is None or reason == signal.SIGINT:
                 return
-            signals.obey(reason)
+            if reason != _SIGCONT:  # after a stop that was not noticed, the terminal is only set up again
+                signals.obey(reason)
 
 
 def keyboard_of_terminal() -> int | None:
@@ -85,11 +89,7 @@ def _show(
     draw: Callable[[int, int], RenderableType],
     on_key: Callable[[str], bool],
 ) -> int | None:
-    """Draw pages until a key quits, and return None, or until a signal comes that ends or suspends.
-
-    Returns:
-        The signal.
-    """
+    """Draw pages until a key quits, and return None, or until a signal comes, and return its number."""
     from rich.console import ConsoleDimensions
 
     while True:
@@ -109,7 +109,7 @@ def _show(
                 signals.clear()
             if keyboard is not None and keyboard in ready:
                 if not (keys := _keys(keyboard)):
-                    return getattr(signal, "SIGHUP", None)  # the end of a terminal that is gone
+                    return _SIGHUP  # the end of a terminal that is gone
                 if any(on_key(key) for key in keys):
                     return None
 
@@ -175,7 +175,7 @@ class _Signals:
         self._writer.close()
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
-        if number != getattr(signal, "SIGWINCH", None):
+        if number != _SIGWINCH:
             self._received.append(number)
 
     def fileno(self) -> int:
@@ -189,7 +189,7 @@ class _Signals:
                 pass
 
     def take(self) -> int | None:
-        """Return the next signal that ends or suspends the program; None if there is none."""
+        """Return the next signal, except for changes of the size; None if there is none."""
         return self._received.pop(0) if self._received else None
 
     def obey(self, number: int) -> None:
@@ -197,3 +197,4 @@ class _Signals:
         handler = signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
         signal.signal(number, handler)
+        self._received = [one for one in self._received if one != _SIGCONT]

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import PurePath
 from typing import Literal
 
 from rich.cells import cell_len, set_cell_size
@@ -117,8 +118,11 @@ class _Page:
     def _title(self, report: TimelineReport) -> Text:
         """Return the folder and the states of the processes, and the time at the right."""
         at = _clock(report.read_at)
-        words = f"{report.folder}: {_states_words(report)}"
         room = max(self.width - len(at) - len(_GAP), 0)
+        states = _states_words(report)
+        words = f"{report.folder}: {states}"
+        if cell_len(self._safe(words)) > room:  # the last folder, which tells more than the first
+            words = f"{PurePath(report.folder).name or report.folder}: {states}"
         return self._line(set_cell_size(self._cut(self._safe(words), room), room) + _GAP + at, "bold")
 
     def _few(self, notices: Sequence[tuple[str, str]], most: int) -> Iterator[Text]:
