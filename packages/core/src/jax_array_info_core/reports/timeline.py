@@ -252,7 +252,17 @@ class TimelineGrowth:
     """Slope per step; None if the program named no steps."""
 
     stopped_at: quantities.Time | None = None
-    """Time since which it has not grown; None if it grows still."""
+    """Time since which it has not grown, as a cache that is full; None if it grew until the end, or until it
+    was freed."""
+
+    freed_at: quantities.Time | None = None
+    """Time at which most of the bytes were freed for good, such as at the end of a function; None if they
+    were not."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it grows no more."""
+        return self.stopped_at is not None or self.freed_at is not None
 
     @property
     def name(self) -> str:
@@ -444,7 +454,12 @@ class TimelineReport(Displayed):
             return (*lines, "no steady growth")
         least = _GROWTH_SHARE * growing[0].nbytes_per_minute
         shown = [grown for grown in growing[:MAX_GROWTH_LINES] if grown.nbytes_per_minute >= least]
-        return (*lines, *(f"growing: {grown.words}" for grown in shown))
+        return (*lines, *map(self._growing, shown))
+
+    def _growing(self, grown: TimelineGrowth) -> str:
+        if grown.freed_at is None:
+            return f"growing: {grown.words}"
+        return f"growing until it was freed at {self.time_words(grown.freed_at)}: {grown.words}"
 
     def _failed(self, error: TimelineOutOfMemory) -> str:
         asked = error.requested_nbytes
