@@ -69,6 +69,13 @@ if __name__ == "__main__":
         bound="at most 0.1 x",
         rounds=5,
     )
+    compare.times(
+        "the same report with its timeline",
+        functools.partial(program_report, compiled, timeline=True),
+        functools.partial(program_report, compiled),
+        bound="at most 1.5 x",
+        rounds=5,
+    )
     # In turn: the same calls with and without a watch.
     watch = watch_compiles()
 

@@ -10,6 +10,7 @@ from jax_array_info_cli.commands import jai_cli
 
 from .command_page import command_page
 from .context_page import context_page
+from .metric_page import metric_page
 
 NOXFILE = Path(__file__).parent.parent / "noxfile.py"
 
@@ -19,4 +20,5 @@ def generated_pages() -> dict[str, str]:
     return {
         "reference/cli.md": f"{command_page(jai_cli, 'jai-cli').rstrip()}\n",
         "reference/contexts.md": context_page(contexts, NOXFILE),
+        "reference/metrics.md": metric_page(),
     }

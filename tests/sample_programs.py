@@ -19,6 +19,8 @@ from jax_array_info.reports import (
     ProgramDiff,
     ProgramMemory,
     ProgramReport,
+    ProgramSeries,
+    ProgramTimelineReport,
     ProgramValue,
     PropagatedLeaf,
     PropagatedValue,
@@ -487,3 +489,30 @@ WHY = PropagationReport(
 """Why the values of a program are sharded as they are, with each finding."""
 
 REPORTS = (STEP, SCAN, TOO_LARGE, DIFFERENCE, EQUAL, WHY)
+
+_MIB = 2**20
+_STEP_LINE = Origin(file="/home/me/train.py", line=5, function="step")
+_LOSS_LINE = Origin(file="/home/me/train.py", line=9, function="loss")
+_ATTEND = Origin(file="/home/me/layers.py", line=12, function="attend")
+_ATTENTION = [0, 0, 2 * _MIB, 5 * _MIB, 5 * _MIB, _MIB, 0, 0]
+TIMELINE = ProgramTimelineReport(
+    name="step",
+    origin=_STEP_LINE,
+    platform="cpu",
+    operation_count=1600,
+    points=tuple(range(100, 1700, 200)),
+    operations=("p", "dot", "exp", "dot.1", "fusion", "dot.2", "add", "tuple"),
+    series=(
+        ProgramSeries(kind="arguments", nbytes=(3 * _MIB,) * 8),
+        ProgramSeries(kind="outputs", nbytes=(_MIB,) * 8),
+        ProgramSeries(kind="line", origin=_ATTEND, nbytes=tuple(_ATTENTION)),
+        ProgramSeries(kind="line", origin=_LOSS_LINE, nbytes=(_MIB,) * 8),
+    ),
+    live_nbytes=tuple(nbytes + _MIB for nbytes in _ATTENTION),
+    total_nbytes=tuple(nbytes + 5 * _MIB for nbytes in _ATTENTION),
+    peak=3,
+    peak_origin=_ATTEND,
+    needed_nbytes=10 * _MIB,
+    needed_source="sum",
+)
+"""Memory of a program along its schedule. As SVG it is a drawing, so it is not among ``REPORTS``."""

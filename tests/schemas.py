@@ -332,6 +332,24 @@ def _agreeing_program_diff(diff):
     return {**diff, **{name: _distinct(diff.get(name, [])) for name in ("shardings", "donations")}}
 
 
+def _agreeing_timeline(report):
+    """Return a timeline with the figures of as many points."""
+    count = len(report.get("points", []))
+    report = {
+        **report,
+        "points": list(range(1, count + 1)),
+        "operations": (report.get("operations", []) + ["add"] * count)[:count],
+        "peak": 0 if count and report.get("peak") is not None else None,
+        "series": [{**one, "nbytes": _many(one["nbytes"], count)} for one in report.get("series", [])],
+    }
+    return report | {name: _many(report.get(name, []), count) for name in ("live_nbytes", "total_nbytes")}
+
+
+def _many(sizes, count):
+    """Return a number of sizes."""
+    return ([abs(size) % 2**63 for size in sizes] + [1] * count)[:count]
+
+
 def _agreeing_donation(donation):
     """Return a donation that has an output or a reason."""
     donation = _agreeing_count(donation, ("nbytes",), 0)
@@ -347,6 +365,23 @@ def _agreeing_donation_change(change):
     }
 
 
+def _agreeing_memory(report):
+    """Return a timeline whose series have the same ascending times."""
+    times = sorted({abs(time) % 10**10 for time in report.get("times", [])})
+    count = len(times)
+
+    def of_points(values):
+        return [abs(value) % 2**40 for value in (*values, *range(count))][:count]
+
+    return {
+        **report,
+        "times": times,
+        "steps": of_points([]),
+        "in_use": of_points(report.get("in_use", [])),
+        "series": [{**one, "nbytes": of_points(one["nbytes"])} for one in report.get("series", [])],
+    }
+
+
 AGREEING = {
     "Collective": _agreeing_shaped("sent_nbytes", "times", "at_most"),
     "Constraint": _agreeing_shaped(),
@@ -358,6 +393,7 @@ AGREEING = {
     "ProgramDiff": _agreeing_program_diff,
     "ProgramMemory": lambda part: _agreeing_count(part, [name for name in part if "nbytes" in name], 0),
     "ProgramReport": _agreeing_program,
+    "ProgramTimelineReport": _agreeing_timeline,
     "ProgramValue": _agreeing_shaped("nbytes"),
     "Rematerialization": _agreeing_shaped("nbytes"),
     "RuleResult": lambda result: _agreeing_count(result, ("before", "after"), 0),
@@ -380,6 +416,7 @@ AGREEING = {
     "MeshReport": _agreeing_mesh_report,
     "ReshardReport": _agreeing_reshard,
     "ReshardRow": _agreeing_leaf,
+    "TimelineReport": _agreeing_memory,
     "TreeDiff": _agreeing_diff,
     "TreeMesh": _agreeing_tree_mesh,
     "TreeReport": _agreeing_tree,

@@ -46,6 +46,7 @@ NEED = {
     "run": [],
     "program": [],
     "why": [],
+    "top": [],
 }
 """Commands whose examples need train.py or step.py, and the examples that must run before theirs."""
 

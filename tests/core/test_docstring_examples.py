@@ -14,6 +14,7 @@ MODULES = [
     "origins.profiles",
     "programs.caches",
     "recompiles.watch",
+    "reports.metrics",
 ]
 
 

@@ -35,6 +35,7 @@ PROGRAM = textwrap.dedent(
     print_reshard({"größe": array}, NamedSharding(mesh, P()))
     print_tree({"größe": [array, array]}, "größe")
     print_program(größe, array)
+    print_program_timeline(größe, array)
     print_program_diff(program_report(größe, array), program_report(größe, array[0]))
     print_propagation(größe, array)
     """

@@ -41,6 +41,7 @@ def all_verbs():
         Last(print_reshard, {"w": array}, array.sharding),
         Last(print_tree, {"w": array}),
         Last(print_program, step, array),
+        Last(print_program_timeline, step, array),
         Last(print_program_diff, program_report(step, array), program_report(step, array)),
         *([Last(print_propagation, step, array)] if jax.__version_info__ >= (0, 10) else []),
     ]

@@ -65,6 +65,11 @@ NEVER_SHOWN = {
     ("PropagatedLeaf", "shape"),
     ("SentBytes", "axes"),  # derived from the collectives
     ("SentBytes", "kind"),
+    ("TimelineJump", "mark"),  # marks have a table of their own
+    ("TimelineOutOfMemory", "message"),  # the answer has the time and the size
+    ("TimelineProcess", "mark"),  # jai-cli top shows it
+    ("TimelineProcess", "platform"),
+    ("TimelineReport", "folder"),
     ("TreeRow", "full_path"),  # patterns match it
     ("TreeRow", "same_as"),  # the path of another leaf
     ("TreeRow", "xla"),  # compared with other shardings

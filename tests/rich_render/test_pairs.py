@@ -39,6 +39,11 @@ PAIRS = {
         lambda: (jax.jit(double).lower(jnp.zeros(3)).compile(),),
     ),
     "program diff": (jai.print_program_diff, jai.program_diff_report, two_programs),
+    "program timeline": (
+        jai.print_program_timeline,
+        jai.program_timeline_report,
+        lambda: (jax.jit(double).lower(jnp.zeros(3)).compile(),),
+    ),
     "propagation": (jai.print_propagation, jai.propagation_report, lambda: (double, jnp.zeros(3))),
     "reshard": (jai.print_reshard, jai.reshard_report, lambda: (PLANNED, jax.sharding.PartitionSpec())),
     "tree": (jai.print_tree, jai.tree_report, lambda: (TREE,)),

@@ -24,6 +24,7 @@ from jax_array_info import (
     print_mesh,
     print_program,
     print_program_diff,
+    print_program_timeline,
     print_propagation,
     print_reshard,
     print_tree,
@@ -58,6 +59,7 @@ VERBS = [
     lambda: print_reshard({"w": np.zeros(3)}, jnp.zeros(3).sharding),
     lambda: print_tree({"w": jnp.zeros(3)}),
     lambda: print_program(lambda x: x, jnp.zeros(3)),
+    lambda: print_program_timeline(lambda x: x, jnp.zeros(3)),
     lambda: print_program_diff(STEP, STEP),
     lambda: print_propagation(WHY),
 ]

@@ -164,6 +164,7 @@ def every_report():
         xla_report("{manual}"),
         *tree_reports(),
         *sample_programs.REPORTS,
+        sample_programs.TIMELINE,
     ]
 
 

@@ -1,9 +1,6 @@
 """Lines of a segment are complete or absent, also after a kill."""
 
-import json
 import os
-import subprocess
-import sys
 
 import pytest
 
@@ -18,7 +15,7 @@ from jax_array_info_core.reports.record import (
     RecordSample,
     RecordStart,
 )
-from jax_array_info_core.timeline.segments import Segment, is_written, segment_paths, started_ticks
+from jax_array_info_core.timeline.segments import Segment, is_written, segment_paths
 from tests.records import lines_in
 
 EVERY_LINE = [
@@ -116,52 +113,3 @@ def test_half_a_line_on_a_full_disk_is_removed(tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError):
         segment.write(EVERY_LINE[1])
     segment.close()
-
-
-@pytest.mark.oldest_and_newest
-def test_a_process_is_known_by_its_start():
-    assert started_ticks(os.getpid()) == started_ticks(os.getpid()) > 0
-    assert started_ticks(2**30) is None
-
-
-KILLED = """
-import mmap, os, random, signal, sys, time
-from pathlib import Path
-from jax_array_info_core.reports.record import RecordSample
-from jax_array_info_core.timeline.segments import Segment, encoded
-assert "jax" not in sys.modules
-folder, rng = Path(sys.argv[1]), random.Random(0)
-written = mmap.mmap(-1, 4)
-encoded(RecordSample(time=0.0, in_use=()))  # imports
-for number in range(100):
-    written[:4] = bytes(4)
-    child = os.fork()
-    if child == 0:
-        segment, count = Segment(folder, number, time.time()), 0
-        while True:
-            segment.write(RecordSample(time=float(count), in_use=(count,) * rng.randrange(400)))
-            count += 1
-            written[:4] = count.to_bytes(4, "little")
-    while written[:4] == bytes(4):
-        time.sleep(0.0001)
-    time.sleep(rng.random() / 100)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    print(int.from_bytes(written[:4], "little"))
-"""
-
-
-@pytest.mark.own_process
-def test_a_hundred_kills_lose_at_most_one_line_each(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, str(tmp_path)], capture_output=True, text=True, check=True
-    )
-    written = list(map(int, done.stdout.split()))
-    paths = segment_paths(tmp_path)
-    assert len(paths) == len(written) == 100
-    for path, count in zip(paths, written, strict=True):
-        *complete, rest = path.read_bytes().split(b"\n")
-        times = [json.loads(line)["time"] for line in complete]
-        assert times == list(range(len(times)))
-        assert count <= len(times) <= count + 1
-        assert rest == b"" or len(times) == count

@@ -105,6 +105,9 @@ if TYPE_CHECKING:
     from .propagation.assertions import (
         assert_no_conflict as assert_no_conflict,
     )
+    from .programs.program_timeline import (
+        program_timeline_report as program_timeline_report,
+    )
     from .propagation.propagation_report import (
         propagation_report as propagation_report,
     )
@@ -121,6 +124,8 @@ if TYPE_CHECKING:
         json_schema as json_schema,
         to_json as to_json,
     )
+    from .timeline.timeline_report import timeline_report as timeline_report
+    from .reports.metrics import metrics as metrics
     from .timeline.recorder import MemoryRecorder as MemoryRecorder, record_memory as record_memory
     from .trees.files import (
         load_tree as load_tree,

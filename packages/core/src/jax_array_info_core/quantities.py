@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from time import localtime, strftime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     Difference: TypeAlias = int
     """Difference of two sizes: -2^63 to 2^63 - 1."""
 
+    Time: TypeAlias = float
+    """Seconds since 1970-01-01 UTC, up to about the year 5100."""
+
     Total: TypeAlias = int
     """Sum of sizes, or product of a size and a number of runs: 0 or larger."""
 
@@ -24,6 +28,7 @@ _BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB")
 _DECIMAL_UNITS = ("", "k", "M", "G", "T", "P")
 LARGEST = 2**63 - 1
 """Largest size or count in a report."""
+_LATEST = 10**11
 _READABLE = 10**18
 """Upper bound (exclusive) of the numbers that are written in full."""
 _PREFIXES = tuple("kKmMgGtTpPeEzZyY")
@@ -44,12 +49,14 @@ def __getattr__(name: str) -> Any:
     Annotations of reports name it, and are evaluated then: msgspec is slow to import.
     """
     least = {"Size": 0, "Count": 1, "Difference": -LARGEST - 1, "Total": 0}
-    if name not in least:
+    if name not in (*least, "Time"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from typing import Annotated
 
     import msgspec
 
+    if name == "Time":
+        return Annotated[float, msgspec.Meta(ge=0, le=_LATEST)]
     return Annotated[int, msgspec.Meta(ge=least[name], le=None if name == "Total" else LARGEST)]
 
 
@@ -218,3 +225,31 @@ def format_devices(platform: str | None, ids: Sequence[int]) -> str:
     ('GPU 0-3', 'device 0,2')
     """
     return f"{platform.upper() if platform else 'device'} {format_device_ids(ids)}"
+
+
+def time_words(time: float, *, has_date: bool = False) -> str:
+    """Return a moment in the time zone of this machine: ``12:03:07``, or ``2026-11-26 12:03:07``.
+
+    Args:
+        time: Seconds since 1970-01-01 UTC.
+        has_date: Whether to add the date.
+    """
+    return strftime("%Y-%m-%d %H:%M:%S" if has_date else "%H:%M:%S", localtime(time))
+
+
+def duration_words(seconds: float) -> str:
+    """Return a duration in its two largest units.
+
+    >>> duration_words(33_161), duration_words(59.4), duration_words(3600)
+    ('9 h 12 min', '59 s', '1 h')
+    """
+    whole = round(seconds)
+    units = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+    parts = []
+    for size, unit in units:
+        if whole >= size:
+            parts.append(f"{whole // size} {unit}")
+            whole %= size
+        elif parts:
+            break
+    return " ".join(parts[:2]) or "0 s"

@@ -53,9 +53,11 @@ if TYPE_CHECKING:
         memory_report as memory_report,
         planned_mesh_report as planned_mesh_report,
         mesh_report as mesh_report,
+        metrics as metrics,
         planned_report as planned_report,
         program_diff_report as program_diff_report,
         program_report as program_report,
+        program_timeline_report as program_timeline_report,
         propagation_report as propagation_report,
         record_memory as record_memory,
         reshard_report as reshard_report,
@@ -65,6 +67,7 @@ if TYPE_CHECKING:
         sharded_structs as sharded_structs,
         sharding_layout as sharding_layout,
         spec_layout as spec_layout,
+        timeline_report as timeline_report,
         to_json as to_json,
         topology_mesh as topology_mesh,
         track_arrays as track_arrays,
@@ -104,6 +107,7 @@ if TYPE_CHECKING:
         print_program as print_program,
         print_program_diff as print_program_diff,
     )
+    from .verbs.program_timeline import print_program_timeline as print_program_timeline
     from .verbs.programs import print_propagation as print_propagation
     from .verbs.sharding import (
         print_mesh as print_mesh,
@@ -113,6 +117,7 @@ if TYPE_CHECKING:
         tap_sharding as tap_sharding,
     )
     from .verbs.trees import print_reshard as print_reshard, print_tree_diff as print_tree_diff
+    from .verbs.timeline import print_timeline as print_timeline
     from .verbs.trees import (
         print_tree as print_tree,
     )

@@ -28,6 +28,8 @@ _MODULES = {
     "log": "recorded",
     "devices": "devices",
     "hosts": "hosts",
+    "memory": "memory",
+    "top": "top",
     "profile": "recorded",
     "demo": "run",
 }

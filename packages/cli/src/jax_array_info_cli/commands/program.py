@@ -75,7 +75,7 @@ def function_options(function: Callable[..., _T]) -> Callable[..., _T]:
         "jai-cli program f.py:f --mesh x=2,y=4 --arg 'float32[64,128]@x,y'",
         "jai-cli program f.py:f --mesh x=8 --arg 'bf16[64,64]@-,x' --output f.html",
         "jai-cli program f.py:f --mesh x=8 --arg 'f32[64,64]@x' --output old.json",
-        "jai-cli program step.py:step --mesh fsdp=8 --args-from step.py:abstract",
+        "jai-cli program step.py:step --mesh fsdp=8 --args-from step.py:abstract --timeline",
     ),
 )
 @function_options
@@ -98,6 +98,11 @@ def function_options(function: Callable[..., _T]) -> Callable[..., _T]:
     help="Bandwidth of a link per device and direction, such as dcn=6.25GB/s, for a lower bound of the time."
     " Repeat the option for each link: dcn, other-host, ici, same-host, same-chip.",
 )
+@click.option(
+    "--timeline",
+    is_flag=True,
+    help="Also show the live bytes along the schedule of the compiled program, by line, and their peak.",
+)
 @rows_option
 @ignore_codes_option
 @line_options
@@ -110,6 +115,7 @@ def program(
     topology: str | None,
     dcn: str | None,
     bandwidths: tuple[str, ...],
+    timeline: bool,
     max_rows: int,
     ignore_codes: tuple[str, ...],
     output: Output,
@@ -152,6 +158,7 @@ def program(
         dcn=None if dcn is None else problems.catch("--dcn", parse_mesh, dcn),
         bandwidths=problems.catch("--bandwidth:", _bandwidths, bandwidths),
         ignore_codes=ignore_codes,
+        timeline=timeline,
     )
     try:
         if topology is not None:
@@ -166,14 +173,16 @@ def program(
         return True
 
     def print_text(console: Console) -> None:
+        from jax_array_info.style import shows_colors
         from jax_array_info.tables.program import program_table
 
-        console.print(program_table(report, max_rows=max_rows, width=console.width), highlight=False)
+        table = program_table(report, max_rows=max_rows, width=console.width, use_color=shows_colors(console))
+        console.print(table, highlight=False)
 
     def parts() -> list[list[Part]]:
-        from jax_array_info.export.program_lines import program_part
+        from jax_array_info.export.program_lines import program_parts
 
-        return [[program_part(report, max_rows)]]
+        return [[*program_parts(report, max_rows)]]
 
     output.show([[report]], print_text, parts)
     return report.out_of_memory is not None

@@ -50,6 +50,8 @@ class Request:
     bandwidths: Mapping[str, str] | None = None
     """Bandwidth of links by name."""
     ignore_codes: tuple[str, ...] = ()
+    timeline: bool = False
+    """Whether to report the memory along the schedule."""
 
 
 class NotCompiledError(Exception):
@@ -133,6 +135,7 @@ def _program_report(
         fresh=True,
         explain=None,
         bandwidths=request.bandwidths,
+        timeline=request.timeline,
     )
     return _report(request, function, make, mesh, report_of)
 

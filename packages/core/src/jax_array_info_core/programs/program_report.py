@@ -60,6 +60,7 @@ from .collectives import collectives_of, devices_of, merged, totals_of
 from .compiled import CompiledStages, compiled_stages, gpu_shortage
 from .constraints import constraints_of, with_padding
 from .donations import donatable, donations_of
+from .live_bytes import timeline_of
 from .out_of_memory import out_of_memory_of
 from .updates import with_lost_axes, with_replaced
 from .warnings_of_compile import rematerializations_of
@@ -224,6 +225,7 @@ def program_report(
     explain: bool | None = False,
     bandwidths: Mapping[str, int | str] | None = None,
     ignore_codes: str | Iterable[str] = (),
+    timeline: bool = False,
     **kwargs: Any,
 ) -> ProgramReport:
     """Return what XLA made of a function: shardings, collectives, donations, memory and flops per device.
@@ -254,6 +256,7 @@ def program_report(
             ``{"dcn": "6.25GB/s", "ici": "90GB/s"}``, for a lower bound of the time of what is sent. None for
             no such bound.
         ignore_codes: Codes of findings to leave out, such as ``"JAI207"``.
+        timeline: Whether to add the memory along the schedule, as in ``program_timeline_report``.
         **kwargs: Keyword arguments of the function.
 
     Raises:
@@ -325,7 +328,10 @@ def program_report(
     )
     if module is None:
         return report
-    return _with_program(report, module, compiled, place, given, lines, speeds, explains=explains)
+    report = _with_program(report, module, compiled, place, given, lines, speeds, explains=explains)
+    if timeline and report.memory is not None:
+        report = replace(report, timeline=timeline_of(report, report.memory, module, lines))
+    return report
 
 
 def _with_program(

@@ -110,8 +110,22 @@ from .program_memory import (
     ProgramMemory as ProgramMemory,
     Temporary as Temporary,
 )
+from .program_timeline import (
+    ProgramSeries as ProgramSeries,
+    ProgramTimelineReport as ProgramTimelineReport,
+)
 from .timeline import (
+    TimelineDevice as TimelineDevice,
+    TimelineGroup as TimelineGroup,
+    TimelineGrowth as TimelineGrowth,
+    TimelineJump as TimelineJump,
+    TimelineMark as TimelineMark,
+    TimelineOutOfMemory as TimelineOutOfMemory,
+    TimelinePeak as TimelinePeak,
+    TimelineProcess as TimelineProcess,
     TimelineReport as TimelineReport,
+    TimelineSeries as TimelineSeries,
+    UnreadRecord as UnreadRecord,
 )
 from .tree import (
     ExcessBytes as ExcessBytes,
@@ -139,6 +153,7 @@ Report = (
     | ShardingLayout
     | ProgramDiff
     | ProgramReport
+    | ProgramTimelineReport
     | PropagationReport
     | ReshardReport
     | ShardReport

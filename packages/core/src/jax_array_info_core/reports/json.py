@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import errno
 import inspect
+import itertools
 import json
 import math
 import os
@@ -29,6 +30,8 @@ from .checks import CheckReport
 from .hosts import MAX_PROCESSES, HostSummary
 from .mesh import MeshReport
 from .program import ProgramReport
+from .program_timeline import ProgramTimelineReport
+from .timeline import TimelineReport
 from .tree import TreeMesh, TreeReport, TreeRow
 
 _RANDOM_NBYTES = 8
@@ -343,9 +346,28 @@ def contradictions(report: Report | HostSummary) -> Iterator[str]:
                 for rows, meshes in ((before, part.meshes_before), (after, part.meshes_after)):
                     yield from _of_paths("leaves", (row.path for row in rows))
                     yield from _of_meshes(rows, meshes)
+            case TimelineReport():
+                points = {len(part.times), len(part.steps), len(part.in_use)}
+                if len(points | {len(series.nbytes) for series in part.series}) > 1:
+                    yield "series with different numbers of points"
+                if list(part.times) != sorted(part.times):
+                    yield "times that do not ascend"
             case ProgramReport():
                 for what, values in (("arguments", part.arguments), ("outputs", part.outputs)):
                     yield from _of_paths(what, (value.path for value in values))
+            case ProgramTimelineReport():
+                yield from _of_timeline(part)
+
+
+def _of_timeline(report: ProgramTimelineReport) -> Iterator[str]:
+    """Yield the problems of the points of a timeline."""
+    if any(after <= before for before, after in itertools.pairwise(report.points)):
+        yield "points that are not in the order of the schedule"
+    counts = {len(each) for each in (report.operations, report.live_nbytes, report.total_nbytes)}
+    if counts.union(len(one.nbytes) for one in report.series) != {len(report.points)}:
+        yield f"figures of other than the {len(report.points)} points"
+    if report.peak is not None and report.peak >= len(report.points):
+        yield f"a peak at point {format_number(report.peak)} of {len(report.points)}"
 
 
 def _parts(value: Any) -> Iterator[object]:

@@ -16,6 +16,7 @@ from .findings import Finding, findings_words
 from .origin import Origin
 from .program_findings import program_findings
 from .program_memory import OutOfMemory, ProgramMemory
+from .program_timeline import ProgramTimelineReport
 
 Uncounted = Literal["kernel", "size", "executions"]
 """Reason why flops are not counted.
@@ -318,6 +319,9 @@ class ProgramReport(Displayed):
     out_of_memory: OutOfMemory | None = None
     """The program does not fit: the compiler's refusal. The other parts then describe the program that it
     refused, as far as it is known. Of a GPU topology, ``memory`` is known too."""
+
+    timeline: ProgramTimelineReport | None = None
+    """Memory along the schedule; None unless it was asked for, and if the program did not fit."""
 
     dot_flops: quantities.Total | None = None
     """Floating-point operations of dots and convolutions in one call, on one device: two for each

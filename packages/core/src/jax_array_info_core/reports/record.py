@@ -35,10 +35,10 @@ class RecordDevice:
 class RecordStart:
     """First line of a segment."""
 
-    time: float
+    time: quantities.Time
     """Time at which the segment begins."""
 
-    started: float
+    started: quantities.Time
     """Time at which the recorder started: the same in all its segments."""
 
     segment: quantities.Size
@@ -59,6 +59,9 @@ class RecordStart:
     pid_started: quantities.Size | None = None
     """When the process began, in clock ticks since the machine started; None if it is not known. With the id,
     it tells whether the process still runs."""
+
+    pid_namespace: str | None = None
+    """Name of the namespace of process ids, such as that of a container; None if it is not known."""
 
     platform: str
     """Platform of the devices, such as ``gpu``."""
@@ -115,7 +118,7 @@ class RecordGroup:
 class RecordSample:
     """Memory of the devices at one moment."""
 
-    time: float
+    time: quantities.Time
     """Time of the sample."""
 
     step: quantities.Difference | None = None
@@ -144,7 +147,7 @@ class RecordSample:
 class RecordMark:
     """A moment that the program named."""
 
-    time: float
+    time: quantities.Time
     """Time of the mark."""
 
     name: str
@@ -161,7 +164,7 @@ class RecordMark:
 class RecordOutOfMemory:
     """An allocation that failed. The next sample has all groups of arrays that were live."""
 
-    time: float
+    time: quantities.Time
     """Time at which the error was seen."""
 
     message: str
@@ -175,7 +178,7 @@ class RecordOutOfMemory:
 class RecordEnd:
     """Last line of a recorder. A process that was killed has none."""
 
-    time: float
+    time: quantities.Time
     """Time of the end."""
 
     reason: EndReason

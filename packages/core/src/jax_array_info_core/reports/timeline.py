@@ -7,16 +7,33 @@ from typing import Literal, TypeAlias
 
 from .. import quantities
 from ..notebooks import Displayed
+from ..quantities import counted, duration_words, format_bytes, grouped, time_words
+from ..text import printable
 from .origin import Origin
 
 MAX_POINTS = 480
 """Maximum number of points of a timeline."""
+MAX_GROWTH_LINES = 3
+"""Maximum number of growing allocation sites in the answer."""
+_GROWTH_SHARE = 0.01
+"""Part of the steepest growth below which another one is not in the answer."""
 MAX_SERIES = 12
 """Maximum number of series of a timeline by origin."""
 
 ProcessState = Literal["running", "not heard from", "gone", "stopped", "exited", "raised"]
 """``running``: it wrote a line lately; ``not heard from``: it did not, and may run on another machine;
 ``gone``: it runs no longer and wrote no end, such as after a kill; the others as in ``RecordEnd``."""
+
+_STATES: dict[ProcessState, str] = {
+    "running": "is running",
+    "not heard from": "has written nothing for a while",
+    "gone": "was killed or crashed",
+    "stopped": "stopped the record",
+    "exited": "ended",
+}
+
+SeriesKind = Literal["origin", "other arrays", "not arrays"]
+"""``other arrays``: live arrays without a series; ``not arrays``: bytes in use outside of live arrays."""
 
 Sizes: TypeAlias = "tuple[quantities.Size, ...]"
 
@@ -57,10 +74,10 @@ class TimelineProcess:
     platform: str
     """Platform of its devices."""
 
-    start: float
+    start: quantities.Time
     """Time of the first sample, in seconds since 1970-01-01 UTC."""
 
-    end: float
+    end: quantities.Time
     """Time of the last line."""
 
     every: float
@@ -94,6 +111,12 @@ class TimelineProcess:
     def fullest(self) -> TimelineDevice | None:
         """The device with the highest peak; None without devices."""
         return max(self.devices, key=lambda device: device.peak_nbytes, default=None)
+
+    @property
+    def state_words(self) -> str:
+        """The state, with how it ended: ``is running``, ``was killed or crashed``."""
+        raised = f"ended with {self.message}" if self.message else "ended with an exception"
+        return {**_STATES, "raised": raised}[self.state]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,10 +154,10 @@ class TimelinePeak:
     nbytes: quantities.Size
     """Bytes in use."""
 
-    time: float
+    time: quantities.Time
     """Time, or the end of the time in which it was."""
 
-    since: float | None = None
+    since: quantities.Time | None = None
     """Start of the time in which it was, if it was between two samples and only the backend knows it; None if
     a sample has it."""
 
@@ -144,7 +167,7 @@ class TimelinePeak:
     mark: str | None = None
     """Mark in which it was; None if it was in none."""
 
-    sampled_at: float
+    sampled_at: quantities.Time
     """Time of the sample with the arrays that were alive: that of the peak, or the fullest of the two
     around it."""
 
@@ -154,14 +177,23 @@ class TimelinePeak:
     groups: tuple[TimelineGroup, ...] = ()
     """Live arrays in this sample on the device, the most bytes first."""
 
-    other_count: quantities.Size = 0
-    """Number of live arrays in groups that the record does not name."""
-
     other_nbytes: quantities.Size = 0
-    """Their bytes on the device."""
+    """Bytes on the device of live arrays in groups that the record does not name."""
 
     not_arrays_nbytes: quantities.Size = 0
-    """Bytes in use that are no live arrays, such as temporary values of programs."""
+    """Bytes in use outside of live arrays, such as temporary values of programs."""
+
+
+def _day(time: float) -> str:
+    return time_words(time, has_date=True)[:10]
+
+
+def site_name(origin: Origin | None, content: str | None, kind: SeriesKind) -> str:
+    """Return an allocation site with the line that called it, and dtype and shape."""
+    if kind != "origin":
+        return {"other arrays": "other arrays", "not arrays": "not in arrays"}[kind]
+    site = "" if origin is None else origin.text(1)
+    return " ".join(filter(None, (site, content))) or "arrays without an allocation site"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,11 +206,23 @@ class TimelineSeries:
     content: str | None
     """Dtype and shape, such as ``float32[4,4]``; None if it has several."""
 
-    kind: Literal["origin", "other arrays", "not arrays"] = "origin"
-    """``other arrays``: all other live arrays; ``not arrays``: the rest of the bytes in use."""
+    kind: SeriesKind = "origin"
+    """Whether these are the arrays of an allocation site, all others, or the rest of the bytes in use."""
 
     nbytes: Sizes
     """Bytes on the device of the timeline, at each of its points."""
+
+    count: quantities.Size | None = None
+    """Number of these arrays at the last point; None for kinds other than ``origin``."""
+
+    nbytes_per_minute: float | None = None
+    """Change of the bytes from the first to the last point, per minute; None if they are less than
+    10 seconds apart."""
+
+    @property
+    def name(self) -> str:
+        """The allocation site, with dtype and shape if there is only one."""
+        return site_name(self.origin, self.content, self.kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,6 +234,10 @@ class TimelineGrowth:
 
     content: str | None
     """Dtype and shape that grew; None if it was not one alone."""
+
+    kind: SeriesKind = "origin"
+    """Whether these are the arrays of an allocation site, those that the record does not name, or the rest of
+    the bytes in use."""
 
     start_nbytes: quantities.Size
     """Bytes on the device when the growth began."""
@@ -203,22 +251,43 @@ class TimelineGrowth:
     nbytes_per_step: float | None = None
     """Slope per step; None if the program named no steps."""
 
-    stopped_at: float | None = None
+    stopped_at: quantities.Time | None = None
     """Time since which it has not grown; None if it grows still."""
+
+    @property
+    def name(self) -> str:
+        """The allocation site with dtype and shape, as far as they are known."""
+        return site_name(self.origin, self.content, self.kind)
+
+    @property
+    def words(self) -> str:
+        """The growth: ``train.py:7 step float32[4,4], 1.0 MiB to 2.0 GiB, 25.7 MiB per minute``."""
+        minute = f"{format_bytes(round(self.nbytes_per_minute))} per minute"
+        per_step = self.nbytes_per_step
+        steps = "" if per_step is None else f", {format_bytes(round(per_step))} per step"
+        sizes = f"{format_bytes(self.start_nbytes)} to {format_bytes(self.end_nbytes)}"
+        return f"{self.name}, {sizes}, {minute}{steps}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineJump:
-    """A moment from which more bytes were in use than before, and stayed."""
+    """A moment from which more bytes were in use than before.
 
-    time: float
+    More were in use in each of the five samples after it than in each of the five before. Several jumps with
+    the same mark and allocation site are one: the largest.
+    """
+
+    time: quantities.Time
     """Time of the sample after the jump."""
 
-    since: float
+    since: quantities.Time
     """Time of the sample before it."""
 
     nbytes: quantities.Size
     """By how many bytes the use of the device rose."""
+
+    count: quantities.Count = 1
+    """Number of jumps of this kind."""
 
     step: quantities.Difference | None = None
     """Last step before it."""
@@ -240,15 +309,16 @@ class TimelineMark:
     count: quantities.Count
     """How often it began."""
 
-    times: tuple[float, ...]
+    times: tuple[quantities.Time, ...]
     """When it began, at most 480."""
 
     added_nbytes: quantities.Difference
     """By how many bytes the use of the device was higher in it than in the last sample before; the most of
     all."""
 
-    kept_nbytes: quantities.Difference
-    """How many of these bytes were still in use in the first sample after it ended; the most of all."""
+    kept_nbytes: quantities.Difference | None
+    """How many bytes more were in use in the first sample after it than before it; the most of all. None
+    without a sample after it."""
 
     peak_nbytes: quantities.Size
     """Most bytes in use in it, in any sample."""
@@ -264,7 +334,7 @@ class TimelineOutOfMemory:
     process: quantities.Size
     """Index of the process."""
 
-    time: float
+    time: quantities.Time
     """Time at which the error was seen."""
 
     message: str
@@ -297,7 +367,7 @@ class TimelineReport(Displayed):
     device: quantities.Difference = 0
     """Id of the device of the timeline."""
 
-    times: tuple[float, ...] = ()
+    times: tuple[quantities.Time, ...] = ()
     """Time of each point, in seconds since 1970-01-01 UTC. Of several samples that share a point, it is the
     one with the most bytes in use."""
 
@@ -328,5 +398,74 @@ class TimelineReport(Displayed):
     unread: tuple[UnreadRecord, ...] = ()
     """Files and lines that could not be read."""
 
-    read_at: float = 0.0
+    read_at: quantities.Time = 0.0
     """Time at which the record was read."""
+
+    @property
+    def chosen(self) -> TimelineProcess | None:
+        """The process of the timeline; None without one."""
+        return next((one for one in self.processes if one.process == self.process), None)
+
+    @property
+    def chosen_device(self) -> TimelineDevice | None:
+        """The device of the timeline; None without one."""
+        devices = self.chosen.devices if self.chosen else ()
+        return next((one for one in devices if one.id == self.device), None)
+
+    def time_words(self, time: float) -> str:
+        """Return a moment, with its date if the timeline has several dates."""
+        moments = (*self.times[:1], *self.times[-1:], time)
+        return time_words(time, has_date=len({_day(moment) for moment in moments}) > 1)
+
+    def moment_words(
+        self, time: float, step: int | None, mark: str | None = None, since: float | None = None
+    ) -> str:
+        """Return a moment with its step and mark: ``at 12:03:07, step 1,200, in eval``."""
+        when = f"at {self.time_words(time)}"
+        if since is not None:
+            when = f"between {self.time_words(since)} and {self.time_words(time)}"
+        named = "" if step is None else f", step {grouped(step)}"
+        return f"{when}{named}{f', in {mark}' if mark is not None else ''}"
+
+    @property
+    def answer(self) -> tuple[str, ...]:
+        """The first lines: allocations that failed, the peak, and what grows."""
+        lines = [self._failed(error) for error in self.out_of_memory[-1:]]
+        if self.peak is None:
+            return (*lines, "no samples")
+        device = self.chosen_device
+        limit = f" of {format_bytes(device.bytes_limit)}" if device and device.bytes_limit else ""
+        where = f" on {device.name}" if device else ""
+        process = f" of process {self.process}" if self.process_count > 1 else ""
+        moment = self.moment_words(self.peak.time, self.peak.step, self.peak.mark, self.peak.since)
+        lines.append(f"peak {format_bytes(self.peak.nbytes)}{limit}{where}{process} {moment}")
+        growing = [grown for grown in self.growth if grown.stopped_at is None]
+        if not growing:
+            return (*lines, "no steady growth")
+        least = _GROWTH_SHARE * growing[0].nbytes_per_minute
+        shown = [grown for grown in growing[:MAX_GROWTH_LINES] if grown.nbytes_per_minute >= least]
+        return (*lines, *(f"growing: {grown.words}" for grown in shown))
+
+    def _failed(self, error: TimelineOutOfMemory) -> str:
+        asked = error.requested_nbytes
+        requested = "" if asked is None else f", {format_bytes(asked)} requested"
+        process = f" in process {error.process}" if self.process_count > 1 else ""
+        return f"out of memory at {self.time_words(error.time)}{process}{requested}"
+
+    @property
+    def extent(self) -> str:
+        """The time of the record, its number of samples, and the state of its process."""
+        if not self.times or self.chosen is None:
+            return ""
+        begin, end = self.times[0], self.times[-1]
+        until = time_words(end, has_date=_day(begin) != _day(end))
+        samples = counted(self.chosen.sample_count, "sample", "samples")
+        restarts = f", restarted {self.chosen.restarts} times" if self.chosen.restarts > 1 else ""
+        restarts = ", restarted once" if self.chosen.restarts == 1 else restarts
+        return (
+            f"{time_words(begin, has_date=True)} to {until} ({duration_words(end - begin)}), {samples}, "
+            f"process {self.process} on {self.chosen.host_name} {self.chosen.state_words}{restarts}"
+        )
+
+    def __str__(self) -> str:
+        return "\n".join(map(printable, self.answer))

@@ -1,1 +1,1 @@
-"""Memory of a job over time: its recorder, the files of a record, and the report on them."""
+"""Memory over time: the recorder, its files, and the report on a record."""

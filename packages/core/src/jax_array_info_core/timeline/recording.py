@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import queue
-import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -26,7 +24,8 @@ from ..reports.record import (
 from ..text import plain_text
 from .live_groups import LiveGroup, LiveGroups
 from .recorder import End, Failure, Moment, Request
-from .segments import Segment, started_ticks
+from .running import identity
+from .segments import Segment
 from .thinning import thin_segments
 
 SEGMENTS = 16
@@ -224,9 +223,7 @@ class Recording:
                 segment=self._segment_count,
                 process=process,
                 process_count=process_count(),
-                host_name=plain_text(socket.gethostname()),
-                pid=os.getpid(),
-                pid_started=started_ticks(os.getpid()),
+                **identity()._asdict(),
                 platform=plain_text(self._devices[0].platform) if self._devices else "?",
                 devices=tuple(
                     RecordDevice(

@@ -39,19 +39,6 @@ def segment_paths(folder: Path, process: int | None = None) -> list[Path]:
     return [folder / name for _, name in sorted(found)]
 
 
-def started_ticks(pid: int) -> int | None:
-    """Return when a process began, in clock ticks since the machine started; None if it is not known.
-
-    Two processes with the same id, one after the other, differ in it.
-    """
-    try:
-        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
-            # The name of the program, in parentheses, may contain spaces.
-            return int(file.read().rpartition(")")[2].split()[19])
-    except (OSError, ValueError, IndexError):
-        return None
-
-
 class Segment:
     """A new segment, open for writing. It is locked, so that no other recorder thins it."""
 

@@ -15,8 +15,10 @@ from jax_array_info_core.reports import (
     HostsReport,
     MeshReport,
     ProgramReport,
+    ProgramTimelineReport,
     PropagationReport,
     Report,
+    TimelineReport,
     TreeReport,
     XlaReport,
 )
@@ -25,12 +27,14 @@ from jax_array_info_core.text import clipped, printable
 from ..pictures.hosts import hosts_figure
 from ..pictures.palette import ColorMap
 from ..pictures.svg import layout_figures
+from ..pictures.timeline import timeline_figure
 from ..render import render
 from ..svg import GREY, Figure, lines_figure, lines_html, side_by_side, stacked, svg
 from ..tables.array import xla_lines
 from ..tables.hosts import hosts_answer, hosts_details
+from ..tables.timeline import timeline_answer, timeline_details
 from .annotated import Annotated, Prefixes, annotated_html
-from .program_lines import program_part
+from .program_lines import program_parts, timeline_parts
 from .propagation_lines import propagation_part
 from .tree_html import TreePart, tree_html
 
@@ -83,7 +87,9 @@ def _parts(report: Report, drawing: Figure | None, width: int) -> Iterator[Part]
         case TreeReport():
             yield TreePart(report)
         case ProgramReport():
-            yield program_part(report)
+            yield from program_parts(report)
+        case ProgramTimelineReport():
+            yield from timeline_parts(report, width)
         case PropagationReport():
             yield propagation_part(report)
         case HostsReport():
@@ -91,6 +97,10 @@ def _parts(report: Report, drawing: Figure | None, width: int) -> Iterator[Part]
             if report.process_count > 1:
                 yield hosts_figure(report)
             yield hosts_details(report, width=width)
+        case TimelineReport() if report.times:
+            yield timeline_answer(report)
+            yield timeline_figure(report)
+            yield timeline_details(report)
         case _:
             yield render(report, width=width)
     if drawing and isinstance(report, ArrayReport) and report.name is not None:
@@ -101,7 +111,7 @@ def _parts(report: Report, drawing: Figure | None, width: int) -> Iterator[Part]
 
 def title_of(report: Report) -> str:
     """Return the name of the array, the tree or the program of a report, else the name of its class."""
-    named = ArrayReport | ProgramReport | PropagationReport | TreeReport
+    named = ArrayReport | ProgramReport | ProgramTimelineReport | PropagationReport | TreeReport
     name = report.name if isinstance(report, named) else None
     return printable(clipped(name or type(report).__name__))
 

@@ -11,11 +11,14 @@ from rich.text import Text
 from jax_array_info.tables.folds import split_rows
 from jax_array_info_core import format_bytes
 from jax_array_info_core.layouts.dtypes import type_text
-from jax_array_info_core.reports import Collective, Origin, ProgramReport, Temporary
+from jax_array_info_core.reports import Collective, Origin, ProgramReport, ProgramTimelineReport, Temporary
 from jax_array_info_core.reports.collectives import SLOW_LINKS, link_words
 
 from .. import style
+from ..pictures.areas import areas_figure
+from ..svg import Figure
 from ..tables.program import program_details, program_summary
+from ..tables.program_timeline import timeline_chart, timeline_head, timeline_notes
 from ..tables.program_words import (
     because_words,
     collective_axes_words,
@@ -75,6 +78,28 @@ class ProgramLine(MarkedLine):
             return "?" if self.has_unknown else "", live
         bound = f"{MARKS.at_most} " if self.is_bound else ""
         return f"{bound}{format_bytes(self.sent_nbytes)}{' + ?' if self.has_unknown else ''}", live
+
+
+def program_parts(
+    report: ProgramReport, max_rows: int | None = 20
+) -> Iterator[Annotated | RenderableType | Figure]:
+    """Yield the parts of a document on a program: the annotated source, then the timeline.
+
+    Args:
+        report: The program.
+        max_rows: Maximum number of rows of each table.
+    """
+    yield program_part(report, max_rows)
+    if report.timeline is not None:
+        yield from timeline_parts(report.timeline)
+
+
+def timeline_parts(report: ProgramTimelineReport, width: int = 80) -> Iterator[RenderableType | Figure]:
+    """Yield the peak of a timeline, its areas and its notes, at a width in characters."""
+    yield timeline_head(report, width=width)
+    if report.points:
+        yield areas_figure(timeline_chart(report))
+        yield timeline_notes(report, width=width)
 
 
 def program_part(report: ProgramReport, max_rows: int | None = 20) -> Annotated:

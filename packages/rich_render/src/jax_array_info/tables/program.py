@@ -20,6 +20,7 @@ from .. import style
 from .findings import write_findings
 from .pages import Grouping, Page, StackedColumn, stacked_table
 from .program_memory import memory_table, write_memory, write_warnings_unknown
+from .program_timeline import program_timeline_table
 from .program_values import free_values_table, write_values
 from .program_words import (
     UNKNOWN,
@@ -175,19 +176,24 @@ _MOST_UNREAD = 3
 """Maximum number of unread lines that are shown."""
 
 
-def program_table(report: ProgramReport, *, max_rows: int | None = 20, width: int = 80) -> RenderableType:
-    """Return the summary of a program, then the tables of its collectives and temporaries.
+def program_table(
+    report: ProgramReport, *, max_rows: int | None = 20, width: int = 80, use_color: bool = False
+) -> RenderableType:
+    """Return the summary of a program, the tables of its collectives and temporaries, and its timeline.
 
     Args:
         report: The program.
         max_rows: Maximum number of rows of each table. One more row sums the others. None shows all.
         width: Maximum line length in characters.
+        use_color: Whether to fill the areas of the timeline with colors.
 
     Raises:
         ValueError: If ``max_rows`` is negative.
     """
-    summary = program_summary(report, width=width)
-    return Group(summary, program_details(report, max_rows=max_rows, width=width))
+    parts = [program_summary(report, width=width), program_details(report, max_rows=max_rows, width=width)]
+    if report.timeline is not None:
+        parts.append(program_timeline_table(report.timeline, width=width, use_color=use_color))
+    return Group(*parts)
 
 
 def program_details(report: ProgramReport, *, max_rows: int | None = 20, width: int = 80) -> RenderableType:

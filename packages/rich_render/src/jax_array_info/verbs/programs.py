@@ -14,6 +14,7 @@ from jax_array_info_core import (
     program_report,
     propagation_report,
 )
+from jax_array_info_core.delivery import deliver
 from jax_array_info_core.errors import UnsupportedValueError, require_report
 from jax_array_info_core.propagation.at_line import at_line
 from jax_array_info_core.reports import (
@@ -25,14 +26,15 @@ from jax_array_info_core.reports import (
     PropagationReport,
 )
 
+from ..style import ForConsole, shows_colors
 from ..tables.compilations import compilations_table, compile_caches_table, log_table
 from ..tables.program import program_table
 from ..tables.program_diff import program_diff_table
 from ..tables.propagation import propagation_table
-from .show import print_table, refuse_with, report_of, report_on_two, silent_at_exit
+from .show import print_table, refuse_with, report_of, report_on_two, show_rendered, silent_at_exit
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType
 
     from ..export.document import Part
 
@@ -48,6 +50,7 @@ def print_program(
     explain: bool | None = None,
     bandwidths: Mapping[str, int | str] | None = None,
     ignore_codes: str | Iterable[str] = (),
+    timeline: bool = False,
     max_rows: int | None = 20,
     **kwargs: Any,
 ) -> None:
@@ -121,6 +124,7 @@ def print_program(
         bandwidths: Bytes per second and device, in each direction, of the links between devices, such as
             ``{"dcn": "6.25GB/s", "ici": "90GB/s"}``, for a lower bound of the time of what is sent.
         ignore_codes: Codes of findings to leave out, such as ``"JAI207"``.
+        timeline: Whether to show the live bytes along the schedule too, as ``print_program_timeline`` does.
         max_rows: Maximum number of rows of each table. One more row sums the others. None shows all.
         **kwargs: Keyword arguments of the function.
 
@@ -131,7 +135,7 @@ def print_program(
     """
     check_max_rows(max_rows)
     if isinstance(f, ProgramReport):
-        if args or kwargs or topology is not None or dcn or fresh or explain or bandwidths or ignore_codes:
+        if any((args, kwargs, topology, dcn, fresh, explain, bandwidths, ignore_codes, timeline)):
             refuse_with(ProgramReport, ["the other arguments"])
         report = f
     else:
@@ -142,15 +146,20 @@ def print_program(
             "explain": explain,
             "bandwidths": bandwidths,
             "ignore_codes": ignore_codes,
+            "timeline": timeline,
         }
         report = program_report(f, *args, **options, **kwargs)
 
     def parts(report: ProgramReport) -> list[Part]:
-        from ..export.program_lines import program_part
+        from ..export.program_lines import program_parts
 
-        return [program_part(report, max_rows)]
+        return [*program_parts(report, max_rows)]
 
-    print_table(report, lambda report, width: program_table(report, max_rows=max_rows, width=width), parts)
+    def table(console: Console, options: ConsoleOptions) -> RenderableType:
+        color = shows_colors(console)
+        return program_table(report, max_rows=max_rows, width=options.max_width, use_color=color)
+
+    deliver(report, lambda report: show_rendered(ForConsole(table), parts=lambda: parts(report)))
 
 
 @silent_at_exit

@@ -1,0 +1,90 @@
+"""``jai-cli memory``: memory over time, from the record of a job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from ..output import Output, output_options, progress_bar
+from ..usage import Refusal
+from . import Command
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+WRITE_RECORD = (
+    'python -c "import jax; from jax_array_info import record_memory;'
+    " recorder = record_memory('memory/'); x = jax.numpy.zeros((1024, 1024)); recorder.stop()\""
+)
+
+
+@click.command(
+    cls=Command,
+    question="What happened to the memory over time: when was the peak, and what grew?",
+    examples=(WRITE_RECORD, "jai-cli memory memory/", "jai-cli memory memory/ --output memory.html"),
+)
+@click.argument("folder", metavar="DIR", type=click.Path())
+@click.option(
+    "--process",
+    metavar="INDEX",
+    type=click.IntRange(min=0),
+    help="Index of the process. Default: the one with the highest peak.",
+)
+@click.option(
+    "--device",
+    metavar="ID",
+    type=int,
+    help="Id of the device. Default: the one with the highest peak.",
+)
+@click.option(
+    "--last",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Look only at so many seconds before the last sample.",
+)
+@click.option(
+    "--max-rows",
+    metavar="COUNT",
+    type=click.IntRange(min=0),
+    default=10,
+    show_default=True,
+    help="Maximum number of rows of each table.",
+)
+@output_options
+def memory(
+    folder: str, process: int | None, device: int | None, last: float | None, max_rows: int, output: Output
+) -> None:
+    """Show the memory of a job over time, from the record in the folder DIR.
+
+    The program writes the record with record_memory(DIR), or jai-cli run --record DIR starts it. The job may
+    have ended, or still run: the record is only read.
+
+    The first lines have allocations that failed, the peak with its time, step and mark, and the allocation
+    sites that grow. The picture shows the bytes in use of one device by allocation site.
+    """
+    from jax_array_info_core import timeline_report
+    from jax_array_info_core.errors import FileFormatError, UnsupportedValueError
+    from jax_array_info_core.text import printable
+
+    output.require_place()
+    try:
+        with progress_bar(f"reading {printable(folder)}") as on_progress:
+            report = timeline_report(
+                folder, process=process, device=device, last=last, on_progress=on_progress
+            )
+    except OSError as error:
+        raise Refusal(f"{printable(folder)}: {error.strerror or error}") from error
+    except (FileFormatError, UnsupportedValueError) as error:
+        raise Refusal(f"{printable(folder)}: {error}") from error
+
+    def print_text(console: Console) -> None:
+        from jax_array_info.style import shows_colors
+        from jax_array_info.tables.timeline import timeline_table
+
+        table = timeline_table(
+            report, width=console.width, use_color=shows_colors(console), max_rows=max_rows
+        )
+        console.print(table, highlight=False)
+
+    output.show([[report]], print_text)

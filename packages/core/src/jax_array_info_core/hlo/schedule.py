@@ -1,0 +1,289 @@
+"""The schedule of a program: its operations in order, and the times at which its buffers are live."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+from .buffers import (
+    Buffer,
+    Buffers,
+    Scope,
+    Writer,
+    elementwise_parameters,
+    fused_updates,
+    is_elementwise,
+    result_places,
+    shared_leaves,
+)
+from .frames import pass_of
+from .module import Computation, Instruction, Module, Passing, called, names_in, operations
+
+# XLA gives each loop and branch a computation of its own. Text that calls one from many places is not
+# followed into it more often than this, so that nonsense ends.
+_MOST_CALLS = 16
+_DEEPEST = 100
+_COPIES = operations(Passing.COPY)
+_NO_WRITES = operations(Passing.VIEW) | {"tuple", "get-tuple-element"}
+_RUNS = ("async-start", "call", "conditional", "while")
+
+
+class Schedule(NamedTuple):
+    """The buffers of a program over its schedule."""
+
+    buffers: list[Buffer]
+    """Buffers, with the times at which they are live."""
+
+    operations: list[Instruction]
+    """The operation at each time, from 1. The end of a computation is a time of its own."""
+
+
+def schedule_of(module: Module) -> Schedule:
+    """Return the buffers of a program, with the times of the schedule at which they are live.
+
+    A loop's body is at the loop's place in the schedule, once; so are branches, one after the other. Values
+    inside of a fusion have no buffer.
+    """
+    entry = module.computations.get(module.entry)
+    if entry is None:
+        return Schedule([], [])
+    walk = _Walk(module)
+    in_place = {alias.output for alias in module.aliases}
+    for output, value in enumerate(walk.run(Scope(entry), ())):
+        buffer = walk.buffers.of(value)
+        buffer.is_output = buffer.is_temporary and output not in in_place
+        buffer.is_temporary = False
+    return Schedule(walk.buffers.finish(), walk.operations)
+
+
+class _Fusion:
+    """Facts on the computation of a fusion, which few of its callers need."""
+
+    def __init__(self, computation: Computation | None) -> None:
+        self._computation = computation
+
+    @cached_property
+    def updates(self) -> Mapping[int, tuple[int, int]]:
+        """Arrays of the result that are updated in place, each with the operand and the array in it."""
+        return {} if self._computation is None else fused_updates(self._computation)
+
+    @cached_property
+    def overwritten(self) -> frozenset[int]:
+        """Operands that a result of the same size can be written over."""
+        return frozenset() if self._computation is None else elementwise_parameters(self._computation)
+
+    @cached_property
+    def read_backward(self) -> frozenset[str]:
+        """Parameters that operations of the backward pass are computed from, by number."""
+        instructions = () if self._computation is None else self._computation.instructions
+        read: set[str] = set()
+        for one in reversed(instructions):
+            if one.name in read or pass_of(one.op_name) == "backward":
+                read.update(one.operands)
+        return frozenset(
+            one.literal for one in instructions if one.opcode == "parameter" and one.name in read
+        )
+
+
+class _Walk:
+    """State of the walk. The values of an instruction are those of its arrays, nested tuples flattened."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.buffers = Buffers()
+        self.operations: list[Instruction] = []
+        self.depth = 0
+        self.calls: dict[str, int] = {}
+        self.updated: list[tuple[int, Writer]] = []
+        self.copied: list[tuple[int, int]] = []
+        self.filled: set[int] = set()
+        self.fusions: dict[str, _Fusion] = {}
+
+    @property
+    def now(self) -> int:
+        """The time: number of operations so far."""
+        return len(self.operations)
+
+    def run(self, scope: Scope, arguments: Sequence[Sequence[int]]) -> list[int]:
+        """Run a computation with the values of its parameters, and return those of its result."""
+        values: dict[str, Sequence[int]] = {}
+        result: Sequence[int] = ()
+        for one in scope.computation.instructions:
+            self.operations.append(one)
+            operands = [values.get(name, ()) for name in one.operands]
+            if one.opcode not in _NO_WRITES:
+                for number, operand in enumerate(operands):
+                    for value in operand:
+                        self.buffers.use(value, self.now)
+                        self.buffers.of(value).read_in.add(self._pass_of_use(one, number))
+            leaves = self._called(scope, one, operands)
+            if leaves is None and one.opcode == "parameter":
+                leaves = self._parameter(one, arguments)
+            values[one.name] = self._plain(scope, one, operands) if leaves is None else leaves
+            if one.is_root:
+                result = values[one.name]
+        self.operations += scope.computation.instructions[-1:]
+        for value in result:
+            self.buffers.use(value, self.now)
+        return list(result)
+
+    def _pass_of_use(self, one: Instruction, operand: int) -> str | None:
+        """Return the pass that reads an operand; that of a loop's body is the pass of its instructions."""
+        if one.opcode in ("fusion", "fusion-start") and str(operand) in self._fusion(one).read_backward:
+            return "backward"
+        return None if one.opcode in _RUNS else pass_of(one.op_name)
+
+    def _new(self, one: Instruction, *, is_temporary: bool = True) -> list[int]:
+        """Return new values for the arrays of a result."""
+        return [self.buffers.new(shape, self.now, is_temporary=is_temporary) for shape in one.shapes]
+
+    def _parameter(self, one: Instruction, arguments: Sequence[Sequence[int]]) -> list[int]:
+        """Return the values of a parameter."""
+        number = int(one.literal) if one.literal.isdecimal() else -1
+        if 0 <= number < len(arguments) and len(arguments[number]) == len(one.shapes):
+            return list(arguments[number])
+        return self._new(one, is_temporary=False)
+
+    def _plain(self, scope: Scope, one: Instruction, operands: Sequence[Sequence[int]]) -> list[int]:
+        """Return the values of an instruction that runs no other computation in memory."""
+        if one.opcode == "constant":
+            return self._new(one, is_temporary=False)
+        shared = shared_leaves(one, [scope.computation.by_name.get(name) for name in one.operands])
+        if shared is None:
+            return self._new(one, is_temporary=False)
+        if one.opcode in ("fusion", "fusion-start") and (updates := self._fusion(one).updates):
+            places = result_places(one)
+            for number, operand_leaf in updates.items():
+                if number < len(places) and shared[places[number]] is None:
+                    shared[places[number]] = operand_leaf
+        leaves = []
+        for place, (shape, leaf) in enumerate(zip(one.shapes, shared, strict=True)):
+            operand = operands[leaf[0]] if leaf is not None and leaf[0] < len(operands) else ()
+            if leaf is not None and leaf[1] < len(operand):
+                value = operand[leaf[1]]
+                is_view = one.opcode in _NO_WRITES or one.opcode.endswith("-done")
+                if not is_view and place in result_places(one):
+                    writer = Writer(scope, one, place)
+                    self.buffers.of(value).writers.append(writer)
+                    self.updated.append((value, writer))
+            else:
+                value = self.buffers.new(shape, self.now)
+                self.buffers.of(value).writers.append(Writer(scope, one, place))
+                self._hand_on(one, operands, value, shape.nbytes)
+            leaves.append(value)
+        return leaves
+
+    def _hand_on(self, one: Instruction, operands: Sequence[Sequence[int]], result: int, nbytes: int) -> None:
+        """Note the operands that a result may be written over."""
+        is_fusion = one.opcode == "fusion"
+        if is_fusion or is_elementwise(one):
+            for k, operand in enumerate(operands):
+                is_same_size = len(operand) == 1 and self.buffers.of(operand[0]).shape.nbytes == nbytes
+                if is_same_size and (not is_fusion or k in self._fusion(one).overwritten):
+                    self.buffers.hand_on(self.now, operand[0], result)
+        if one.opcode in _COPIES and operands and operands[0]:
+            self.copied.append((operands[0][0], result))
+
+    def _called(self, scope: Scope, one: Instruction, operands: Sequence[Sequence[int]]) -> list[int] | None:
+        """Return the values of a loop, a branch or a call; None for other instructions."""
+        result = None
+        if one.opcode == "while" and operands:
+            result = self._loop(scope, one, operands[0])
+        elif one.opcode == "conditional":
+            result = self._branches(scope, one, operands)
+        elif one.opcode == "call":
+            result = self._inside(scope, one, called(one, "to_apply"), operands)
+        elif one.opcode == "async-start":
+            inside = self._inside(scope, one, called(one, "calls"), operands)
+            if inside is not None:
+                result = [*(value for operand in operands for value in operand), *inside]
+                rest = one.shapes[len(result) :]
+                result += (self.buffers.new(shape, self.now) for shape in rest)
+        return result if result is not None and len(result) == len(one.shapes) else None
+
+    def _branches(
+        self, scope: Scope, one: Instruction, operands: Sequence[Sequence[int]]
+    ) -> list[int] | None:
+        """Run all branches. Their results have the same buffers."""
+        text = one.attributes.get("branch_computations") or ",".join(
+            one.attributes.get(name, "") for name in ("true_computation", "false_computation")
+        )
+        results = [
+            self._inside(scope, one, name, [operand])
+            for name, operand in zip(names_in(text), operands[1:], strict=False)
+        ]
+        known = [result for result in results if result is not None and len(result) == len(one.shapes)]
+        if not known:
+            return None
+        found = self._new(one)
+        for result in known:
+            for value, same in zip(found, result, strict=True):
+                self.buffers.unite(value, same)
+        return found
+
+    def _loop(self, scope: Scope, one: Instruction, initial: Sequence[int]) -> list[int] | None:
+        """Run a loop once. What it carries has the same buffer before, inside and after it."""
+        if len(initial) != len(one.shapes):
+            return None
+        buffers, first_update, first_copy = self.buffers, len(self.updated), len(self.copied)
+        carried = self._new(one)
+        for before, value in zip(initial, carried, strict=True):
+            buffers.unite(before, value)
+        self._inside(scope, one, called(one, "condition"), [carried])
+        result = self._inside(scope, one, called(one, "body"), [carried])
+        if result is None or len(result) != len(carried):
+            return None
+        inside = self.updated[first_update:]
+        changed = {buffers.root(value) for value, _ in inside}
+        filled = self._filled()
+        after = self._new(one)
+        for value, last, end in zip(carried, result, after, strict=True):
+            root = buffers.root(value)
+            if root == buffers.root(last) and root not in changed and root in filled:
+                buffers.of(value).is_read_by_loop = True
+            buffers.unite(value, last)
+            buffers.unite(value, end)
+        roots = {buffers.root(value) for value in carried}
+        # On TPU, a loop may update a value in faster memory, and carry a copy of the result.
+        copies = {
+            buffers.root(operand): copy
+            for operand, copy in self.copied[first_copy:]
+            if buffers.root(copy) in roots
+        }
+        for value, writer in inside:
+            carrier = value if buffers.root(value) in roots else copies.get(buffers.root(value))
+            if carrier is not None and writer not in buffers.of(carrier).updates:
+                self.filled.add(carrier)
+                buffers.of(carrier).updates.append(writer)
+        return after
+
+    def _filled(self) -> set[int]:
+        """Return the buffers that a loop has updated part by part, and those of copies."""
+        found = {self.buffers.root(value) for value in self.filled}
+        for operand, copy in self.copied if found else ():
+            if self.buffers.root(operand) in found:
+                found.add(self.buffers.root(copy))
+        return found
+
+    def _inside(
+        self, scope: Scope, one: Instruction, name: str | None, arguments: Sequence[Sequence[int]]
+    ) -> list[int] | None:
+        """Run a computation that an instruction calls; None if there is none, or it is called too often."""
+        computation = self.module.computations.get(name or "")
+        if computation is None or self.depth >= _DEEPEST:
+            return None
+        self.calls[computation.name] = self.calls.get(computation.name, 0) + 1
+        if self.calls[computation.name] > _MOST_CALLS:
+            return None
+        self.depth += 1
+        result = self.run(Scope(computation, one, scope, scope.loops + (one.opcode == "while")), arguments)
+        self.depth -= 1
+        return result
+
+    def _fusion(self, one: Instruction) -> _Fusion:
+        """Return the facts on the computation of a fusion."""
+        text = one.attributes.get("calls", "")
+        if text not in self.fusions:
+            self.fusions[text] = _Fusion(self.module.computations.get(called(one, "calls") or ""))
+        return self.fusions[text]

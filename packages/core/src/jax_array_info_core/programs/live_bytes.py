@@ -1,0 +1,94 @@
+"""The memory of a compiled program along its schedule, by line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+
+from ..hlo.liveness import LiveBytes, live_bytes_of
+from ..hlo.module import Module
+from ..origins.origins import UserLines
+from ..reports.origin import Origin
+from ..reports.program import ProgramReport
+from ..reports.program_memory import ProgramMemory
+from ..reports.program_timeline import MAX_POINTS, MAX_SERIES, ProgramSeries, ProgramTimelineReport
+
+_LEAST_SHARE = 1000
+"""Part of the bytes at the peak that a line of its own has at least, at some point."""
+
+
+def timeline_of(
+    report: ProgramReport, memory: ProgramMemory, module: Module, lines: UserLines
+) -> ProgramTimelineReport:
+    """Return the memory of a program along its schedule.
+
+    Temporary values are those of the schedule, arguments and outputs the figures of XLA. Outputs have the
+    memory that XLA reports, less what the temporary values need of it: XLA places some of them in it.
+
+    Args:
+        report: The program.
+        memory: Its memory.
+        module: The compiled program.
+        lines: The search for the user's line.
+    """
+    live = live_bytes_of(module, lines.nearest, MAX_POINTS)
+    peak = max(range(len(live.points)), key=live.nbytes.__getitem__, default=None)
+    series = [] if peak is None else [*_of_xla(memory, live.nbytes, peak), *_of_lines(live, peak, lines)]
+    series = [one for one in series if any(one.nbytes)]
+    needed = memory.needed_nbytes
+    return ProgramTimelineReport(
+        name=report.name,
+        origin=report.origin,
+        platform=report.platform,
+        topology=report.topology,
+        operation_count=live.operation_count,
+        points=live.points,
+        operations=tuple(one.name for one in live.operations),
+        series=tuple(series),
+        live_nbytes=live.nbytes,
+        total_nbytes=tuple(sum(one.nbytes[point] for one in series) for point in range(len(live.points))),
+        peak=peak,
+        peak_origin=None if peak is None else lines.origin(live.operations[peak].frames),
+        needed_nbytes=needed,
+        needed_source="unknown" if needed is None else "sum" if memory.peak_nbytes is None else "peak",
+        host_nbytes=memory.host_nbytes,
+        out_of_memory=report.out_of_memory,
+    )
+
+
+def _of_xla(memory: ProgramMemory, live: Sequence[int], peak: int) -> Iterable[ProgramSeries]:
+    """Yield arguments, outputs, and what XLA needs at the peak in addition."""
+    needed = memory.needed_nbytes
+    if needed is None:
+        return
+    arguments = memory.argument_nbytes or 0
+    outputs = max((memory.output_nbytes or 0) - (memory.alias_nbytes or 0), 0)
+    free = [min(outputs, max(needed - arguments - nbytes, 0)) for nbytes in live]
+    rest = max(needed - arguments - free[peak] - live[peak], 0)
+    yield ProgramSeries(kind="arguments", nbytes=(arguments,) * len(live))
+    yield ProgramSeries(kind="outputs", nbytes=tuple(free))
+    yield ProgramSeries(kind="not in the schedule", nbytes=(rest,) * len(live))
+
+
+def _of_lines(live: LiveBytes, peak: int, lines: UserLines) -> Iterable[ProgramSeries]:
+    """Yield the lines with the most bytes at the peak, then the others together."""
+    changes: dict[Origin | None, list[int]] = {}
+    places: dict[tuple[str, int, str], Origin] = {}
+    for value, ranges in live.values:
+        origin = lines.origin(value.frames)
+        if origin is not None:  # calls of a line from several places are one line
+            origin = places.setdefault((origin.file, origin.line, origin.function), origin)
+        of_line = changes.setdefault(origin, [0] * (len(live.points) + 1))
+        for first, last in ranges:
+            of_line[first] += value.shape.nbytes
+            of_line[last + 1] -= value.shape.nbytes
+    found = {origin: tuple(accumulate(of_line[:-1])) for origin, of_line in changes.items()}
+    without_line = found.pop(None, None)
+    large = [origin for origin, nbytes in found.items() if max(nbytes) * _LEAST_SHARE >= live.nbytes[peak]]
+    large.sort(key=lambda origin: (-found[origin][peak], -max(found[origin])))
+    for origin in large[:MAX_SERIES]:
+        yield ProgramSeries(kind="line", origin=origin, nbytes=found.pop(origin))
+    rest = [*found.values()]
+    rest += [] if without_line is None else [without_line]
+    if rest:
+        yield ProgramSeries(kind="other lines", nbytes=tuple(map(sum, zip(*rest, strict=True))))

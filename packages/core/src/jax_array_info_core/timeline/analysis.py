@@ -1,0 +1,379 @@
+"""Peaks, growth, jumps and marks in the history of one device."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from ..growth.snapshot import Site
+from ..growth.trends import Level, Trend, Trends
+from ..reports.timeline import (
+    MAX_POINTS,
+    MAX_SERIES,
+    SeriesKind,
+    TimelineGroup,
+    TimelineGrowth,
+    TimelineJump,
+    TimelineMark,
+    TimelinePeak,
+    TimelineSeries,
+)
+from .history import NO_STEP, ArraysOfDevice, History, Numbers, Times, open_mark
+
+_WINDOWS = 120
+"""Maximum number of parts of a record that are compared for growth."""
+_SAMPLES_OF_WINDOW = 4
+_LEAST_RISES = 4
+"""Number of parts in which arrays must rise. A model and its optimizer are allocated in one or two."""
+_AROUND = 5
+"""Number of samples before and after a jump."""
+_JUMP_SHARE = 20
+"""A jump is at least this part of the peak: one twentieth."""
+_MOST_JUMPS, _MOST_OF_JUMP = 10, 3
+_MOST_RISES = 1000
+"""Number of samples that are looked at for jumps, those with the largest rises."""
+_MOST_MARKS, _MOST_TIMES = 100, 480
+_LEAST_TREND = 10.0
+"""Least number of seconds between the samples of a change per minute."""
+
+
+class DeviceHistory:
+    """The history of one device, and what is found in it.
+
+    Args:
+        history: The record of the process.
+        device: Id of the device.
+    """
+
+    def __init__(self, history: History, device: int) -> None:
+        self.history, self.device = history, device
+        self.times, self.steps = history.times, history.steps
+        self.spans = history.spans()
+        reported = history.in_use(device)
+        self.arrays = history.arrays(device)
+        self.array_nbytes = self.arrays.total_nbytes()
+        # Arrays that were allocated after the backend was asked.
+        self.use: Numbers = np.maximum(reported, self.array_nbytes)
+
+    def step(self, sample: int) -> int | None:
+        """Return the last step before a sample; None before the first."""
+        step = int(self.steps[sample])
+        return None if step == NO_STEP else step
+
+    @cached_property
+    def peak_sample(self) -> int:
+        """The sample with the most bytes in use."""
+        return int(np.argmax(self.use))
+
+    @cached_property
+    def _rises_of_peak(self) -> Numbers:
+        """The samples at which the backend reported a higher peak than at the sample before."""
+        peaks = self.history.reported_peaks(self.device)
+        rises = np.flatnonzero(np.diff(peaks) > 0) + 1
+        return rises[~np.isin(rises, self.history.begins)]
+
+    def peak(self) -> TimelinePeak | None:
+        """Return the peak; None without samples."""
+        if not len(self.use):
+            return None
+        sample, since = self.peak_sample, None
+        nbytes, time = int(self.use[sample]), float(self.times[sample])
+        peaks, rises = self.history.reported_peaks(self.device), self._rises_of_peak
+        if len(rises):
+            highest = int(rises[np.argmax(peaks[rises])])
+            if peaks[highest] > nbytes:
+                nbytes, time, since = (
+                    int(peaks[highest]),
+                    float(self.times[highest]),
+                    float(self.times[highest - 1]),
+                )
+                sample = highest - int(self.use[highest - 1] > self.use[highest])
+        alive = self.history.arrays(self.device, np.array([sample]))
+        listed = int(alive.total_nbytes()[0])
+        last = [mark for mark in self.spans if since is not None and since <= mark.start < time]
+        return TimelinePeak(
+            nbytes=nbytes,
+            time=time,
+            since=since,
+            step=self.step(sample),
+            mark=last[-1].name if last else open_mark(self.spans, time),
+            sampled_at=float(self.times[sample]),
+            sampled_nbytes=int(self.use[sample]),
+            groups=_groups(alive),
+            other_nbytes=int(alive.other_nbytes[0]),
+            not_arrays_nbytes=int(self.use[sample]) - listed,
+        )
+
+    def points(self) -> Numbers:
+        """Return at most 480 samples: of those that share a part of the time, the one with the most bytes."""
+        if len(self.times) <= MAX_POINTS:
+            return np.arange(len(self.times))
+        passed = self.times - self.times[0]
+        part = np.minimum(passed / max(passed[-1], 1e-9) * MAX_POINTS, MAX_POINTS - 1).astype(np.int64)
+        order = np.lexsort((-self.use, part))
+        _, first = np.unique(part[order], return_index=True)
+        return order[first]
+
+    def series(self, points: Numbers) -> tuple[TimelineSeries, ...]:
+        """Return the bytes by allocation site at some samples, and the rest."""
+        alive = self.history.arrays(self.device, points)
+        at_peak = int(np.argmax(self.use[points])) if len(points) else 0
+        lines: dict[object, list[tuple[Site, Numbers]]] = {}
+        counts_of: Counter[object] = Counter()
+        for site, counts, nbytes in alive.numbers_by_site():
+            lines.setdefault(site.origin or site.content, []).append((site, nbytes))
+            counts_of[site.origin or site.content] += int(counts[-1])
+        sums = {key: np.sum([nbytes for _, nbytes in parts], axis=0) for key, parts in lines.items()}
+        largest = sorted(sums, key=lambda key: -int(sums[key].max()))
+        shown = sorted(largest[:MAX_SERIES], key=lambda key: -int(sums[key][at_peak]))
+        others = alive.other_nbytes + sum((sums[key] for key in largest[MAX_SERIES:]), np.int64(0))
+        rest = self.use[points] - others - sum((sums[key] for key in shown), np.int64(0))
+        series = [
+            TimelineSeries(
+                origin=lines[key][0][0].origin,
+                content=lines[key][0][0].content if len(lines[key]) == 1 else None,
+                nbytes=_plain(sums[key]),
+                count=counts_of[key],
+                nbytes_per_minute=_per_minute(self.times[points], sums[key]),
+            )
+            for key in shown
+        ]
+        kinds: tuple[tuple[SeriesKind, Numbers], ...] = (("other arrays", others), ("not arrays", rest))
+        series += [
+            TimelineSeries(
+                origin=None,
+                content=None,
+                kind=kind,
+                nbytes=_plain(nbytes),
+                nbytes_per_minute=_per_minute(self.times[points], nbytes),
+            )
+            for kind, nbytes in kinds
+            if nbytes.any()
+        ]
+        return tuple(series)
+
+    def growth(self) -> tuple[TimelineGrowth, ...]:
+        """Return the arrays that grew steadily since the last recorder started.
+
+        The record is divided into parts, and the least bytes of each part are compared: what is allocated
+        within a step, or for an evaluation, is freed again within a part.
+        """
+        first = int(self.history.begins[-1]) if len(self.history.begins) else 0
+        count = min(_WINDOWS, (len(self.times) - first) // _SAMPLES_OF_WINDOW)
+        if count <= _LEAST_RISES:
+            return ()
+        windows = _Windows(np.linspace(first, len(self.times), count + 1).astype(np.int64))
+        levels: dict[Site, tuple[Numbers, Numbers]] = {}
+        least: dict[Site, tuple[Numbers, Numbers]] = {}
+        for site, counts, nbytes in self.arrays.numbers_by_site():
+            least[site] = (windows.least(counts), windows.least(nbytes))
+            if site.origin is not None:
+                line = Site(site.origin, None)
+                before = levels.get(line, (np.int64(0), np.int64(0)))
+                levels[line] = (before[0] + counts, before[1] + nbytes)
+        least |= {line: (windows.least(counts), windows.least(of)) for line, (counts, of) in levels.items()}
+        rest = {
+            _REST["other arrays"]: self.arrays.other_nbytes,
+            _REST["not arrays"]: self.use - self.array_nbytes,
+        }
+        for site, of in rest.items():
+            least[site] = (windows.least(of), windows.least(of))
+        trends = Trends(_levels(least, 0))
+        for window in range(1, count):
+            trends.add(_levels(least, window))
+        found = [
+            self._grown(site, trend, least[site][1], windows)
+            for site, trend in trends.growing().items()
+            if trend.steps >= _LEAST_RISES
+        ]
+        return tuple(
+            sorted(found, key=lambda grown: (grown.stopped_at is not None, -grown.nbytes_per_minute))
+        )
+
+    def _grown(self, site: Site, trend: Trend, nbytes: Numbers, windows: _Windows) -> TimelineGrowth:
+        stop = len(nbytes) if trend.stopped_at is None else trend.stopped_at + 1
+        begin = int(np.argmax(nbytes > nbytes[0])) - 1
+        begin = begin + 1 if not nbytes[begin] else begin  # its first array does not count
+        samples = windows.starts[begin:stop]
+        # The least bytes of a part that grows are those of its first sample.
+        bytes_then, then, steps = nbytes[begin:stop], self.times[samples], self.steps[samples]
+        kind = _KINDS.get(site, "origin")
+        return TimelineGrowth(
+            origin=site.origin,
+            content=site.content if kind == "origin" else None,
+            kind=kind,
+            start_nbytes=int(bytes_then[0]),
+            end_nbytes=int(nbytes[-1]),
+            nbytes_per_minute=60 * (_slope(then, bytes_then) or 0.0),
+            nbytes_per_step=None if NO_STEP in steps else _slope(steps, bytes_then),
+            stopped_at=None if trend.stopped_at is None else float(self.times[windows.starts[stop - 1]]),
+        )
+
+    def jumps(self) -> tuple[TimelineJump, ...]:
+        """Return the moments from which more bytes were in use than before, the largest first.
+
+        Those of the same mark and allocation site are one, with the largest of them. In each of the five
+        samples after a jump, more bytes were in use than in each of the five before.
+        """
+        if len(self.use) <= _AROUND:
+            return ()
+        padded = np.concatenate([np.zeros(_AROUND - 1, np.int64), self.use])
+        before = np.lib.stride_tricks.sliding_window_view(padded, _AROUND).max(axis=1)[:-_AROUND]
+        after = np.lib.stride_tricks.sliding_window_view(self.use[1:], _AROUND)
+        rise = after.min(axis=1) - before
+        rise[rise < np.ptp(after, axis=1)] = 0  # it goes on to rise
+        least = max(int(self.use[self.peak_sample]) // _JUMP_SHARE, 1)
+        found: list[int] = []
+        for sample in np.argsort(-rise, kind="stable")[:_MOST_RISES].tolist():
+            if rise[sample] >= least and all(abs(sample - other) >= _AROUND for other in found):
+                found.append(sample)
+        jumps: dict[object, list[TimelineJump]] = {}
+        for sample in found:
+            jump = TimelineJump(
+                time=float(self.times[sample + 1]),
+                since=float(self.times[sample]),
+                nbytes=int(rise[sample]),
+                step=self.step(sample),
+                mark=open_mark(self.spans, float(self.times[sample + 1])),
+                groups=self._added(sample, sample + 1),
+            )
+            origin = jump.groups[0].origin if jump.groups else None
+            # Without a mark or an origin, jumps have nothing in common.
+            jumps.setdefault((jump.mark, origin) if jump.mark or origin else sample, []).append(jump)
+        alike = [replace(jumps_alike[0], count=len(jumps_alike)) for jumps_alike in jumps.values()]
+        return tuple(alike[:_MOST_JUMPS])
+
+    def marks(self) -> tuple[TimelineMark, ...]:
+        """Return the marks, those that added most first."""
+        by_name: dict[str, list[_Visit]] = {}
+        times_of: dict[str, list[float]] = {}
+        for span in self.spans:
+            times_of.setdefault(span.name, []).append(span.start)
+            visit = self._visit(span.start, span.end)
+            if visit is not None:
+                by_name.setdefault(span.name, []).append(visit)
+        marks = []
+        for name, visits in by_name.items():
+            most = max(visits, key=lambda visit: visit.added)
+            marks.append(
+                (
+                    TimelineMark(
+                        name=name,
+                        count=len(times_of[name]),
+                        times=tuple(times_of[name][:_MOST_TIMES]),
+                        added_nbytes=most.added,
+                        kept_nbytes=max((one.kept for one in visits if one.kept is not None), default=None),
+                        peak_nbytes=max(visit.peak for visit in visits),
+                    ),
+                    most,
+                )
+            )
+        marks.sort(key=lambda pair: (-pair[0].added_nbytes, pair[0].times[0]))
+        return tuple(
+            replace(mark, groups=self._added(most.before, most.highest)) for mark, most in marks[:_MOST_MARKS]
+        )
+
+    def _visit(self, start: float, end: float) -> _Visit | None:
+        """Return what one marked part added; None without a sample in it."""
+        first, stop = np.searchsorted(self.times, [start, end], "left").tolist()
+        if first == stop:
+            return None
+        before = max(first - 1, 0)
+        highest = first + int(np.argmax(self.use[first:stop]))
+        peak = int(self.use[highest])
+        rises = self._rises_of_peak[(self._rises_of_peak > first) & (self._rises_of_peak < stop)]
+        if len(rises):  # a peak between two samples of this part
+            peak = max(peak, int(self.history.reported_peaks(self.device)[rises].max()))
+        base = int(self.use[before])
+        kept = int(self.use[stop]) - base if stop < len(self.use) else None
+        return _Visit(before, highest, peak - base, kept, peak)
+
+    def _added(self, before: int, after: int) -> tuple[TimelineGroup, ...]:
+        """Return the arrays that one sample has more than another, the most bytes first."""
+        two = self.history.arrays(self.device, np.array([before, after]))
+        added = [
+            _group(site, max(int(counts[1] - counts[0]), 0), int(nbytes[1] - nbytes[0]))
+            for site, counts, nbytes in two.numbers_by_site()
+            if nbytes[1] > nbytes[0]
+        ]
+        return tuple(sorted(added, key=lambda group: -group.nbytes)[:_MOST_OF_JUMP])
+
+
+class _Visit(NamedTuple):
+    """What one marked part of a program did."""
+
+    before: int
+    """The last sample before it."""
+
+    highest: int
+    """The sample with the most bytes in it."""
+
+    added: int
+    kept: int | None
+    peak: int
+
+
+class _Windows:
+    """Parts of a record, one after the other."""
+
+    def __init__(self, bounds: Numbers) -> None:
+        self.starts, self._stop = bounds[:-1], int(bounds[-1])
+
+    def least(self, values: Numbers) -> Numbers:
+        """Return the least value of each part."""
+        found: Numbers = np.minimum.reduceat(values[: self._stop], self.starts)
+        return found
+
+
+_REST: dict[SeriesKind, Site] = {
+    "other arrays": Site(None, "other arrays"),
+    "not arrays": Site(None, "not arrays"),
+}
+_KINDS: dict[Site, SeriesKind] = {site: kind for kind, site in _REST.items()}
+"""Other bytes that may grow."""
+
+
+def _levels(least: dict[Site, tuple[Numbers, Numbers]], window: int) -> dict[Site, Level]:
+    return {
+        site: Level(int(counts[window]), int(nbytes[window]))
+        for site, (counts, nbytes) in least.items()
+        if nbytes[window]
+    }
+
+
+def _slope(places: Times | Numbers, values: Numbers) -> float | None:
+    """Return the slope of a line through some points, by least squares; None for points at one place."""
+    x = np.asarray(places, np.float64) - float(places[0])
+    spread = x - x.mean()
+    variance = float(spread @ spread)
+    return float(spread @ (values - values.mean())) / variance if variance else None
+
+
+def _per_minute(times: Times, nbytes: Numbers) -> float | None:
+    """Return the change from the first to the last of some samples; None if they tell no trend yet."""
+    seconds = float(times[-1] - times[0])
+    return float(nbytes[-1] - nbytes[0]) * 60 / seconds if seconds >= _LEAST_TREND else None
+
+
+def _group(site: Site, count: int, nbytes: int) -> TimelineGroup:
+    return TimelineGroup(origin=site.origin, content=site.content or "", count=count, nbytes=nbytes)
+
+
+def _groups(alive: ArraysOfDevice) -> tuple[TimelineGroup, ...]:
+    """Return the arrays of one sample, the most bytes first."""
+    groups = (
+        TimelineGroup(
+            origin=site.origin, content=site.content or "", count=int(counts[0]), nbytes=int(nbytes[0])
+        )
+        for site, counts, nbytes in alive.numbers_by_site()
+    )
+    return tuple(sorted(groups, key=lambda group: -group.nbytes))
+
+
+def _plain(values: Iterable[int]) -> tuple[int, ...]:
+    return tuple(int(value) for value in values)

@@ -1,0 +1,159 @@
+"""Reading of memory records: the complete lines of the files of a folder, also while they are written."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import BinaryIO
+
+from ..errors import FileFormatError
+from ..reports.record import LINES, RecordLine, RecordStart
+from ..stored.reading import open_regular
+from ..text import clipped, printable
+
+SUFFIX = ".jsonl"
+_LINE = re.compile(rb'\{ ?"line": ?"([a-z ]{1,20})"')
+_CHUNK = 2**20
+_LONGEST_LINE = 2**22
+"""Maximum length of a line in bytes: a sample of a program that ran out of memory names all groups."""
+_MOST_FILES = 2**17
+
+
+@cache
+def _decoder(name: str) -> Callable[[bytes], RecordLine]:
+    import msgspec
+
+    decode: Callable[[bytes], RecordLine] = msgspec.json.Decoder(LINES[name]).decode
+    return decode
+
+
+def read_line(line: bytes) -> RecordLine:
+    """Return a line of a record.
+
+    Raises:
+        FileFormatError: If it is not one.
+    """
+    import msgspec
+
+    found = _LINE.match(line)
+    name = found[1].decode() if found else ""
+    if name not in LINES:
+        raise FileFormatError("not a line of a memory record")
+    try:
+        return _decoder(name)(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise FileFormatError(clipped(printable(str(error)))) from error
+
+
+def files_of(folder: Path) -> list[Path]:
+    """Return the files of a folder that may be segments of a record, by name.
+
+    Raises:
+        FileFormatError: If there are more than 131,072.
+        OSError: If the folder cannot be read.
+    """
+    found = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(SUFFIX) and not entry.name.startswith("."):
+                found.append(entry.name)
+            if len(found) > _MOST_FILES:
+                raise FileFormatError(f"more than {_MOST_FILES:,} files that end in {SUFFIX}")
+    return [folder / name for name in sorted(found)]
+
+
+@dataclass(slots=True)
+class Segment:
+    """A file of a record, and how far it has been read."""
+
+    path: Path
+    start: RecordStart | None = None
+    """The first line; None until it is complete."""
+
+    problem: str = ""
+    """Why the file is not a segment; empty if it may be one."""
+
+    bad_lines: int = 0
+    """Number of lines that could not be read."""
+
+    first_problem: str = ""
+    """Reason for the first of them."""
+
+    _offset: int = 0
+    _line: int = field(default=0)
+    """Number of lines so far."""
+
+    def open_start(self) -> bool:
+        """Read the first line, unless it has been read. Return whether there is one."""
+        if self.start is None and not self.problem:
+            first = next(self._lines(), None)
+            if isinstance(first, RecordStart):
+                self.start = first
+            elif first is not None or self.bad_lines:
+                self.problem = "not a memory record"
+        return self.start is not None and not self.problem
+
+    def new_lines(self) -> Iterator[RecordLine]:
+        """Yield the lines after the first that were completed since the last call."""
+        if self.open_start():
+            yield from filter(None, self._lines())
+
+    def _lines(self) -> Iterator[RecordLine | None]:
+        """Yield the complete lines from the place that was reached, None for one that cannot be read."""
+        try:
+            status = os.stat(self.path)
+            if stat.S_ISREG(status.st_mode) and not status.st_size:
+                return  # its first line is about to be written
+            with open_regular(self.path) as file:
+                file.seek(self._offset)
+                while (line := file.readline(_LONGEST_LINE)).endswith(b"\n") or len(line) == _LONGEST_LINE:
+                    self._line += 1
+                    read = self._read(line)
+                    if not line.endswith(b"\n") and self.start is not None:
+                        _pass_line(file)
+                    self._offset = file.tell()
+                    yield read
+        except FileNotFoundError:
+            pass  # thinned away meanwhile
+        except OSError as error:
+            self.problem = error.strerror or str(error)
+        except FileFormatError as error:
+            self.problem = str(error)
+
+    def leave_out(self, reason: str) -> None:
+        """Count a line that cannot be used."""
+        self.bad_lines += 1
+        self.first_problem = self.first_problem or f"line {self._line:,}: {reason}"
+
+    def _read(self, line: bytes) -> RecordLine | None:
+        try:
+            if not line.endswith(b"\n"):
+                raise FileFormatError(f"longer than {_LONGEST_LINE:,} bytes")
+            return read_line(line)
+        except FileFormatError as error:
+            self.leave_out(str(error))
+            return None
+
+
+def _pass_line(file: BinaryIO) -> None:
+    """Go to the end of a line, or of the file."""
+    while chunk := file.read(_CHUNK):
+        end = chunk.find(b"\n")
+        if end >= 0:
+            file.seek(end + 1 - len(chunk), os.SEEK_CUR)
+            return
+
+
+def unread_of(segment: Segment) -> str:
+    """Return why a file or lines of it could not be read, in one line; empty if all were."""
+    if segment.problem:
+        return segment.problem
+    if segment.bad_lines:
+        noun = "line" if segment.bad_lines == 1 else "lines"
+        return f"{segment.bad_lines:,} {noun} left out; {segment.first_problem}"
+    return ""

@@ -1,0 +1,61 @@
+"""Function that prints the memory of a compiled program along its schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from jax_array_info_core import program_timeline_report
+from jax_array_info_core.delivery import deliver
+from jax_array_info_core.reports import ProgramTimelineReport
+
+from ..style import ForConsole, shows_colors
+from ..tables.program_timeline import program_timeline_table
+from .show import parts_of_report, refuse_with, show_rendered, silent_at_exit
+
+
+@silent_at_exit
+def print_program_timeline(
+    f: Any,
+    /,
+    *args: Any,
+    topology: str | None = None,
+    dcn: Mapping[str, int] | None = None,
+    fresh: bool = False,
+    **kwargs: Any,
+) -> None:
+    """Print the live bytes of a compiled function along its schedule, stacked by line.
+
+    Args:
+        f: A function, jitted or not, a Lowered or a Compiled; or a ``ProgramTimelineReport``, without other
+            arguments.
+        *args: Arguments of the function: arrays or ShapeDtypeStructs.
+        topology: Topology to compile for, such as ``"v5p:2x2x2"``. None for the devices of the arguments,
+            which can be those of a ``topology_mesh``.
+        dcn: Number of slices along each mesh axis that spans slices, such as ``{"data": 2}``.
+        fresh: Whether to compile even if JAX has the program in a cache.
+        **kwargs: Keyword arguments of the function.
+
+    Raises:
+        UnsupportedValueError: (a ValueError) If ``f`` is neither a function nor a stage, or a stage with
+            arguments.
+        TopologyError: (a ValueError) If the topology is unknown or its compiler is not installed.
+        TypeError: If arguments are given with a ``ProgramTimelineReport``.
+    """
+    if isinstance(f, ProgramTimelineReport):
+        if args or kwargs or topology is not None or dcn or fresh:
+            refuse_with(ProgramTimelineReport, ["the other arguments"])
+        report = f
+    else:
+        report = program_timeline_report(f, *args, topology=topology, dcn=dcn, fresh=fresh, **kwargs)
+    deliver(
+        report,
+        lambda report: show_rendered(
+            ForConsole(
+                lambda console, options: program_timeline_table(
+                    report, width=options.max_width, use_color=shows_colors(console)
+                )
+            ),
+            parts=lambda: parts_of_report(report),
+        ),
+    )

@@ -1,0 +1,68 @@
+"""Functions that print memory over time."""
+
+from __future__ import annotations
+
+import os
+
+from jax_array_info_core import timeline_report
+from jax_array_info_core.delivery import deliver
+from jax_array_info_core.reports import TimelineReport
+
+from ..style import ForConsole, shows_colors
+from ..tables.folds import check_max_rows
+from ..tables.timeline import MAX_ROWS, timeline_table
+from .show import parts_of_report, report_of, show_rendered, silent_at_exit
+
+
+@silent_at_exit
+def print_timeline(
+    folder: str | os.PathLike[str] | TimelineReport,
+    *,
+    process: int | None = None,
+    device: int | None = None,
+    last: float | None = None,
+    max_rows: int | None = MAX_ROWS,
+) -> None:
+    """Print the memory of a job over time, from the record that ``record_memory`` writes.
+
+    The first lines are the answer: allocations that failed, the peak with its time, step and mark, and the
+    allocation sites that grow. The picture has the bytes in use of one device by allocation site. The tables
+    below it have the arrays that were alive at the peak, and what each mark added.
+
+    >>> import tempfile
+    >>> import jax.numpy as jnp
+    >>> from jax_array_info import print_timeline, record_memory
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with record_memory(folder):
+    ...         weights = jnp.zeros((512, 512))
+    ...     print_timeline(folder)
+    peak ...
+    ...
+
+    Args:
+        folder: Folder of the record, of a job that ended or still runs. A ``TimelineReport`` is printed as it
+            is.
+        process: Index of the process. Defaults to the one with the highest peak.
+        device: Id of the device. Defaults to that with the highest peak.
+        last: Number of seconds before the last sample to look at. Defaults to the whole record.
+        max_rows: Maximum number of rows of each table. None shows all.
+
+    Raises:
+        FileFormatError: (a ValueError) If the folder has no record, or none that can be read.
+        UnsupportedValueError: (a ValueError) If there is no such process or device in the record.
+        ValueError: If ``last`` is not a positive number of seconds, or ``max_rows`` is negative.
+        OSError: If the folder cannot be read.
+    """
+    check_max_rows(max_rows)
+    found = report_of(folder, TimelineReport, timeline_report, process=process, device=device, last=last)
+    deliver(
+        found,
+        lambda found: show_rendered(
+            ForConsole(
+                lambda console, options: timeline_table(
+                    found, width=options.max_width, use_color=shows_colors(console), max_rows=max_rows
+                )
+            ),
+            parts=lambda: parts_of_report(found),
+        ),
+    )

@@ -1,0 +1,334 @@
+"""``jai-cli top``: keys, sizes and signals on a terminal, which is restored each way out, and snapshots elsewhere."""
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+
+import pytest
+
+from jax_array_info_cli.commands.top import View
+from jax_array_info_core import from_json
+from jax_array_info_core.reports.record import RecordDevice, RecordMark, RecordSample
+from jax_array_info_core.timeline.segments import encoded
+from jax_array_info_core.timeline.timeline_report import Follower
+from tests.cli.terminals import COMMAND, environment, run_into_pipe, run_on_terminal
+from tests.core.timeline.samples import START, record_group, record_start, samples_of, write_record
+
+pytestmark = [pytest.mark.own_process, pytest.mark.newest]
+
+PATIENCE = 60
+"""Seconds after which a test fails instead of waiting for more output."""
+ON_ITS_TERMINAL = "import fcntl, os, sys, termios; fcntl.ioctl(1, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+CONTROLS = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+LEFT = "\x1b[?25h\x1b[?1049l"
+"""Shows the cursor and leaves the alternate screen."""
+
+
+class Terminal:
+    """A terminal whose foreground program is started with the arguments."""
+
+    def __init__(self, *command, columns=80, lines=24, stdin=None, **options):
+        self._ours, its = os.openpty()
+        self.resize(columns, lines)
+        self.its = os.dup(its)
+        self.before = termios.tcgetattr(its)
+        self.text = ""
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", ON_ITS_TERMINAL, *command],
+            stdin=its if stdin is None else stdin,
+            stdout=its,
+            stderr=its,
+            start_new_session=True,
+            env=environment({}),
+            **options,
+        )
+        os.close(its)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.process.kill()
+        self.process.wait()
+        self.close()
+        os.close(self.its)
+
+    def close(self):
+        with contextlib.suppress(OSError):
+            os.close(self._ours)
+
+    def resize(self, columns, lines):
+        fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+    def press(self, keys):
+        self.text = ""
+        os.write(self._ours, keys.encode())
+
+    def wait_for(self, words):
+        """Read until the output since the last key contains the words."""
+        due = time.monotonic() + PATIENCE
+        while words not in CONTROLS.sub("", self.text):
+            ready, _, _ = select.select([self._ours], [], [], max(due - time.monotonic(), 0))
+            assert ready, f"no {words!r} in {self.text!r}"
+            self.text += self._read()
+            assert time.monotonic() < due, f"no {words!r} in {self.text[-5000:]!r}"
+
+    def _read(self):
+        return os.read(self._ours, 2**16).decode(errors="replace")
+
+    def exit_code(self):
+        """Read until the program ends, at most as long as the patience lasts."""
+        due = time.monotonic() + PATIENCE
+        while self.process.poll() is None and time.monotonic() < due:
+            if select.select([self._ours], [], [], 0.05)[0]:
+                self.text += self._read()
+        while select.select([self._ours], [], [], 0)[0]:
+            self.text += self._read()
+        return self.process.returncode
+
+    @property
+    def is_restored(self):
+        return termios.tcgetattr(self.its) == self.before
+
+
+def top(*args, **options):
+    return Terminal(*COMMAND, "top", *args, **options)
+
+
+def lines_of(process=0, process_count=1):
+    """Return the lines of a process with two devices, whose arrays of line 31 grow."""
+    devices = tuple(
+        RecordDevice(id=2 * process + one, name=f"cuda:{2 * process + one}", bytes_limit=2**34)
+        for one in range(2)
+    )
+    start = record_start(devices=devices, process=process, process_count=process_count)
+    groups = [record_group(0, 14, mib=64), record_group(1, 31)]
+    samples = samples_of(groups, {0: lambda _: 3, 1: lambda number: number}, 20)
+    two = [
+        type(sample)(
+            time=sample.time,
+            step=sample.step,
+            in_use=(sample.in_use[0], process + 1),
+            groups=sample.groups,
+            counts=sample.counts,
+        )
+        for sample in samples
+    ]
+    return [start, *groups, *two[:-1], RecordMark(time=START + 18.5, name="eval"), two[-1]]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The record of a job of two processes."""
+    for process in range(2):
+        write_record(tmp_path / "memory", lines_of(process, 2), f"process-{process}.jsonl")
+    return tmp_path / "memory"
+
+
+def test_keys_sort_and_choose_the_process_and_the_device_and_quit(folder):
+    with top(str(folder)) as terminal:
+        terminal.wait_for("q: quit   s: sort (bytes)   p: next process   right: next device")
+        assert "\x1b[?1049h" in terminal.text
+        assert "arrays on cuda:0 of process 0, step 19, in eval" in terminal.text
+        assert not terminal.is_restored
+        for key, words in [
+            ("s", "sort (trend)"),
+            ("p", "arrays on cuda:2 of process 1"),
+            ("\x1b[C", "arrays on cuda:3 of process 1"),
+            ("\x1b[D", "arrays on cuda:2 of process 1"),
+            ("\x1bOA", "arrays on cuda:0 of process 0"),
+            ("ss", "sort (bytes)"),
+            ("\x1b[15~x", "sort (bytes)"),
+        ]:
+            terminal.press(key)
+            terminal.wait_for(words)
+        terminal.press("q")
+        assert terminal.exit_code() == 0
+        assert terminal.text.endswith(LEFT)
+        assert terminal.is_restored
+
+
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [
+        (signal.SIGINT, 0),
+        (signal.SIGTERM, -signal.SIGTERM),
+        (signal.SIGHUP, -signal.SIGHUP),
+        (signal.SIGQUIT, -signal.SIGQUIT),
+    ],
+)
+def test_a_signal_restores_the_terminal_and_ends_the_program_as_it_does_by_default(folder, end, code):
+    with top(str(folder)) as terminal:
+        terminal.wait_for("q: quit")
+        terminal.process.send_signal(end)
+        assert terminal.exit_code() == code
+        assert terminal.text.endswith(LEFT)
+        assert terminal.is_restored
+
+
+def test_an_error_while_it_runs_restores_the_terminal_and_is_one_line(folder):
+    with top(str(folder)) as terminal:
+        terminal.wait_for("q: quit")
+        shutil.rmtree(folder)
+        folder.write_text("a file")
+        assert terminal.exit_code() == 2
+        after = terminal.text.rpartition(LEFT)[2]
+        assert after == f"Error: {folder}: Not a directory\r\n"
+        assert terminal.is_restored
+
+
+def test_ctrl_z_restores_the_terminal_until_the_program_is_continued(folder):
+    job = 'set -m; "$@"; echo suspended; stty -a; fg > /dev/null; echo "ended with $?"'
+    with Terminal(shutil.which("bash"), "-c", job, "bash", *COMMAND, "top", str(folder)) as terminal:
+        terminal.wait_for("q: quit")
+        terminal.press("\x1a")
+        terminal.wait_for("suspended")
+        terminal.wait_for("q: quit")
+        before, _, state = terminal.text.partition("suspended")
+        assert LEFT in before
+        assert " icanon " in state.partition("\x1b[?1049h")[0]
+        assert " echo " in state.partition("\x1b[?1049h")[0]
+        assert not terminal.is_restored
+        terminal.press("q")
+        terminal.wait_for("ended with 0")
+        assert terminal.is_restored
+
+
+def test_after_a_stop_that_it_does_not_notice_the_terminal_is_set_up_again(folder):
+    with top(str(folder)) as terminal:
+        terminal.wait_for("q: quit")
+        terminal.process.send_signal(signal.SIGSTOP)
+        os.waitpid(terminal.process.pid, os.WUNTRACED)
+        termios.tcsetattr(terminal.its, termios.TCSANOW, terminal.before)  # as a shell does
+        terminal.text = ""
+        terminal.process.send_signal(signal.SIGCONT)
+        terminal.wait_for("q: quit")
+        assert not terminal.is_restored
+        terminal.press("q")
+        assert terminal.exit_code() == 0
+
+
+def test_a_page_follows_the_size_of_the_terminal(folder):
+    with top(str(folder), columns=40, lines=10) as terminal:
+        terminal.wait_for("train.py:14")
+        assert "last minute" not in terminal.text
+        terminal.resize(200, 50)
+        terminal.wait_for("right: next device")
+        assert "last minute" in terminal.text
+        terminal.press("q")
+        assert terminal.exit_code() == 0
+
+
+def test_a_terminal_that_is_closed_ends_the_program(folder):
+    with top(str(folder)) as terminal:
+        terminal.wait_for("q: quit")
+        terminal.close()
+        assert terminal.process.wait(PATIENCE) == -signal.SIGHUP
+
+
+def test_a_job_that_has_not_started_is_waited_for_and_so_is_half_a_line(tmp_path):
+    folder = tmp_path / "memory"
+    whole = b"".join(map(encoded, lines_of()))
+    with top(str(folder)) as terminal:
+        terminal.wait_for("waiting for a record")
+        terminal.wait_for("no such folder")
+        folder.mkdir()
+        terminal.wait_for("no memory record")
+        path = folder / "process-0.jsonl"
+        path.write_bytes(whole[:-20])
+        terminal.wait_for("step 18")
+        assert "left out" not in terminal.text
+        with path.open("ab") as file:
+            file.write(whole[-20:])
+        terminal.wait_for("step 19")
+        terminal.press("q")
+        assert terminal.exit_code() == 0
+
+
+def test_without_a_keyboard_ctrl_c_quits(folder):
+    with top(str(folder), stdin=subprocess.DEVNULL) as terminal:
+        terminal.wait_for("Ctrl+C quits")
+        assert "sort" not in terminal.text
+        terminal.press("\x03")
+        assert terminal.exit_code() == 0
+        assert terminal.text.endswith(LEFT)
+
+
+def test_a_dumb_terminal_and_a_pipe_get_a_snapshot_and_the_record_is_only_read(folder):
+    before = {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.iterdir()}
+    for printed in (
+        run_on_terminal("top", str(folder), columns=80, TERM="dumb"),
+        run_into_pipe("top", str(folder)),
+    ):
+        assert printed.code == 0, printed.text
+        assert "\x1b" not in printed.text
+        assert printed.width <= 80
+        assert "arrays on cuda:0 of process 0, step 19, in eval" in printed.text
+        assert "q: quit" not in printed.text
+    assert {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.iterdir()} == before
+
+
+def test_a_pipe_has_the_width_in_columns_and_only_ascii_if_the_encoding_is_ascii(folder):
+    printed = run_into_pipe("top", str(folder), COLUMNS="50", PYTHONIOENCODING="ascii")
+    assert (printed.code, printed.text.isascii()) == (0, True)
+    assert printed.width <= 50
+
+
+def test_json_and_files_are_written_once(folder, tmp_path):
+    printed = run_into_pipe("top", str(folder), "--format", "json", "--process", "1", "--device", "3")
+    report = from_json(printed.text)
+    assert (report.process, report.device) == (1, 3)
+    assert json.loads(printed.text)["report"] == "TimelineReport"
+    assert run_on_terminal("top", str(folder), "--output", str(tmp_path / "a.txt"), columns=80).code == 0
+    assert "train.py:14 step" in (tmp_path / "a.txt").read_text(encoding="utf-8")
+
+
+def test_a_snapshot_of_no_record_is_one_line_and_exit_code_2(tmp_path, folder):
+    for args, problem in [
+        ([str(tmp_path / "none")], f"{tmp_path / 'none'}: no such folder"),
+        ([str(tmp_path)], "no memory record"),
+        ([str(folder), "--process", "7"], "process=7 is not in the record: it has 0,1"),
+        ([str(folder / "process-0.jsonl")], "Not a directory"),
+    ]:
+        printed = run_into_pipe("top", *args)
+        assert printed.code == 2
+        assert problem in printed.text
+        assert printed.text.startswith("Error: ")
+        assert printed.text.count("\n") == 1
+
+
+def test_the_device_that_is_shown_stays_until_another_is_far_fuller(folder):
+    def peak(process, nbytes):
+        sample = RecordSample(time=START + 20, in_use=(0, 0), peak=(nbytes, 0))
+        with (folder / f"process-{process}.jsonl").open("ab") as file:
+            file.write(encoded(sample))
+        view.read()
+        report, _ = view.read()  # decides by the report before
+        return report.process
+
+    view = View(Follower(folder), str(folder), None, None)
+    assert peak(0, 100 * 2**30) == 0
+    assert peak(1, 109 * 2**30) == 0
+    assert peak(1, 120 * 2**30) == 1
+    view.press("p")
+    assert peak(1, 200 * 2**30) == 0
+
+
+def test_jax_is_not_imported(folder):
+    code = f"""
+import sys
+sys.modules["jax"] = None
+from jax_array_info_cli.commands import jai_cli
+jai_cli(["top", {str(folder)!r}], standalone_mode=False)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)

@@ -1,0 +1,101 @@
+"""Memory records that tests write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from jax_array_info_core.reports import Origin
+from jax_array_info_core.reports.record import (
+    RecordDevice,
+    RecordGroup,
+    RecordLine,
+    RecordMark,
+    RecordSample,
+    RecordStart,
+)
+from jax_array_info_core.timeline.segments import encoded
+
+MIB = 2**20
+START = 1_764_115_200.0
+
+
+def record_start(**fields: object) -> RecordStart:
+    """Return the first line of a segment, of a process on another machine."""
+    plain: dict[str, object] = {
+        "time": START,
+        "started": START,
+        "segment": 0,
+        "process": 0,
+        "process_count": 1,
+        "host_name": "another machine",
+        "pid": 17,
+        "platform": "gpu",
+        "devices": (RecordDevice(id=0, name="cuda:0", bytes_limit=2**34),),
+        "in_use_source": "arrays",
+        "every": 1.0,
+        "origins_known": "known",
+    }
+    return RecordStart(**{**plain, **fields})  # type: ignore[arg-type]
+
+
+def record_group(number: int, line: int | None = None, *, mib: int = 1, **fields: object) -> RecordGroup:
+    """Return a group of arrays of one MiB each, allocated on a line of train.py."""
+    plain: dict[str, object] = {
+        "id": number,
+        "shape": (mib * MIB // 4, number + 1),
+        "dtype": "float32",
+        "sharding": "P()",
+        "shard_nbytes": mib * MIB,
+        "devices": (0,),
+        "origin": None if line is None else Origin(file="/home/me/train.py", line=line, function="step"),
+    }
+    return RecordGroup(**{**plain, **fields})  # type: ignore[arg-type]
+
+
+def write_record(
+    folder: Path, lines: Iterable[RecordLine], name: str = "process-0-a.jsonl", tail: bytes = b""
+) -> Path:
+    """Write a segment, and return its path."""
+    folder.mkdir(exist_ok=True)
+    path = folder / name
+    path.write_bytes(b"".join(map(encoded, lines)) + tail)
+    return path
+
+
+def samples_of(
+    groups: Sequence[RecordGroup],
+    counts: Mapping[int, Callable[[int], int]],
+    length: int,
+    *,
+    every: float = 1.0,
+    steps_per_sample: int = 1,
+) -> list[RecordSample]:
+    """Return samples of one device.
+
+    Args:
+        groups: The groups.
+        counts: For each group by its id, a function from the number of a sample to the number of arrays.
+        length: Number of samples.
+        every: Seconds between them.
+        steps_per_sample: Number of steps between them.
+    """
+    found = []
+    for number in range(length):
+        alive = {group.id: counts[group.id](number) for group in groups if counts[group.id](number)}
+        use = sum(group.shard_nbytes * alive.get(group.id, 0) for group in groups)
+        found.append(
+            RecordSample(
+                time=START + every * number,
+                step=steps_per_sample * number,
+                in_use=(use,),
+                groups=tuple(alive),
+                counts=tuple(alive.values()),
+            )
+        )
+    return found
+
+
+def record_mark(second: float, name: str, *, is_end: bool = False) -> RecordMark:
+    """Return a mark some seconds after the start."""
+    return RecordMark(time=START + second, name=name, is_end=is_end)

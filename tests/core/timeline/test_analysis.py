@@ -1,0 +1,198 @@
+"""Peaks, growth, jumps and marks that a timeline finds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from jax_array_info_core import timeline_report
+from jax_array_info_core.reports import TimelineReport
+
+from .samples import (
+    MIB,
+    START,
+    record_group,
+    record_mark,
+    record_start,
+    samples_of,
+    write_record,
+)
+
+pytestmark = pytest.mark.oldest_and_newest
+
+STEADY = [record_group(number, 100 + number) for number in range(200)]
+LEAK, CACHE, EVALUATION = record_group(300, 7), record_group(301, 8), record_group(302, 9)
+
+
+def _report(folder: Path, length: int = 900, *, steps_per_sample: int = 5) -> TimelineReport:
+    """Return the report on 200 steady arrays, a leak, a cache, and an evaluation each minute."""
+    groups = [*STEADY, LEAK, CACHE, EVALUATION]
+    counts = {group.id: (lambda _: 1) for group in STEADY}
+    counts |= {
+        # 1 MiB every 7th step.
+        LEAK.id: lambda number: number * steps_per_sample // 7,
+        CACHE.id: lambda number: min(number * steps_per_sample, 100),
+        EVALUATION.id: lambda number: 200 + 100 * 3 if number % 60 >= 50 else 0,
+    }
+    lines: list[object] = [record_start(), *groups]
+    for number, sample in enumerate(samples_of(groups, counts, length, steps_per_sample=steps_per_sample)):
+        if number % 60 == 50:
+            lines.append(record_mark(number - 0.1, "eval"))
+        lines.append(sample)
+        if number % 60 == 59:
+            lines.append(record_mark(number + 0.5, "eval", is_end=True))
+    write_record(folder, lines)
+    return timeline_report(folder)
+
+
+def test_a_leak_is_found(tmp_path: Path) -> None:
+    """A leak of 1 MiB every 7th step has its line, and a slope within 5 %."""
+    [leak, *_] = _report(tmp_path).growth
+    assert leak.origin == LEAK.origin
+    assert leak.stopped_at is None
+    assert leak.nbytes_per_step == pytest.approx(MIB / 7, rel=0.05)
+    assert leak.nbytes_per_minute == pytest.approx(60 * 5 * MIB / 7, rel=0.05)
+
+
+def test_a_cache_is_no_leak(tmp_path: Path) -> None:
+    """A cache that fills for 100 steps and stays does not grow: it did, until it was full."""
+    report = _report(tmp_path, steps_per_sample=1)
+    growing = [grown.origin for grown in report.growth if grown.stopped_at is None]
+    assert growing == [LEAK.origin]
+    [cache] = [grown for grown in report.growth if grown.stopped_at is not None]
+    assert cache.origin == CACHE.origin
+    assert cache.stopped_at is not None
+    assert START + 90 <= cache.stopped_at <= START + 110
+    assert cache.end_nbytes == 100 * MIB
+
+
+def test_an_evaluation_is_named_by_its_mark(tmp_path: Path) -> None:
+    """An evaluation that doubles the memory for ten seconds of each minute is no leak but a mark."""
+    report = _report(tmp_path)
+    [mark] = report.marks
+    assert (mark.name, mark.count) == ("eval", 15)
+    assert mark.groups[0].origin == EVALUATION.origin
+    assert mark.groups[0].nbytes == 500 * MIB
+    assert mark.added_nbytes >= 500 * MIB
+    # The last one is not over: the leak and the cache grew meanwhile.
+    assert mark.kept_nbytes is not None
+    assert mark.kept_nbytes < 120 * MIB
+    assert report.peak is not None
+    assert report.peak.mark == "eval"
+    assert report.jumps[0].mark == "eval"
+    assert report.jumps[0].count > 10
+
+
+def test_series_add_up(tmp_path: Path) -> None:
+    """At each point, the series have the bytes in use, and the peak is one of the points."""
+    report = _report(tmp_path)
+    assert len(report.times) == 480
+    sums = [sum(values) for values in zip(*(series.nbytes for series in report.series), strict=True)]
+    assert sums == list(report.in_use)
+    assert report.peak is not None
+    assert report.peak.nbytes == max(report.in_use)
+    assert report.peak.nbytes == sum(group.nbytes for group in report.peak.groups)
+
+
+def test_a_leak_of_arrays_that_the_record_does_not_name(tmp_path: Path) -> None:
+    """What grows outside of the groups, or outside of arrays, grows too."""
+    samples = [
+        replace(sample, in_use=(sample.in_use[0] + 7 * number * MIB,), other_nbytes=(2 * number * MIB,))
+        for number, sample in enumerate(samples_of([STEADY[0]], {0: lambda _: 50}, 60))
+    ]
+    write_record(tmp_path, [record_start(), STEADY[0], *samples])
+    report = timeline_report(tmp_path)
+    assert [(grown.kind, round(grown.nbytes_per_step or 0)) for grown in report.growth] == [
+        ("not arrays", 5 * MIB),
+        ("other arrays", 2 * MIB),
+    ]
+    assert [series.kind for series in report.series] == ["origin", "other arrays", "not arrays"]
+
+
+def test_a_peak_between_two_samples(tmp_path: Path) -> None:
+    """The backend knows it: the peak has the time of both samples, and the arrays of the fuller one."""
+    start = record_start(in_use_source="allocator")
+    samples = [
+        replace(sample, peak=(90 * MIB if number >= 6 else 50 * MIB,))
+        for number, sample in enumerate(samples_of([LEAK], {LEAK.id: lambda number: 10 + number % 2}, 10))
+    ]
+    mark = record_mark(5.5, "compile")
+    write_record(tmp_path, [start, LEAK, *samples[:6], mark, *samples[6:]])
+    report = timeline_report(tmp_path)
+    peak = report.peak
+    assert peak is not None
+    assert (peak.nbytes, peak.since, peak.time) == (90 * MIB, START + 5, START + 6)
+    assert (peak.sampled_at, peak.sampled_nbytes, peak.mark) == (START + 5, 11 * MIB, "compile")
+    assert "between" in report.answer[0]
+    assert report.marks[0].peak_nbytes == 11 * MIB
+
+
+def test_the_peak_of_the_backend_from_before_the_record_is_no_moment_of_it(tmp_path: Path) -> None:
+    """The backend counts since its start. Only a rise is a peak between two samples."""
+    samples = [replace(one, peak=(900 * MIB,)) for one in samples_of([LEAK], {LEAK.id: lambda _: 3}, 10)]
+    write_record(tmp_path, [record_start(in_use_source="allocator"), LEAK, *samples])
+    report = timeline_report(tmp_path)
+    assert report.peak is not None
+    assert (report.peak.nbytes, report.peak.since) == (3 * MIB, None)
+    assert report.processes[0].devices[0].peak_nbytes == 900 * MIB
+
+
+def test_a_jump_without_a_mark(tmp_path: Path) -> None:
+    """Bytes that come at one moment and stay are a jump, with their line. A spike is none."""
+    counts = {0: lambda _: 10, LEAK.id: lambda number: 40 if number >= 30 else 25 * (number == 12)}
+    groups = [STEADY[0], LEAK]
+    write_record(tmp_path, [record_start(), *groups, *samples_of(groups, counts, 60)])
+    [jump] = timeline_report(tmp_path).jumps
+    assert (jump.since, jump.time, jump.nbytes, jump.step) == (START + 29, START + 30, 40 * MIB, 29)
+    assert (jump.mark, jump.groups[0].origin, jump.groups[0].count) == (None, LEAK.origin, 40)
+
+
+@pytest.mark.parametrize(
+    ("marks", "expected"),
+    [
+        ([(1, "a", False)], {0: None, 1: "a", 30: "a"}),
+        ([(1, "a", False), (9, "b", False)], {8: "a", 9: "b", 30: "b"}),
+        ([(1, "a", False), (9, "a", True)], {8: "a", 9: None}),
+        ([(1, "out", False), (4, "in", False), (9, "out", True)], {3: "out", 8: "in", 9: None}),
+        ([(1, "a", False), (3, "a", False), (5, "a", True), (9, "a", True)], {4: "a", 6: "a", 9: None}),
+        ([(1, "a", False), (3, "b", False), (5, "b", True)], {2: "a", 4: "b", 6: "a"}),
+        ([(2, "b", True), (3, "a", False)], {2: None, 3: "a"}),
+    ],
+)
+def test_the_end_of_a_mark(
+    tmp_path: Path, marks: list[tuple[int, str, bool]], expected: dict[int, str | None]
+) -> None:
+    """A mark ends with its block, else at the next mark that has none, or with the block around it."""
+    from jax_array_info_core.timeline.history import History, open_mark
+
+    history = History()
+    history.segment(record_start())
+    for second, name, is_end in marks:
+        history.add(record_mark(second, name, is_end=is_end))
+    found = {second: open_mark(history.spans(), START + second) for second in expected}
+    assert found == expected
+
+
+def test_short_records(tmp_path: Path) -> None:
+    """One sample, or a few, have a peak and no growth."""
+    for length in (1, 2, 7):
+        folder = tmp_path / str(length)
+        write_record(
+            folder, [record_start(), LEAK, *samples_of([LEAK], {LEAK.id: lambda number: number + 1}, length)]
+        )
+        report = timeline_report(folder)
+        assert report.peak is not None
+        assert report.peak.nbytes == length * MIB
+        assert (report.growth, report.jumps) == ((), ())
+
+
+def test_an_empty_process(tmp_path: Path) -> None:
+    """A process without arrays has a timeline of zeros."""
+    write_record(tmp_path, [record_start(), *samples_of([], {}, 30)])
+    report = timeline_report(tmp_path)
+    assert report.series == ()
+    assert report.peak is not None
+    assert report.peak.nbytes == 0
+    assert report.growth == ()

@@ -1,0 +1,157 @@
+"""Text, SVG and HTML of a timeline."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from jax_array_info import print_timeline, timeline_report, to_html, to_svg, to_text
+from jax_array_info.reports import TimelineReport
+from tests.core.timeline.samples import (
+    MIB,
+    START,
+    record_group,
+    record_mark,
+    record_start,
+    samples_of,
+    write_record,
+)
+
+pytestmark = pytest.mark.oldest_and_newest
+
+WEIGHTS, LEAK, BATCH = record_group(0, 3, mib=64), record_group(1, 7), record_group(2, 9, mib=4)
+
+
+@pytest.fixture(autouse=True)
+def utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Times are printed in the time zone of the machine."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> TimelineReport:
+    """A leak below an evaluation each minute, for five minutes."""
+    groups = [WEIGHTS, LEAK, BATCH]
+    counts = {
+        0: lambda _: 2,
+        1: lambda number: number // 3,
+        2: lambda number: 20 if number % 60 >= 40 else 0,
+    }
+    lines: list[object] = [record_start(), *groups, record_mark(0, "train")]
+    for number, sample in enumerate(samples_of(groups, counts, 300, steps_per_sample=4)):
+        if number % 60 == 40:
+            lines.append(record_mark(number - 0.1, "eval"))
+        if number % 60 == 0 and number:
+            lines.append(record_mark(number - 0.1, "eval", is_end=True))
+        lines.append(sample)
+    write_record(tmp_path, lines)
+    return timeline_report(tmp_path)
+
+
+TEXT = """\
+peak 307.0 MiB of 16.0 GiB on cuda:0 at 00:04:57, step 1,188, in eval
+growing: train.py:7 step float32[262144,2], 1.0 MiB to 98.0 MiB, 20.0 MiB per
+minute, 85.3 KiB per step
+2025-11-26 00:00:00 to 00:04:59 (4 min 59 s), 300 samples, process 0 on another
+machine is running
+
+                                             307.0 MiB at 00:04:57, step 1,188 ▼
+320.0 MiB ┤                                                                  ccc
+          │                                                  cccccc        ccccc
+          │                                    cccccc        cccccc        ccccc
+240.0 MiB ┤           ccc         ccccc        cccccc        cccccc        ccccc
+          │         ccccc         ccccc        cccccc      bbcbbbbbbbbbbbbbbbbbb
+          │         ccccc         ccccc  bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb
+160.0 MiB ┤         cccccbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb
+          │aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
+          │aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
+ 80.0 MiB ┤aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
+          │aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
+          │aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
+    0.0 B └┬────────────┬─────────────┬─────────────┬─────────────┬─────────────
+           00:00:00     00:01:00      00:02:00      00:03:00      00:04:00
+           ▲train   ▲eval        ▲eval         ▲eval         ▲eval         ▲eval
+limit 16.0 GiB
+at the peak:
+  c  80.0 MiB  train.py:9 step float32[1048576,3]
+  b  99.0 MiB  train.py:7 step float32[262144,2]
+  a 128.0 MiB  train.py:3 step float32[16777216,1]
+             alive at the peak: 307.0 MiB in use
+┏━━━━━━━━━━━┳━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━┓
+┃     bytes ┃ arrays ┃ each                ┃ made at         ┃
+┡━━━━━━━━━━━╇━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━┩
+│ 128.0 MiB │      2 │ float32[16777216,1] │ train.py:3 step │
+│  99.0 MiB │     99 │ float32[262144,2]   │ train.py:7 step │
+│  80.0 MiB │     20 │ float32[1048576,3]  │ train.py:9 step │
+└───────────┴────────┴─────────────────────┴─────────────────┘
+                         bytes that each mark added
+┏━━━━━━━┳━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━┓
+┃ mark  ┃ times ┃      added ┃       kept ┃      peak ┃ most of it         ┃
+┡━━━━━━━╇━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━┩
+│ train │     1 │ +159.0 MiB │ +173.0 MiB │ 287.0 MiB │ 80.0 MiB: 20 ×     │
+│       │       │            │            │           │ float32[1048576,3] │
+│       │       │            │            │           │ train.py:9 step    │
+│ eval  │     5 │  +86.0 MiB │   +7.0 MiB │ 307.0 MiB │ 80.0 MiB: 20 ×     │
+│       │       │            │            │           │ float32[1048576,3] │
+│       │       │            │            │           │ train.py:9 step    │
+└───────┴───────┴────────────┴────────────┴───────────┴────────────────────┘
+"""
+
+
+def test_a_timeline_at_80_columns(report: TimelineReport) -> None:
+    """The answer, the picture, the arrays at the peak, and the marks."""
+    report = replace(report, read_at=START + 300, processes=(replace(report.processes[0], state="running"),))
+    lines = [line.rstrip() for line in to_text(report).splitlines()]
+    assert lines == TEXT.splitlines()
+
+
+def test_the_report_is_printed(
+    report: TimelineReport, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``print_timeline`` takes a folder or a report."""
+    print_timeline(tmp_path, max_rows=1)
+    printed = capsys.readouterr().out
+    assert "growing: train.py:7 step float32[262144,2]" in printed
+    assert "2 more" in printed
+    print_timeline(replace(report, read_at=0.0), max_rows=1)
+    assert capsys.readouterr().out == printed
+
+
+def test_svg_and_html_have_the_areas(report: TimelineReport) -> None:
+    """The picture has an area for each allocation site, marks, the peak and tooltips without scripts."""
+    for text in (to_svg(report), to_html(report)):
+        assert "script" not in text
+        assert "train.py:7 step" in text
+        assert "eval" in text
+        assert len(text) < 200_000
+    titles = [one.text for one in ElementTree.fromstring(to_svg(report)).iter() if one.tag.endswith("title")]
+    assert any(title and "step 1,188" in title for title in titles)
+
+
+def test_a_peak_between_samples_has_both_times(report: TimelineReport) -> None:
+    """What was alive is that of the sample next to it."""
+    assert report.peak is not None
+    peak = replace(report.peak, nbytes=400 * MIB, since=START + 10, time=START + 11, sampled_at=START + 10)
+    text = to_text(replace(report, peak=peak))
+    assert "between 00:00:10 and 00:00:11" in text
+    assert "alive at 00:00:10, the sample next to the peak" in text.replace("\n", " ")
+
+
+def test_a_record_of_several_days_has_dates(report: TimelineReport) -> None:
+    """Times of another day have their date."""
+    times = tuple(START + 1000 * number for number in range(len(report.times)))
+    text = to_text(replace(report, times=times))
+    assert "2025-11-26 00:00:00 to 2025-11-29" in text
+    assert "11-27" in text
+
+
+def test_a_report_without_samples() -> None:
+    """There is nothing to draw."""
+    empty = TimelineReport(folder="memory")
+    assert to_text(empty).strip() == "no samples"
+    assert "no samples" in to_svg(empty)

@@ -1,0 +1,193 @@
+"""Tests of the page of a running job: it fits the terminal, and names what is full, grows and ended."""
+
+from dataclasses import replace
+
+import pytest
+from rich.cells import cell_len
+
+from jax_array_info.render import text_of
+from jax_array_info.tables.top import top_table
+from jax_array_info_core.reports.timeline import TimelineOutOfMemory, UnreadRecord
+from tests.rich_render.tables.timelines import (
+    AT,
+    GIB,
+    REST,
+    SERIES,
+    device,
+    large,
+    origin,
+    process,
+    series,
+    timeline,
+)
+
+pytestmark = pytest.mark.oldest_and_newest
+
+
+@pytest.fixture(autouse=True)
+def utc(monkeypatch):
+    import time
+
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def page(report, *, width=80, encoding="utf-8", color=False, **options):
+    table = top_table(report, width=width, use_color=color, **options)
+    return text_of(table, width=width, encoding=encoding, color=color)
+
+
+def lines(report, **options):
+    return [line.rstrip() for line in page(report, **options).splitlines()]
+
+
+def test_a_page_has_the_devices_the_marks_and_the_allocation_sites_with_their_trend():
+    assert lines(timeline()) == [
+        "memory/: 1 process, running                                             22:13:20",
+        "device                                           in use      peak     limit",
+        "cuda:0  ██████████▒▒▒▒░░░░░░░░░░░░░░░░░░░░░░░  22.0 GiB  30.0 GiB  80.0 GiB  28%",
+        "cuda:1  ████████████████████████████████▒▒▒▒░  70.0 GiB  78.0 GiB  80.0 GiB  88%",
+        "marks: eval 2 times, +1.0 GiB, at 22:13:13",
+        "",
+        "arrays on cuda:0, step 1200, in eval",
+        "  in use  arrays  per minute  last minute   allocation site",
+        "12.0 GiB     200              ▁▁▁▁▁▁▁▁▁▁▁▁  train.py:14 step  float32[4,4]",
+        " 3.0 GiB       3    +1.0 GiB  ▁▂▂▃▃▄▅▅▆▆▇█  train.py:5 step",
+        " 1.0 GiB       2    -3.1 GiB  █▇▆▆▅▅▄▃▃▂▂▁  train.py:40 step  float32[4,4]",
+        " 1.0 GiB                      ▁▁▁▁▁▁▁▁▁▁▁▁  other arrays",
+        " 5.0 GiB            +2.0 GiB  ▁▂▂▃▃▄▅▅▆▆▇█  not in arrays",
+    ]
+
+
+def test_a_small_page_leaves_out_columns_and_rows_and_keeps_the_line_of_keys():
+    assert lines(timeline(), width=40, height=10, keys="q: quit   s: sort (bytes)") == [
+        "memory/: 1 process, running     22:13:20",
+        "device                       in use",
+        "cuda:0  █████▒░░░░░░░░░░░  22.0 GiB  28%",
+        "cuda:1  ███████████████▒▒  70.0 GiB  88%",
+        "marks: eval 2 times, +1.0 GiB, at 22:13⋯",
+        "arrays on cuda:0, step 1200, in eval",
+        "  in use  per minute  allocation site",
+        "12.0 GiB              train.py:14 step ⋯",
+        "⋮ 4 more rows",
+        "q: quit   s: sort (bytes)",
+    ]
+
+
+def test_a_long_path_is_shortened_to_its_last_folder():
+    report = timeline(folder="/home/me/experiments/2026/language-model/seed-1/memory/")
+    assert lines(report, width=120)[0].startswith(f"{report.folder}: 1 process, running   ")
+    assert lines(report, width=60)[0].startswith("memory: 1 process, running   ")
+
+
+def test_of_many_devices_the_fullest_are_shown_and_the_range_of_the_others():
+    found = lines(large(), height=24)
+    assert found[0] == "memory/: 64 processes on 16 hosts, all running                          22:13:20"
+    assert found[2].startswith("63 cuda:504  ██")
+    assert found[2].endswith("80%  host-15")
+    [more] = [line for line in found if "more devices" in line]
+    shown = sum("cuda:" in line for line in found[: found.index(more)])
+    assert more == f"⋮ {512 - shown} more devices, 1.0 GiB to 63.0 GiB in use"
+    assert "arrays on cuda:0 of process 0, step 1200, in eval" in found
+
+
+@pytest.mark.parametrize("report", [timeline(), large()], ids=["one process", "64 processes"])
+@pytest.mark.parametrize("height", [1, 2, 3, 5, 8, 10, 24, 50, 200])
+@pytest.mark.parametrize("width", [1, 10, 20, 40, 80, 200])
+@pytest.mark.parametrize("keys", ["", "q: quit"])
+def test_a_page_fits_exactly(report, width, height, keys):
+    wrong = [process(1, device(8, GIB, limit=None), host_name="größe" * 9, state="gone", message="x" * 99)]
+    report = replace(report, processes=(*report.processes, *wrong), process_count=70)
+    for encoding in ("utf-8", "ascii"):
+        text = page(report, width=width, height=height, keys=keys, encoding=encoding)
+        assert text.count("\n") + 1 == height
+        assert max(map(cell_len, text.split("\n"))) <= width
+        assert encoding == "utf-8" or text.isascii()
+
+
+def test_without_a_limit_a_bar_ends_at_the_largest_peak_and_there_is_no_share():
+    [head, first, second] = lines(
+        timeline(process(0, device(0, GIB, limit=None), device(1, 2 * GIB, 4 * GIB, limit=None)), marks=())
+    )[1:4]
+    assert head.split() == ["device", "in", "use", "peak"]
+    assert (first.count("█"), second.count("█"), second.count("▒")) == (10, 20, 20)
+
+
+def test_without_statistics_of_the_backend_the_bytes_are_those_in_arrays():
+    report = timeline(process(0, device(0, GIB, limit=None), in_use_source="arrays"))
+    assert lines(report)[1].split() == ["device", "in", "arrays", "peak"]
+
+
+def test_colors_warn_of_a_full_device():
+    def bar(share):
+        report = timeline(process(0, device(0, share * 80 * GIB // 100)))
+        return page(report, color=True).splitlines()[2]
+
+    green, yellow, red = ("\x1b[32m", "\x1b[33m", "\x1b[31m")
+    assert [color in bar(share) for color, share in [(green, 50), (yellow, 80), (red, 95)]] == [True] * 3
+    assert "\x1b" not in page(timeline())
+
+
+@pytest.mark.parametrize(
+    ("sort", "expected"),
+    [("bytes", "14 5 40"), ("trend", "5 14 40"), ("name", "14 40 5")],
+)
+def test_allocation_sites_are_sorted_and_what_is_no_site_comes_last(sort, expected):
+    found = lines(timeline(), sort=sort)[-5:]
+    assert " ".join(line.partition("train.py:")[2].split()[0] for line in found[:3]) == expected
+    assert [line.rpartition("  ")[2] for line in found[3:]] == ["other arrays", "not in arrays"]
+
+
+def test_what_failed_ended_or_was_not_read_is_named():
+    report = timeline(
+        process(0, device(0, GIB)),
+        process(1, device(8, GIB), state="gone"),
+        process(2, device(16, GIB), state="raised", message="ValueError: größe"),
+        process(3, device(24, GIB), state="not heard from"),
+        process(4, device(32, GIB), state="exited"),
+        process_count=8,
+        out_of_memory=(TimelineOutOfMemory(process=2, time=AT - 3, message="x", requested_nbytes=8 * GIB),),
+        unread=(UnreadRecord(name="a\x1b[31m.jsonl", reason="not a memory record"),),
+    )
+    found = lines(report, width=120)
+    assert found[0].startswith(
+        "memory/: 8 processes on 2 hosts, 1 running, 1 gone, 1 raised, 1 not heard from, 1 exited, 3 without"
+    )
+    assert found[8:14] == [
+        "process 2 ran out of memory at 22:13:17, 8.0 GiB requested",
+        "process 1 is gone, without an end of its record, since 22:13:20 (process id 101 on host-0)",
+        "process 2 ended with an exception at 22:13:20 (process id 102 on host-0): ValueError: größe",
+        "process 3 was last heard from at 22:13:20 (process id 103 on host-0)",
+        "process 4 exited at 22:13:20 (process id 104 on host-1)",
+        r"a\x1b[31m.jsonl: not a memory record",
+    ]
+    small = lines(report, height=16)
+    assert "5 more of such lines" in small
+
+
+def test_untrusted_names_are_printed_and_never_interpreted():
+    hostile = "[red]\x1b[31m</pre>\n"
+    report = timeline(
+        process(0, replace(device(0, GIB), name=hostile), mark=hostile),
+        folder=hostile,
+        series=(series(1, 0, GIB, origin=origin(1, hostile), content=None),),
+    )
+    text = page(report, height=24)
+    assert "\x1b" not in text
+    assert r"[red]\x1b[31m</pre>\n" in text
+
+
+def test_arrays_without_an_allocation_site_have_their_type_and_small_changes_are_left_out():
+    only = series(1, GIB, GIB, **{**REST, "content": "bf16[8]"}, nbytes_per_minute=0.3)
+    line = lines(timeline(series=(only,), marks=()))[-1]
+    assert line.split() == ["1.0", "GiB", "▁" * 12, "bf16[8]"]
+
+
+def test_a_first_sample_has_a_page_without_a_trend():
+    first = tuple(replace(one, nbytes=one.nbytes[:1], nbytes_per_minute=None) for one in SERIES)
+    report = timeline(series=first, times=(AT,), steps=(None,), in_use=(1,))
+    [line] = [line for line in lines(report) if "train.py:5" in line]
+    assert line.split() == ["2.0", "GiB", "3", "▁", "train.py:5", "step"]
