@@ -100,7 +100,9 @@ def record_memory(
     """
     every, max_nbytes = _checked_every(every), _checked_nbytes(max_nbytes)
     _require_alone(None)
-    return MemoryRecorder(require_folder(folder), every, max_nbytes)
+    caller = sys._getframe(1)
+    place = caller.f_code.co_filename, caller.f_lineno
+    return MemoryRecorder(require_folder(folder), every, max_nbytes, place)
 
 
 def _require_alone(recorder: MemoryRecorder | None) -> None:
@@ -158,8 +160,9 @@ class MemoryRecorder:
     signal handlers; after the end, and in a fork of the process, they do nothing.
     """
 
-    def __init__(self, folder: Path, every: float, max_nbytes: int) -> None:
+    def __init__(self, folder: Path, every: float, max_nbytes: int, place: tuple[str, int]) -> None:
         self._pid = os.getpid()
+        self._place = place
         self._folder = folder
         self._step: int | None = None
         self._requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
@@ -251,7 +254,9 @@ class MemoryRecorder:
             message = clipped(plain_text(cause).strip().partition("\n")[0])
             failure = Failure(time.time(), message, requested, threading.Event())
             self._requests.put(failure)
-            failure.written.wait(_PATIENCE)
+            for _ in range(round(_PATIENCE / _POLL)):
+                if failure.written.wait(_POLL) or not self._thread.is_alive():
+                    break
 
     def _is_running(self) -> bool:
         return _running.get(os.getpid()) is self
@@ -285,12 +290,17 @@ class MemoryRecorder:
             from .recording import Recording
 
             recording = Recording(self._folder, every, max_nbytes, lambda: self._step)
-            recording.run(self._requests, early, warn)
+            recording.run(self._requests, early, self._warn)
         except Exception as error:
-            warn(f"the memory of this process is no longer recorded: {_first_line(error)}")
+            self._warn(f"the memory of this process is no longer recorded: {_first_line(error)}")
         finally:
             if _running.get(self._pid) is self:
                 self._forget()
+
+    def _warn(self, message: str) -> None:
+        """Warn at the line that started the recorder. The thread goes on if warnings are errors."""
+        with contextlib.suppress(Exception):
+            warnings.warn_explicit(message, UserWarning, *self._place)
 
     def _wait_for_backend(self) -> list[Moment] | None:
         """Wait until JAX has devices, without starting it, and return the marks before; None at the end."""
@@ -303,7 +313,9 @@ class MemoryRecorder:
                         return None
                     self._requests.put(request)  # JAX has started since: there is something to record
                     break
-                if isinstance(request, Moment):
+                if isinstance(request, Failure):
+                    request.written.set()
+                else:
                     marks.append(request)
         return list(marks)
 
@@ -337,12 +349,6 @@ def record_out_of_memory(error: BaseException) -> None:
     recorder = _running.get(os.getpid())
     if recorder is not None:
         recorder.record_error(error)
-
-
-def warn(message: str) -> None:
-    """Warn from a thread. It goes on if warnings are errors."""
-    with contextlib.suppress(Exception):
-        warnings.warn(message, UserWarning, stacklevel=3)
 
 
 def _first_line(error: BaseException) -> str:

@@ -111,6 +111,7 @@ def is_written(path: Path) -> bool:
 def _create(folder: Path, process: int, started: float) -> tuple[Path, int]:
     """Return the path and the descriptor of a new file, whose name is free."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
+    flags |= getattr(os, "O_BINARY", 0)
     milliseconds = int(started * 1000)
     while True:
         seconds, rest = divmod(milliseconds, 1000)
