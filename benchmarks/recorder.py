@@ -43,6 +43,11 @@ def seconds_of(steps: int) -> tuple[float, float]:
     return time.perf_counter() - start, time.process_time() - used
 
 
+def written_to(folder: str) -> bytes:
+    """Return what a recorder has written."""
+    return b"".join(path.read_bytes() for path in Path(folder).glob("*.jsonl"))
+
+
 def print_cost(seconds: float, folder: str) -> None:
     """Print the median of the time with a recorder relative to that without, in alternating runs.
 
@@ -57,7 +62,9 @@ def print_cost(seconds: float, folder: str) -> None:
         for is_recorded in (True, False) if number % 2 else (False, True):
             recorder = record_memory(f"{folder}/{number}") if is_recorded else contextlib.nullcontext()
             with recorder:
-                time.sleep(0.3)  # the first sample reads all arrays
+                # The first sample reads all arrays.
+                while is_recorded and b'"sample"' not in written_to(f"{folder}/{number}"):
+                    time.sleep(0.01)
                 taken[is_recorded] = seconds_of(steps)
         for kind in (0, 1):
             ratios[kind].append(taken[True][kind] / taken[False][kind])

@@ -174,6 +174,17 @@ def test_pages_have_the_source_lines_that_send(call):
     assert svg.stdout.startswith("<svg")
 
 
+def test_a_timeline_is_shown_on_request_in_each_format(call, report):
+    step = ("step.py:step", *MESH, "--args-from", "step.py:abstract", "--timeline")
+    timeline = report(*step).timeline
+    assert max(timeline.total_nbytes) == timeline.needed_nbytes
+    for written_as, drawn in (("text", "┤"), ("html", "<svg"), ("svg", "<title>operation ")):
+        shown = call("program", *step, "--format", written_as).stdout
+        assert timeline.peak_words in shown
+        assert drawn in shown
+    assert timeline.peak_words not in call("program", *step[:-1]).stdout
+
+
 @pytest.fixture
 def placed(monkeypatch):
     """Devices of which the reversed ones stand for a topology; the device of each compiled argument."""

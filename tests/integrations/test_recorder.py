@@ -86,6 +86,7 @@ def test_losses_and_programs_are_the_same_with_a_recorder(tmp_path):
         if name == "recorded":
             with record_memory(tmp_path / name / "memory", every=0.01) as recorder:
                 recorder.mark("start")
+                until(lambda: sample_count(tmp_path / "recorded" / "memory"))
                 runs.append(trained(tmp_path / name, recorder))
         else:
             runs.append(trained(tmp_path / name))

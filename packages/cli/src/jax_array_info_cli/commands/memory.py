@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 WRITE_RECORD = (
-    'jai-cli run --quiet --record memory/ -m timeit -n 1 -s "import jax" "jax.numpy.zeros((1024, 1024)) + 1"'
+    'python -c "import jax; from jax_array_info import record_memory;'
+    " recorder = record_memory('memory/'); x = jax.numpy.zeros((1024, 1024)); recorder.stop()\""
 )
 
 

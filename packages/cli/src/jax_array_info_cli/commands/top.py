@@ -10,6 +10,7 @@ import click
 from ..output import Output, output_options, progress_bar
 from ..usage import Refusal
 from . import Command
+from .memory import WRITE_RECORD
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -28,7 +29,7 @@ FAR_FULLER = 1.1
     cls=Command,
     question="What holds the memory of this running job now, and what grows?",
     examples=(
-        "jai-cli run --record memory/ train.py",
+        WRITE_RECORD,
         "jai-cli top memory/ | cat",
         "jai-cli top memory/ --format json | cat",
     ),

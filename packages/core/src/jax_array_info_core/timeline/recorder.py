@@ -299,7 +299,10 @@ class MemoryRecorder:
             with contextlib.suppress(queue.Empty):
                 request = self._requests.get(timeout=_POLL)
                 if isinstance(request, End):
-                    return None
+                    if not _has_backend():
+                        return None
+                    self._requests.put(request)  # JAX has started since: there is something to record
+                    break
                 if isinstance(request, Moment):
                     marks.append(request)
         return list(marks)

@@ -36,9 +36,8 @@ def program_timeline_table(
 
     def picture(_: Console, options: ConsoleOptions) -> Text:
         most = min(width, options.max_width)
-        return areas_picture(
-            timeline_chart(report), width=most, use_color=use_color, encoding=options.encoding
-        )
+        chart = timeline_chart(report)
+        return style.folding(areas_picture(chart, width=most, use_color=use_color, encoding=options.encoding))
 
     drawn = [style.ForConsole(picture), timeline_notes(report, width=width)] if report.points else []
     return Group(timeline_head(report, width=width), *drawn)
