@@ -225,20 +225,25 @@ class History:
             samples: Indices of the samples; None for all.
         """
         place = [*self.devices].index(device)
-        kept = np.arange(len(self._time)) if samples is None else samples
-        rows = self._rows(kept)
-        ids = np.frombuffer(self._ids, np.uint32)[rows.entries]
-        counts = np.frombuffer(self._counts, np.uint32)[rows.entries]
-        at = np.repeat(np.arange(len(kept)), np.diff(rows.stops, prepend=0))
-        on_device = np.array([place in group.devices for group in self._groups], bool)
-        chosen = on_device[ids] if len(ids) else np.zeros(0, bool)
+        ids, counts = np.frombuffer(self._ids, np.uint32), np.frombuffer(self._counts, np.uint32)
+        stops, others = np.frombuffer(self._stop, np.int64), np.frombuffer(self._other[place], np.int64)
+        if samples is not None:
+            rows = self._rows(samples)
+            ids, counts, stops, others = ids[rows.entries], counts[rows.entries], rows.stops, others[samples]
+        at = np.repeat(np.arange(len(stops), dtype=np.uint32), np.diff(stops, prepend=0))
+        order = np.argsort(ids, kind="stable")
+        found, starts = np.unique(ids[order], return_index=True)
+        bounds = [*starts.tolist(), len(order)]
         return ArraysOfDevice(
-            groups=list(self._groups),
-            ids=ids[chosen],
-            counts=counts[chosen],
-            at=at[chosen],
-            length=len(kept),
-            other_nbytes=np.frombuffer(self._other[place], np.int64)[kept],
+            groups=[*self._groups],
+            place=place,
+            entries={
+                group: slice(*bounds[number : number + 2]) for number, group in enumerate(found.tolist())
+            },
+            counts=counts[order],
+            at=at[order],
+            length=len(stops),
+            other_nbytes=others.copy(),
         )
 
     def spans(self) -> list[Span]:
@@ -370,16 +375,19 @@ def _fuller_of_two(columns: Sequence[Numbers]) -> Numbers:
 
 @dataclass(slots=True)
 class ArraysOfDevice:
-    """Live arrays on one device in some samples: one entry for each group in each sample."""
+    """Live arrays on one device in some samples: one entry for each group in each sample, by group."""
 
     groups: Sequence[RecordGroup]
-    ids: npt.NDArray[np.uint32]
-    """Group of each entry."""
+    place: int
+    """Column of the device."""
+
+    entries: dict[int, slice]
+    """Entries of each group."""
 
     counts: npt.NDArray[np.uint32]
     """Number of arrays of each entry."""
 
-    at: Numbers
+    at: npt.NDArray[np.uint32]
     """Sample of each entry."""
 
     length: int
@@ -393,22 +401,21 @@ class ArraysOfDevice:
 
         Sites of the same line follow each other.
         """
-        order = np.argsort(self.ids, kind="stable")
-        ids, bounds = np.unique(self.ids[order], return_index=True)
-        entries = dict(zip(ids.tolist(), np.split(order, bounds[1:]), strict=True)) if len(ids) else {}
         lines: dict[Origin | None, dict[str, list[int]]] = {}
-        for group in entries:
+        for group in self.entries:
             found = self.groups[group]
+            if self.place not in found.devices:
+                continue
             lines.setdefault(found.origin, {}).setdefault(found.type, []).append(group)
         sites = ((Site(line, of), groups) for line, types in lines.items() for of, groups in types.items())
         for site, members in sites:
             counts, nbytes = np.zeros(self.length, np.int64), np.zeros(self.length, np.int64)
             for group in members:
-                chosen = entries[group]
-                number = self.counts[chosen].astype(np.int64)
-                counts[self.at[chosen]] += number
-                most = _MOST_OF_GROUP // max(self.groups[group].shard_nbytes, 1)
-                nbytes[self.at[chosen]] += np.minimum(number, most) * self.groups[group].shard_nbytes
+                found, entries = self.groups[group], self.entries[group]
+                number = self.counts[entries].astype(np.int64)
+                most = _MOST_OF_GROUP // max(found.shard_nbytes, 1)
+                counts[self.at[entries]] += number
+                nbytes[self.at[entries]] += np.minimum(number, most) * found.shard_nbytes
             yield site, counts, nbytes
 
     def total_nbytes(self) -> Numbers:
