@@ -353,6 +353,12 @@ class TimelineOutOfMemory:
     requested_nbytes: quantities.Size | None = None
     """Bytes that could not be allocated; None if the error does not name them."""
 
+    step: quantities.Difference | None = None
+    """Last step before it."""
+
+    mark: str | None = None
+    """Mark in which it was; None if it was in none."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineReport(Displayed):
@@ -465,7 +471,8 @@ class TimelineReport(Displayed):
         asked = error.requested_nbytes
         requested = "" if asked is None else f", {format_bytes(asked)} requested"
         process = f" in process {error.process}" if self.process_count > 1 else ""
-        return f"out of memory at {self.time_words(error.time)}{process}{requested}"
+        moment = self.moment_words(error.time, error.step, error.mark)
+        return f"out of memory{process} {moment}{requested}"
 
     @property
     def extent(self) -> str:
