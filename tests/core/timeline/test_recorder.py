@@ -21,7 +21,13 @@ from tests.arrays import mesh_of
 from tests.growing import born
 from tests.records import bytes_of, of_kind, record_of, recorded, sample_count, until
 
-pytestmark = pytest.mark.once_per_version
+pytestmark = [pytest.mark.once_per_version, pytest.mark.usefixtures("devices")]
+
+
+@pytest.fixture(scope="module")
+def devices():
+    """Start JAX's devices, for which a recorder waits."""
+    return jax.devices()
 
 
 def test_a_record_has_devices_groups_samples_marks_steps_and_an_end(no_arrays, tmp_path):

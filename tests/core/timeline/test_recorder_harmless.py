@@ -17,7 +17,13 @@ from tests.arrays import slow_program
 from tests.growing import born, no_collector
 from tests.records import of_kind, record_of, sample_count, until
 
-pytestmark = pytest.mark.once_per_version
+pytestmark = [pytest.mark.once_per_version, pytest.mark.usefixtures("devices")]
+
+
+@pytest.fixture(scope="module")
+def devices():
+    """Start JAX's devices, for which a recorder waits."""
+    return jax.devices()
 
 
 def more_samples(folder, number=3):

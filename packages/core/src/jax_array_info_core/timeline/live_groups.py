@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import heapq
+import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, repeat
+from itertools import islice
 from operator import attrgetter, is_
 from typing import Any, TypeVar
 
@@ -23,8 +24,12 @@ MOST_BYTES = 50
 MOST_RISEN = 14
 """Number of further groups in a sample, those that increased the most."""
 
-_PIECE = 250
-"""Number of arrays that are read before other threads run."""
+_LONGEST = 0.001
+"""Seconds of reading after which other threads run."""
+_READ = 10
+"""Number of arrays that are read between two looks at the clock."""
+_SEARCHED = 500
+"""Number of arrays that are searched for views before other threads run."""
 _MOST_KNOWN = 4096
 """Number of combinations of shape, dtype, sharding and traceback that are remembered."""
 
@@ -107,15 +112,11 @@ class LiveGroups:
         # The former references are kept until here: their numbers are not used again before.
         self._references = references
         pause()
-        for keys in _pieces(gone):
-            self._add(Counter(filter(None, map(self._group_of.pop, keys, repeat(None)))), -1)
-            pause()
+        self._count(gone, lambda key: self._group_of.pop(key, None), -1, pause)
         if new or self._views:
             views = self._find_views(pause)
             # A view whose base is gone holds the memory.
-            for keys in _pieces((new | self._views) & references.keys() - views):
-                self._add(Counter(filter(None, map(self._read, keys))), 1)
-                pause()
+            self._count((new | self._views) & references.keys() - views, self._read, 1, pause)
             self._views = views & references.keys()
         if self._is_first:
             self._is_first = False
@@ -132,7 +133,7 @@ class LiveGroups:
     def _find_views(self, pause: Callable[[], None]) -> set[int]:
         """Return the numbers of the arrays that share the buffers of another."""
         views: set[int] = set()
-        for references in _pieces(self._references.values()):
+        for references in _pieces(self._references.values(), _SEARCHED):
             # In a function: none of its variables keeps an array alive afterwards.
             views.update(map(_identity, _references_to_views(references)))
             pause()
@@ -177,6 +178,25 @@ class LiveGroups:
             self._groups[key] = group
         return group
 
+    def _count(
+        self,
+        keys: Iterable[int],
+        group_of: Callable[[int], LiveGroup | None],
+        sign: int,
+        pause: Callable[[], None],
+    ) -> None:
+        """Add arrays to their groups, or remove them."""
+        counts: Counter[LiveGroup] = Counter()
+        start = time.perf_counter()
+        for piece in _pieces(keys, _READ):
+            counts.update(filter(None, map(group_of, piece)))
+            if time.perf_counter() - start > _LONGEST:
+                self._add(counts, sign)
+                counts.clear()
+                pause()
+                start = time.perf_counter()
+        self._add(counts, sign)
+
     def _add(self, counts: Counter[LiveGroup], sign: int) -> None:
         for group, number in counts.items():
             group.count += sign * number
@@ -192,7 +212,7 @@ def _references_to_views(references: Iterable[weakref.ref[Any]]) -> list[weakref
     return [weakref.ref(view) for view, _ in compat.shard_views(arrays)]
 
 
-def _pieces(values: Iterable[_T]) -> Iterator[list[_T]]:
+def _pieces(values: Iterable[_T], size: int) -> Iterator[list[_T]]:
     rest = iter(values)
-    while piece := list(islice(rest, _PIECE)):
+    while piece := list(islice(rest, size)):
         yield piece

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import json
 import os
 import re
 import time
 from pathlib import Path
+from typing import Any
 
 from ..reports.record import LINES, RecordLine
 
@@ -19,10 +21,13 @@ _MODE = 0o666
 
 def encoded(line: RecordLine) -> bytes:
     """Return a line of a record as JSON, with its line break."""
-    import msgspec
+    fields = {"line": _NAMES[type(line)], **_fields(line)}
+    return json.dumps(fields, separators=(",", ":"), default=_fields).encode("ascii") + b"\n"
 
-    fields = {"line": _NAMES[type(line)], **msgspec.to_builtins(line)}
-    return json.dumps(fields, separators=(",", ":")).encode("ascii") + b"\n"
+
+def _fields(value: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass. msgspec takes 40 ms to import, while the program runs."""
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
 
 
 def segment_paths(folder: Path, process: int | None = None) -> list[Path]:
