@@ -232,3 +232,13 @@ def test_many_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert report.unread == ()
     assert [sum(series.nbytes) for series in report.series] == [20 * MIB] * 5 + [300 * MIB]
     assert report.series[-1].kind == "other arrays"
+
+
+def test_steps_that_begin_again_have_no_slope(tmp_path: Path) -> None:
+    """Numbers of steps that restart with each epoch do not tell how many steps there were."""
+    samples = samples_of([LEAK], {LEAK.id: lambda number: number}, 300)
+    samples = [replace(sample, step=number % 20) for number, sample in enumerate(samples)]
+    write_record(tmp_path, [record_start(), LEAK, *samples])
+    [leak] = timeline_report(tmp_path).growth
+    assert leak.nbytes_per_step is None
+    assert leak.nbytes_per_minute == pytest.approx(60 * MIB, rel=0.01)

@@ -12,7 +12,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info import report_on_oom
-from jax_array_info_core import record_memory
+from jax_array_info_core import record_memory, timeline_report
 from jax_array_info_core.errors import TrackerError, UnsupportedValueError
 from jax_array_info_core.timeline import recording
 from jax_array_info_core.timeline.recorder import Failure, Moment
@@ -124,7 +124,7 @@ def test_arguments_are_checked(tmp_path):
             record_memory(place)
     with record_memory(tmp_path / "good", max_nbytes="4 MiB") as recorder:
         recorder.step(np.int32(3))
-        for number in (1.0, True, "1", jnp.int32(1)):
+        for number in (1.0, True, "1", jnp.int32(1), 2**63, -(2**70)):
             with pytest.raises(UnsupportedValueError, match="must be an int"):
                 recorder.step(number)
         with pytest.raises(UnsupportedValueError, match="name for a mark"):
@@ -279,3 +279,24 @@ def test_samples_that_take_long_are_farther_apart(no_arrays, tmp_path, monkeypat
             recorder.mark("often")
         until(lambda: len(of_kind(record_of(tmp_path), "mark")) == 20)
     assert len(of_kind(record_of(tmp_path), "sample")) == 3
+
+
+def fail(recorder):
+    recorder.step(7)
+    with recorder, recorder.mark("big"):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 7 bytes.")
+
+
+def test_an_error_in_a_mark_is_recorded_while_the_mark_lasts(no_arrays, tmp_path):
+    with pytest.raises(RuntimeError, match="RESOURCE_EXHAUSTED"):
+        fail(record_memory(tmp_path))
+    report = timeline_report(tmp_path)
+    [error] = report.out_of_memory
+    assert (error.step, error.mark, error.requested_nbytes) == (7, "big", 7)
+
+
+def test_a_mark_that_is_not_recorded_has_no_end_either(no_arrays, tmp_path, monkeypatch):
+    monkeypatch.setattr("jax_array_info_core.timeline.recorder._MOST_WAITING", 0)
+    with record_memory(tmp_path) as recorder, recorder.mark("tiny"):
+        pass
+    assert of_kind(record_of(tmp_path), "mark") == []

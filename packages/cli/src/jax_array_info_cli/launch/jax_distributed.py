@@ -32,7 +32,9 @@ def held_port() -> Iterator[int]:
         yield reserved.getsockname()[1]
 
 
-def join_when_jax_is_imported(process: int, processes: int, port: int, joins: Callable[[], None]) -> None:
+def join_when_jax_is_imported(
+    process: int, processes: int, port: int, joins: Callable[[], None], joined: Callable[[], None]
+) -> None:
     """Join this process to the others when the program imports jax, before its first call to jax.
 
     Joining earlier would be too early for environment variables that the program sets before it imports
@@ -44,6 +46,7 @@ def join_when_jax_is_imported(process: int, processes: int, port: int, joins: Ca
         processes: Number of processes.
         port: Port of the coordinator on the loopback device.
         joins: Called before this process waits for the others.
+        joined: Called afterwards, or at once in a run of one process.
     """
     own_pid = os.getpid()
 
@@ -56,6 +59,7 @@ def join_when_jax_is_imported(process: int, processes: int, port: int, joins: Ca
         if processes > 1:
             joins()
             join()
+        joined()
 
     if "jax" in sys.modules:  # imported by a sitecustomize or a .pth file
         prepare(sys.modules["jax"])

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ..standard_streams import written_or_refused
 from .channel import announce_end, announce_join, answer_with_stacks, receive_job
 from .jax_distributed import join_when_jax_is_imported
-from .program import Job, program_frames, run_as_main
+from .program import program_frames, run_as_main
 from .relay import end_with_parent
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def main() -> None:
     job, channel = receive_job(descriptor)
     own_pid = os.getpid()
     code = 0
+    recorder: MemoryRecorder | None = None
 
     def shows_arrays() -> bool:
         # A fork of the program also ends here, and must not use jax.
@@ -45,12 +46,18 @@ def main() -> None:
         atexit.register(lambda: _leave_without_jax(code, channel if os.getpid() == own_pid else None))
         announce_join(channel)
 
+    def begin_to_record() -> None:
+        nonlocal recorder
+        if job.record is not None:
+            from jax_array_info_core import record_memory
+
+            recorder = record_memory(job.record)
+
     signal.signal(signal.SIGTTOU, signal.SIG_DFL)
     if job.processes > 1:
         write_whole_lines()
     answer_with_stacks(channel)
-    join_when_jax_is_imported(process, job.processes, port, begin_to_join)
-    recorder = _recorder(job)
+    join_when_jax_is_imported(process, job.processes, port, begin_to_join, begin_to_record)
     path = sys.path[:]
     try:
         try:
@@ -71,15 +78,6 @@ def main() -> None:
             raise
     if shows_arrays():
         _show_live_arrays(job.output)
-
-
-def _recorder(job: Job) -> MemoryRecorder | None:
-    """Return the recorder of the program, which ends with it; None without --record."""
-    if job.record is None:
-        return None
-    from jax_array_info_core import record_memory
-
-    return record_memory(job.record)
 
 
 def _leave_without_jax(code: int, channel: int | None) -> None:

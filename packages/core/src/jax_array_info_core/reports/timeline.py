@@ -249,7 +249,7 @@ class TimelineGrowth:
     """Slope of the growth, by least squares."""
 
     nbytes_per_step: float | None = None
-    """Slope per step; None if the program named no steps."""
+    """Slope per step; None if the program named no steps, or numbers that do not ascend."""
 
     stopped_at: quantities.Time | None = None
     """Time since which it has not grown, as a cache that is full; None if it grew until the end, or until it

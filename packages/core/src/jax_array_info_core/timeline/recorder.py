@@ -13,16 +13,19 @@ import warnings
 from collections import deque
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
+from typing import Any, Self
 
+from ..compat.devices import has_backends
 from ..errors import TrackerError, UnsupportedValueError, require
-from ..quantities import parse_bytes
+from ..hlo.oom_logs import read_failed_allocation
+from ..live.out_of_memory import KnownErrors, out_of_memory_errors
+from ..quantities import LARGEST, format_number, parse_bytes
+from ..reports.record import EndReason
 from ..text import clipped, plain_text
+from .recording import Recording
+from .requests import End, Failure, Moment, Request
 
-if TYPE_CHECKING:
-    from ..reports.record import EndReason
-
-# Importing more waits until the program has imported JAX: the recorder may start before the program.
+# The thread imports none of our modules: two threads that import them at the same time may see a part of one.
 
 LEAST_NBYTES = 2**22
 """Least ``max_nbytes``."""
@@ -34,34 +37,6 @@ _MOST_WAITING = 1000
 _PATIENCE = 10.0
 """Seconds for which the program waits for the last sample."""
 
-
-class Moment(NamedTuple):
-    """A mark, on its way to the thread."""
-
-    time: float
-    name: str
-    step: int | None
-    is_end: bool
-
-
-class Failure(NamedTuple):
-    """An allocation that failed, on its way to the thread."""
-
-    time: float
-    message: str
-    requested_nbytes: int | None
-    written: threading.Event
-    """Set when the arrays that were alive have been recorded."""
-
-
-class End(NamedTuple):
-    """The end of the recorder, on its way to the thread."""
-
-    reason: EndReason
-    message: str
-
-
-Request: TypeAlias = "Moment | Failure | End"
 
 _running: dict[int, MemoryRecorder] = {}
 """The recorder that runs, by process id: a fork has none."""
@@ -165,8 +140,10 @@ class MemoryRecorder:
         self._place = place
         self._folder = folder
         self._step: int | None = None
+        # Putting into this queue takes no lock that a fork or a signal handler could find locked.
         self._requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
-        self._known_errors: Any = None
+        self._known_errors: KnownErrors | None = None
+        self._is_over = False
         _running.setdefault(self._pid, self)
         _require_alone(self)
         self._thread = threading.Thread(
@@ -200,12 +177,12 @@ class MemoryRecorder:
             number: Number of the step. Defaults to one more than the last; the first is 1.
 
         Raises:
-            UnsupportedValueError: (a ValueError) If ``number`` is not an int. The value of a ``jax.Array``
-                would have to be waited for.
+            UnsupportedValueError: (a ValueError) If ``number`` is not an int of 64 bits. The value of a
+                ``jax.Array`` would have to be waited for.
         """
         if number is None:
             number = (self._step or 0) + 1
-        elif type(number) is not int:
+        elif type(number) is not int or not -LARGEST <= number <= LARGEST:
             number = _plain_step(number)
         self._step = number
 
@@ -213,7 +190,7 @@ class MemoryRecorder:
         """Name the current moment, such as the begin of an evaluation. A sample follows.
 
         The part of the program that has this name ends at the next mark. As ``with recorder.mark("eval"):``,
-        it ends with the block.
+        it ends with the block. Of more than 1,000 marks within milliseconds, some are not recorded.
 
         Args:
             name: The name. Marks with the same name are shown as one.
@@ -223,8 +200,10 @@ class MemoryRecorder:
         """
         require(name, str, 'a name for a mark, such as "eval"')
         name = clipped(plain_text(name))
-        self._request(Moment(time.time(), name, self._step, False))
-        return Mark(self, name)
+        is_recorded = self._is_running() and self._requests.qsize() < _MOST_WAITING
+        if is_recorded:
+            self._requests.put(Moment(time.time(), name, self._step, False))
+        return Mark(self, name, is_recorded)
 
     def stop(self) -> None:
         """Take a last sample and end the record."""
@@ -241,9 +220,6 @@ class MemoryRecorder:
         if not self._is_running():
             return
         with contextlib.suppress(Exception):
-            from ..hlo.oom_logs import read_failed_allocation
-            from ..live.out_of_memory import KnownErrors, out_of_memory_errors
-
             self._known_errors = known = self._known_errors or KnownErrors()
             cause = next((found for found in out_of_memory_errors(error) if found not in known), None)
             if cause is None:
@@ -259,12 +235,8 @@ class MemoryRecorder:
                     break
 
     def _is_running(self) -> bool:
-        return _running.get(os.getpid()) is self
-
-    def _request(self, request: Moment) -> None:
-        # Putting into this queue takes no lock that a fork or a signal handler could find locked.
-        if self._is_running() and self._requests.qsize() < _MOST_WAITING:
-            self._requests.put(request)
+        # When Python ends, modules are empty by the time that the last generators are closed.
+        return not self._is_over and _running.get(os.getpid()) is self
 
     def _end(self, reason: EndReason, message: str = "") -> None:
         if self._is_running():
@@ -273,6 +245,7 @@ class MemoryRecorder:
             self._forget()
 
     def _forget(self) -> None:
+        self._is_over = True
         _running.pop(self._pid, None)
         atexit.unregister(self._at_exit)
 
@@ -287,8 +260,6 @@ class MemoryRecorder:
                 return
             # JAX has registered its own handler by now. Handlers run in reverse order.
             atexit.register(self._at_exit)
-            from .recording import Recording
-
             recording = Recording(self._folder, every, max_nbytes, lambda: self._step)
             recording.run(self._requests, early, self._warn)
         except Exception as error:
@@ -308,15 +279,14 @@ class MemoryRecorder:
         while not _has_backend():
             with contextlib.suppress(queue.Empty):
                 request = self._requests.get(timeout=_POLL)
-                if isinstance(request, End):
-                    if not _has_backend():
-                        return None
+                if isinstance(request, Moment):
+                    marks.append(request)
+                elif _has_backend():
                     self._requests.put(request)  # JAX has started since: there is something to record
-                    break
-                if isinstance(request, Failure):
+                elif isinstance(request, Failure):
                     request.written.set()
                 else:
-                    marks.append(request)
+                    return None
         return list(marks)
 
 
@@ -324,17 +294,16 @@ def _has_backend() -> bool:
     jax = sys.modules.get("jax")
     if jax is None or getattr(jax.__spec__, "_initializing", False):
         return False
-    from ..compat.devices import has_backends
-
     return has_backends()
 
 
 class Mark:
     """A mark of a recorder. As a context manager, it ends with the block."""
 
-    def __init__(self, recorder: MemoryRecorder, name: str) -> None:
+    def __init__(self, recorder: MemoryRecorder, name: str, is_recorded: bool) -> None:
         self._recorder = recorder
         self._name = name
+        self._is_recorded = is_recorded
 
     def __enter__(self) -> Self:
         return self
@@ -343,7 +312,8 @@ class Mark:
         recorder = self._recorder
         if error is not None:
             recorder.record_error(error)  # while this mark lasts
-        recorder._request(Moment(time.time(), self._name, recorder._step, True))
+        if self._is_recorded and recorder._is_running():
+            recorder._requests.put(Moment(time.time(), self._name, recorder._step, True))
 
 
 def record_out_of_memory(error: BaseException) -> None:
@@ -361,6 +331,8 @@ def _first_line(error: BaseException) -> str:
 def _plain_step(number: Any) -> int:
     import numpy as np
 
-    if isinstance(number, (int, np.integer)) and not isinstance(number, bool):
+    is_int = isinstance(number, (int, np.integer)) and not isinstance(number, bool)
+    if is_int and -LARGEST <= number <= LARGEST:
         return int(number)
-    raise UnsupportedValueError(f"the number of a step must be an int, got {type(number)}")
+    got = format_number(int(number)) if is_int else type(number)
+    raise UnsupportedValueError(f"the number of a step must be an int of 64 bits, got {got}")

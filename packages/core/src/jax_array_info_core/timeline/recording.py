@@ -23,7 +23,7 @@ from ..reports.record import (
 )
 from ..text import plain_text
 from .live_groups import LiveGroup, LiveGroups
-from .recorder import End, Failure, Moment, Request
+from .requests import End, Failure, Moment, Request
 from .running import identity
 from .segments import Segment
 from .thinning import thin_segments

@@ -39,6 +39,9 @@ def steady_growth(
     if count <= _LEAST_RISES:
         return ()
     bounds = np.linspace(first, len(times), count + 1).astype(np.int64)[:-1]
+    # Steps that begin again with each epoch do not tell how many there were.
+    ascends = (steps[first + 1 :] >= steps[first:-1]).all()
+    steps_of_parts = steps[bounds] if ascends else np.full(count, NO_STEP)
     kinds: dict[Site, SeriesKind] = {Site(None, kind): kind for kind in rest}
     curves = {site: _Curve.of(counts, nbytes, bounds) for site, counts, nbytes in _sites(arrays)}
     curves |= {site: _Curve.of(rest[kind], rest[kind], bounds) for site, kind in kinds.items()}
@@ -54,7 +57,7 @@ def steady_growth(
     for level in levels[1:]:
         trends.add(level)
     found = [
-        _grown(site, kinds.get(site, "origin"), curves[site], trend, times[bounds], steps[bounds])
+        _grown(site, kinds.get(site, "origin"), curves[site], trend, times[bounds], steps_of_parts)
         for site, trend in trends.growing().items()
         if trend.steps >= _LEAST_RISES
     ]
