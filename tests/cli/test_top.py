@@ -2,7 +2,6 @@
 
 import contextlib
 import fcntl
-import json
 import os
 import re
 import select
@@ -239,7 +238,7 @@ def test_a_terminal_that_is_closed_ends_the_program(folder):
 def test_a_job_that_has_not_started_is_waited_for_and_so_is_half_a_line(tmp_path):
     folder = tmp_path / "memory"
     whole = b"".join(map(encoded, lines_of()))
-    with top(str(folder)) as terminal:
+    with top(str(folder), columns=200) as terminal:
         terminal.wait_for("waiting for a record")
         terminal.wait_for("no such folder")
         folder.mkdir()
@@ -264,47 +263,45 @@ def test_without_a_keyboard_ctrl_c_quits(folder):
         assert terminal.text.endswith(LEFT)
 
 
-def test_a_dumb_terminal_and_a_pipe_get_a_snapshot_and_the_record_is_only_read(folder):
-    before = {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.iterdir()}
-    for printed in (
-        run_on_terminal("top", str(folder), columns=80, TERM="dumb"),
-        run_into_pipe("top", str(folder)),
-    ):
-        assert printed.code == 0, printed.text
-        assert "\x1b" not in printed.text
-        assert printed.width <= 80
-        assert "arrays on cuda:0 of process 0, step 19, in eval" in printed.text
-        assert "q: quit" not in printed.text
-    assert {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.iterdir()} == before
+def test_a_dumb_terminal_gets_a_snapshot_without_escapes(folder):
+    printed = run_on_terminal("top", str(folder), columns=80, TERM="dumb")
+    assert printed.code == 0, printed.text
+    assert "\x1b" not in printed.text
+    assert printed.width <= 80
+    assert "arrays on cuda:0 of process 0, step 19, in eval" in printed.text
+    assert "q: quit" not in printed.text
 
 
 def test_a_pipe_has_the_width_in_columns_and_only_ascii_if_the_encoding_is_ascii(folder):
     printed = run_into_pipe("top", str(folder), COLUMNS="50", PYTHONIOENCODING="ascii")
     assert (printed.code, printed.text.isascii()) == (0, True)
+    assert "\x1b" not in printed.text
     assert printed.width <= 50
 
 
-def test_json_and_files_are_written_once(folder, tmp_path):
-    printed = run_into_pipe("top", str(folder), "--format", "json", "--process", "1", "--device", "3")
-    report = from_json(printed.text)
+def test_a_snapshot_is_text_json_or_a_file_and_the_record_is_only_read(call, folder, tmp_path):
+    before = {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.iterdir()}
+    assert "arrays on cuda:0 of process 0, step 19, in eval" in call("top", str(folder)).stdout
+    report = from_json(call("top", str(folder), "--format", "json", "--process", "1", "--device", "3").stdout)
     assert (report.process, report.device) == (1, 3)
-    assert json.loads(printed.text)["report"] == "TimelineReport"
-    assert run_on_terminal("top", str(folder), "--output", str(tmp_path / "a.txt"), columns=80).code == 0
-    assert "train.py:14 step" in (tmp_path / "a.txt").read_text(encoding="utf-8")
+    for name, start in [("a.txt", f"{folder}: 2"), ("a.svg", "<svg"), ("a.html", "<!")]:
+        assert call("top", str(folder), "--output", str(tmp_path / name), columns=200).returncode == 0
+        assert (tmp_path / name).read_text(encoding="utf-8").startswith(start)
+    assert {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.iterdir()} == before
 
 
-def test_a_snapshot_of_no_record_is_one_line_and_exit_code_2(tmp_path, folder):
+def test_a_snapshot_of_no_record_is_one_line_and_exit_code_2(call, tmp_path, folder):
     for args, problem in [
         ([str(tmp_path / "none")], f"{tmp_path / 'none'}: no such folder"),
         ([str(tmp_path)], "no memory record"),
         ([str(folder), "--process", "7"], "process=7 is not in the record: it has 0,1"),
         ([str(folder / "process-0.jsonl")], "Not a directory"),
     ]:
-        printed = run_into_pipe("top", *args)
-        assert printed.code == 2
-        assert problem in printed.text
-        assert printed.text.startswith("Error: ")
-        assert printed.text.count("\n") == 1
+        done = call("top", *args)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith("Error: ")
+        assert problem in done.stderr
+        assert done.stderr.count("\n") == 1
 
 
 def test_the_device_that_is_shown_stays_until_another_is_far_fuller(folder):

@@ -196,3 +196,39 @@ def test_an_empty_process(tmp_path: Path) -> None:
     assert report.peak is not None
     assert report.peak.nbytes == 0
     assert report.growth == ()
+
+
+def test_a_leak_in_a_function_that_returns(tmp_path: Path) -> None:
+    """At its end, all of its arrays are freed: it was growing until then. What comes after does not hide it."""
+    counts = {0: lambda number: 40 if number < 300 else 0, LEAK.id: lambda n: n // 2 if n < 300 else 0}
+    groups = [STEADY[0], LEAK]
+    write_record(tmp_path, [record_start(), *groups, *samples_of(groups, counts, 500)])
+    report = timeline_report(tmp_path)
+    [leak] = report.growth
+    assert (leak.origin, leak.stopped_at) == (LEAK.origin, None)
+    assert leak.nbytes_per_minute == pytest.approx(30 * MIB, rel=0.05)
+    assert leak.freed_at is not None
+    assert START + 295 <= leak.freed_at <= START + 310
+    assert any(line.startswith("growing until it was freed at ") for line in report.answer)
+
+
+def test_a_leak_whose_line_also_makes_other_arrays(tmp_path: Path) -> None:
+    """Arrays of the same line, dtype and shape that come and go do not hide what stays."""
+    counts = {LEAK.id: lambda number: number // 5 + (3, 1, 0, 2, 1, 1, 0, 2)[number % 8]}
+    write_record(tmp_path, [record_start(), LEAK, *samples_of([LEAK], counts, 400)])
+    [leak] = timeline_report(tmp_path).growth
+    assert leak.nbytes_per_minute == pytest.approx(12 * MIB, rel=0.05)
+
+
+def test_many_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups past the limit are other arrays, so that the bytes add up."""
+    from jax_array_info_core.timeline import history
+
+    monkeypatch.setattr(history, "_MOST_GROUPS", 5)
+    groups = [record_group(number, 100 + number) for number in range(20)]
+    counts = {group.id: (lambda _: 2) for group in groups}
+    write_record(tmp_path, [record_start(), *groups, *samples_of(groups, counts, 10)])
+    report = timeline_report(tmp_path)
+    assert report.unread == ()
+    assert [sum(series.nbytes) for series in report.series] == [20 * MIB] * 5 + [300 * MIB]
+    assert report.series[-1].kind == "other arrays"

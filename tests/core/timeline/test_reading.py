@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import subprocess
 import sys
 from pathlib import Path
 
+import jsonschema
 import pytest
 
-from jax_array_info_core import timeline_report
+from jax_array_info_core import json_schema, timeline_report
 from jax_array_info_core.errors import FileFormatError
-from jax_array_info_core.reports.record import RecordEnd
+from jax_array_info_core.reports.record import LINES, RecordEnd, RecordOutOfMemory
 from jax_array_info_core.timeline import history
 from jax_array_info_core.timeline.segments import encoded
 from jax_array_info_core.timeline.timeline_report import Follower
@@ -45,6 +47,19 @@ def test_a_finished_record(tmp_path: Path) -> None:
     assert report.in_use == tuple(MIB * count for count in range(1, 11))
     assert [series.nbytes for series in report.series] == [report.in_use]
     assert report.unread == ()
+
+
+def test_each_line_matches_the_schema() -> None:
+    """``json_schema()`` has the lines of a record, by the names of their classes."""
+    schema = json_schema()
+    lines = [*_lines(3), record_mark(1, "eval"), RecordEnd(time=START, reason="stopped")]
+    lines.append(RecordOutOfMemory(time=START, message="no", requested_nbytes=3))
+    assert {type(line) for line in lines} == set(LINES.values())
+    for line in lines:
+        fields = json.loads(encoded(line))
+        assert LINES[fields.pop("line")] is type(line)
+        named = {"$ref": f"#/$defs/{type(line).__name__}", "$defs": schema["$defs"]}
+        jsonschema.validate(fields, named)
 
 
 def test_half_a_line_is_waited_for(tmp_path: Path) -> None:
@@ -146,7 +161,7 @@ def test_a_folder_without_a_record(tmp_path: Path) -> None:
 _LIMITED = """
 import resource, sys
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-from jax_array_info_core import timeline_report
+from jax_array_info_core import json_schema, timeline_report
 from jax_array_info_core.timeline import reading, history, analysis
 import msgspec, numpy
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

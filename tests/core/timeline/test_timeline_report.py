@@ -177,12 +177,14 @@ def test_a_process_that_wrote_nothing_lately_may_wait_longer_between_samples(tmp
 
 def test_out_of_memory(tmp_path: Path) -> None:
     """The answer begins with the allocation that failed."""
-    error = RecordOutOfMemory(time=START + 10, message="RESOURCE_EXHAUSTED: no", requested_nbytes=3 * 2**30)
+    error = RecordOutOfMemory(
+        time=START + 9.5, message="RESOURCE_EXHAUSTED: no", requested_nbytes=3 * 2**30, step=9
+    )
     end = RecordEnd(time=START + 10, reason="raised", message="XlaRuntimeError: RESOURCE_EXHAUSTED: no")
-    write_record(tmp_path, [*_segment(), error, end])
+    write_record(tmp_path, [*_segment(), record_mark(9, "eval"), error, end])
     report = timeline_report(tmp_path)
     assert report.answer[0].startswith("out of memory at ")
-    assert report.answer[0].endswith(", 3.0 GiB requested")
+    assert report.answer[0].endswith(", step 9, in eval, 3.0 GiB requested")
     assert "ended with XlaRuntimeError: RESOURCE_EXHAUSTED: no" in report.extent
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import pytest
+from rich.console import Console
 
 from jax_array_info import (
     print_program,
@@ -17,6 +18,7 @@ from jax_array_info import (
     to_svg,
     to_text,
 )
+from jax_array_info.render import render
 from jax_array_info_core.reports import OutOfMemory, ProgramReport, ProgramTimelineReport
 from tests.sample_programs import TIMELINE
 
@@ -88,6 +90,16 @@ def test_what_is_special_is_said(change, words):
         assert words.partition(" MiB")[0].replace("'", "&#x27;") in form(
             replace(TIMELINE, **change), width=200
         ).replace("'", "&#x27;")
+
+
+@pytest.mark.parametrize(
+    ("system", "has_letters"), [("truecolor", False), ("256", False), ("standard", True)]
+)
+def test_a_terminal_of_16_colors_shows_letters(system, has_letters):
+    """With 16 colors, neighboring areas can look alike."""
+    console = Console(file=io.StringIO(), force_terminal=True, color_system=system, width=60)
+    console.print(render(TIMELINE, width=60, use_color=True))
+    assert ("aaaaaa" in console.file.getvalue()) is has_letters
 
 
 def test_a_program_without_points_has_no_picture():

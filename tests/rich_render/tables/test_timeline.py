@@ -55,7 +55,7 @@ def report(tmp_path: Path) -> TimelineReport:
 
 TEXT = """\
 peak 307.0 MiB of 16.0 GiB on cuda:0 at 00:04:57, step 1,188, in eval
-growing: train.py:7 step float32[262144,2], 1.0 MiB to 98.0 MiB, 20.0 MiB per
+growing: train.py:7 step float32[262144,2], 2.0 MiB to 98.0 MiB, 20.0 MiB per
 minute, 85.3 KiB per step
 2025-11-26 00:00:00 to 00:04:59 (4 min 59 s), 300 samples, process 0 on another
 machine is running

@@ -214,3 +214,8 @@ def terminal_console(*, most: int | None = None, file: TextIO | None = None, pla
 def shows_colors(console: Console) -> bool:
     """Return whether to fill pictures with colors: not in pipes, files or a notebook's text output."""
     return console.color_system is not None and not (console.no_color or console.is_jupyter)
+
+
+def has_many_colors(console: Console) -> bool:
+    """Return whether a console shows 256 colors or more. With 16, neighboring areas can look alike."""
+    return console.color_system in ("256", "truecolor")

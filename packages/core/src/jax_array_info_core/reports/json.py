@@ -31,6 +31,7 @@ from .hosts import MAX_PROCESSES, HostSummary
 from .mesh import MeshReport
 from .program import ProgramReport
 from .program_timeline import ProgramTimelineReport
+from .record import LINES
 from .timeline import TimelineReport
 from .tree import TreeMesh, TreeReport, TreeRow
 
@@ -239,12 +240,16 @@ def _finite(text: str) -> float:
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema (2020-12) of the output of ``to_json``, as a dict."""
+    """Return the JSON Schema (2020-12) of the output of ``to_json``, as a dict.
+
+    Its definitions also have the lines of a memory record: ``RecordSample`` is that of a line whose field
+    ``line`` is ``sample``.
+    """
     import msgspec
 
     names = sorted(_REPORTS)
     _, components = msgspec.json.schema_components(
-        [_REPORTS[name] for name in names],
+        [*(_REPORTS[name] for name in names), *LINES.values()],
         schema_hook=_array_schema,
         ref_template="#/$defs/{name}",
     )

@@ -173,6 +173,9 @@ class RecordOutOfMemory:
     requested_nbytes: quantities.Size | None = None
     """Bytes that could not be allocated; None if the error does not name them."""
 
+    step: quantities.Difference | None = None
+    """Last step that the program named."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordEnd:

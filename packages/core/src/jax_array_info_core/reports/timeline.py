@@ -252,7 +252,17 @@ class TimelineGrowth:
     """Slope per step; None if the program named no steps."""
 
     stopped_at: quantities.Time | None = None
-    """Time since which it has not grown; None if it grows still."""
+    """Time since which it has not grown, as a cache that is full; None if it grew until the end, or until it
+    was freed."""
+
+    freed_at: quantities.Time | None = None
+    """Time at which most of the bytes were freed for good, such as at the end of a function; None if they
+    were not."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it grows no more."""
+        return self.stopped_at is not None or self.freed_at is not None
 
     @property
     def name(self) -> str:
@@ -342,6 +352,12 @@ class TimelineOutOfMemory:
 
     requested_nbytes: quantities.Size | None = None
     """Bytes that could not be allocated; None if the error does not name them."""
+
+    step: quantities.Difference | None = None
+    """Last step before it."""
+
+    mark: str | None = None
+    """Mark in which it was; None if it was in none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -444,13 +460,19 @@ class TimelineReport(Displayed):
             return (*lines, "no steady growth")
         least = _GROWTH_SHARE * growing[0].nbytes_per_minute
         shown = [grown for grown in growing[:MAX_GROWTH_LINES] if grown.nbytes_per_minute >= least]
-        return (*lines, *(f"growing: {grown.words}" for grown in shown))
+        return (*lines, *map(self._growing, shown))
+
+    def _growing(self, grown: TimelineGrowth) -> str:
+        if grown.freed_at is None:
+            return f"growing: {grown.words}"
+        return f"growing until it was freed at {self.time_words(grown.freed_at)}: {grown.words}"
 
     def _failed(self, error: TimelineOutOfMemory) -> str:
         asked = error.requested_nbytes
         requested = "" if asked is None else f", {format_bytes(asked)} requested"
         process = f" in process {error.process}" if self.process_count > 1 else ""
-        return f"out of memory at {self.time_words(error.time)}{process}{requested}"
+        moment = self.moment_words(error.time, error.step, error.mark)
+        return f"out of memory{process} {moment}{requested}"
 
     @property
     def extent(self) -> str:

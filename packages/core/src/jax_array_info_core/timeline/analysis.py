@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 
 from ..growth.snapshot import Site
-from ..growth.trends import Level, Trend, Trends
 from ..reports.timeline import (
     MAX_POINTS,
     MAX_SERIES,
@@ -24,12 +23,8 @@ from ..reports.timeline import (
     TimelineSeries,
 )
 from .history import NO_STEP, ArraysOfDevice, History, Numbers, Times, open_mark
+from .steady_growth import steady_growth
 
-_WINDOWS = 120
-"""Maximum number of parts of a record that are compared for growth."""
-_SAMPLES_OF_WINDOW = 4
-_LEAST_RISES = 4
-"""Number of parts in which arrays must rise. A model and its optimizer are allocated in one or two."""
 _AROUND = 5
 """Number of samples before and after a jump."""
 _JUMP_SHARE = 20
@@ -158,61 +153,13 @@ class DeviceHistory:
         return tuple(series)
 
     def growth(self) -> tuple[TimelineGrowth, ...]:
-        """Return the arrays that grew steadily since the last recorder started.
-
-        The record is divided into parts, and the least bytes of each part are compared: what is allocated
-        within a step, or for an evaluation, is freed again within a part.
-        """
-        first = int(self.history.begins[-1]) if len(self.history.begins) else 0
-        count = min(_WINDOWS, (len(self.times) - first) // _SAMPLES_OF_WINDOW)
-        if count <= _LEAST_RISES:
-            return ()
-        windows = _Windows(np.linspace(first, len(self.times), count + 1).astype(np.int64))
-        levels: dict[Site, tuple[Numbers, Numbers]] = {}
-        least: dict[Site, tuple[Numbers, Numbers]] = {}
-        for site, counts, nbytes in self.arrays.numbers_by_site():
-            least[site] = (windows.least(counts), windows.least(nbytes))
-            if site.origin is not None:
-                line = Site(site.origin, None)
-                before = levels.get(line, (np.int64(0), np.int64(0)))
-                levels[line] = (before[0] + counts, before[1] + nbytes)
-        least |= {line: (windows.least(counts), windows.least(of)) for line, (counts, of) in levels.items()}
-        rest = {
-            _REST["other arrays"]: self.arrays.other_nbytes,
-            _REST["not arrays"]: self.use - self.array_nbytes,
+        """Return the arrays that grew steadily since the last recorder started, the steepest first."""
+        rest: dict[SeriesKind, Numbers] = {
+            "other arrays": self.arrays.other_nbytes,
+            "not arrays": self.use - self.array_nbytes,
         }
-        for site, of in rest.items():
-            least[site] = (windows.least(of), windows.least(of))
-        trends = Trends(_levels(least, 0))
-        for window in range(1, count):
-            trends.add(_levels(least, window))
-        found = [
-            self._grown(site, trend, least[site][1], windows)
-            for site, trend in trends.growing().items()
-            if trend.steps >= _LEAST_RISES
-        ]
-        return tuple(
-            sorted(found, key=lambda grown: (grown.stopped_at is not None, -grown.nbytes_per_minute))
-        )
-
-    def _grown(self, site: Site, trend: Trend, nbytes: Numbers, windows: _Windows) -> TimelineGrowth:
-        stop = len(nbytes) if trend.stopped_at is None else trend.stopped_at + 1
-        begin = int(np.argmax(nbytes > nbytes[0])) - 1
-        begin = begin + 1 if not nbytes[begin] else begin  # its first array does not count
-        samples = windows.starts[begin:stop]
-        # The least bytes of a part that grows are those of its first sample.
-        bytes_then, then, steps = nbytes[begin:stop], self.times[samples], self.steps[samples]
-        kind = _KINDS.get(site, "origin")
-        return TimelineGrowth(
-            origin=site.origin,
-            content=site.content if kind == "origin" else None,
-            kind=kind,
-            start_nbytes=int(bytes_then[0]),
-            end_nbytes=int(nbytes[-1]),
-            nbytes_per_minute=60 * (_slope(then, bytes_then) or 0.0),
-            nbytes_per_step=None if NO_STEP in steps else _slope(steps, bytes_then),
-            stopped_at=None if trend.stopped_at is None else float(self.times[windows.starts[stop - 1]]),
-        )
+        first = int(self.history.begins[-1]) if len(self.history.begins) else 0
+        return steady_growth(self.arrays, rest, self.times, self.steps, first)
 
     def jumps(self) -> tuple[TimelineJump, ...]:
         """Return the moments from which more bytes were in use than before, the largest first.
@@ -316,42 +263,6 @@ class _Visit(NamedTuple):
     added: int
     kept: int | None
     peak: int
-
-
-class _Windows:
-    """Parts of a record, one after the other."""
-
-    def __init__(self, bounds: Numbers) -> None:
-        self.starts, self._stop = bounds[:-1], int(bounds[-1])
-
-    def least(self, values: Numbers) -> Numbers:
-        """Return the least value of each part."""
-        found: Numbers = np.minimum.reduceat(values[: self._stop], self.starts)
-        return found
-
-
-_REST: dict[SeriesKind, Site] = {
-    "other arrays": Site(None, "other arrays"),
-    "not arrays": Site(None, "not arrays"),
-}
-_KINDS: dict[Site, SeriesKind] = {site: kind for kind, site in _REST.items()}
-"""Other bytes that may grow."""
-
-
-def _levels(least: dict[Site, tuple[Numbers, Numbers]], window: int) -> dict[Site, Level]:
-    return {
-        site: Level(int(counts[window]), int(nbytes[window]))
-        for site, (counts, nbytes) in least.items()
-        if nbytes[window]
-    }
-
-
-def _slope(places: Times | Numbers, values: Numbers) -> float | None:
-    """Return the slope of a line through some points, by least squares; None for points at one place."""
-    x = np.asarray(places, np.float64) - float(places[0])
-    spread = x - x.mean()
-    variance = float(spread @ spread)
-    return float(spread @ (values - values.mean())) / variance if variance else None
 
 
 def _per_minute(times: Times, nbytes: Numbers) -> float | None:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from ..errors import FileFormatError
 from ..growth.snapshot import Site
+from ..reports.origin import Origin
 from ..reports.record import (
     RecordDevice,
     RecordEnd,
@@ -32,7 +33,8 @@ _MOST_SAMPLES = 2**18
 """Maximum number of samples: three days at one a second. Of more, every second one is left out."""
 _MOST_ENTRIES = 2**23
 """Maximum number of groups in all samples together."""
-_MOST_GROUPS = 2**16
+_MOST_GROUPS = 2**13
+"""Maximum number of groups of arrays. Those past it are other arrays."""
 _MOST_MARKS = 2**17
 _MOST_DEVICES = 2**12
 _MOST_ERRORS = 100
@@ -121,12 +123,15 @@ class History:
         else:
             self._marks.append(line)
 
-    def group(self, group: RecordGroup) -> int:
-        """Return the number of a group of arrays in all segments. Its devices are columns."""
-        number = self._groups.setdefault(replace(group, id=0), len(self._groups))
-        if number == _MOST_GROUPS:
-            raise FileFormatError(f"more than {_MOST_GROUPS:,} groups of arrays")
-        return number
+    def group(self, group: RecordGroup) -> int | None:
+        """Return the number of a group of arrays in all segments; None if there are too many.
+
+        Its devices are columns.
+        """
+        plain = replace(group, id=0)
+        if plain not in self._groups and len(self._groups) == _MOST_GROUPS:
+            return None
+        return self._groups.setdefault(plain, len(self._groups))
 
     def add_sample(self, sample: RecordSample, columns: Sequence[int], groups: Sequence[int]) -> None:
         """Add a sample.
@@ -220,20 +225,25 @@ class History:
             samples: Indices of the samples; None for all.
         """
         place = [*self.devices].index(device)
-        kept = np.arange(len(self._time)) if samples is None else samples
-        rows = self._rows(kept)
-        ids = np.frombuffer(self._ids, np.uint32)[rows.entries]
-        counts = np.frombuffer(self._counts, np.uint32)[rows.entries]
-        at = np.repeat(np.arange(len(kept)), np.diff(rows.stops, prepend=0))
-        on_device = np.array([place in group.devices for group in self._groups], bool)
-        chosen = on_device[ids] if len(ids) else np.zeros(0, bool)
+        ids, counts = np.frombuffer(self._ids, np.uint32), np.frombuffer(self._counts, np.uint32)
+        stops, others = np.frombuffer(self._stop, np.int64), np.frombuffer(self._other[place], np.int64)
+        if samples is not None:
+            rows = self._rows(samples)
+            ids, counts, stops, others = ids[rows.entries], counts[rows.entries], rows.stops, others[samples]
+        at = np.repeat(np.arange(len(stops), dtype=np.uint32), np.diff(stops, prepend=0))
+        order = np.argsort(ids, kind="stable")
+        found, starts = np.unique(ids[order], return_index=True)
+        bounds = [*starts.tolist(), len(order)]
         return ArraysOfDevice(
-            groups=list(self._groups),
-            ids=ids[chosen],
-            counts=counts[chosen],
-            at=at[chosen],
-            length=len(kept),
-            other_nbytes=np.frombuffer(self._other[place], np.int64)[kept],
+            groups=[*self._groups],
+            place=place,
+            entries={
+                group: slice(*bounds[number : number + 2]) for number, group in enumerate(found.tolist())
+            },
+            counts=counts[order],
+            at=at[order],
+            length=len(stops),
+            other_nbytes=others.copy(),
         )
 
     def spans(self) -> list[Span]:
@@ -283,6 +293,7 @@ class SegmentLines:
     def __init__(self, history: History, columns: Sequence[int]) -> None:
         self._history, self._columns = history, columns
         self._numbers: dict[int, int] = {}
+        self._unnumbered: dict[int, RecordGroup] = {}
 
     def add(self, line: RecordLine) -> None:
         """Add a line.
@@ -292,7 +303,11 @@ class SegmentLines:
         """
         match line:
             case RecordSample():
-                self._history.add_sample(line, self._columns, self._checked(line))
+                self._check(line)
+                sample = self._numbered(line)
+                self._history.add_sample(
+                    sample, self._columns, [self._numbers[group] for group in sample.groups]
+                )
             case RecordGroup():
                 self._add_group(line)
             case RecordStart():
@@ -306,10 +321,32 @@ class SegmentLines:
         if group.shard_nbytes > _MOST_NBYTES:
             raise FileFormatError("more bytes than a device can have")
         columns = tuple(self._columns[place] for place in group.devices)
-        self._numbers[group.id] = self._history.group(replace(group, devices=columns))
+        number = self._history.group(replace(group, devices=columns))
+        if number is None:
+            self._unnumbered[group.id] = group
+        else:
+            self._numbers[group.id] = number
 
-    def _checked(self, sample: RecordSample) -> list[int]:
-        """Return the numbers of the groups of a sample, after all checks."""
+    def _numbered(self, sample: RecordSample) -> RecordSample:
+        """Return a sample with the groups past the limit among its other arrays."""
+        if not self._unnumbered:
+            return sample
+        others = [*(sample.other_nbytes or [0] * len(self._columns))]
+        kept: dict[int, int] = {}
+        for group, count in zip(sample.groups, sample.counts, strict=True):
+            if group in self._numbers:
+                kept[group] = count
+                continue
+            for place in self._unnumbered[group].devices:
+                others[place] += count * self._unnumbered[group].shard_nbytes
+        return replace(
+            sample,
+            groups=tuple(kept),
+            counts=tuple(kept.values()),
+            other_nbytes=tuple(min(nbytes, _MOST_NBYTES) for nbytes in others),
+        )
+
+    def _check(self, sample: RecordSample) -> None:
         width = len(self._columns)
         if len(sample.in_use) != width or {len(sample.peak), len(sample.other_nbytes)} - {0, width}:
             raise FileFormatError(f"numbers for {len(sample.in_use)} of {width} devices")
@@ -319,10 +356,8 @@ class SegmentLines:
             raise FileFormatError("more bytes than a device can have")
         if max(*sample.counts, 0, 0) >= _MOST_ARRAYS:
             raise FileFormatError("more arrays than a process can have")
-        try:
-            return [self._numbers[group] for group in sample.groups]
-        except KeyError as error:
-            raise FileFormatError("a group without its line") from error
+        if not all(group in self._numbers or group in self._unnumbered for group in sample.groups):
+            raise FileFormatError("a group without its line")
 
 
 class _Rows(NamedTuple):
@@ -340,16 +375,19 @@ def _fuller_of_two(columns: Sequence[Numbers]) -> Numbers:
 
 @dataclass(slots=True)
 class ArraysOfDevice:
-    """Live arrays on one device in some samples: one entry for each group in each sample."""
+    """Live arrays on one device in some samples: one entry for each group in each sample, by group."""
 
     groups: Sequence[RecordGroup]
-    ids: npt.NDArray[np.uint32]
-    """Group of each entry."""
+    place: int
+    """Column of the device."""
+
+    entries: dict[int, slice]
+    """Entries of each group."""
 
     counts: npt.NDArray[np.uint32]
     """Number of arrays of each entry."""
 
-    at: Numbers
+    at: npt.NDArray[np.uint32]
     """Sample of each entry."""
 
     length: int
@@ -359,22 +397,25 @@ class ArraysOfDevice:
     """Bytes of the arrays without a group in each sample."""
 
     def numbers_by_site(self) -> Iterator[tuple[Site, Numbers, Numbers]]:
-        """Yield each site with the number of its arrays and their bytes in each sample."""
-        order = np.argsort(self.ids, kind="stable")
-        ids, bounds = np.unique(self.ids[order], return_index=True)
-        entries = dict(zip(ids.tolist(), np.split(order, bounds[1:]), strict=True)) if len(ids) else {}
-        groups_of: dict[Site, list[int]] = {}
-        for group in entries:
+        """Yield each site with the number of its arrays and their bytes in each sample.
+
+        Sites of the same line follow each other.
+        """
+        lines: dict[Origin | None, dict[str, list[int]]] = {}
+        for group in self.entries:
             found = self.groups[group]
-            groups_of.setdefault(Site(found.origin, found.type), []).append(group)
-        for site, members in groups_of.items():
+            if self.place not in found.devices:
+                continue
+            lines.setdefault(found.origin, {}).setdefault(found.type, []).append(group)
+        sites = ((Site(line, of), groups) for line, types in lines.items() for of, groups in types.items())
+        for site, members in sites:
             counts, nbytes = np.zeros(self.length, np.int64), np.zeros(self.length, np.int64)
             for group in members:
-                chosen = entries[group]
-                number = self.counts[chosen].astype(np.int64)
-                counts[self.at[chosen]] += number
-                most = _MOST_OF_GROUP // max(self.groups[group].shard_nbytes, 1)
-                nbytes[self.at[chosen]] += np.minimum(number, most) * self.groups[group].shard_nbytes
+                found, entries = self.groups[group], self.entries[group]
+                number = self.counts[entries].astype(np.int64)
+                most = _MOST_OF_GROUP // max(found.shard_nbytes, 1)
+                counts[self.at[entries]] += number
+                nbytes[self.at[entries]] += np.minimum(number, most) * found.shard_nbytes
             yield site, counts, nbytes
 
     def total_nbytes(self) -> Numbers:

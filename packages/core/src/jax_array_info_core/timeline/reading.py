@@ -68,7 +68,7 @@ def files_of(folder: Path) -> list[Path]:
 
 
 @dataclass(slots=True)
-class Segment:
+class SegmentReader:
     """A file of a record, and how far it has been read."""
 
     path: Path
@@ -149,7 +149,7 @@ def _pass_line(file: BinaryIO) -> None:
             return
 
 
-def unread_of(segment: Segment) -> str:
+def unread_of(segment: SegmentReader) -> str:
     """Return why a file or lines of it could not be read, in one line; empty if all were."""
     if segment.problem:
         return segment.problem

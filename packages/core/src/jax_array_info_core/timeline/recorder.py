@@ -339,8 +339,10 @@ class Mark:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         recorder = self._recorder
+        if error is not None:
+            recorder.record_error(error)  # while this mark lasts
         recorder._request(Moment(time.time(), self._name, recorder._step, True))
 
 

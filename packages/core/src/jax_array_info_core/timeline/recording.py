@@ -143,6 +143,7 @@ class Recording:
                 time=round(failure.time, 3),
                 message=failure.message,
                 requested_nbytes=failure.requested_nbytes,
+                step=self._step(),
             )
             self._write(line)
             self.sample(is_full=True)

@@ -24,7 +24,7 @@ from ..stored.leaves import Progress
 from ..text import printable
 from .analysis import DeviceHistory
 from .history import NO_STEP, History, SegmentLines, open_mark
-from .reading import SUFFIX, Segment, files_of, unread_of
+from .reading import SUFFIX, SegmentReader, files_of, unread_of
 from .running import is_gone
 
 _PATIENCE, _LEAST_PATIENCE = 5, 15.0
@@ -72,7 +72,7 @@ class Follower:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._folder = Path(folder)
-        self._segments: dict[Path, Segment] = {}
+        self._segments: dict[Path, SegmentReader] = {}
         self._histories: dict[int, History] = {}
         self._lines: dict[Path, SegmentLines] = {}
 
@@ -125,8 +125,11 @@ class Follower:
                     time=error.time,
                     message=error.message,
                     requested_nbytes=error.requested_nbytes,
+                    step=error.step,
+                    mark=open_mark(spans, error.time),
                 )
                 for index, one in histories.items()
+                for spans in [one.spans()]
                 for error in one.errors
             ),
             unread=unread,
@@ -137,7 +140,7 @@ class Follower:
         """Read the new lines of all segments, those of a process in the order of their start."""
         for path in files_of(self._folder):
             if path not in self._segments:
-                self._segments[path] = Segment(path)
+                self._segments[path] = SegmentReader(path)
         opened = [(one.start, one) for one in self._segments.values() if one.open_start() and one.start]
         opened.sort(key=lambda pair: (pair[0].process, pair[0].started, pair[0].segment))
         for number, (start, segment) in enumerate(opened):
@@ -153,7 +156,7 @@ class Follower:
                     if last is None and not keeps(index):
                         one.forget_before(math.inf)
 
-    def _read_segment(self, start: RecordStart, segment: Segment) -> None:
+    def _read_segment(self, start: RecordStart, segment: SegmentReader) -> None:
         lines = self._lines.get(segment.path)
         if lines is None:
             history = self._histories.setdefault(start.process, History())

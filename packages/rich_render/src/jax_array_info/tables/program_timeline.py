@@ -34,10 +34,11 @@ def program_timeline_table(
         use_color: Whether to fill the areas with colors.
     """
 
-    def picture(_: Console, options: ConsoleOptions) -> Text:
+    def picture(console: Console, options: ConsoleOptions) -> Text:
+        color = use_color and style.has_many_colors(console)
         most = min(width, options.max_width)
         chart = timeline_chart(report)
-        return style.folding(areas_picture(chart, width=most, use_color=use_color, encoding=options.encoding))
+        return style.folding(areas_picture(chart, width=most, use_color=color, encoding=options.encoding))
 
     drawn = [style.ForConsole(picture), timeline_notes(report, width=width)] if report.points else []
     return Group(timeline_head(report, width=width), *drawn)

@@ -34,11 +34,11 @@ def timeline_table(
         max_rows: Maximum number of rows of each table; one more line has the rest. None shows all.
     """
     picture = style.ForConsole(
-        lambda _, options: style.folding(
+        lambda console, options: style.folding(
             timeline_picture(
                 report,
                 width=min(width, options.max_width),
-                use_color=use_color,
+                use_color=use_color and style.has_many_colors(console),
                 encoding=options.encoding,
             )
         )

@@ -1,0 +1,123 @@
+"""Arrays that grow steadily over a record.
+
+The record is divided into parts, and the least bytes of each part are compared: what is allocated within a
+step, or for an evaluation, is freed again within a part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from typing import NamedTuple
+
+import numpy as np
+
+from ..growth.snapshot import Site
+from ..growth.trends import Level, Trend, Trends
+from ..reports.timeline import SeriesKind, TimelineGrowth
+from .history import NO_STEP, ArraysOfDevice, Numbers, Times
+
+_MOST_PARTS = 120
+_SAMPLES_OF_PART = 6
+_LEAST_RISES = 4
+"""Number of parts in which arrays must rise. A model and its optimizer are allocated in one or two."""
+
+
+def steady_growth(
+    arrays: ArraysOfDevice, rest: Mapping[SeriesKind, Numbers], times: Times, steps: Numbers, first: int
+) -> tuple[TimelineGrowth, ...]:
+    """Return what grew steadily, the steepest first, then what was freed or stopped.
+
+    Args:
+        arrays: Live arrays of a device in each sample.
+        rest: Other bytes in each sample, which may grow as well.
+        times: Time of each sample.
+        steps: Last step before each sample.
+        first: First sample to look at.
+    """
+    count = min(_MOST_PARTS, (len(times) - first) // _SAMPLES_OF_PART)
+    if count <= _LEAST_RISES:
+        return ()
+    bounds = np.linspace(first, len(times), count + 1).astype(np.int64)[:-1]
+    kinds: dict[Site, SeriesKind] = {Site(None, kind): kind for kind in rest}
+    curves = {site: _Curve.of(counts, nbytes, bounds) for site, counts, nbytes in _sites(arrays)}
+    curves |= {site: _Curve.of(rest[kind], rest[kind], bounds) for site, kind in kinds.items()}
+    levels = [
+        {
+            site: Level(int(curve.counts[part]), int(curve.nbytes[part]))
+            for site, curve in curves.items()
+            if curve.nbytes[part]
+        }
+        for part in range(count)
+    ]
+    trends = Trends(levels[0])
+    for level in levels[1:]:
+        trends.add(level)
+    found = [
+        _grown(site, kinds.get(site, "origin"), curves[site], trend, times[bounds], steps[bounds])
+        for site, trend in trends.growing().items()
+        if trend.steps >= _LEAST_RISES
+    ]
+    return tuple(sorted(found, key=lambda grown: (grown.is_over, -grown.nbytes_per_minute)))
+
+
+class _Curve(NamedTuple):
+    """Least number of some arrays and their bytes in each part of a record."""
+
+    counts: Numbers
+    nbytes: Numbers
+    freed_in: int | None
+    """Part in which most of the bytes were freed for good. From there, the curve stays at its height: a list
+    of a function that returns was growing until then."""
+
+    @staticmethod
+    def of(counts: Numbers, nbytes: Numbers, bounds: Numbers) -> _Curve:
+        counts, nbytes = np.minimum.reduceat(counts, bounds), np.minimum.reduceat(nbytes, bounds)
+        highest = len(nbytes) - 1 - int(np.argmax(nbytes[::-1]))
+        freed = np.flatnonzero(nbytes[highest:] < nbytes[highest] // 2)
+        counts[highest:], nbytes[highest:] = counts[highest], nbytes[highest]
+        return _Curve(counts, nbytes, highest + int(freed[0]) if len(freed) else None)
+
+
+def _sites(arrays: ArraysOfDevice) -> Iterator[tuple[Site, Numbers, Numbers]]:
+    """Yield the number and the bytes of each dtype and shape of a line, and of each line as a whole."""
+    for origin, sites in groupby(arrays.numbers_by_site(), key=lambda found: found[0].origin):
+        line_counts, line_nbytes = np.zeros(arrays.length, np.int64), np.zeros(arrays.length, np.int64)
+        for site, counts, nbytes in sites:
+            yield site, counts, nbytes
+            line_counts += counts
+            line_nbytes += nbytes
+        if origin is not None:
+            yield Site(origin, None), line_counts, line_nbytes
+
+
+def _grown(
+    site: Site, kind: SeriesKind, curve: _Curve, trend: Trend, times: Times, steps: Numbers
+) -> TimelineGrowth:
+    nbytes = curve.nbytes
+    # A site that was freed has been at its height since.
+    stop = len(nbytes) if trend.stopped_at is None else trend.stopped_at + 1
+    begin = int(np.argmax(nbytes > nbytes[0])) - 1
+    begin = begin + 1 if not nbytes[begin] else begin  # its first array does not count
+    # The least bytes of a part that grows are those of its first sample.
+    grown, then, steps_then = nbytes[begin:stop], times[begin:stop], steps[begin:stop]
+    is_freed = curve.freed_in is not None
+    return TimelineGrowth(
+        origin=site.origin,
+        content=site.content if kind == "origin" else None,
+        kind=kind,
+        start_nbytes=int(grown[0]),
+        end_nbytes=int(grown[-1]),
+        nbytes_per_minute=60 * (_slope(then, grown) or 0.0),
+        nbytes_per_step=None if NO_STEP in steps_then else _slope(steps_then, grown),
+        stopped_at=None if trend.stopped_at is None or is_freed else float(times[stop - 1]),
+        freed_at=float(times[curve.freed_in]) if curve.freed_in is not None else None,
+    )
+
+
+def _slope(places: Times | Numbers, values: Numbers) -> float | None:
+    """Return the slope of a line through some points, by least squares; None for points at one place."""
+    x = np.asarray(places, np.float64) - float(places[0])
+    spread = x - x.mean()
+    variance = float(spread @ spread)
+    return float(spread @ (values - values.mean())) / variance if variance else None
