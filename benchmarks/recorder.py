@@ -123,7 +123,7 @@ def print_holds(folder: str) -> None:
 
 
 arrays: list[Any] = compare.many_arrays()
-WIDTH = 20_000
+WIDTH = 40_000
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:

@@ -21,7 +21,7 @@ from tests.arrays import mesh_of
 from tests.growing import born
 from tests.records import bytes_of, of_kind, record_of, recorded, sample_count, until
 
-pytestmark = [pytest.mark.once_per_version, pytest.mark.usefixtures("devices")]
+pytestmark = [pytest.mark.oldest_and_newest, pytest.mark.usefixtures("devices")]
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from tests.arrays import slow_program
 from tests.growing import born, no_collector
 from tests.records import of_kind, record_of, sample_count, until
 
-pytestmark = [pytest.mark.once_per_version, pytest.mark.usefixtures("devices")]
+pytestmark = [pytest.mark.oldest_and_newest, pytest.mark.usefixtures("devices")]
 
 
 @pytest.fixture(scope="module")

@@ -62,8 +62,8 @@ def record_memory(
 
     Args:
         folder: Folder for the files of the job, which may have other records. It is created.
-        every: Seconds between samples. A sample that takes longer than 1/100 of it, because there are very
-            many new arrays, makes the time to the next one longer: the recorder takes at most 1 % of a core.
+        every: Seconds between samples. A sample that takes longer than 1/200 of it, because there are very
+            many arrays, makes the time to the next one longer: the recorder takes at most 0.5 % of a core.
         max_nbytes: Bytes for the files of this process in the folder, also those of earlier recorders, as a
             number or as text such as ``"256MiB"``; at least 4 MiB. Past it, older samples are removed: of two
             neighbors, the one with more bytes in use stays. Marks stay.

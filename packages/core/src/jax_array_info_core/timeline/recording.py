@@ -31,8 +31,9 @@ from .thinning import thin_segments
 SEGMENTS = 16
 """A segment ends at this part of ``max_nbytes``."""
 
-_SHARE = 100
-"""A sample is at most this part of the time to the next one."""
+_SHARE = 200
+"""The time of a core for a sample is at most this part of the time to the next one. The program loses up to
+twice as much, while it waits for Python's lock."""
 _YIELD = 0.0002
 """Seconds of sleep after which another thread that waits has had Python's lock."""
 _RETRY = 60.0
