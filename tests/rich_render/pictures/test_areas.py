@@ -116,6 +116,9 @@ def test_what_is_empty_has_a_picture():
     zero = chart(Area(name="a", values=[0, 0]), peak=0)
     assert "a" not in "".join(text(zero)[1:12])
     ElementTree.fromstring(svg(areas_figure(zero)))
+    none = chart(positions=[1.0, 2.0], peak=1)  # a program without arguments and outputs has no areas
+    assert text(none)[-1].split() == ["1", "2"]
+    ElementTree.fromstring(svg(areas_figure(none)))
     one = text(chart(Area(name="a", values=[5]), peak=0))
     assert one[1] == "6.0 B ┤"
     assert one[3] == f"      │{'a' * 37}"

@@ -128,7 +128,8 @@ class _Cells:
         if limit := self.plan.limit_words():
             dash = "" if self.limit_row is None else f" ({'┄┄' if self.has_blocks else '--'})"
             yield Text(limit + dash)
-        yield Text(self.plan.legend_title())
+        if names:
+            yield Text(self.plan.legend_title())
         for area, nbytes, name in names:
             line = Text("  ")
             if self.colors:
@@ -317,7 +318,7 @@ def _legend(plan: AreaPlan) -> Figure:
     limit = plan.limit_words()
     if limit and plan.shows_limit:
         limit += " (dashed line)"
-    heads = [words for words in (limit, plan.legend_title()) if words]
+    heads = [words for words in (limit, plan.legend_title() if names else "") if words]
     parts = [text(0, _LABEL * (row + 1) - 4, words, font_size=SIZE) for row, words in enumerate(heads)]
     for row, (area, nbytes, name) in enumerate(names, len(heads)):
         y = _LABEL * row

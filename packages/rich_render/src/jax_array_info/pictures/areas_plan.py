@@ -104,7 +104,10 @@ class AreaPlan:
     def __init__(self, chart: AreaChart, columns: int) -> None:
         self.chart = chart
         self.columns = columns
-        self.totals = [sum(values) for values in zip(*(area.values for area in chart.areas), strict=True)]
+        nothing = [0] * len(chart.positions)
+        self.totals = [
+            sum(values) for values in zip(nothing, *(area.values for area in chart.areas), strict=True)
+        ]
         self.most = max(self.totals, default=0)
         self.shows_limit = chart.limit is not None and chart.limit < 2 * max(self.most, 1)
         limit = chart.limit if chart.limit is not None and self.shows_limit else 0
