@@ -9,7 +9,7 @@ from jax_array_info_core.reports.metrics import METRICS
 PAGE = """# Metrics: names and units
 
 Log memory, sharding and program figures next to your loss.
-[`metrics`](api/reports.md#jax_array_info.metrics) returns the figures of a report as a flat dictionary:
+[`metrics`](api/metrics.md#jax_array_info.metrics) returns the figures of a report as a flat dictionary:
 
 ```python
 from jax_array_info import devices_report, metrics

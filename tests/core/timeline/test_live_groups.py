@@ -85,6 +85,15 @@ def test_no_array_is_alive_in_a_pause_that_the_program_has_dropped(no_arrays, mo
         assert updated(groups).count == 0
 
 
+def test_arrays_that_are_freed_before_they_are_read_are_told(no_arrays, monkeypatch):
+    monkeypatch.setattr("jax_array_info_core.timeline.live_groups._LONGEST", 0)
+    kept = born(50)
+    groups = LiveGroups(jax.local_devices())
+    assert groups.update(jax.live_arrays, kept.clear) == 40
+    assert groups.update(jax.live_arrays, nothing) == 0
+    assert groups.count == 0
+
+
 def test_counts_stay_right_while_arrays_come_and_go(no_arrays):
     rng = random.Random(0)
     kept, groups = [], LiveGroups(jax.local_devices())

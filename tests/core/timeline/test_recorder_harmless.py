@@ -89,6 +89,16 @@ def test_a_recorder_compiles_nothing_and_programs_stay_the_same(no_arrays, tmp_p
     assert texts[0] == texts[1]
 
 
+def test_each_sample_has_a_state_that_a_loop_replaces(no_arrays, tmp_path):
+    """At each moment, the old state or the new one is alive as a whole."""
+    state = [jnp.full((100,), number, jnp.float32) for number in range(100)]
+    with record_memory(tmp_path, every=0.001):
+        until(lambda: sample_count(tmp_path))
+        while sample_count(tmp_path) < 40:
+            state = [array + 1 for array in state]
+    assert min(sample.in_use[0] for sample in of_kind(record_of(tmp_path), "sample")) >= 100 * 400
+
+
 def test_marks_and_steps_in_a_traced_function_disturb_nothing(tmp_path):
     with record_memory(tmp_path, every=0.01) as recorder:
         until(lambda: sample_count(tmp_path))

@@ -13,6 +13,9 @@ from .origin import Origin
 
 MAX_POINTS = 480
 """Maximum number of points of a timeline."""
+LEAST_SAMPLES = 30
+"""Least number of samples that tell growth."""
+TOO_FEW_SAMPLES = f"growth unknown: it takes {LEAST_SAMPLES} samples since the start"
 MAX_GROWTH_LINES = 3
 """Maximum number of growing allocation sites in the answer."""
 _GROWTH_SHARE = 0.01
@@ -402,6 +405,9 @@ class TimelineReport(Displayed):
     growth: tuple[TimelineGrowth, ...] = ()
     """Allocation sites that grew steadily, the steepest first, then those that stopped."""
 
+    is_growth_known: bool = True
+    """Whether there are enough samples since the last start of the process to tell growth: 30 or more."""
+
     jumps: tuple[TimelineJump, ...] = ()
     """Jumps, the largest first, at most 10."""
 
@@ -457,7 +463,7 @@ class TimelineReport(Displayed):
         lines.append(f"peak {format_bytes(self.peak.nbytes)}{limit}{where}{process} {moment}")
         growing = [grown for grown in self.growth if grown.stopped_at is None]
         if not growing:
-            return (*lines, "no steady growth")
+            return (*lines, "no steady growth" if self.is_growth_known else TOO_FEW_SAMPLES)
         least = _GROWTH_SHARE * growing[0].nbytes_per_minute
         shown = [grown for grown in growing[:MAX_GROWTH_LINES] if grown.nbytes_per_minute >= least]
         return (*lines, *map(self._growing, shown))

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..growth.snapshot import Site
 from ..reports.timeline import (
+    LEAST_SAMPLES,
     MAX_POINTS,
     MAX_SERIES,
     SeriesKind,
@@ -152,14 +153,26 @@ class DeviceHistory:
         ]
         return tuple(series)
 
+    @cached_property
+    def _last_start(self) -> int:
+        """The first sample of the last recorder."""
+        begins = self.history.begins
+        return int(begins[-1]) if len(begins) else 0
+
+    @property
+    def is_growth_known(self) -> bool:
+        """Whether there are enough samples to tell growth."""
+        return len(self.times) - self._last_start >= LEAST_SAMPLES
+
     def growth(self) -> tuple[TimelineGrowth, ...]:
         """Return the arrays that grew steadily since the last recorder started, the steepest first."""
+        if not self.is_growth_known:
+            return ()
         rest: dict[SeriesKind, Numbers] = {
             "other arrays": self.arrays.other_nbytes,
             "not arrays": self.use - self.array_nbytes,
         }
-        first = int(self.history.begins[-1]) if len(self.history.begins) else 0
-        return steady_growth(self.arrays, rest, self.times, self.steps, first)
+        return steady_growth(self.arrays, rest, self.times, self.steps, self._last_start)
 
     def jumps(self) -> tuple[TimelineJump, ...]:
         """Return the moments from which more bytes were in use than before, the largest first.

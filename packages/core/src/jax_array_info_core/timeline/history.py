@@ -38,6 +38,8 @@ _MOST_GROUPS = 2**13
 _MOST_MARKS = 2**17
 _MOST_DEVICES = 2**12
 _MOST_ERRORS = 100
+_LONGEST_DISORDER = 2.0
+"""Seconds by which lines may be out of order. More means that the clock was set back."""
 _MOST_ARRAYS = 2**32
 _MOST_NBYTES = 2**50
 """Upper bound of the bytes on a device, and of those of an array on it: sums of them fit into 64 bits."""
@@ -80,6 +82,7 @@ class History:
         self._marks: list[RecordMark] = []
         self._groups: dict[RecordGroup, int] = {}
         self._new_recorder = False
+        self._set_back = 0.0
         self._time = array("d")
         self._step = array("q")
         self._begins = array("b")
@@ -89,6 +92,12 @@ class History:
         self._stop = array("q")
         self._ids = array("I")
         self._counts = array("I")
+
+    def time_of(self, line: RecordSample | RecordMark | RecordOutOfMemory | RecordEnd) -> float:
+        """Return the time of a line, later by as much as the clock of the machine was set back."""
+        if line.time + self._set_back < self.last - _LONGEST_DISORDER:
+            self._set_back = self.last - line.time
+        return line.time + self._set_back
 
     def segment(self, start: RecordStart) -> SegmentLines:
         """Begin a segment, and return what takes its lines.
@@ -113,6 +122,7 @@ class History:
 
     def add(self, line: RecordMark | RecordOutOfMemory | RecordEnd) -> None:
         """Add a mark, an error or the end."""
+        line = replace(line, time=self.time_of(line))
         self.last = max(self.last, line.time)
         if isinstance(line, RecordEnd):
             self.end = line
@@ -141,11 +151,12 @@ class History:
             columns: Column of each of its devices.
             groups: Numbers of its groups.
         """
-        self.last = max(self.last, sample.time)
-        self.first = self.first if self.sample_count else sample.time
+        time = self.time_of(sample)
+        self.last = max(self.last, time)
+        self.first = self.first if self.sample_count else time
         self.step = self.step if sample.step is None else sample.step
         self.sample_count += 1
-        self._time.append(max(sample.time, self._time[-1] if self._time else 0.0))
+        self._time.append(max(time, self._time[-1] if self._time else 0.0))
         self._step.append(NO_STEP if sample.step is None else sample.step)
         self._begins.append(self._new_recorder)
         self._new_recorder = False

@@ -24,8 +24,8 @@ MOST_BYTES = 50
 MOST_RISEN = 14
 """Number of further groups in a sample, those that increased the most."""
 
-_LONGEST = 0.001
-"""Seconds of reading after which other threads run."""
+_LONGEST = 0.003
+"""Seconds after which other threads run."""
 _READ = 10
 """Number of arrays that are read between two looks at the clock."""
 _SEARCHED = 500
@@ -94,34 +94,40 @@ class LiveGroups:
         self.device_nbytes = [0] * len(devices)
         """Bytes of the live arrays on each device. A buffer that several arrays share counts for each."""
 
-    def update(self, live_arrays: Callable[[], Iterable[Any]], pause: Callable[[], None]) -> None:
+    def update(self, live_arrays: Callable[[], Iterable[Any]], pause: Callable[[], None]) -> int:
         """Count the arrays that are alive now.
 
         Args:
             live_arrays: Returns all live arrays.
             pause: Lets other threads run. No array is kept alive meanwhile.
+
+        Returns:
+            Number of new arrays that were freed in a pause, before they were read: they are not counted.
         """
+        turn = _Turn(pause)
         latest = list(map(weakref.ref, live_arrays()))
-        pause()
         if len(latest) == len(self._references) and all(map(is_, latest, self._references.values())):
-            return
+            return 0
         references = dict(zip(map(_identity, latest), latest, strict=True))
-        pause()
-        gone = self._references.keys() - references.keys()
-        new = references.keys() - self._references.keys()
         # The former references are kept until here: their numbers are not used again before.
-        self._references = references
-        pause()
-        self._count(gone, lambda key: self._group_of.pop(key, None), -1, pause)
-        if new or self._views:
-            views = self._find_views(pause)
-            # A view whose base is gone holds the memory.
-            self._count((new | self._views) & references.keys() - views, self._read, 1, pause)
-            self._views = views & references.keys()
+        former, self._references = self._references, references
+        gone, new = former.keys() - references.keys(), references.keys() - former.keys()
+        lost = sum(self._read(piece) for piece in turn.pieces(new, _READ))
+        known = self._group_of.keys()
+        views = self._find_views(turn) if new or self._views else set()
+        no_more = (gone | (views - new)) & known - self._views
+        # A view whose base is gone holds the memory.
+        counted = (new | self._views) & references.keys() & known - views
+        self._count(no_more, -1, turn)
+        self._count(counted, 1, turn)
+        for key in gone:
+            self._group_of.pop(key, None)
+        self._views = views & references.keys()
         if self._is_first:
             self._is_first = False
             for group in self.live:
                 group.count_at_start = group.count
+        return lost
 
     def largest(self, pause: Callable[[], None]) -> list[LiveGroup]:
         """Return the groups with the most bytes, then others that increased the most."""
@@ -130,30 +136,31 @@ class LiveGroups:
         others = (group for group in self.live.difference(found) if group.count > group.count_at_start)
         return found + heapq.nlargest(MOST_RISEN, others, key=attrgetter("risen_nbytes"))
 
-    def _find_views(self, pause: Callable[[], None]) -> set[int]:
+    def _find_views(self, turn: _Turn) -> set[int]:
         """Return the numbers of the arrays that share the buffers of another."""
         views: set[int] = set()
-        for references in _pieces(self._references.values(), _SEARCHED):
+        for references in turn.pieces(self._references.values(), _SEARCHED):
             # In a function: none of its variables keeps an array alive afterwards.
             views.update(map(_identity, _references_to_views(references)))
-            pause()
         return views
 
-    def _read(self, key: int) -> LiveGroup | None:
-        """Return the group of a new array; None if it is gone already."""
-        array = self._references[key]()
-        if array is None:
-            return None
-        traceback = compat.traceback_of(array)
-        facts = (array.shape, array.dtype, array.sharding, traceback)
-        group = self._known.get(facts)
-        if group is None:
-            if len(self._known) >= _MOST_KNOWN:
-                self._known.clear()
-                self._origin_of = array_origins(callers=shown_callers())
-            group = self._known[facts] = self._group(array)
-        self._group_of[key] = group
-        return group
+    def _read(self, keys: Iterable[int]) -> int:
+        """Find the groups of new arrays, and return the number of those that are gone already."""
+        lost = 0
+        for key in keys:
+            array = self._references[key]()
+            if array is None:
+                lost += 1
+                continue
+            facts = (array.shape, array.dtype, array.sharding, compat.traceback_of(array))
+            group = self._known.get(facts)
+            if group is None:
+                if len(self._known) >= _MOST_KNOWN:
+                    self._known.clear()
+                    self._origin_of = array_origins(callers=shown_callers())
+                group = self._known[facts] = self._group(array)
+            self._group_of[key] = group
+        return lost
 
     def _group(self, array: Any) -> LiveGroup:
         array_type, origin = sharded_type(array.shape, array.dtype, array.sharding), self._origin_of(array)
@@ -178,24 +185,10 @@ class LiveGroups:
             self._groups[key] = group
         return group
 
-    def _count(
-        self,
-        keys: Iterable[int],
-        group_of: Callable[[int], LiveGroup | None],
-        sign: int,
-        pause: Callable[[], None],
-    ) -> None:
+    def _count(self, keys: Iterable[int], sign: int, turn: _Turn) -> None:
         """Add arrays to their groups, or remove them."""
-        counts: Counter[LiveGroup] = Counter()
-        start = time.perf_counter()
-        for piece in _pieces(keys, _READ):
-            counts.update(filter(None, map(group_of, piece)))
-            if time.perf_counter() - start > _LONGEST:
-                self._add(counts, sign)
-                counts.clear()
-                pause()
-                start = time.perf_counter()
-        self._add(counts, sign)
+        for piece in turn.pieces(keys, _SEARCHED):
+            self._add(Counter(map(self._group_of.__getitem__, piece)), sign)
 
     def _add(self, counts: Counter[LiveGroup], sign: int) -> None:
         for group, number in counts.items():
@@ -212,7 +205,18 @@ def _references_to_views(references: Iterable[weakref.ref[Any]]) -> list[weakref
     return [weakref.ref(view) for view, _ in compat.shard_views(arrays)]
 
 
-def _pieces(values: Iterable[_T], size: int) -> Iterator[list[_T]]:
-    rest = iter(values)
-    while piece := list(islice(rest, size)):
-        yield piece
+class _Turn:
+    """A turn of this thread with Python's lock, which ends after 3 milliseconds with a pause."""
+
+    def __init__(self, pause: Callable[[], None]) -> None:
+        self._pause = pause
+        self._start = time.perf_counter()
+
+    def pieces(self, values: Iterable[_T], size: int) -> Iterator[list[_T]]:
+        """Yield the values in pieces, with pauses between them."""
+        rest = iter(values)
+        while piece := list(islice(rest, size)):
+            yield piece
+            if time.perf_counter() - self._start > _LONGEST:
+                self._pause()
+                self._start = time.perf_counter()

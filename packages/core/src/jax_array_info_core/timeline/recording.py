@@ -36,6 +36,10 @@ _SHARE = 200
 twice as much, while it waits for Python's lock."""
 _YIELD = 0.0002
 """Seconds of sleep after which another thread that waits has had Python's lock."""
+_TRIES = 5
+"""Number of times that the arrays are listed, if some were freed before they were read."""
+_MOST_LEFT_OUT = 10
+"""Number of samples after each other that are left out, if some were freed each time."""
 _RETRY = 60.0
 """Seconds after which writing is tried again where it failed."""
 
@@ -77,6 +81,7 @@ class Recording:
         self._thinning: Iterator[None] = iter(())
         self._warn: Callable[[str], None] | None = None
         self._is_first = True
+        self._left_out = 0
         # Times of time.monotonic.
         self._sample_at = 0.0
         self._soonest_at = 0.0
@@ -167,8 +172,15 @@ class Recording:
 
         memory = self._memory()
         self._open(memory)
-        moment, step = _now(), self._step()
-        self._live.update(jax.live_arrays, _pause)
+        for _ in range(_TRIES):
+            moment, step = _now(), self._step()
+            lost = self._live.update(jax.live_arrays, _pause)
+            if not lost:
+                break
+        if lost and not is_full and self._left_out < _MOST_LEFT_OUT:
+            self._left_out += 1
+            return  # without these arrays, the bytes would be too few
+        self._left_out = 0
         groups = sorted(self._live.live, key=_by_nbytes) if is_full else self._live.largest(_pause)
         in_use = [
             arrays if found["bytes_in_use"] is None else found["bytes_in_use"]

@@ -36,8 +36,6 @@ def steady_growth(
         first: First sample to look at.
     """
     count = min(_MOST_PARTS, (len(times) - first) // _SAMPLES_OF_PART)
-    if count <= _LEAST_RISES:
-        return ()
     bounds = np.linspace(first, len(times), count + 1).astype(np.int64)[:-1]
     # Steps that begin again with each epoch do not tell how many there were.
     ascends = (steps[first + 1 :] >= steps[first:-1]).all()

@@ -100,7 +100,7 @@ class Follower:
         histories = {index: one for index, one in sorted(self._histories.items()) if one.sample_count}
         unread = self._unread()
         if not histories:
-            raise FileFormatError(_nothing(self._folder, unread))
+            raise FileFormatError(_nothing(self._folder, len(self._segments), unread))
         processes = tuple(_process(index, one, read_at) for index, one in histories.items())
         chosen = _chosen(processes, process, device)
         found = DeviceHistory(histories[chosen[0]], chosen[1])
@@ -117,6 +117,7 @@ class Follower:
             series=found.series(points),
             peak=found.peak(),
             growth=found.growth(),
+            is_growth_known=found.is_growth_known,
             jumps=found.jumps(),
             marks=found.marks(),
             out_of_memory=tuple(
@@ -184,11 +185,11 @@ class Follower:
         return tuple(itertools.islice(found, _MOST_UNREAD))
 
 
-def _nothing(folder: Path, unread: Sequence[UnreadRecord]) -> str:
+def _nothing(folder: Path, count: int, unread: Sequence[UnreadRecord]) -> str:
     """Return the message for a folder without samples."""
     if unread:
         first = unread[0]
-        return f"none of {len(unread)} files could be read; {printable(first.name)}: {first.reason}"
+        return f"none of {count} files could be read; {printable(first.name)}: {first.reason}"
     return f"no memory record (files that end in {SUFFIX}): write one with record_memory({str(folder)!r})"
 
 
@@ -204,7 +205,7 @@ def _chosen(processes: Sequence[TimelineProcess], process: int | None, device: i
         raise UnsupportedValueError(f"process={process!r} is not in the record: it has {known}")
     pairs = [(one, of) for one in found for of in one.devices if device in (None, of.id)]
     if not pairs:
-        known = format_device_ids([of.id for one in found for of in one.devices])
+        known = format_device_ids([of.id for one in found for of in one.devices]) or "none"
         raise UnsupportedValueError(f"device={device!r} is not in the record: it has {known}")
     one, of = max(pairs, key=lambda pair: pair[1].peak_nbytes)
     return one.process, of.id
