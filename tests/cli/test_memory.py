@@ -48,6 +48,7 @@ def test_the_report_is_written_to_a_file(call, record, tmp_path, name):
     [
         (["--process", "3"], "process=3 is not in the record: it has 0"),
         (["--device", "3"], "device=3 is not in the record: it has 0"),
+        (["--last", "nan"], "last must be a positive number of seconds"),
     ],
 )
 def test_what_is_not_in_the_record_is_refused(call, record, arguments, problem):

@@ -242,3 +242,30 @@ def test_steps_that_begin_again_have_no_slope(tmp_path: Path) -> None:
     [leak] = timeline_report(tmp_path).growth
     assert leak.nbytes_per_step is None
     assert leak.nbytes_per_minute == pytest.approx(60 * MIB, rel=0.01)
+
+
+def test_a_clock_that_is_set_back(tmp_path: Path) -> None:
+    """Later lines are shifted, so that slopes and marks stay as they are."""
+    samples = samples_of([LEAK], {LEAK.id: lambda number: number}, 300)
+    lines: list[object] = [record_start(), LEAK]
+    for number, sample in enumerate(samples):
+        shift = 3600 if number >= 150 else 0
+        if number == 200:
+            lines.append(record_mark(number - 0.1 - shift, "eval"))
+        lines.append(replace(sample, time=sample.time - shift))
+    write_record(tmp_path, lines)
+    report = timeline_report(tmp_path)
+    assert report.growth[0].nbytes_per_minute == pytest.approx(60 * MIB, rel=0.05)
+    assert report.peak is not None
+    assert report.peak.mark == "eval"
+
+
+def test_growth_is_unknown_with_few_samples(tmp_path: Path) -> None:
+    """Fewer than 30 samples are not said to grow, nor not to grow."""
+    for length, answer in ((29, "growth unknown: it takes 30 samples since the start"), (30, "growing: ")):
+        folder = tmp_path / str(length)
+        samples = samples_of([LEAK], {LEAK.id: lambda number: number + 1}, length)
+        write_record(folder, [record_start(), LEAK, *samples])
+        report = timeline_report(folder)
+        assert report.is_growth_known == (length == 30)
+        assert report.answer[1].startswith(answer)

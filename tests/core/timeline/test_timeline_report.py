@@ -77,13 +77,24 @@ def test_growth_begins_again_after_a_restart(tmp_path: Path) -> None:
 
 def test_two_jobs_in_one_folder(tmp_path: Path) -> None:
     """Records of the same process at the same time are of two jobs: one of them is read."""
-    write_record(tmp_path, _segment(0, 60), "process-0-a.jsonl")
+    write_record(tmp_path, _segment(0, 160), "process-0-a.jsonl")
     write_record(tmp_path, _segment(10, pid=18, host_name="b"), "process-0-b.jsonl")
     report = timeline_report(tmp_path)
-    assert report.processes[0].sample_count == 60
+    assert report.processes[0].sample_count == 160
     [unread] = report.unread
     assert unread.name == "process-0-b.jsonl"
     assert "by process id 17 on another machine: use one folder for each job" in unread.reason
+
+
+def test_a_restart_on_a_machine_whose_clock_is_behind(tmp_path: Path) -> None:
+    """The process seems to start before it ended. Its later lines are shifted."""
+    write_record(tmp_path, _segment(0, 60, count=2), "process-0-a.jsonl")
+    write_record(tmp_path, _segment(40, 60, count=5, pid=18, host_name="b"), "process-0-b.jsonl")
+    report = timeline_report(tmp_path)
+    assert (report.processes[0].sample_count, report.processes[0].restarts) == (120, 1)
+    assert report.times == tuple(sorted(report.times))
+    assert report.in_use == (2 * MIB,) * 60 + (5 * MIB,) * 60
+    assert report.times[60:] == tuple(START + 59 + number for number in range(60))
 
 
 def test_processes_and_devices(tmp_path: Path) -> None:

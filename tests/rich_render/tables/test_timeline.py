@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -100,6 +101,7 @@ at the peak:
 │       │       │            │            │           │ float32[1048576,3] │
 │       │       │            │            │           │ train.py:9 step    │
 └───────┴───────┴────────────┴────────────┴───────────┴────────────────────┘
+This backend reports no peak: what is freed between two samples is not seen.
 """
 
 
@@ -148,6 +150,15 @@ def test_a_record_of_several_days_has_dates(report: TimelineReport) -> None:
     text = to_text(replace(report, times=times))
     assert "2025-11-26 00:00:00 to 2025-11-29" in text
     assert "11-27" in text
+
+
+def test_a_long_error_leaves_room_for_the_table(report: TimelineReport) -> None:
+    """The table has the state, and a line below it the start of the error."""
+    failed = replace(report.processes[0], process=1, state="raised", message="ValueError: " + "no " * 900)
+    lines = to_text(replace(report, processes=(report.processes[0], failed), process_count=2)).splitlines()
+    assert any(re.search(r"│ +1 │ another\b.*307\.0 MiB", line) for line in lines)
+    assert max(map(len, lines)) <= 80
+    assert sum("no no" in line for line in lines) == 2
 
 
 def test_a_report_without_samples() -> None:

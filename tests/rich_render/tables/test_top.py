@@ -154,11 +154,11 @@ def test_what_failed_ended_or_was_not_read_is_named():
     )
     found = lines(report, width=120)
     assert found[0].startswith(
-        "memory/: 8 processes on 2 hosts, 1 running, 1 gone, 1 raised, 1 not heard from, 1 exited, 3 without"
+        "memory/: 8 processes on 2 hosts, 1 running, 1 died, 1 failed, 1 not heard from, 1 exited, 3"
     )
     assert found[8:14] == [
         "process 2 ran out of memory at 22:13:17, 8.0 GiB requested",
-        "process 1 is gone, without an end of its record, since 22:13:20 (process id 101 on host-0)",
+        "process 1 was killed or crashed after 22:13:20 (process id 101 on host-0)",
         "process 2 ended with an exception at 22:13:20 (process id 102 on host-0): ValueError: größe",
         "process 3 was last heard from at 22:13:20 (process id 103 on host-0)",
         "process 4 exited at 22:13:20 (process id 104 on host-1)",

@@ -64,7 +64,6 @@ def memory(
     sites that grow. The picture shows the bytes in use of one device by allocation site.
     """
     from jax_array_info_core import timeline_report
-    from jax_array_info_core.errors import FileFormatError, UnsupportedValueError
     from jax_array_info_core.text import printable
 
     output.require_place()
@@ -75,7 +74,7 @@ def memory(
             )
     except OSError as error:
         raise Refusal(f"{printable(folder)}: {error.strerror or error}") from error
-    except (FileFormatError, UnsupportedValueError) as error:
+    except ValueError as error:
         raise Refusal(f"{printable(folder)}: {error}") from error
 
     def print_text(console: Console) -> None:

@@ -316,11 +316,11 @@ METRICS = (
         (
             "timeline/growth_bytes_per_minute",
             "bytes per minute",
-            "sum of the slopes of the allocation sites that still grow",
-            _if_sampled(
-                lambda report: math.fsum(
-                    one.nbytes_per_minute for one in report.growth if one.stopped_at is None
-                )
+            "sum of the slopes of the allocation sites that still grow, once there are 30 samples",
+            lambda report: (
+                math.fsum(one.nbytes_per_minute for one in report.growth if not one.is_over)
+                if report.is_growth_known and report.times
+                else None
             ),
         ),
         (

@@ -20,6 +20,8 @@ MAX_GROWTH_LINES = 3
 """Maximum number of growing allocation sites in the answer."""
 _GROWTH_SHARE = 0.01
 """Part of the steepest growth below which another one is not in the answer."""
+_LONGEST_MESSAGE = 120
+"""Length of an error at which its rest is left out."""
 MAX_SERIES = 12
 """Maximum number of series of a timeline by origin."""
 
@@ -33,6 +35,7 @@ _STATES: dict[ProcessState, str] = {
     "gone": "was killed or crashed",
     "stopped": "stopped the record",
     "exited": "ended",
+    "raised": "ended with an exception",
 }
 
 SeriesKind = Literal["origin", "other arrays", "not arrays"]
@@ -118,8 +121,15 @@ class TimelineProcess:
     @property
     def state_words(self) -> str:
         """The state, with how it ended: ``is running``, ``was killed or crashed``."""
-        raised = f"ended with {self.message}" if self.message else "ended with an exception"
-        return {**_STATES, "raised": raised}[self.state]
+        return _STATES[self.state]
+
+    @property
+    def ending(self) -> str:
+        """The state, with the start of the exception that ended it."""
+        if self.state != "raised" or not self.message:
+            return self.state_words
+        rest = "…" if len(self.message) > _LONGEST_MESSAGE else ""
+        return f"ended with {self.message[:_LONGEST_MESSAGE]}{rest}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -492,7 +502,7 @@ class TimelineReport(Displayed):
         restarts = ", restarted once" if self.chosen.restarts == 1 else restarts
         return (
             f"{time_words(begin, has_date=True)} to {until} ({duration_words(end - begin)}), {samples}, "
-            f"process {self.process} on {self.chosen.host_name} {self.chosen.state_words}{restarts}"
+            f"process {self.process} on {self.chosen.host_name} {self.chosen.ending}{restarts}"
         )
 
     def __str__(self) -> str:

@@ -108,7 +108,8 @@ class History:
         if len(self.devices.keys() | {device.id for device in start.devices}) > _MOST_DEVICES:
             raise FileFormatError(f"more than {_MOST_DEVICES:,} devices")
         if not self.starts or self.starts[-1].started != start.started:
-            self.starts.append(start)
+            self._set_back = max(self.last - start.time, 0.0)  # of a machine whose clock is behind
+            self.starts.append(replace(start, time=start.time + self._set_back))
             self.end = None
             self._new_recorder = True
         for device in start.devices:
@@ -117,7 +118,7 @@ class History:
                     column.append(array("q", bytes(8 * len(self._time))))
             self.devices[device.id] = device
         places = {device: place for place, device in enumerate(self.devices)}
-        self.last = max(self.last, start.time)
+        self.last = max(self.last, start.time + self._set_back)
         return SegmentLines(self, [places[device.id] for device in start.devices])
 
     def add(self, line: RecordMark | RecordOutOfMemory | RecordEnd) -> None:
@@ -204,6 +205,11 @@ class History:
             starts[kept] - (ends - lengths), lengths
         )
         return _Rows(entries, ends)
+
+    @property
+    def peak(self) -> int:
+        """The highest peak of a device."""
+        return max(self.peaks.values(), default=0)
 
     @property
     def times(self) -> Times:

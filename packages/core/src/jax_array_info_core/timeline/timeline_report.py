@@ -6,7 +6,7 @@ import itertools
 import math
 import os
 import time as clock
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import FileFormatError, UnsupportedValueError
@@ -30,6 +30,8 @@ from .running import is_gone
 _PATIENCE, _LEAST_PATIENCE = 5, 15.0
 """A process that wrote nothing for so many times the time between samples is not heard from; the least, in
 seconds."""
+_LONGEST_SKEW = 60.0
+"""Seconds by which a process that starts again, on another machine, may seem to start too early."""
 _MOST_UNREAD = 100
 
 
@@ -91,11 +93,7 @@ class Follower:
         if last is not None and not last > 0:
             raise ValueError(f"last must be a positive number of seconds, got {last!r}")
 
-        def keeps(index: int) -> bool:
-            peaks = {one: max(of.peaks.values(), default=0) for one, of in self._histories.items()}
-            return index == process or (process is None and index == max(peaks, key=peaks.__getitem__))
-
-        self._read(keeps, last, on_progress)
+        self._read(process, last, on_progress)
         read_at = clock.time()
         histories = {index: one for index, one in sorted(self._histories.items()) if one.sample_count}
         unread = self._unread()
@@ -137,13 +135,17 @@ class Follower:
             read_at=read_at,
         )
 
-    def _read(self, keeps: Callable[[int], bool], last: float | None, on_progress: Progress | None) -> None:
-        """Read the new lines of all segments, those of a process in the order of their start."""
+    def _read(self, process: int | None, last: float | None, on_progress: Progress | None) -> None:
+        """Read the new lines of all segments, those of a process in the order of their start.
+
+        Without ``last``, only the samples of the process are kept, or of the one with the highest peak.
+        """
         for path in files_of(self._folder):
             if path not in self._segments:
                 self._segments[path] = SegmentReader(path)
         opened = [(one.start, one) for one in self._segments.values() if one.open_start() and one.start]
         opened.sort(key=lambda pair: (pair[0].process, pair[0].started, pair[0].segment))
+        kept: History | None = None
         for number, (start, segment) in enumerate(opened):
             if on_progress is not None:
                 on_progress(number, len(opened))
@@ -153,16 +155,19 @@ class Follower:
             if history is not None and is_last:
                 if last is not None:
                     history.forget_before(history.last - last)
-                for index, one in self._histories.items():
-                    if last is None and not keeps(index):
-                        one.forget_before(math.inf)
+                elif process not in (None, start.process) or (kept and kept.peak >= history.peak):
+                    history.forget_before(math.inf)
+                else:
+                    if kept is not None:
+                        kept.forget_before(math.inf)
+                    kept = history
 
     def _read_segment(self, start: RecordStart, segment: SegmentReader) -> None:
         lines = self._lines.get(segment.path)
         if lines is None:
             history = self._histories.setdefault(start.process, History())
             other = history.starts[-1] if history.starts else start
-            if start.started != other.started and start.time < history.last:
+            if start.started != other.started and start.time < history.last - _LONGEST_SKEW:
                 segment.problem = (
                     f"written at the same time as another record of process {start.process}, by process id "
                     f"{other.pid} on {printable(other.host_name)}: use one folder for each job"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from rich.console import Group, RenderableType
+from rich.table import Table
 
 from jax_array_info_core import format_bytes
 from jax_array_info_core.quantities import counted
@@ -73,12 +74,18 @@ def _details(report: TimelineReport, max_rows: int | None) -> Iterator[Renderabl
     if rest:
         yield style.written(f"{counted(len(rest), 'more line', 'more lines')} no longer grow")
     if report.marks:
-        yield _table("bytes that each mark added", report.marks, _mark_columns(), max_rows)
+        marks = _table("bytes that each mark added", report.marks, _mark_columns(), max_rows)
+        if report.chosen is not None and report.chosen.in_use_source == "arrays":
+            marks.caption = "This backend reports no peak: what is freed between two samples is not seen."
+        yield marks
     jumps = [jump for jump in report.jumps if jump.mark is None or len(report.marks) < 1]
     if jumps:
         yield _table("jumps outside of marks", jumps, _jump_columns(report), max_rows)
     if len(report.processes) > 1:
         yield _table("processes", report.processes, _process_columns(report), max_rows)
+        failed = [one for one in report.processes if one.message and one.process != report.process]
+        for process in failed[:max_rows]:
+            yield style.written(f"process {process.process} {process.ending}", look=style.WARNING)
     for unread in report.unread:
         yield style.written(f"not read: {unread.name}: {unread.reason}", look=style.WARNING)
 
@@ -147,13 +154,13 @@ def _process_columns(report: TimelineReport) -> dict[str, Callable[[TimelineProc
         ">last": lambda process: size(process, "bytes_in_use"),
         ">limit": lambda process: size(process, "bytes_limit"),
         "until": lambda process: report.time_words(process.end),
-        "": lambda process: process.state_words,
+        "state": lambda process: process.state_words.removeprefix("is "),
     }
 
 
 def _table(
     title: str, rows: Sequence[_Row], columns: dict[str, Callable[[_Row], str]], max_rows: int | None
-) -> RenderableType:
+) -> Table:
     filled = {head: cell for head, cell in columns.items() if any(cell(row) for row in rows)}
     table = folding_table(style.written(title), filled)
     shown, rest = split_rows(rows, max_rows)

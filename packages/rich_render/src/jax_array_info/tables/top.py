@@ -201,7 +201,7 @@ class _Page:
 
     def _sites(self, report: TimelineReport, sort: Sort, most: int) -> Sequence[Text]:
         """Return the head and a line for each allocation site on the device of the timeline."""
-        ranked = _sorted_series(report.series, sort)
+        ranked = [one for one in _sorted_series(report.series, sort) if one.nbytes[-1]]
         shown = ranked if len(ranked) <= most else ranked[: max(most - 1, 0)]
         trends = [_per_minute_words(one.nbytes_per_minute) for one in shown]
         columns = [
@@ -338,9 +338,12 @@ def _per_minute_words(change: float | None) -> str:
     return f"{'+' if change > 0 else '-'}{format_bytes(round(abs(change)))}"
 
 
+_STATES: dict[str, str] = {"gone": "died", "raised": "failed"}
+
+
 def _states_words(report: TimelineReport) -> str:
-    """Return the number of processes in each state: ``8 processes on 2 hosts, 7 running, 1 gone``."""
-    states: Counter[str] = Counter(one.state for one in report.processes)
+    """Return the number of processes in each state: ``8 processes on 2 hosts, 7 running, 1 died``."""
+    states = Counter(_STATES.get(one.state, one.state) for one in report.processes)
     if unrecorded := report.process_count - len(report.processes):
         states["without a record"] = max(unrecorded, 0)
     hosts = len({one.host_name for one in report.processes})
@@ -402,7 +405,7 @@ def _ended_words(process: TimelineProcess) -> str:
     """Return how a process ended, up to the time."""
     return {
         "not heard from": "was last heard from at",
-        "gone": "is gone, without an end of its record, since",
+        "gone": "was killed or crashed after",
         "stopped": "stopped recording at",
         "exited": "exited at",
         "raised": "ended with an exception at",
