@@ -33,13 +33,8 @@ from jax_array_info_core.reports import (
     TimelineReport,
 )
 from jax_array_info_core.reports.metrics import METRICS
-from jax_array_info_core.reports.timeline import (
-    TimelineDevice,
-    TimelineGrowth,
-    TimelineOutOfMemory,
-    TimelinePeak,
-    TimelineProcess,
-)
+from jax_array_info_core.reports.timeline import TimelineGrowth, TimelineOutOfMemory, TimelinePeak
+from jax_array_info_core.reports.timeline_process import TimelineDevice, TimelineProcess
 from tests.core.hosts import samples
 from tests.core.reports.test_json import hosts_reports
 from tests.schemas import admitted_by

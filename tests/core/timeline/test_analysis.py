@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -269,3 +270,44 @@ def test_growth_is_unknown_with_few_samples(tmp_path: Path) -> None:
         report = timeline_report(folder)
         assert report.is_growth_known == (length == 30)
         assert report.answer[1].startswith(answer)
+
+
+@pytest.mark.parametrize(
+    "fall",
+    [
+        lambda number: 3 if number == 700 else None,  # one low sample
+        lambda number: number // 2 - 40 if 400 <= number < 450 else None,  # an evaluation frees a part
+        lambda number: number // 2 + (7 * number) % 50,  # temporary arrays of the same line
+    ],
+)
+def test_a_leak_is_found_below_falls(tmp_path: Path, fall: Callable[[int], int | None]) -> None:
+    """What stays grows, even if the bytes fall for a moment."""
+    counts = {LEAK.id: lambda number: number // 2 if fall(number) is None else fall(number)}
+    write_record(tmp_path, [record_start(), LEAK, *samples_of([LEAK], counts, 1200)])
+    [leak] = timeline_report(tmp_path).growth
+    assert leak.stopped_at is None
+    assert leak.nbytes_per_minute == pytest.approx(30 * MIB, rel=0.1)
+
+
+def test_what_fills_and_is_cleared_again_is_no_leak(tmp_path: Path) -> None:
+    """A list that each epoch fills and clears comes and goes."""
+    counts = {LEAK.id: lambda number: number % 200}
+    write_record(tmp_path, [record_start(), LEAK, *samples_of([LEAK], counts, 1200)])
+    assert timeline_report(tmp_path).growth == ()
+
+
+def test_a_peak_in_the_first_seconds_outlasts_thinning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first sample of a recorder stays: a peak of the backend is a rise since then."""
+    from jax_array_info_core.timeline import history
+
+    samples = [
+        replace(sample, peak=(900 * MIB if number else 20 * MIB,))
+        for number, sample in enumerate(samples_of([LEAK], {LEAK.id: lambda number: 10 + number % 3}, 1000))
+    ]
+    write_record(tmp_path, [record_start(in_use_source="allocator"), LEAK, *samples])
+    monkeypatch.setattr(history, "_MOST_SAMPLES", 64)
+    peak = timeline_report(tmp_path).peak
+    assert peak is not None
+    assert (peak.nbytes, peak.since) == (900 * MIB, START)

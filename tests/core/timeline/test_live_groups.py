@@ -124,18 +124,30 @@ def test_views_are_left_out_until_they_hold_the_memory(no_arrays):
     assert updated(groups).count == 0
 
 
-def test_the_largest_groups_come_first_then_those_that_increased_most(no_arrays):
+def test_the_largest_groups_come_first_then_those_that_increased_most_often(no_arrays):
     large = [jnp.zeros((1000 + number,)) for number in range(MOST_BYTES)]
-    small = [jnp.zeros((1 + number,), jnp.int8) for number in range(30)]
-    groups = updated()
-    small += [jnp.zeros((1 + number,), jnp.int8) for number in range(30)]
-    found = updated(groups).largest(nothing)
+    small, groups = [], LiveGroups(jax.local_devices())
+    for _ in range(2):
+        small += [jnp.zeros((1 + number,), jnp.int8) for number in range(30)]
+        updated(groups)
+    found = groups.largest(nothing)
     assert len(found) == MOST_BYTES + MOST_RISEN
     assert [group.nbytes for group in found[:MOST_BYTES]] == sorted((a.nbytes for a in large), reverse=True)
     assert [group.facts.shape for group in found[MOST_BYTES:]] == [
         (n,) for n in range(30, 30 - MOST_RISEN, -1)
     ]
     assert small
+
+
+def test_a_leak_is_among_the_groups_of_a_model_that_is_built_later(no_arrays):
+    groups = updated()
+    model = [jnp.zeros((1000 + number,)) for number in range(MOST_BYTES + 50)]
+    leak = []
+    for _ in range(3):
+        leak += born(1)
+        updated(groups)
+    assert "born" in [group.facts.origin.function for group in groups.largest(nothing)]
+    assert model
 
 
 def test_more_kinds_of_arrays_than_are_remembered_are_counted(no_arrays, monkeypatch):

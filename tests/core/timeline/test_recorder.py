@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 import warnings
 
 import jax
@@ -14,6 +15,7 @@ from jax.sharding import PartitionSpec as P
 from jax_array_info import report_on_oom
 from jax_array_info_core import record_memory, timeline_report
 from jax_array_info_core.errors import TrackerError, UnsupportedValueError
+from jax_array_info_core.reports.record import RecordGroup
 from jax_array_info_core.timeline import recording
 from jax_array_info_core.timeline.recorder import Failure, Moment
 from jax_array_info_core.timeline.segments import Segment, segment_paths
@@ -57,8 +59,8 @@ def test_each_group_is_written_once_before_the_first_sample_with_it(no_arrays, t
     kept = born(2)
     lines = recorded(tmp_path, Moment(1.0, "a", None, False))
     kinds = [type(line).__name__ for line in lines]
-    assert kinds[:4] == ["RecordStart", "RecordGroup", "RecordSample", "RecordMark"]
-    assert set(kinds[4:-1]) == {"RecordSample"}
+    assert kinds[:5] == ["RecordStart", "RecordGroup", "RecordSample", "RecordSample", "RecordMark"]
+    assert set(kinds[5:-1]) == {"RecordSample"}
     assert kept
 
 
@@ -300,3 +302,12 @@ def test_a_mark_that_is_not_recorded_has_no_end_either(no_arrays, tmp_path, monk
     with record_memory(tmp_path) as recorder, recorder.mark("tiny"):
         pass
     assert of_kind(record_of(tmp_path), "mark") == []
+
+
+def test_a_mark_begins_after_a_sample_and_ends_before_one(no_arrays, tmp_path):
+    now = time.time()
+    ends = [Moment(now, "eval", None, False), Moment(now, "eval", None, True)]
+    lines = [line for line in recorded(tmp_path, *ends) if not isinstance(line, RecordGroup)]
+    kinds = [type(line).__name__.removeprefix("Record") for line in lines]
+    assert kinds[:6] == ["Start", "Sample", "Sample", "Mark", "Mark", "Sample"]
+    assert lines[3].time >= lines[2].time

@@ -1,12 +1,8 @@
 """Reports on jobs that do not run."""
 
 from jax_array_info_core.reports import Origin, TimelineReport
-from jax_array_info_core.reports.timeline import (
-    TimelineDevice,
-    TimelineMark,
-    TimelineProcess,
-    TimelineSeries,
-)
+from jax_array_info_core.reports.timeline import TimelineMark, TimelineSeries
+from jax_array_info_core.reports.timeline_process import TimelineDevice, TimelineProcess
 
 GIB = 2**30
 AT = 1_700_000_000.0

@@ -115,17 +115,19 @@ from .program_timeline import (
     ProgramTimelineReport as ProgramTimelineReport,
 )
 from .timeline import (
-    TimelineDevice as TimelineDevice,
     TimelineGroup as TimelineGroup,
     TimelineGrowth as TimelineGrowth,
     TimelineJump as TimelineJump,
     TimelineMark as TimelineMark,
     TimelineOutOfMemory as TimelineOutOfMemory,
     TimelinePeak as TimelinePeak,
-    TimelineProcess as TimelineProcess,
     TimelineReport as TimelineReport,
     TimelineSeries as TimelineSeries,
     UnreadRecord as UnreadRecord,
+)
+from .timeline_process import (
+    TimelineDevice as TimelineDevice,
+    TimelineProcess as TimelineProcess,
 )
 from .tree import (
     ExcessBytes as ExcessBytes,

@@ -176,7 +176,9 @@ class History:
         self._counts.extend(sample.counts)
         self._stop.append(len(self._ids))
         if len(self._time) > _MOST_SAMPLES or len(self._ids) > _MOST_ENTRIES:
-            self._keep(_fuller_of_two([np.frombuffer(one, np.int64) for one in self._use]))
+            fuller = _fuller_of_two([np.frombuffer(one, np.int64) for one in self._use])
+            # Without the first sample of a recorder, a peak after it has no begin.
+            self._keep(np.union1d(fuller, self.begins))
 
     def forget_before(self, time: float) -> None:
         """Leave out the samples before a time."""

@@ -22,7 +22,7 @@ from ..reports.record import RecordGroup
 MOST_BYTES = 50
 """Number of groups with the most bytes in a sample."""
 MOST_RISEN = 14
-"""Number of further groups in a sample, those that increased the most."""
+"""Number of further groups in a sample, those that increased the most often."""
 
 _LONGEST = 0.003
 """Seconds after which other threads run."""
@@ -51,18 +51,17 @@ class LiveGroup:
     count: int = 0
     """Number of live arrays."""
 
-    count_at_start: int = 0
-    """Number of live arrays in the first sample."""
+    last_count: int = 0
+    """Number of live arrays in the sample before."""
+
+    rises: int = 0
+    """Number of samples in which the arrays became more, less those in which they became fewer: a model is
+    allocated once, a leak rises again and again."""
 
     @property
     def nbytes(self) -> int:
         """Bytes on all devices of this process."""
         return self.count * self.array_nbytes
-
-    @property
-    def risen_nbytes(self) -> int:
-        """Additional bytes since the first sample."""
-        return (self.count - self.count_at_start) * self.array_nbytes
 
 
 class LiveGroups:
@@ -123,18 +122,20 @@ class LiveGroups:
         for key in gone:
             self._group_of.pop(key, None)
         self._views = views & references.keys()
-        if self._is_first:
-            self._is_first = False
-            for group in self.live:
-                group.count_at_start = group.count
+        for group in self.live:
+            if self._is_first:
+                group.last_count = group.count
+            group.rises += (group.count > group.last_count) - (group.count < group.last_count)
+            group.last_count = group.count
+        self._is_first = False
         return lost
 
     def largest(self, pause: Callable[[], None]) -> list[LiveGroup]:
-        """Return the groups with the most bytes, then others that increased the most."""
+        """Return the groups with the most bytes, then others that increased the most often."""
         found = heapq.nlargest(MOST_BYTES, self.live, key=attrgetter("nbytes"))
         pause()
-        others = (group for group in self.live.difference(found) if group.count > group.count_at_start)
-        return found + heapq.nlargest(MOST_RISEN, others, key=attrgetter("risen_nbytes"))
+        others = (group for group in self.live.difference(found) if group.rises > 0)
+        return found + heapq.nlargest(MOST_RISEN, others, key=attrgetter("rises", "nbytes"))
 
     def _find_views(self, turn: _Turn) -> set[int]:
         """Return the numbers of the arrays that share the buffers of another."""

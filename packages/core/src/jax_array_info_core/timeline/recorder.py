@@ -23,7 +23,7 @@ from ..quantities import LARGEST, format_number, parse_bytes
 from ..reports.record import EndReason
 from ..text import clipped, plain_text
 from .recording import Recording
-from .requests import End, Failure, Moment, Request
+from .requests import MARK_PATIENCE, End, Failure, Moment, Request
 
 # The thread imports none of our modules: two threads that import them at the same time may see a part of one.
 
@@ -187,7 +187,9 @@ class MemoryRecorder:
         self._step = number
 
     def mark(self, name: str) -> Mark:
-        """Name the current moment, such as the begin of an evaluation. A sample follows.
+        """Name the current moment, such as the begin of an evaluation, and take a sample.
+
+        The program waits for the sample, at most 50 ms. Right after another sample, it is taken later.
 
         The part of the program that has this name ends at the next mark. As ``with recorder.mark("eval"):``,
         it ends with the block. Of more than 1,000 marks within milliseconds, some are not recorded.
@@ -202,7 +204,7 @@ class MemoryRecorder:
         name = clipped(plain_text(name))
         is_recorded = self._is_running() and self._requests.qsize() < _MOST_WAITING
         if is_recorded:
-            self._requests.put(Moment(time.time(), name, self._step, False))
+            self._put_mark(name, is_end=False)
         return Mark(self, name, is_recorded)
 
     def stop(self) -> None:
@@ -217,7 +219,7 @@ class MemoryRecorder:
         Args:
             error: The error, or one whose cause or context it is.
         """
-        if not self._is_running():
+        if not self._is_running() or isinstance(error, (KeyboardInterrupt, SystemExit)):
             return
         with contextlib.suppress(Exception):
             self._known_errors = known = self._known_errors or KnownErrors()
@@ -233,6 +235,13 @@ class MemoryRecorder:
             for _ in range(round(_PATIENCE / _POLL)):
                 if failure.written.wait(_POLL) or not self._thread.is_alive():
                     break
+
+    def _put_mark(self, name: str, *, is_end: bool) -> None:
+        """Request a mark, and wait a moment for the sample that belongs to it."""
+        moment = Moment(time.time(), name, self._step, is_end, threading.Event())
+        self._requests.put(moment)
+        if threading.current_thread() is not self._thread and moment.written is not None:
+            moment.written.wait(MARK_PATIENCE)
 
     def _is_running(self) -> bool:
         # When Python ends, modules are empty by the time that the last generators are closed.
@@ -281,6 +290,8 @@ class MemoryRecorder:
                 request = self._requests.get(timeout=_POLL)
                 if isinstance(request, Moment):
                     marks.append(request)
+                    if request.written is not None:
+                        request.written.set()
                 elif _has_backend():
                     self._requests.put(request)  # JAX has started since: there is something to record
                 elif isinstance(request, Failure):
@@ -313,7 +324,7 @@ class Mark:
         if error is not None:
             recorder.record_error(error)  # while this mark lasts
         if self._is_recorded and recorder._is_running():
-            recorder._requests.put(Moment(time.time(), self._name, recorder._step, True))
+            recorder._put_mark(self._name, is_end=True)
 
 
 def record_out_of_memory(error: BaseException) -> None:

@@ -23,7 +23,7 @@ from ..reports.record import (
 )
 from ..text import plain_text
 from .live_groups import LiveGroup, LiveGroups
-from .requests import End, Failure, Moment, Request
+from .requests import MARK_PATIENCE, End, Failure, Moment, Request
 from .running import identity
 from .segments import Segment
 from .thinning import thin_segments
@@ -36,6 +36,8 @@ _SHARE = 200
 twice as much, while it waits for Python's lock."""
 _YIELD = 0.0002
 """Seconds of sleep after which another thread that waits has had Python's lock."""
+_DIGITS = 6
+"""Digits of times: a mark and an error in it are microseconds apart."""
 _TRIES = 5
 """Number of times that the arrays are listed, if some were freed before they were read."""
 _MOST_LEFT_OUT = 10
@@ -101,7 +103,7 @@ class Recording:
         self._warn = warn
         self._open(self._memory())
         for mark in early:
-            self._mark(mark)
+            self._write_mark(mark)
         is_over = False
         while not is_over:
             wait = min(self._sample_at, self._thin_at) - time.monotonic()
@@ -139,13 +141,31 @@ class Recording:
             self._thin_at = float("inf") if is_done else time.monotonic() + taken
 
     def _mark(self, mark: Moment) -> None:
-        self._write(RecordMark(time=round(mark.time, 3), name=mark.name, step=mark.step, is_end=mark.is_end))
-        self._sample_at = min(self._sample_at, max(time.monotonic(), self._soonest_at))
+        """Write a mark and a sample, that of a begin before it: nothing of the part is in it.
+
+        A sample that is not allowed yet follows as soon as it is.
+        """
+        is_allowed = time.monotonic() >= self._soonest_at
+        if is_allowed and not mark.is_end:
+            self.sample()
+            now = time.time()
+            if now - mark.time < MARK_PATIENCE:  # the program has waited
+                mark = mark._replace(time=now)
+        self._write_mark(mark)
+        if is_allowed and mark.is_end:
+            self.sample()
+        if not is_allowed:
+            self._sample_at = min(self._sample_at, self._soonest_at)
+        if mark.written is not None:
+            mark.written.set()
+
+    def _write_mark(self, mark: Moment) -> None:
+        self._write(RecordMark(time=round(mark.time, _DIGITS), name=mark.name, step=mark.step, is_end=mark.is_end))
 
     def _fail(self, failure: Failure) -> None:
         try:
             line = RecordOutOfMemory(
-                time=round(failure.time, 3),
+                time=round(failure.time, _DIGITS),
                 message=failure.message,
                 requested_nbytes=failure.requested_nbytes,
                 step=self._step(),
@@ -233,7 +253,7 @@ class Recording:
         self._write(
             RecordStart(
                 time=_now(),
-                started=round(self._started, 3),
+                started=round(self._started, _DIGITS),
                 segment=self._segment_count,
                 process=process,
                 process_count=process_count(),
@@ -284,4 +304,4 @@ def _by_nbytes(group: LiveGroup) -> int:
 
 
 def _now() -> float:
-    return round(time.time(), 3)
+    return round(time.time(), _DIGITS)

@@ -7,6 +7,9 @@ from typing import NamedTuple, TypeAlias
 
 from ..reports.record import EndReason
 
+MARK_PATIENCE = 0.05
+"""Seconds for which the program waits for the sample of a mark."""
+
 
 class Moment(NamedTuple):
     """A mark, on its way to the thread."""
@@ -15,6 +18,8 @@ class Moment(NamedTuple):
     name: str
     step: int | None
     is_end: bool
+    written: threading.Event | None = None
+    """Set when the mark has been written, with a sample if the time since the last one allows it."""
 
 
 class Failure(NamedTuple):

@@ -19,6 +19,8 @@ from .history import NO_STEP, ArraysOfDevice, Numbers, Times
 
 _MOST_PARTS = 120
 _SAMPLES_OF_PART = 6
+_FALLS = 2
+"""The bytes that stay must be at least so many times the largest fall."""
 _LEAST_RISES = 4
 """Number of parts in which arrays must rise. A model and its optimizer are allocated in one or two."""
 
@@ -63,7 +65,7 @@ def steady_growth(
 
 
 class _Curve(NamedTuple):
-    """Least number of some arrays and their bytes in each part of a record."""
+    """What stayed of some arrays at each part of a record: the least number and bytes from there on."""
 
     counts: Numbers
     nbytes: Numbers
@@ -73,11 +75,22 @@ class _Curve(NamedTuple):
 
     @staticmethod
     def of(counts: Numbers, nbytes: Numbers, bounds: Numbers) -> _Curve:
-        counts, nbytes = np.minimum.reduceat(counts, bounds), np.minimum.reduceat(nbytes, bounds)
+        counts, nbytes = _least(counts, bounds), _least(nbytes, bounds)
         highest = len(nbytes) - 1 - int(np.argmax(nbytes[::-1]))
         freed = np.flatnonzero(nbytes[highest:] < nbytes[highest] // 2)
         counts[highest:], nbytes[highest:] = counts[highest], nbytes[highest]
-        return _Curve(counts, nbytes, highest + int(freed[0]) if len(freed) else None)
+        stays = np.minimum.accumulate(nbytes[::-1])[::-1]
+        largest_fall = np.max(np.maximum.accumulate(nbytes) - nbytes)
+        if _FALLS * largest_fall > stays[-1] - stays[0]:
+            counts, stays = np.zeros_like(counts), np.zeros_like(stays)  # it comes and goes
+        counts = np.minimum.accumulate(counts[::-1])[::-1]
+        return _Curve(counts, stays, highest + int(freed[0]) if len(freed) else None)
+
+
+def _least(values: Numbers, bounds: Numbers) -> Numbers:
+    """Return the least value of each part, other than single low ones."""
+    found: Numbers = np.minimum.reduceat(np.maximum(values, np.append(values[1:], values[-1:])), bounds)
+    return found
 
 
 def _sites(arrays: ArraysOfDevice) -> Iterator[tuple[Site, Numbers, Numbers]]:

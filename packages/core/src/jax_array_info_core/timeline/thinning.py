@@ -65,7 +65,7 @@ def _thin(path: Path) -> Generator[None, None, bool]:
     used: set[int] = set()
     last: _Sample | None = None
     sample_count = removed = 0
-    follows_error = False  # the sample after an error has all groups
+    stays = False  # the sample after an error has all groups; without the first, a peak after it has no begin
 
     def keep(sample: _Sample | None) -> None:
         if sample is not None:
@@ -84,12 +84,12 @@ def _thin(path: Path) -> Generator[None, None, bool]:
                 keep(last)
                 last = None
                 kept.append((data, None))
-                follows_error = found == "out of memory"
+                stays = found in ("start", "out of memory")
             elif found is not None:
                 sample_count += 1
-                if follows_error:
+                if stays:
                     keep(found)
-                    follows_error = False
+                    stays = False
                 elif last is None:
                     last = found
                 else:

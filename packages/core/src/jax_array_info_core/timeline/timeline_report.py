@@ -12,14 +12,8 @@ from pathlib import Path
 from ..errors import FileFormatError, UnsupportedValueError
 from ..quantities import format_device_ids
 from ..reports.record import RecordStart
-from ..reports.timeline import (
-    ProcessState,
-    TimelineDevice,
-    TimelineOutOfMemory,
-    TimelineProcess,
-    TimelineReport,
-    UnreadRecord,
-)
+from ..reports.timeline import TimelineOutOfMemory, TimelineReport, UnreadRecord
+from ..reports.timeline_process import ProcessState, TimelineDevice, TimelineProcess
 from ..stored.leaves import Progress
 from ..text import printable
 from .analysis import DeviceHistory

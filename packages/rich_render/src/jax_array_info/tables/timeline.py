@@ -11,7 +11,8 @@ from rich.table import Table
 from jax_array_info_core import format_bytes
 from jax_array_info_core.quantities import counted
 from jax_array_info_core.reports import TimelineReport
-from jax_array_info_core.reports.timeline import TimelineGroup, TimelineJump, TimelineMark, TimelineProcess
+from jax_array_info_core.reports.timeline import TimelineGroup, TimelineJump, TimelineMark
+from jax_array_info_core.reports.timeline_process import TimelineProcess
 
 from .. import style
 from ..pictures.timeline import timeline_picture

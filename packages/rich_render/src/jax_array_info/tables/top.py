@@ -16,7 +16,8 @@ from rich.text import Text
 
 from jax_array_info_core.quantities import counted, format_bytes, grouped
 from jax_array_info_core.reports import TimelineReport
-from jax_array_info_core.reports.timeline import TimelineDevice, TimelineProcess, TimelineSeries
+from jax_array_info_core.reports.timeline import TimelineSeries
+from jax_array_info_core.reports.timeline_process import TimelineDevice, TimelineProcess
 from jax_array_info_core.text import clipped, printable
 
 from .. import style
