@@ -21,6 +21,7 @@ GUIDES = (
     ("rematerialization", "guides/what-did-xla-make-of-my-step.html"),
     ("ahead of time", "recipes/compile-for-a-pod.html"),
     ("multi-host", "guides/several-processes.html"),
+    ("memory over time", "guides/memory-over-time.html"),
     ("visualize_array_sharding alternative", "coming-from/visualize-array-sharding.html"),
 )
 PROBLEMS = (

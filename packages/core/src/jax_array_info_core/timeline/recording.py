@@ -160,7 +160,8 @@ class Recording:
             mark.written.set()
 
     def _write_mark(self, mark: Moment) -> None:
-        self._write(RecordMark(time=round(mark.time, _DIGITS), name=mark.name, step=mark.step, is_end=mark.is_end))
+        at = round(mark.time, _DIGITS)
+        self._write(RecordMark(time=at, name=mark.name, step=mark.step, is_end=mark.is_end))
 
     def _fail(self, failure: Failure) -> None:
         try:
