@@ -24,7 +24,7 @@ MOST_BYTES = 50
 MOST_RISEN = 14
 """Number of further groups in a sample, those that increased the most often."""
 
-_LONGEST = 0.003
+_LONGEST = 0.0025
 """Seconds after which other threads run."""
 _READ = 10
 """Number of arrays that are read between two looks at the clock."""
@@ -207,7 +207,7 @@ def _references_to_views(references: Iterable[weakref.ref[Any]]) -> list[weakref
 
 
 class _Turn:
-    """A turn of this thread with Python's lock, which ends after 3 milliseconds with a pause."""
+    """A turn of this thread with Python's lock, which ends after 2.5 milliseconds with a pause."""
 
     def __init__(self, pause: Callable[[], None]) -> None:
         self._pause = pause
