@@ -75,7 +75,7 @@ def function_options(function: Callable[..., _T]) -> Callable[..., _T]:
         "jai-cli program f.py:f --mesh x=2,y=4 --arg 'float32[64,128]@x,y'",
         "jai-cli program f.py:f --mesh x=8 --arg 'bf16[64,64]@-,x' --output f.html",
         "jai-cli program f.py:f --mesh x=8 --arg 'f32[64,64]@x' --output old.json",
-        "jai-cli program step.py:step --mesh fsdp=8 --args-from step.py:abstract --timeline",
+        "jai-cli program f.py:f --mesh x=8 --arg 'f32[64,64]@x' --timeline",
     ),
 )
 @function_options
