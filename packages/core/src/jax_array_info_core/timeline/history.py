@@ -100,8 +100,8 @@ class History:
         "_peaks",
         "_places",
         "_segment_places",
-        "_sets",
         "_set_back",
+        "_sets",
         "devices",
         "end",
         "errors",
@@ -207,13 +207,22 @@ class History:
             return None
         return self._groups.setdefault(plain, len(self._groups))
 
-    def add_sample(self, sample: RecordSample, places: Places, groups: Iterable[int]) -> None:
+    def add_sample(
+        self,
+        sample: RecordSample,
+        places: Places,
+        others: Sequence[int],
+        groups: Iterable[int],
+        counts: Sequence[int],
+    ) -> None:
         """Add a sample.
 
         Args:
             sample: The sample.
             places: Places of its devices.
+            others: Bytes of its other arrays on each of them; empty if there are none.
             groups: Numbers of its groups.
+            counts: Number of arrays of each group.
         """
         time = self.time_of(sample)
         self.last = max(self.last, time)
@@ -223,9 +232,10 @@ class History:
         self._now = places, sample.in_use
         if self.samples is None:
             self.samples = Samples()
-        before = self.samples.numbers
-        self.samples.add(sample, time, self._new_recorder, places, groups)
-        self.held.numbers += self.samples.numbers - before
+        rows = sample.in_use, sample.peak, others
+        self.held.numbers += self.samples.add(
+            time, sample.step, self._new_recorder, places, rows, groups, counts
+        )
         self._new_recorder = False
         if len(self.samples) > _MOST_SAMPLES:
             self.thin()
@@ -263,7 +273,7 @@ class History:
     @property
     def peak(self) -> int:
         """The highest peak of a device."""
-        return int(self.peak_of_places.max(initial=0))
+        return max(self.peak_of_places.tolist(), default=0)
 
     @property
     def now(self) -> dict[int, tuple[RecordDevice, int, int]]:

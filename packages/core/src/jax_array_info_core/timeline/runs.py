@@ -97,7 +97,9 @@ def _joined(recorders: Iterable[Recorder]) -> list[list[Recorder]]:
         place = bisect_right(by_end, (start.started + _LONGEST_SKEW, len(runs)))
         by_time = [number for _, number in by_end[max(place - _MOST_CANDIDATES, 0) : place]]
         same_job = [of_job[key]] if (key := (start.rank, start.job)) in of_job else []
-        run = next((one for one in [*same_job, *reversed(by_time)] if is_restart(start, ends[one])), len(runs))
+        run = next(
+            (one for one in [*same_job, *reversed(by_time)] if is_restart(start, ends[one])), len(runs)
+        )
         if run == len(runs):
             runs.append([])
             ends.append(_earlier(recorder))

@@ -5,19 +5,21 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Sequence, Set
 from itertools import groupby, pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from ..growth.snapshot import Site
 from ..reports.origin import Origin
-from ..reports.record import RecordGroup, RecordSample
+from ..reports.record import RecordGroup
 
 Numbers = npt.NDArray[np.int64]
 Times = npt.NDArray[np.float64]
 Places = npt.NDArray[np.intp]
 """Places of the devices of a segment among those of its run."""
+
+Rows: TypeAlias = tuple[Sequence[int], Sequence[int], Sequence[int]]
 
 IN_USE, PEAK, OTHER = range(3)
 """Columns of a device."""
@@ -40,15 +42,15 @@ class _Block:
         """Bytes in use, peak and bytes of other arrays. Those that no sample has are empty."""
         self.count = 0
 
-    def add(self, *rows: Sequence[int]) -> None:
-        width = len(self.places)
+    def add(self, rows: Rows) -> None:
+        """Add a sample with its row of each column, which may be empty."""
         for column, row in zip(self.columns, rows, strict=True):
-            if row and not column:
-                column.frombytes(bytes(8 * width * self.count))
             if row:
+                if not column and self.count:
+                    column.frombytes(bytes(8 * len(row) * self.count))
                 column.extend(row)
             elif column:
-                column.frombytes(bytes(8 * width))
+                column.frombytes(bytes(8 * len(self.places)))
         self.count += 1
 
     def rows(self, kind: int) -> Numbers:
@@ -65,7 +67,7 @@ class _Block:
         return found
 
 
-class _Rows(NamedTuple):
+class _Entries(NamedTuple):
     entries: Numbers
     stops: Numbers
 
@@ -89,30 +91,39 @@ class Samples:
         return len(self._time)
 
     def add(
-        self, sample: RecordSample, time: float, is_begin: bool, places: Places, groups: Iterable[int]
-    ) -> None:
-        """Add a sample.
+        self,
+        time: float,
+        step: int | None,
+        is_begin: bool,
+        places: Places,
+        rows: Rows,
+        groups: Iterable[int],
+        counts: Sequence[int],
+    ) -> int:
+        """Add a sample, and return how many numbers it has.
 
         Args:
-            sample: The sample.
             time: Its time.
+            step: Last step before it.
             is_begin: Whether it is the first one of its recorder.
             places: Places of its devices: one object for all samples of the same devices.
+            rows: Bytes in use, peaks and bytes of other arrays of its devices. Each may be empty.
             groups: Numbers of its groups.
+            counts: Number of arrays of each of them.
         """
         if not self._blocks or self._blocks[-1].places is not places:
             self._blocks.append(_Block(places))
-        self._blocks[-1].add(sample.in_use, sample.peak, sample.other_nbytes)
+        self._blocks[-1].add(rows)
         self._time.append(max(time, self._time[-1]) if self._time else time)
-        self._step.append(NO_STEP if sample.step is None else sample.step)
+        self._step.append(NO_STEP if step is None else step)
         self._begins.append(is_begin)
-        self._fullest.append(max(sample.in_use, default=0))
+        self._fullest.append(max(rows[IN_USE], default=0))
         self._ids.extend(groups)
-        self._counts.extend(sample.counts)
+        self._counts.extend(counts)
         self._stop.append(len(self._ids))
-        self.numbers += (
-            1 + len(sample.in_use) + len(sample.peak) + len(sample.other_nbytes) + len(sample.counts)
-        )
+        numbers = 1 + len(places) * sum(map(bool, rows)) + len(counts)
+        self.numbers += numbers
+        return numbers
 
     def keep_from(self, time: float) -> None:
         """Leave out the samples before a time."""
@@ -150,7 +161,7 @@ class Samples:
         held = sum(len(column) for block in self._blocks for column in block.columns)
         self.numbers = len(self) + held + len(self._ids)
 
-    def _rows(self, kept: Numbers) -> _Rows:
+    def _rows(self, kept: Numbers) -> _Entries:
         stops = np.frombuffer(self._stop, np.int64)
         starts = np.concatenate([[0], stops[:-1]]).astype(np.int64) if len(stops) else stops
         lengths = (stops - starts)[kept]
@@ -158,7 +169,7 @@ class Samples:
         entries = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(
             starts[kept] - (ends - lengths), lengths
         )
-        return _Rows(entries, ends)
+        return _Entries(entries, ends)
 
     @property
     def times(self) -> Times:
@@ -179,9 +190,9 @@ class Samples:
         """Return the bytes of a device in each sample; 0 where the sample has none."""
         found, first = np.zeros(len(self), np.int64), 0
         for block in self._blocks:
-            columns = np.flatnonzero(block.places == place) if block.columns[kind] else ()
-            if len(columns):
-                found[first : first + block.count] = block.rows(kind)[:, columns[-1]]
+            columns = np.flatnonzero(block.places == place)
+            if block.columns[kind] and len(columns):
+                found[first : first + block.count] = block.rows(kind)[:, int(columns[-1])]
             first += block.count
         return found
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from ..errors import FileFormatError
-from ..reports.record import RecordGroup, RecordLine, RecordSample, RecordStart
+from ..reports.record import (
+    RecordEnd,
+    RecordGroup,
+    RecordLine,
+    RecordMark,
+    RecordOutOfMemory,
+    RecordSample,
+    RecordStart,
+)
 from .history import DeviceSets, History
 
 _MOST_ARRAYS = 2**32
@@ -45,16 +51,20 @@ class SegmentLines:
         Raises:
             FileFormatError: If it does not fit the lines before it.
         """
-        if isinstance(line, RecordSample):
-            self._check(line)
-            sample = self._named(line) if self._unnamed else line
-            self._history.add_sample(sample, self._places, map(self._numbers.__getitem__, sample.groups))
-        elif isinstance(line, RecordGroup):
-            self._add_group(line)
-        elif isinstance(line, RecordStart):
-            raise FileFormatError("a second start")
-        else:
-            self._history.add(line)
+        match line:
+            case RecordGroup():
+                self._add_group(line)
+            case RecordStart():
+                raise FileFormatError("a second start")
+            case RecordMark() | RecordOutOfMemory() | RecordEnd():
+                self._history.add(line)
+            case _:
+                self._check(line)
+                groups, counts, others = line.groups, line.counts, line.other_nbytes
+                if self._unnamed:
+                    groups, counts, others = self._named(line)
+                numbers = map(self._numbers.__getitem__, groups)
+                self._history.add_sample(line, self._places, others, numbers, counts)
 
     def _add_group(self, group: RecordGroup) -> None:
         if max(group.devices, default=-1) >= len(self._places):
@@ -71,8 +81,8 @@ class SegmentLines:
             self._unnamed, self._unnamed_sets = {}, DeviceSets(self._history.held)
         self._unnamed[group.id] = group.shard_nbytes, self._unnamed_sets.number(group.devices)
 
-    def _named(self, sample: RecordSample) -> RecordSample:
-        """Return a sample with the groups past the limit among its other arrays."""
+    def _named(self, sample: RecordSample) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        """Return the groups, counts and other bytes of a sample, with groups past the limit among the others."""
         assert self._unnamed is not None
         assert self._unnamed_sets is not None
         kept: dict[int, int] = {}
@@ -88,19 +98,20 @@ class SegmentLines:
         for number, nbytes in nbytes_of.items():
             places = self._unnamed_sets.places[number or 0]
             others[places] = np.minimum(others[places] + min(nbytes, _MOST_NBYTES), _MOST_NBYTES)
-        return replace(
-            sample, groups=tuple(kept), counts=tuple(kept.values()), other_nbytes=tuple(others.tolist())
-        )
+        return tuple(kept), tuple(kept.values()), tuple(others.tolist())
 
     def _check(self, sample: RecordSample) -> None:
         width = len(self._places)
-        if len(sample.in_use) != width or {len(sample.peak), len(sample.other_nbytes)} - {0, width}:
-            raise FileFormatError(f"numbers for {len(sample.in_use)} of {width} devices")
+        for row in (sample.in_use, sample.peak, sample.other_nbytes):
+            if len(row) != width and (row or row is sample.in_use):
+                raise FileFormatError(f"numbers for {len(row)} of {width} devices")
+            if row and max(row) > _MOST_NBYTES:
+                raise FileFormatError("more bytes than a device can have")
+        if not sample.groups and not sample.counts:
+            return
         if len(sample.groups) != len(sample.counts):
             raise FileFormatError("lists of different lengths")
-        if max(*sample.in_use, *sample.peak, *sample.other_nbytes, 0, 0) > _MOST_NBYTES:
-            raise FileFormatError("more bytes than a device can have")
-        if max(*sample.counts, 0, 0) >= _MOST_ARRAYS:
+        if max(sample.counts) >= _MOST_ARRAYS:
             raise FileFormatError("more arrays than a process can have")
         unknown = [group for group in sample.groups if group not in self._numbers]
         if unknown and not all(group in (self._unnamed or ()) for group in unknown):
