@@ -80,8 +80,8 @@ class RecordStart:
     """Availability of allocation sites."""
 
     job: str | None = None
-    """Id of the job, as the scheduler names it; a task of a SLURM array as ``123_4``. None without one, and in
-    records of earlier versions."""
+    """Id of the job, as the scheduler names it, such as ``123_4`` for a task of a SLURM array. None without
+    one, and in records of earlier versions."""
 
     rank: quantities.Size | None = None
     """Rank that the launcher gave the process, as in ``SLURM_PROCID``; None without one, and in records of

@@ -43,11 +43,11 @@ class Earlier:
 
 
 def is_restart(start: RecordStart, earlier: Earlier) -> bool:
-    """Return whether a recorder is that of an earlier process which was started again; else it is another run.
+    """Return whether a recorder continues an earlier one of the same process index; else it is another run.
 
-    Both have the same process index. It is a restart if the earlier one was over before, and ended by itself
-    or in the same job. Another rank, or another task of a job array, is never a restart. Clocks of two
-    machines may differ: in the same job by any time, without jobs by a minute.
+    It does if the earlier one was over before it started, and has its end line or was of the same job.
+    Another rank, or another task of a job array, is always another run. The clocks of two machines may
+    differ: by any time within a job, by a minute where no job is known.
 
     Args:
         start: First line of the recorder.

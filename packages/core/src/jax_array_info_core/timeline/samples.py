@@ -131,7 +131,7 @@ class Samples:
             self._keep(np.flatnonzero(self.times >= time))
 
     def thin(self) -> None:
-        """Leave out every second sample: of two neighbors, the one with more bytes on its fullest device stays."""
+        """Leave out every second sample: of two, the one with more bytes on its fullest device stays."""
         use = np.frombuffer(self._fullest, np.int64)
         even = use[: len(use) // 2 * 2].reshape(-1, 2)
         kept = np.arange(0, even.size, 2) + (even[:, 1] > even[:, 0])

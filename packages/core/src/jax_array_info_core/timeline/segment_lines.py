@@ -82,7 +82,7 @@ class SegmentLines:
         self._unnamed[group.id] = group.shard_nbytes, self._unnamed_sets.number(group.devices)
 
     def _named(self, sample: RecordSample) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        """Return the groups, counts and other bytes of a sample, with groups past the limit among the others."""
+        """Return groups, counts and other bytes of a sample: groups past the limit are other arrays."""
         assert self._unnamed is not None
         assert self._unnamed_sets is not None
         kept: dict[int, int] = {}

@@ -213,7 +213,10 @@ class Follower:
         return runs
 
     def _open(self, segment: SegmentReader) -> bool:
-        """Read the first line of a segment, and return whether there is one. The same devices are kept once."""
+        """Read the first line of a segment, and return whether there is one.
+
+        The devices of a recorder, which all of its segments name, are kept once.
+        """
         is_new = segment.start is None
         if not segment.open_start() or segment.start is None:
             return False
