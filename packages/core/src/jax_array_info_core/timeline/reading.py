@@ -34,8 +34,8 @@ _CHUNK = 2**20
 _LONGEST_LINE = 2**22
 """Maximum length of a line in bytes: a sample of a program that ran out of memory names all groups."""
 _MOST_FILES = 2**17
-_MOST_BAD_LINES = 100
-"""A file with more lines that are no lines of a record, and more of them than others, is read no further."""
+_MOST_BAD_LINES, _BAD_SHARE = 100, 8
+"""A file with more lines, and more than this part, that are none of a record is read no further."""
 _TAILS = (2**16, 2 * _LONGEST_LINE)
 """Bytes at the end of a file in which its last line is looked for."""
 _MOST_OF_TAIL = 100
@@ -157,7 +157,7 @@ class SegmentReader:
                 _pass_line(file)
                 self._offset = file.tell()
             yield read
-            if self._unparsed > _MOST_BAD_LINES + self._line // 2:
+            if self._unparsed > _MOST_BAD_LINES + self._line // _BAD_SHARE:
                 raise FileFormatError(f"{self._unparsed:,} of {self._line:,} lines are no lines of a record")
 
     def last_line(self) -> TimedLine | None:
