@@ -77,12 +77,12 @@ def test_columns_are_those_of_the_lines(lines: list[tuple[tuple[int, ...], bool,
             peaks[device] = max(peaks[device], in_use.get(device, -5) + 5 * has_peak)
     known = [*found.devices]
     assert {device: found.in_use(device).tolist() for device in known} == {one: use[one] for one in known}
-    times = found.times.tolist()
-    while len(found.times) > 1:
-        before = len(found.times)
+    times = found.kept.times.tolist()
+    while len(found.kept.times) > 1:
+        before = len(found.kept.times)
         found.thin()
-        assert len(found.times) < before or before <= 3
-        kept = [times.index(time) for time in found.times.tolist()]
+        assert len(found.kept.times) < before or before <= 3
+        kept = [times.index(time) for time in found.kept.times.tolist()]
         for device in known:
             assert found.in_use(device).tolist() == [use[device][sample] for sample in kept]
         fullest = max((max(use[device]) for device in known), default=0)
@@ -264,10 +264,10 @@ def test_a_thinned_sample_keeps_its_arrays() -> None:
         groups, counts = ((0,), (number + 1,)) if number % 3 else ((), ())
         segment.add(RecordSample(time=START + number, in_use=(number,), groups=groups, counts=counts))
     found.thin()
-    kept = [int(time - START) for time in found.times]
-    arrays = found.arrays(found.sites(0))
+    kept = [int(time - START) for time in found.kept.times]
+    arrays = found.kept.arrays(found.sites(0))
     assert arrays.total_nbytes().tolist() == [(number + 1) * MIB if number % 3 else 0 for number in kept]
-    assert found.steps[0] == samples.NO_STEP
+    assert found.kept.steps[0] == samples.NO_STEP
 
 
 def test_marks_survive_thinning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

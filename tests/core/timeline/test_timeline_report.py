@@ -133,7 +133,7 @@ def test_the_samples_of_other_processes_are_not_kept(tmp_path: Path) -> None:
         write_record(tmp_path, segment, f"process-{process}-a.jsonl")
     follower = Follower(tmp_path)
     follower.report()
-    kept = {run.process: len(history.times) for run, history in follower._histories.items()}
+    kept = {run.process: len(history.kept) for run, history in follower._histories.items()}
     assert kept == {0: 10, 1: 0, 2: 0, 3: 0}
 
 

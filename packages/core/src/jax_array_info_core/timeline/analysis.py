@@ -49,13 +49,14 @@ class DeviceHistory:
 
     def __init__(self, history: History, device: int) -> None:
         self.history, self.device = history, device
-        self.times, self.steps = history.times, history.steps
+        self.samples = history.kept
+        self.times, self.steps, self.begins = self.samples.times, self.samples.steps, self.samples.begins
         self.spans = history.spans()
         reported = history.in_use(device)
         self.open_marks = OpenMarks(self.spans)
         self.reported_peaks = history.reported_peaks(device)
         self._sites = history.sites(device)
-        self.arrays = history.arrays(self._sites)
+        self.arrays = self.samples.arrays(self._sites)
         self.array_nbytes = self.arrays.total_nbytes()
         # Arrays that were allocated after the backend was asked.
         self.use: Numbers = np.maximum(reported, self.array_nbytes)
@@ -74,7 +75,7 @@ class DeviceHistory:
     def _rises_of_peak(self) -> Numbers:
         """The samples at which the backend reported a higher peak than at the sample before."""
         rises = np.flatnonzero(np.diff(self.reported_peaks) > 0) + 1
-        return rises[~np.isin(rises, self.history.begins)]
+        return rises[~np.isin(rises, self.begins)]
 
     def peak(self) -> TimelinePeak | None:
         """Return the peak; None without samples."""
@@ -92,7 +93,7 @@ class DeviceHistory:
                     float(self.times[highest - 1]),
                 )
                 sample = highest - int(self.use[highest - 1] > self.use[highest])
-        alive = self.history.arrays(self._sites, np.array([sample]))
+        alive = self.samples.arrays(self._sites, np.array([sample]))
         listed = int(alive.total_nbytes()[0])
         last = [mark for mark in self.spans if since is not None and since <= mark.start < time]
         return TimelinePeak(
@@ -120,7 +121,7 @@ class DeviceHistory:
 
     def series(self, points: Numbers) -> tuple[TimelineSeries, ...]:
         """Return the bytes by allocation site at some samples, and the rest."""
-        alive = self.history.arrays(self._sites, points)
+        alive = self.samples.arrays(self._sites, points)
         at_peak = int(np.argmax(self.use[points])) if len(points) else 0
         lines: dict[object, list[tuple[Site, Numbers]]] = {}
         counts_of: Counter[object] = Counter()
@@ -159,8 +160,7 @@ class DeviceHistory:
     @cached_property
     def _last_start(self) -> int:
         """The first sample of the last recorder."""
-        begins = self.history.begins
-        return int(begins[-1]) if len(begins) else 0
+        return int(self.begins[-1]) if len(self.begins) else 0
 
     @property
     def is_growth_known(self) -> bool:
@@ -258,7 +258,7 @@ class DeviceHistory:
 
     def _added(self, before: int, after: int) -> tuple[TimelineGroup, ...]:
         """Return the arrays that one sample has more than another, the most bytes first."""
-        two = self.history.arrays(self._sites, np.array([before, after]))
+        two = self.samples.arrays(self._sites, np.array([before, after]))
         added = [
             _group(site, max(int(counts[1] - counts[0]), 0), int(nbytes[1] - nbytes[0]))
             for site, counts, nbytes in two.by_site()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right, insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,7 +19,7 @@ from ..reports.record import (
     RecordSample,
     RecordStart,
 )
-from .samples import IN_USE, PEAK, ArraysOfDevice, Numbers, Places, Samples, Sites, Times
+from .samples import IN_USE, PEAK, Numbers, Places, Samples, Sites
 
 _MOST_SAMPLES = 2**18
 """Maximum number of samples: three days at one a second. Of more, every second one is left out."""
@@ -50,31 +50,6 @@ class Held:
     """Devices in sets of devices."""
 
 
-class DeviceSets:
-    """Sets of devices of groups: most groups have one of a few.
-
-    Args:
-        held: What all runs hold together.
-    """
-
-    __slots__ = ("_held", "_numbers", "places")
-
-    def __init__(self, held: Held) -> None:
-        self._held = held
-        self._numbers: dict[tuple[int, ...], int] = {}
-        self.places: list[Places] = []
-        """Places of the devices of each set."""
-
-    def number(self, devices: tuple[int, ...]) -> int | None:
-        """Return the number of a set; None if there are too many."""
-        number = self._numbers.get(devices)
-        if number is None and self._held.set_devices + len(devices) <= _MOST_SET_DEVICES:
-            self._held.set_devices += len(devices)
-            number = self._numbers[devices] = len(self.places)
-            self.places.append(np.array(devices, np.intp))
-        return number
-
-
 @dataclass(frozen=True, slots=True)
 class Span:
     """A part of a program that it named."""
@@ -101,6 +76,7 @@ class History:
         "_places",
         "_segment_places",
         "_set_back",
+        "_set_places",
         "_sets",
         "devices",
         "end",
@@ -139,7 +115,9 @@ class History:
         self._places: dict[int, int] = {}
         self._segment_places: dict[tuple[int, ...], Places] = {}
         """Places of the devices of segments: one object for the same ones."""
-        self._sets: DeviceSets | None = None
+        self._sets: dict[tuple[int, ...], int] = {}
+        """Numbers of sets of devices: most groups have one of a few."""
+        self._set_places: list[Places] = []
         self._peaks = np.zeros(0, np.int64)
         """Peaks of the samples that were left out."""
         self._now: tuple[Places, Sequence[int]] = (np.zeros(0, np.intp), ())
@@ -193,19 +171,34 @@ class History:
                 return
         self.held.lines += 1
 
-    def group(self, group: RecordGroup, places: Places) -> int | None:
-        """Return the number of a group of arrays in all segments; None if there are too many.
+    def group(self, group: RecordGroup, places: Places) -> tuple[int | None, int | None]:
+        """Return the number of a group of arrays in all segments, and of its set of devices.
+
+        Each is None if there are too many.
 
         Args:
             group: The group.
             places: Places of the devices of its segment.
         """
-        self._sets = self._sets or DeviceSets(self.held)
-        devices = self._sets.number(tuple(places[list(group.devices)].tolist()))
-        plain = replace(group, id=0, devices=() if devices is None else (devices,))
+        devices = tuple(places[list(group.devices)].tolist())
+        if devices not in self._sets and self.held.set_devices + len(devices) <= _MOST_SET_DEVICES:
+            self.held.set_devices += len(devices)
+            self._sets[devices] = len(self._sets)
+            self._set_places.append(np.array(devices, np.intp))
+        number = self._sets.get(devices)
+        plain = replace(group, id=0, devices=() if number is None else (number,))
         if plain not in self._groups and len(self._groups) == _MOST_GROUPS:
-            return None
-        return self._groups.setdefault(plain, len(self._groups))
+            return None, number
+        return self._groups.setdefault(plain, len(self._groups)), number
+
+    def nbytes_on_devices(self, nbytes_of: Mapping[int | None, int], most: int) -> Numbers:
+        """Return the bytes on each device, at most a number, from those on sets of devices."""
+        found = np.zeros(len(self._places), np.int64)
+        for number, nbytes in nbytes_of.items():
+            if number is not None:
+                places = self._set_places[number]
+                found[places] = np.minimum(found[places] + min(nbytes, most), most)
+        return found
 
     def add_sample(
         self,
@@ -285,50 +278,24 @@ class History:
         pairs = zip(self._now[0].tolist(), self._now[1], strict=True)
         return {ids[place]: (self.devices[ids[place]], use, peaks[place]) for place, use in pairs}
 
-    @property
-    def times(self) -> Times:
-        """Times of the samples, ascending."""
-        return np.zeros(0) if self.samples is None else self.samples.times
-
     def in_use(self, device: int) -> Numbers:
         """Return the bytes in use on a device in each sample."""
-        return self._column(IN_USE, device)
+        return self.kept.column(IN_USE, self._places[device])
 
     def reported_peaks(self, device: int) -> Numbers:
         """Return the peak that the backend reported in each sample; 0 where it reported none."""
-        return self._column(PEAK, device)
-
-    def _column(self, kind: int, device: int) -> Numbers:
-        return self._kept.column(kind, self._places[device])
+        return self.kept.column(PEAK, self._places[device])
 
     @property
-    def _kept(self) -> Samples:
-        return Samples() if self.samples is None else self.samples
-
-    @property
-    def steps(self) -> Numbers:
-        """Last step before each sample; ``NO_STEP`` before the first."""
-        return self._kept.steps
-
-    @property
-    def begins(self) -> Numbers:
-        """Indices of the first samples of recorders."""
-        return self._kept.begins
+    def kept(self) -> Samples:
+        """The samples that are kept, which may be none."""
+        return self.samples or Samples()
 
     def sites(self, device: int) -> Sites:
         """Return the allocation sites with arrays on a device."""
         place = self._places[device]
-        sets = self._sets.places if self._sets else []
-        return Sites([*self._groups], place, {number for number, of in enumerate(sets) if place in of})
-
-    def arrays(self, sites: Sites, samples: Numbers | None = None) -> ArraysOfDevice:
-        """Return the live arrays on a device.
-
-        Args:
-            sites: Allocation sites of the device.
-            samples: Indices of the samples; None for all.
-        """
-        return self._kept.arrays(sites, samples)
+        sets = {number for devices, number in self._sets.items() if place in devices}
+        return Sites([*self._groups], place, sets)
 
     def spans(self) -> list[Span]:
         """Return the marked parts of the program, by their start.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 
 from ..errors import FileFormatError
@@ -14,7 +16,7 @@ from ..reports.record import (
     RecordSample,
     RecordStart,
 )
-from .history import DeviceSets, History
+from .history import History
 
 _MOST_ARRAYS = 2**32
 _MOST_NBYTES = 2**50
@@ -34,16 +36,15 @@ class SegmentLines:
         FileFormatError: If the segment has more devices than can be read.
     """
 
-    __slots__ = ("_history", "_numbers", "_places", "_unnamed", "_unnamed_sets")
+    __slots__ = ("_history", "_numbers", "_places", "_unnamed")
 
     def __init__(self, history: History, start: RecordStart) -> None:
         self._history = history
         self._places = history.segment(start)
         self._numbers: dict[int, int] = {}
         """Numbers of its groups, by id."""
-        self._unnamed: dict[int, tuple[int, int | None]] | None = None
+        self._unnamed: dict[int, tuple[int, int | None]] = {}
         """Bytes and set of devices of the groups that are other arrays, by id."""
-        self._unnamed_sets: DeviceSets | None = None
 
     def add(self, line: RecordLine) -> None:
         """Add a line.
@@ -73,31 +74,25 @@ class SegmentLines:
             raise FileFormatError("more bytes than a device can have")
         if len(group.shape) > _MOST_AXES:
             raise FileFormatError(f"more than {_MOST_AXES} axes")
-        number = self._history.group(group, self._places)
-        if number is not None:
+        number, devices = self._history.group(group, self._places)
+        if number is None:
+            self._unnamed[group.id] = group.shard_nbytes, devices
+        else:
             self._numbers[group.id] = number
-            return
-        if self._unnamed is None or self._unnamed_sets is None:
-            self._unnamed, self._unnamed_sets = {}, DeviceSets(self._history.held)
-        self._unnamed[group.id] = group.shard_nbytes, self._unnamed_sets.number(group.devices)
 
     def _named(self, sample: RecordSample) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
         """Return groups, counts and other bytes of a sample: groups past the limit are other arrays."""
-        assert self._unnamed is not None
-        assert self._unnamed_sets is not None
         kept: dict[int, int] = {}
-        nbytes_of: dict[int | None, int] = {}
+        nbytes_of: Counter[int | None] = Counter()
         for group, count in zip(sample.groups, sample.counts, strict=True):
             if group in self._numbers:
                 kept[group] = count
             else:
                 nbytes, devices = self._unnamed[group]
-                nbytes_of[devices] = nbytes_of.get(devices, 0) + count * nbytes
-        nbytes_of.pop(None, None)
-        others = np.array(sample.other_nbytes or [0] * len(self._places), np.int64)
-        for number, nbytes in nbytes_of.items():
-            places = self._unnamed_sets.places[number or 0]
-            others[places] = np.minimum(others[places] + min(nbytes, _MOST_NBYTES), _MOST_NBYTES)
+                nbytes_of[devices] += count * nbytes
+        others = self._history.nbytes_on_devices(nbytes_of, _MOST_NBYTES)[self._places]
+        if sample.other_nbytes:
+            others = np.minimum(others + sample.other_nbytes, _MOST_NBYTES)
         return tuple(kept), tuple(kept.values()), tuple(others.tolist())
 
     def _check(self, sample: RecordSample) -> None:
@@ -114,5 +109,5 @@ class SegmentLines:
         if max(sample.counts) >= _MOST_ARRAYS:
             raise FileFormatError("more arrays than a process can have")
         unknown = [group for group in sample.groups if group not in self._numbers]
-        if unknown and not all(group in (self._unnamed or ()) for group in unknown):
+        if unknown and not all(group in self._unnamed for group in unknown):
             raise FileFormatError("a group without its line")
