@@ -7,7 +7,7 @@ import json
 import pytest
 
 from jax_array_info_core import from_json
-from tests.core.timeline.samples import MIB, record_group, record_start, samples_of, write_record
+from tests.core.timeline.samples import MIB, START, record_group, record_start, samples_of, write_record
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -72,3 +72,19 @@ def test_a_folder_without_a_record_is_refused_in_one_line(call, tmp_path):
 def test_the_last_seconds(call, record):
     result = call("memory", str(record), "--last", "10", "--format", "json")
     assert len(from_json(result.stdout).times) == 11
+
+
+def test_the_run_of_a_process(call, tmp_path):
+    group = record_group(0, 7)
+    for run in range(3):
+        start = record_start(started=START + run / 10, pid=run, job=f"123_{run}")
+        samples = samples_of([group], {0: lambda _, run=run: 1 + run}, 5)
+        write_record(tmp_path / "memory", [start, group, *samples], f"process-0-{run}.jsonl")
+    for command in ("memory", "top"):
+        report = from_json(call(command, str(tmp_path / "memory"), "--run", "1", "--format", "json").stdout)
+        assert (report.process, report.run, report.peak.nbytes) == (0, 1, 2 * MIB)
+        assert [(one.run, one.job, one.restarts) for one in report.processes] == [
+            (run, f"123_{run}", 0) for run in range(3)
+        ]
+    result = call("memory", str(tmp_path / "memory"), "--run", "3")
+    assert (result.returncode, "run=3 is not in the record: it has 0-2" in result.stderr) == (2, True)

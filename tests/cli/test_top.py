@@ -329,3 +329,17 @@ from jax_array_info_cli.commands import jai_cli
 jai_cli(["top", {str(folder)!r}], standalone_mode=False)
 """
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_the_keys_go_through_the_runs_of_a_process(tmp_path):
+    for run in range(2):
+        start = record_start(started=START + run / 10, pid=run)
+        sample = RecordSample(time=START + 5, in_use=(run,))
+        write_record(tmp_path, [start, sample], f"process-0-{run}.jsonl")
+    view = View(Follower(tmp_path), str(tmp_path), None, None)
+    shown = []
+    for key in ("", "p", "p", "up", "right"):
+        view.press(key)
+        report, _ = view.read()
+        shown.append((report.process, report.run))
+    assert shown == [(0, 1), (0, 0), (0, 1), (0, 0), (0, 0)]

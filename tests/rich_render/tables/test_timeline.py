@@ -166,3 +166,27 @@ def test_a_report_without_samples() -> None:
     empty = TimelineReport(folder="memory")
     assert to_text(empty).strip() == "no samples"
     assert "no samples" in to_svg(empty)
+
+
+def test_runs_of_a_process_are_told_apart(report: TimelineReport) -> None:
+    """The first lines name the run, and the table has its host, process id and job."""
+    first = replace(report.processes[0], run_count=2, job="123_0", host_name="h")
+    other = replace(first, run=1, pid=18, job="123_1", state="raised", message="ValueError: no")
+    several = replace(report, processes=(first, other), process_count=1)
+    lines = [" ".join(line.split()) for line in to_text(several, width=200).splitlines()]
+    name = "process 0 (run 0: host h, pid 17, job 123_0)"
+    assert any(f" on cuda:0 of {name} at " in line for line in lines)
+    assert any(line.endswith(f", {name} {first.ending}") for line in lines)
+    assert any(line.startswith("┃ process ┃ run ┃ host ┃ pid ┃ job ┃ peak ┃") for line in lines)
+    assert any(line.startswith("│ 0 │ 1 │ h │ 18 │ 123_1 │") for line in lines)
+    assert "process 0 (run 1: host h, pid 18, job 123_1) ended with ValueError: no" in lines
+
+
+def test_a_run_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """``print_timeline`` takes its number."""
+    for run in range(2):
+        start = record_start(started=START + run / 10, pid=run)
+        samples = samples_of([LEAK], {1: lambda _, run=run: 1 + run}, 5)
+        write_record(tmp_path, [start, LEAK, *samples], f"process-0-{run}.jsonl")
+    print_timeline(tmp_path, process=0, run=0)
+    assert capsys.readouterr().out.startswith("peak 1.0 MiB ")

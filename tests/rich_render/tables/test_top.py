@@ -191,3 +191,28 @@ def test_a_first_sample_has_a_page_without_a_trend():
     report = timeline(series=first, times=(AT,), steps=(None,), in_use=(1,))
     [line] = [line for line in lines(report) if "train.py:5" in line]
     assert line.split() == ["2.0", "GiB", "3", "▁", "train.py:5", "step"]
+
+
+def test_each_run_of_a_process_has_its_lines():
+    runs = (
+        process(
+            0,
+            device(0, (1 + run) * GIB),
+            run=run,
+            run_count=3,
+            pid=100 + run,
+            job=f"123_{run}",
+            host_name="h",
+        )
+        for run in range(3)
+    )
+    first, second, last = runs
+    stopped = replace(last, state="stopped")
+    error = TimelineOutOfMemory(process=0, run=1, time=AT, message="no")
+    report = timeline(first, second, stopped, run=1, process_count=1, out_of_memory=(error,))
+    found = lines(report, width=100)
+    assert found[0].startswith("memory/: 1 process in 3 runs, 2 running, 1 stopped ")
+    assert [line.split("  ")[0] for line in found[2:5]] == [f"0 run {run} cuda:0" for run in range(3)]
+    assert "process 0 (run 1: host h, pid 101, job 123_1) ran out of memory at 22:13:20" in found
+    assert "process 0 (run 2: host h, pid 102, job 123_2) stopped recording at 22:13:20" in found
+    assert "arrays on cuda:0 of process 0 (run 1: host h, pid 101, job 123_1), step 1200, in eval" in found

@@ -153,7 +153,8 @@ class History:
 
     def add(self, line: RecordMark | RecordOutOfMemory | RecordEnd) -> None:
         """Add a mark, an error or the end."""
-        line = replace(line, time=self.time_of(line))
+        if (time := self.time_of(line)) != line.time:
+            line = replace(line, time=time)
         self.last = max(self.last, line.time)
         if isinstance(line, RecordEnd):
             self.end = line
