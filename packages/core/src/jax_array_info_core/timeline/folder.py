@@ -14,6 +14,11 @@ import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+try:
+    import fcntl
+except ImportError:  # on Windows
+    fcntl = None  # type: ignore[assignment]
+
 MODE = 0o666
 _CLOSE_ON_EXEC = getattr(os, "O_CLOEXEC", 0)
 _FOLDER = os.O_RDONLY | _CLOSE_ON_EXEC | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
@@ -34,17 +39,13 @@ class UnsuitableError(Exception):
 class Held:
     """A descriptor of ours, and the file that it was opened for."""
 
-    __slots__ = ("_file", "_mode", "_number")
-
     def __init__(self, number: int) -> None:
         """Hold a descriptor that was just opened."""
-        status = os.fstat(number)
-        self._number, self._mode = number, stat.S_IFMT(status.st_mode)
-        self._file = status.st_dev, status.st_ino
+        self._number, self._file, self._flags = number, _identity(os.fstat(number)), _flags(number)
 
     def is_at(self, status: os.stat_result) -> bool:
         """Return whether a status is that of the file."""
-        return (status.st_dev, status.st_ino) == self._file and stat.S_IFMT(status.st_mode) == self._mode
+        return _identity(status) == self._file
 
     def status(self) -> os.stat_result:
         """Return the status of the file.
@@ -53,10 +54,11 @@ class Held:
             LostError: If the number is that of another file by now, or of none.
         """
         try:
-            status = os.fstat(self._number)
+            status, flags = os.fstat(self._number), _flags(self._number)
         except OSError:
             raise LostError from None
-        if not self.is_at(status):
+        # The program may have opened the same file for reading.
+        if not self.is_at(status) or flags != self._flags:
             raise LostError
         return status
 
@@ -74,6 +76,15 @@ class Held:
         """Close the descriptor, if it is still ours."""
         with contextlib.suppress(LostError, OSError):
             os.close(self.number)
+
+
+def _identity(status: os.stat_result) -> tuple[int, int, int]:
+    return status.st_dev, status.st_ino, stat.S_IFMT(status.st_mode)
+
+
+def _flags(number: int) -> int:
+    """Return how a descriptor was opened."""
+    return 0 if fcntl is None else fcntl.fcntl(number, fcntl.F_GETFL)
 
 
 @contextlib.contextmanager
@@ -138,24 +149,22 @@ def is_part(name: str) -> bool:
 
 def is_locked(file: Held) -> bool:
     """Return whether another descriptor has a lock on a file; False where the file system has no locks."""
-    try:
-        import fcntl
-
-        fcntl.flock(file.number, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except (ImportError, OSError):
-        return False
+    if fcntl is not None:
+        try:
+            fcntl.flock(file.number, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
     return False
 
 
 def lock(file: Held) -> bool:
     """Lock a file of ours while it is open. Return False without locks, and while another process looks."""
-    with contextlib.suppress(ImportError, OSError):
-        import fcntl
-
-        fcntl.flock(file.number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
+    if fcntl is not None:
+        with contextlib.suppress(OSError):
+            fcntl.flock(file.number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
     return False
 
 

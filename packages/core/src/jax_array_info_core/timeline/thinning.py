@@ -100,7 +100,7 @@ def _segments(
             for name in piece:
                 try:
                     with opened_file(name, place) as file:
-                        if not is_locked(file):
+                        if file.status().st_size and not is_locked(file):
                             found[name] = _checked(file)
                 except LostError:
                     continue
