@@ -166,13 +166,14 @@ def test_the_end_of_a_mark(
     tmp_path: Path, marks: list[tuple[int, str, bool]], expected: dict[int, str | None]
 ) -> None:
     """A mark ends with its block, else at the next mark that has none, or with the block around it."""
-    from jax_array_info_core.timeline.history import History, open_mark
+    from jax_array_info_core.timeline.history import Held, History, OpenMarks
 
-    history = History()
+    history = History(Held())
     history.segment(record_start())
     for second, name, is_end in marks:
         history.add(record_mark(second, name, is_end=is_end))
-    found = {second: open_mark(history.spans(), START + second) for second in expected}
+    marks = OpenMarks(history.spans())
+    found = {second: marks.at(START + second) for second in expected}
     assert found == expected
 
 

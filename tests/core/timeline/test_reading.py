@@ -89,7 +89,7 @@ def test_only_new_lines_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     follower = Follower(tmp_path)
     follower.report(last=60.0)
     count = len(read)
-    write_record(tmp_path, [record_start(started=START + 20, time=START + 20)], "process-0-b.jsonl")
+    write_record(tmp_path, [record_start(segment=1, time=START + 20)], "process-0-b.jsonl")
     follower.report(last=60.0)
     assert len(read) == count + 1
 

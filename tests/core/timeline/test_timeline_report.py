@@ -76,14 +76,15 @@ def test_growth_begins_again_after_a_restart(tmp_path: Path) -> None:
 
 
 def test_two_jobs_in_one_folder(tmp_path: Path) -> None:
-    """Records of the same process at the same time are of two jobs: one of them is read."""
+    """Records of the same process at the same time are of two programs: each is a run of its own."""
     write_record(tmp_path, _segment(0, 160), "process-0-a.jsonl")
     write_record(tmp_path, _segment(10, pid=18, host_name="b"), "process-0-b.jsonl")
     report = timeline_report(tmp_path)
-    assert report.processes[0].sample_count == 160
-    [unread] = report.unread
-    assert unread.name == "process-0-b.jsonl"
-    assert "by process id 17 on another machine: use one folder for each job" in unread.reason
+    assert [(one.run, one.sample_count, one.host_name) for one in report.processes] == [
+        (0, 160, "another machine"),
+        (1, 10, "b"),
+    ]
+    assert report.unread == ()
 
 
 def test_a_restart_on_a_machine_whose_clock_is_behind(tmp_path: Path) -> None:
@@ -132,7 +133,7 @@ def test_the_samples_of_other_processes_are_not_kept(tmp_path: Path) -> None:
         write_record(tmp_path, segment, f"process-{process}-a.jsonl")
     follower = Follower(tmp_path)
     follower.report()
-    kept = {process: len(history.times) for process, history in follower._histories.items()}
+    kept = {run.process: len(history.times) for run, history in follower._histories.items()}
     assert kept == {0: 10, 1: 0, 2: 0, 3: 0}
 
 

@@ -32,6 +32,12 @@ WRITE_RECORD = (
     help="Index of the process. Default: the one with the highest peak.",
 )
 @click.option(
+    "--run",
+    metavar="NUMBER",
+    type=click.IntRange(min=0),
+    help="Number of its run, if several programs had this index. Default: the one with the highest peak.",
+)
+@click.option(
     "--device",
     metavar="ID",
     type=int,
@@ -53,7 +59,13 @@ WRITE_RECORD = (
 )
 @output_options
 def memory(
-    folder: str, process: int | None, device: int | None, last: float | None, max_rows: int, output: Output
+    folder: str,
+    process: int | None,
+    run: int | None,
+    device: int | None,
+    last: float | None,
+    max_rows: int,
+    output: Output,
 ) -> None:
     """Show the memory of a job over time, from the record in the folder DIR.
 
@@ -70,7 +82,7 @@ def memory(
     try:
         with progress_bar(f"reading {printable(folder)}") as on_progress:
             report = timeline_report(
-                folder, process=process, device=device, last=last, on_progress=on_progress
+                folder, process=process, run=run, device=device, last=last, on_progress=on_progress
             )
     except OSError as error:
         raise Refusal(f"{printable(folder)}: {error.strerror or error}") from error

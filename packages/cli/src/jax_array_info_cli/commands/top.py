@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from jax_array_info.tables.top import Sort
     from jax_array_info_core.reports import TimelineReport
     from jax_array_info_core.timeline.timeline_report import Follower
+
+_Value = TypeVar("_Value")
 
 LAST = 60.0
 """Seconds of the record that are shown."""
@@ -42,13 +44,19 @@ FAR_FULLER = 1.1
     help="Process whose arrays are shown. Default: the one with the fullest device.",
 )
 @click.option(
+    "--run",
+    metavar="NUMBER",
+    type=click.IntRange(min=0),
+    help="Its run whose arrays are shown, if several programs had this index. Default: the fullest one.",
+)
+@click.option(
     "--device",
     metavar="ID",
     type=int,
     help="Device whose arrays are shown. Default: the fullest one of the process.",
 )
 @output_options
-def top(folder: str, process: int | None, device: int | None, output: Output) -> None:
+def top(folder: str, process: int | None, run: int | None, device: int | None, output: Output) -> None:
     """Show the memory of a job while it runs, from the record that it writes into DIR.
 
     A job writes a record with record_memory(DIR), or by jai-cli run --record DIR. Run this command in another
@@ -69,7 +77,7 @@ def top(folder: str, process: int | None, device: int | None, output: Output) ->
     from ..full_screen import can_show
 
     output.require_place()
-    view = View(Follower(folder), folder, process, device)
+    view = View(Follower(folder), folder, process, device, run)
     if output.format == "text" and output.path is None and can_show(console := terminal_console()):
         _watch(console, view)
         return
@@ -109,6 +117,7 @@ class View:
     folder: str
     process: int | None
     device: int | None
+    run: int | None = None
     sort: Sort = "bytes"
     _report: TimelineReport | None = field(default=None)
 
@@ -123,8 +132,8 @@ class View:
 
         folder = printable(self.folder)
         try:
-            process, device = self._chosen()
-            self._report = self.follower.report(last=LAST, process=process, device=device)
+            process, run, device = self._chosen()
+            self._report = self.follower.report(last=LAST, process=process, run=run, device=device)
         except FileNotFoundError:
             return None, f"{folder}: no such folder"
         except (FileFormatError, UnsupportedValueError) as error:
@@ -133,19 +142,19 @@ class View:
             raise Refusal(f"{folder}: {error.strerror or error}") from error
         return self._report, ""
 
-    def _chosen(self) -> tuple[int | None, int | None]:
-        """Return the process and device to show: those that are shown, unless another is far fuller."""
-        shown = self._report
-        if shown is not None and self.process is None and self.device is None:
+    def _chosen(self) -> tuple[int | None, int | None, int | None]:
+        """Return the process, run and device to show: those that are shown, unless another is far fuller."""
+        shown, asked = self._report, (self.process, self.run, self.device)
+        if shown is not None and asked == (None, None, None):
             peaks = {
-                (one.process, device.id): device.peak_nbytes
+                (one.process, one.run, device.id): device.peak_nbytes
                 for one in shown.processes
                 for device in one.devices
             }
-            of_shown = peaks.get((shown.process, shown.device), 0)
-            if max(peaks.values(), default=0) <= FAR_FULLER * of_shown:
-                return shown.process, shown.device
-        return self.process, self.device
+            of_shown = shown.process, shown.run, shown.device
+            if max(peaks.values(), default=0) <= FAR_FULLER * peaks.get(of_shown, 0):
+                return of_shown
+        return asked
 
     def page(
         self, report: TimelineReport, console: Console, width: int, height: int | None
@@ -185,17 +194,17 @@ class View:
         if key == "s":
             self.sort = SORTS[(SORTS.index(self.sort) + 1) % len(SORTS)]
         elif self._report is not None and key in ("p", "down", "up"):
-            indices = [one.process for one in self._report.processes]
-            self.process = _next(indices, self._report.process, -1 if key == "up" else 1)
+            runs = [(one.process, one.run) for one in self._report.processes]
+            shown = self._report.process, self._report.run
+            self.process, self.run = _next(runs, shown, -1 if key == "up" else 1)
             self.device = None
         elif self._report is not None and key in ("right", "left"):
-            self.process = self._report.process
-            of_process = next(one for one in self._report.processes if one.process == self.process)
-            ids = [device.id for device in of_process.devices]
+            self.process, self.run = self._report.process, self._report.run
+            ids = [device.id for device in self._report.chosen.devices] if self._report.chosen else []
             self.device = _next(ids, self._report.device, -1 if key == "left" else 1)
         return key in ("q", "Q")
 
 
-def _next(values: list[int], value: int, by: int) -> int:
+def _next(values: list[_Value], value: _Value, by: int) -> _Value:
     """Return the value that comes next in a list, which begins again after its end."""
     return values[(values.index(value) + by) % len(values)]

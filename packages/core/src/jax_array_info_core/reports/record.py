@@ -79,6 +79,19 @@ class RecordStart:
     origins_known: Literal["known", "not told by this jax"]
     """Availability of allocation sites."""
 
+    job: str | None = None
+    """Id of the job, as the scheduler names it, such as ``123_4`` for a task of a SLURM array. None without
+    one, and in records of earlier versions."""
+
+    rank: quantities.Size | None = None
+    """Rank that the launcher gave the process, as in ``SLURM_PROCID``; None without one, and in records of
+    earlier versions. Without ``jax.distributed.initialize()``, the processes of a launch all have index 0."""
+
+    @property
+    def recorder(self) -> tuple[float, str, int]:
+        """Start, machine and process id of the recorder: the same in all its segments."""
+        return self.started, self.host_name, self.pid
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordGroup:

@@ -255,6 +255,9 @@ class TimelineOutOfMemory:
     process: quantities.Size
     """Index of the process."""
 
+    run: quantities.Size = 0
+    """Number of its run."""
+
     time: quantities.Time
     """Time at which the error was seen."""
 
@@ -283,13 +286,16 @@ class TimelineReport(Displayed):
     """Folder of the record."""
 
     processes: tuple[TimelineProcess, ...] = ()
-    """Processes, by process index."""
+    """Processes by their index, and the runs of each by their start."""
 
     process_count: quantities.Size = 0
     """Number of processes of the job."""
 
     process: quantities.Size = 0
     """Index of the process of the timeline."""
+
+    run: quantities.Size = 0
+    """Number of its run."""
 
     device: quantities.Difference = 0
     """Id of the device of the timeline."""
@@ -323,7 +329,7 @@ class TimelineReport(Displayed):
     """Marks, those that added most first."""
 
     out_of_memory: tuple[TimelineOutOfMemory, ...] = ()
-    """Allocations that failed, in any process."""
+    """Allocations that failed, in any process: the last 100 of each, and 1,000 in all."""
 
     unread: tuple[UnreadRecord, ...] = ()
     """Files and lines that could not be read."""
@@ -331,10 +337,17 @@ class TimelineReport(Displayed):
     read_at: quantities.Time = 0.0
     """Time at which the record was read."""
 
+    thinned: bool = False
+    """Whether the timeline has only some of the samples, because the record has too many to hold: of two
+    neighbors, the one with more bytes in use on its fullest device stays."""
+
     @property
     def chosen(self) -> TimelineProcess | None:
         """The process of the timeline; None without one."""
-        return next((one for one in self.processes if one.process == self.process), None)
+        return self._run_of(self.process, self.run)
+
+    def _run_of(self, process: int, run: int) -> TimelineProcess | None:
+        return next((one for one in self.processes if (one.process, one.run) == (process, run)), None)
 
     @property
     def chosen_device(self) -> TimelineDevice | None:
@@ -366,7 +379,7 @@ class TimelineReport(Displayed):
         device = self.chosen_device
         limit = f" of {format_bytes(device.bytes_limit)}" if device and device.bytes_limit else ""
         where = f" on {device.name}" if device else ""
-        process = f" of process {self.process}" if self.process_count > 1 else ""
+        process = f" of {self.chosen.name}" if self.chosen and self._has_several else ""
         moment = self.moment_words(self.peak.time, self.peak.step, self.peak.mark, self.peak.since)
         lines.append(f"peak {format_bytes(self.peak.nbytes)}{limit}{where}{process} {moment}")
         growing = [grown for grown in self.growth if grown.stopped_at is None]
@@ -384,9 +397,14 @@ class TimelineReport(Displayed):
     def _failed(self, error: TimelineOutOfMemory) -> str:
         asked = error.requested_nbytes
         requested = "" if asked is None else f", {format_bytes(asked)} requested"
-        process = f" in process {error.process}" if self.process_count > 1 else ""
+        failed = self._run_of(error.process, error.run)
+        process = f" in {failed.name}" if failed and self._has_several else ""
         moment = self.moment_words(error.time, error.step, error.mark)
         return f"out of memory{process} {moment}{requested}"
+
+    @property
+    def _has_several(self) -> bool:
+        return self.process_count > 1 or len(self.processes) > 1
 
     @property
     def extent(self) -> str:
@@ -395,12 +413,14 @@ class TimelineReport(Displayed):
             return ""
         begin, end = self.times[0], self.times[-1]
         until = time_words(end, has_date=_day(begin) != _day(end))
-        samples = counted(self.chosen.sample_count, "sample", "samples")
+        thinned = " (thinned)" if self.thinned else ""
+        samples = counted(self.chosen.sample_count, "sample", "samples") + thinned
         restarts = f", restarted {self.chosen.restarts} times" if self.chosen.restarts > 1 else ""
+        host = f" on {self.chosen.host_name}" if self.chosen.run_count == 1 else ""
         restarts = ", restarted once" if self.chosen.restarts == 1 else restarts
         return (
             f"{time_words(begin, has_date=True)} to {until} ({duration_words(end - begin)}), {samples}, "
-            f"process {self.process} on {self.chosen.host_name} {self.chosen.ending}{restarts}"
+            f"{self.chosen.name}{host} {self.chosen.ending}{restarts}"
         )
 
     def __str__(self) -> str:

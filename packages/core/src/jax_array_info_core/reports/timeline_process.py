@@ -46,16 +46,25 @@ class TimelineDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineProcess:
-    """Record of one process. The segments of a process that was restarted are joined."""
+    """Record of one run of a process. The segments of a process that was restarted are joined."""
 
     process: quantities.Size
     """Index of the process."""
+
+    run: quantities.Size = 0
+    """Number of the run, from 0: programs that had the same index at the same time are several runs."""
+
+    run_count: quantities.Count = 1
+    """Number of runs of processes with this index."""
 
     host_name: str
     """Name of its machine, of the last recorder."""
 
     pid: quantities.Size
     """Id of the process in its operating system."""
+
+    job: str | None = None
+    """Id of its job, as the scheduler names it; None without one, and in records of earlier versions."""
 
     platform: str
     """Platform of its devices."""
@@ -92,6 +101,17 @@ class TimelineProcess:
 
     devices: tuple[TimelineDevice, ...] = ()
     """Its devices."""
+
+    @property
+    def name(self) -> str:
+        """The process: ``process 0``, with its run if there are several.
+
+        An example is ``process 0 (run 2: host gpu7, pid 4711, job 123_4)``.
+        """
+        if self.run_count == 1:
+            return f"process {self.process}"
+        job = "" if self.job is None else f", job {self.job}"
+        return f"process {self.process} (run {self.run}: host {self.host_name}, pid {self.pid}{job})"
 
     @property
     def fullest(self) -> TimelineDevice | None:

@@ -23,7 +23,8 @@ from ..reports.timeline import (
     TimelinePeak,
     TimelineSeries,
 )
-from .history import NO_STEP, ArraysOfDevice, History, Numbers, Times, open_mark
+from .history import History, OpenMarks
+from .samples import NO_STEP, ArraysOfDevice, Numbers, Times
 from .steady_growth import steady_growth
 
 _AROUND = 5
@@ -51,7 +52,10 @@ class DeviceHistory:
         self.times, self.steps = history.times, history.steps
         self.spans = history.spans()
         reported = history.in_use(device)
-        self.arrays = history.arrays(device)
+        self.open_marks = OpenMarks(self.spans)
+        self.reported_peaks = history.reported_peaks(device)
+        self._sites = history.sites(device)
+        self.arrays = history.arrays(self._sites)
         self.array_nbytes = self.arrays.total_nbytes()
         # Arrays that were allocated after the backend was asked.
         self.use: Numbers = np.maximum(reported, self.array_nbytes)
@@ -69,8 +73,7 @@ class DeviceHistory:
     @cached_property
     def _rises_of_peak(self) -> Numbers:
         """The samples at which the backend reported a higher peak than at the sample before."""
-        peaks = self.history.reported_peaks(self.device)
-        rises = np.flatnonzero(np.diff(peaks) > 0) + 1
+        rises = np.flatnonzero(np.diff(self.reported_peaks) > 0) + 1
         return rises[~np.isin(rises, self.history.begins)]
 
     def peak(self) -> TimelinePeak | None:
@@ -79,7 +82,7 @@ class DeviceHistory:
             return None
         sample, since = self.peak_sample, None
         nbytes, time = int(self.use[sample]), float(self.times[sample])
-        peaks, rises = self.history.reported_peaks(self.device), self._rises_of_peak
+        peaks, rises = self.reported_peaks, self._rises_of_peak
         if len(rises):
             highest = int(rises[np.argmax(peaks[rises])])
             if peaks[highest] > nbytes:
@@ -89,7 +92,7 @@ class DeviceHistory:
                     float(self.times[highest - 1]),
                 )
                 sample = highest - int(self.use[highest - 1] > self.use[highest])
-        alive = self.history.arrays(self.device, np.array([sample]))
+        alive = self.history.arrays(self._sites, np.array([sample]))
         listed = int(alive.total_nbytes()[0])
         last = [mark for mark in self.spans if since is not None and since <= mark.start < time]
         return TimelinePeak(
@@ -97,7 +100,7 @@ class DeviceHistory:
             time=time,
             since=since,
             step=self.step(sample),
-            mark=last[-1].name if last else open_mark(self.spans, time),
+            mark=last[-1].name if last else self.open_marks.at(time),
             sampled_at=float(self.times[sample]),
             sampled_nbytes=int(self.use[sample]),
             groups=_groups(alive),
@@ -117,11 +120,11 @@ class DeviceHistory:
 
     def series(self, points: Numbers) -> tuple[TimelineSeries, ...]:
         """Return the bytes by allocation site at some samples, and the rest."""
-        alive = self.history.arrays(self.device, points)
+        alive = self.history.arrays(self._sites, points)
         at_peak = int(np.argmax(self.use[points])) if len(points) else 0
         lines: dict[object, list[tuple[Site, Numbers]]] = {}
         counts_of: Counter[object] = Counter()
-        for site, counts, nbytes in alive.numbers_by_site():
+        for site, counts, nbytes in alive.by_site():
             lines.setdefault(site.origin or site.content, []).append((site, nbytes))
             counts_of[site.origin or site.content] += int(counts[-1])
         sums = {key: np.sum([nbytes for _, nbytes in parts], axis=0) for key, parts in lines.items()}
@@ -199,7 +202,7 @@ class DeviceHistory:
                 since=float(self.times[sample]),
                 nbytes=int(rise[sample]),
                 step=self.step(sample),
-                mark=open_mark(self.spans, float(self.times[sample + 1])),
+                mark=self.open_marks.at(float(self.times[sample + 1])),
                 groups=self._added(sample, sample + 1),
             )
             origin = jump.groups[0].origin if jump.groups else None
@@ -255,10 +258,10 @@ class DeviceHistory:
 
     def _added(self, before: int, after: int) -> tuple[TimelineGroup, ...]:
         """Return the arrays that one sample has more than another, the most bytes first."""
-        two = self.history.arrays(self.device, np.array([before, after]))
+        two = self.history.arrays(self._sites, np.array([before, after]))
         added = [
             _group(site, max(int(counts[1] - counts[0]), 0), int(nbytes[1] - nbytes[0]))
-            for site, counts, nbytes in two.numbers_by_site()
+            for site, counts, nbytes in two.by_site()
             if nbytes[1] > nbytes[0]
         ]
         return tuple(sorted(added, key=lambda group: -group.nbytes)[:_MOST_OF_JUMP])
@@ -294,7 +297,7 @@ def _groups(alive: ArraysOfDevice) -> tuple[TimelineGroup, ...]:
         TimelineGroup(
             origin=site.origin, content=site.content or "", count=int(counts[0]), nbytes=int(nbytes[0])
         )
-        for site, counts, nbytes in alive.numbers_by_site()
+        for site, counts, nbytes in alive.by_site()
     )
     return tuple(sorted(groups, key=lambda group: -group.nbytes))
 

@@ -1,51 +1,78 @@
-"""The samples of one process in columns, and its marks."""
+"""The record of one run of a process: its samples, marks and errors."""
 
 from __future__ import annotations
 
 import math
-from array import array
 from bisect import bisect_right, insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import FileFormatError
-from ..growth.snapshot import Site
-from ..reports.origin import Origin
 from ..reports.record import (
     RecordDevice,
     RecordEnd,
     RecordGroup,
-    RecordLine,
     RecordMark,
     RecordOutOfMemory,
     RecordSample,
     RecordStart,
 )
-
-Numbers = npt.NDArray[np.int64]
-Times = npt.NDArray[np.float64]
+from .samples import IN_USE, PEAK, ArraysOfDevice, Numbers, Places, Samples, Sites, Times
 
 _MOST_SAMPLES = 2**18
 """Maximum number of samples: three days at one a second. Of more, every second one is left out."""
-_MOST_ENTRIES = 2**23
-"""Maximum number of groups in all samples together."""
 _MOST_GROUPS = 2**13
 """Maximum number of groups of arrays. Those past it are other arrays."""
+_MOST_SET_DEVICES = 2**20
+"""Maximum number of devices in all sets of devices of groups. Those past it have no bytes."""
 _MOST_MARKS = 2**17
+_MOST_LINES = 2**20
+"""Maximum number of marks and errors of all runs together."""
 _MOST_DEVICES = 2**12
 _MOST_ERRORS = 100
 _LONGEST_DISORDER = 2.0
 """Seconds by which lines may be out of order. More means that the clock was set back."""
-_MOST_ARRAYS = 2**32
-_MOST_NBYTES = 2**50
-"""Upper bound of the bytes on a device, and of those of an array on it: sums of them fit into 64 bits."""
-_MOST_OF_GROUP = 2**46
-NO_STEP = -(2**63)
-"""Step of a sample before the first one."""
+
+
+@dataclass(slots=True)
+class Held:
+    """What the histories of all runs hold together."""
+
+    numbers: int = 0
+    """Numbers in samples."""
+
+    lines: int = 0
+    """Marks and errors."""
+
+    set_devices: int = 0
+    """Devices in sets of devices."""
+
+
+class DeviceSets:
+    """Sets of devices of groups: most groups have one of a few.
+
+    Args:
+        held: What all runs hold together.
+    """
+
+    __slots__ = ("_held", "_numbers", "places")
+
+    def __init__(self, held: Held) -> None:
+        self._held = held
+        self._numbers: dict[tuple[int, ...], int] = {}
+        self.places: list[Places] = []
+        """Places of the devices of each set."""
+
+    def number(self, devices: tuple[int, ...]) -> int | None:
+        """Return the number of a set; None if there are too many."""
+        number = self._numbers.get(devices)
+        if number is None and self._held.set_devices + len(devices) <= _MOST_SET_DEVICES:
+            self._held.set_devices += len(devices)
+            number = self._numbers[devices] = len(self.places)
+            self.places.append(np.array(devices, np.intp))
+        return number
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +86,48 @@ class Span:
 
 
 class History:
-    """The record of a process, line by line. Segments of a process that was restarted are joined."""
+    """The record of a run, line by line. Segments of a process that was restarted are joined.
 
-    def __init__(self) -> None:
+    Args:
+        held: What all runs hold together.
+    """
+
+    __slots__ = (
+        "_groups",
+        "_marks",
+        "_new_recorder",
+        "_now",
+        "_peaks",
+        "_places",
+        "_segment_places",
+        "_set_back",
+        "_sets",
+        "devices",
+        "end",
+        "errors",
+        "first",
+        "held",
+        "is_thinned",
+        "last",
+        "sample_count",
+        "samples",
+        "starts",
+        "step",
+    )
+
+    def __init__(self, held: Held) -> None:
+        self.held = held
         self.starts: list[RecordStart] = []
         """First lines of its recorders, not of their further segments."""
         self.end: RecordEnd | None = None
         """Last line of the last recorder; None while it runs, and if it was killed."""
         self.errors: list[RecordOutOfMemory] = []
         self.devices: dict[int, RecordDevice] = {}
-        """Devices by id. Their places are the columns of the bytes in use."""
-        self.peaks: dict[int, int] = {}
-        """Peak of each device: of the backend, else of any sample."""
-        self.now: dict[int, int] = {}
-        """Bytes in use of each device in the last sample."""
+        """Devices by id."""
+        self.samples: Samples | None = None
+        """The samples that are kept; None before the first, and once they are forgotten."""
+        self.is_thinned = False
+        """Whether samples were left out because there were too many to hold."""
         self.first = 0.0
         """Time of the first sample."""
         self.last = 0.0
@@ -81,17 +136,15 @@ class History:
         self.sample_count = 0
         self._marks: list[RecordMark] = []
         self._groups: dict[RecordGroup, int] = {}
+        self._places: dict[int, int] = {}
+        self._segment_places: dict[tuple[int, ...], Places] = {}
+        """Places of the devices of segments: one object for the same ones."""
+        self._sets: DeviceSets | None = None
+        self._peaks = np.zeros(0, np.int64)
+        """Peaks of the samples that were left out."""
+        self._now: tuple[Places, Sequence[int]] = (np.zeros(0, np.intp), ())
         self._new_recorder = False
         self._set_back = 0.0
-        self._time = array("d")
-        self._step = array("q")
-        self._begins = array("b")
-        self._use: list[array[int]] = []
-        self._peak: list[array[int]] = []
-        self._other: list[array[int]] = []
-        self._stop = array("q")
-        self._ids = array("I")
-        self._counts = array("I")
 
     def time_of(self, line: RecordSample | RecordMark | RecordOutOfMemory | RecordEnd) -> float:
         """Return the time of a line, later by as much as the clock of the machine was set back."""
@@ -99,27 +152,26 @@ class History:
             self._set_back = self.last - line.time
         return line.time + self._set_back
 
-    def segment(self, start: RecordStart) -> SegmentLines:
-        """Begin a segment, and return what takes its lines.
+    def segment(self, start: RecordStart) -> Places:
+        """Begin a segment, and return the places of its devices.
 
         Raises:
             FileFormatError: If it has more devices than can be read.
         """
-        if len(self.devices.keys() | {device.id for device in start.devices}) > _MOST_DEVICES:
+        new = {device.id for device in start.devices if device.id not in self._places}
+        if len(self._places) + len(new) > _MOST_DEVICES:
             raise FileFormatError(f"more than {_MOST_DEVICES:,} devices")
-        if not self.starts or self.starts[-1].started != start.started:
+        if not self.starts or self.starts[-1].recorder != start.recorder:
             self._set_back = max(self.last - start.time, 0.0)  # of a machine whose clock is behind
             self.starts.append(replace(start, time=start.time + self._set_back))
             self.end = None
             self._new_recorder = True
         for device in start.devices:
-            if device.id not in self.devices:
-                for column in (self._use, self._peak, self._other):
-                    column.append(array("q", bytes(8 * len(self._time))))
+            self._places.setdefault(device.id, len(self._places))
             self.devices[device.id] = device
-        places = {device: place for place, device in enumerate(self.devices)}
         self.last = max(self.last, start.time + self._set_back)
-        return SegmentLines(self, [places[device.id] for device in start.devices])
+        key = tuple(self._places[device.id] for device in start.devices)
+        return self._segment_places.setdefault(key, np.array(key, np.intp))
 
     def add(self, line: RecordMark | RecordOutOfMemory | RecordEnd) -> None:
         """Add a mark, an error or the end."""
@@ -127,143 +179,153 @@ class History:
         self.last = max(self.last, line.time)
         if isinstance(line, RecordEnd):
             self.end = line
-        elif isinstance(line, RecordOutOfMemory):
-            self.errors = [*self.errors, line][-_MOST_ERRORS:]
-        elif len(self._marks) == _MOST_MARKS:
-            raise FileFormatError(f"more than {_MOST_MARKS:,} marks")
-        else:
+            return
+        if self.held.lines == _MOST_LINES:
+            raise FileFormatError(f"more than {_MOST_LINES:,} marks and errors in the folder")
+        if isinstance(line, RecordMark):
+            if len(self._marks) == _MOST_MARKS:
+                raise FileFormatError(f"more than {_MOST_MARKS:,} marks")
             self._marks.append(line)
+        else:
+            self.errors.append(line)
+            if len(self.errors) > _MOST_ERRORS:
+                del self.errors[0]
+                return
+        self.held.lines += 1
 
-    def group(self, group: RecordGroup) -> int | None:
+    def group(self, group: RecordGroup, places: Places) -> int | None:
         """Return the number of a group of arrays in all segments; None if there are too many.
 
-        Its devices are columns.
+        Args:
+            group: The group.
+            places: Places of the devices of its segment.
         """
-        plain = replace(group, id=0)
+        self._sets = self._sets or DeviceSets(self.held)
+        devices = self._sets.number(tuple(places[list(group.devices)].tolist()))
+        plain = replace(group, id=0, devices=() if devices is None else (devices,))
         if plain not in self._groups and len(self._groups) == _MOST_GROUPS:
             return None
         return self._groups.setdefault(plain, len(self._groups))
 
-    def add_sample(self, sample: RecordSample, columns: Sequence[int], groups: Sequence[int]) -> None:
+    def add_sample(
+        self,
+        sample: RecordSample,
+        places: Places,
+        others: Sequence[int],
+        groups: Iterable[int],
+        counts: Sequence[int],
+    ) -> None:
         """Add a sample.
 
         Args:
             sample: The sample.
-            columns: Column of each of its devices.
+            places: Places of its devices.
+            others: Bytes of its other arrays on each of them; empty if there are none.
             groups: Numbers of its groups.
+            counts: Number of arrays of each group.
         """
         time = self.time_of(sample)
         self.last = max(self.last, time)
         self.first = self.first if self.sample_count else time
         self.step = self.step if sample.step is None else sample.step
         self.sample_count += 1
-        self._time.append(max(time, self._time[-1] if self._time else 0.0))
-        self._step.append(NO_STEP if sample.step is None else sample.step)
-        self._begins.append(self._new_recorder)
+        self._now = places, sample.in_use
+        if self.samples is None:
+            self.samples = Samples()
+        rows = sample.in_use, sample.peak, others
+        self.held.numbers += self.samples.add(
+            time, sample.step, self._new_recorder, places, rows, groups, counts
+        )
         self._new_recorder = False
-        for values in (*self._use, *self._peak, *self._other):
-            values.append(0)
-        ids = [*self.devices]
-        self.now = {ids[column]: use for column, use in zip(columns, sample.in_use, strict=True)}
-        for number, column in enumerate(columns):
-            use = sample.in_use[number]
-            peak = sample.peak[number] if sample.peak else 0
-            self._use[column][-1], self._peak[column][-1] = use, peak
-            if sample.other_nbytes:
-                self._other[column][-1] = sample.other_nbytes[number]
-            self.peaks[ids[column]] = max(self.peaks.get(ids[column], 0), peak, use)
-        self._ids.extend(groups)
-        self._counts.extend(sample.counts)
-        self._stop.append(len(self._ids))
-        if len(self._time) > _MOST_SAMPLES or len(self._ids) > _MOST_ENTRIES:
-            fuller = _fuller_of_two([np.frombuffer(one, np.int64) for one in self._use])
-            # Without the first sample of a recorder, a peak after it has no begin.
-            self._keep(np.union1d(fuller, self.begins))
+        if len(self.samples) > _MOST_SAMPLES:
+            self.thin()
+
+    def thin(self) -> None:
+        """Leave out every second sample."""
+        if self.samples is not None and len(self.samples) > 1:
+            self._before_samples_go()
+            self.samples.thin()
+            self.held.numbers += self.samples.numbers
+            self.is_thinned = True
 
     def forget_before(self, time: float) -> None:
         """Leave out the samples before a time."""
-        if self._time and self._time[0] < time:
-            self._keep(np.flatnonzero(np.frombuffer(self._time) >= time))
+        if self.samples is not None:
+            self._before_samples_go()
+            if time == math.inf:
+                self.samples = None
+            else:
+                self.samples.keep_from(time)
+                self.held.numbers += self.samples.numbers
 
-    def _keep(self, kept: Numbers) -> None:
-        """Leave out all samples but some."""
-        rows = self._rows(kept)
-        begins = np.maximum.reduceat(np.frombuffer(self._begins, np.int8), kept) if len(kept) else []
-        self._begins = array("b", list(begins))
-        self._ids = array("I", np.frombuffer(self._ids, np.uint32)[rows.entries].tobytes())
-        self._counts = array("I", np.frombuffer(self._counts, np.uint32)[rows.entries].tobytes())
-        self._stop = array("q", rows.stops.tobytes())
-        self._time = array("d", np.frombuffer(self._time)[kept].tobytes())
-        self._step = array("q", np.frombuffer(self._step, np.int64)[kept].tobytes())
-        for columns in (self._use, self._peak, self._other):
-            columns[:] = [array("q", np.frombuffer(one, np.int64)[kept].tobytes()) for one in columns]
+    def _before_samples_go(self) -> None:
+        """Note the peaks of the samples."""
+        assert self.samples is not None
+        self._peaks = self.peak_of_places
+        self.held.numbers -= self.samples.numbers
 
-    def _rows(self, kept: Numbers) -> _Rows:
-        stops = np.frombuffer(self._stop, np.int64)
-        starts = np.concatenate([[0], stops[:-1]]).astype(np.int64) if len(stops) else stops
-        lengths = (stops - starts)[kept]
-        ends = np.cumsum(lengths)
-        entries = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(
-            starts[kept] - (ends - lengths), lengths
-        )
-        return _Rows(entries, ends)
+    @property
+    def peak_of_places(self) -> Numbers:
+        """The peak of each device: of the backend, else of any sample."""
+        found = np.pad(self._peaks, (0, len(self._places) - len(self._peaks)))
+        return found if self.samples is None else np.maximum(found, self.samples.peaks(len(found)))
 
     @property
     def peak(self) -> int:
         """The highest peak of a device."""
-        return max(self.peaks.values(), default=0)
+        return max(self.peak_of_places.tolist(), default=0)
+
+    @property
+    def now(self) -> dict[int, tuple[RecordDevice, int, int]]:
+        """The devices of the last sample by id, with their bytes in use and peak."""
+        ids, peaks = [*self._places], self.peak_of_places.tolist()
+        pairs = zip(self._now[0].tolist(), self._now[1], strict=True)
+        return {ids[place]: (self.devices[ids[place]], use, peaks[place]) for place, use in pairs}
 
     @property
     def times(self) -> Times:
         """Times of the samples, ascending."""
-        return np.array(self._time)
+        return np.zeros(0) if self.samples is None else self.samples.times
+
+    def in_use(self, device: int) -> Numbers:
+        """Return the bytes in use on a device in each sample."""
+        return self._column(IN_USE, device)
+
+    def reported_peaks(self, device: int) -> Numbers:
+        """Return the peak that the backend reported in each sample; 0 where it reported none."""
+        return self._column(PEAK, device)
+
+    def _column(self, kind: int, device: int) -> Numbers:
+        return self._kept.column(kind, self._places[device])
+
+    @property
+    def _kept(self) -> Samples:
+        return Samples() if self.samples is None else self.samples
 
     @property
     def steps(self) -> Numbers:
         """Last step before each sample; ``NO_STEP`` before the first."""
-        return np.array(self._step, np.int64)
+        return self._kept.steps
 
     @property
     def begins(self) -> Numbers:
         """Indices of the first samples of recorders."""
-        return np.flatnonzero(np.array(self._begins, bool))
+        return self._kept.begins
 
-    def in_use(self, device: int) -> Numbers:
-        """Return the bytes in use on a device in each sample."""
-        return np.array(self._use[[*self.devices].index(device)], np.int64)
+    def sites(self, device: int) -> Sites:
+        """Return the allocation sites with arrays on a device."""
+        place = self._places[device]
+        sets = self._sets.places if self._sets else []
+        return Sites([*self._groups], place, {number for number, of in enumerate(sets) if place in of})
 
-    def reported_peaks(self, device: int) -> Numbers:
-        """Return the peak that the backend reported in each sample; 0 where it reported none."""
-        return np.array(self._peak[[*self.devices].index(device)], np.int64)
-
-    def arrays(self, device: int, samples: Numbers | None = None) -> ArraysOfDevice:
+    def arrays(self, sites: Sites, samples: Numbers | None = None) -> ArraysOfDevice:
         """Return the live arrays on a device.
 
         Args:
-            device: Id of the device.
+            sites: Allocation sites of the device.
             samples: Indices of the samples; None for all.
         """
-        place = [*self.devices].index(device)
-        ids, counts = np.frombuffer(self._ids, np.uint32), np.frombuffer(self._counts, np.uint32)
-        stops, others = np.frombuffer(self._stop, np.int64), np.frombuffer(self._other[place], np.int64)
-        if samples is not None:
-            rows = self._rows(samples)
-            ids, counts, stops, others = ids[rows.entries], counts[rows.entries], rows.stops, others[samples]
-        at = np.repeat(np.arange(len(stops), dtype=np.uint32), np.diff(stops, prepend=0))
-        order = np.argsort(ids, kind="stable")
-        found, starts = np.unique(ids[order], return_index=True)
-        bounds = [*starts.tolist(), len(order)]
-        return ArraysOfDevice(
-            groups=[*self._groups],
-            place=place,
-            entries={
-                group: slice(*bounds[number : number + 2]) for number, group in enumerate(found.tolist())
-            },
-            counts=counts[order],
-            at=at[order],
-            length=len(stops),
-            other_nbytes=others.copy(),
-        )
+        return self._kept.arrays(sites, samples)
 
     def spans(self) -> list[Span]:
         """Return the marked parts of the program, by their start.
@@ -301,151 +363,27 @@ class History:
         return [Span(marks[number].name, marks[number].time, end) for number, end in ends.items()]
 
 
-class SegmentLines:
-    """The lines of one segment, on their way into a history.
+class OpenMarks:
+    """The mark in which each moment is: of those around it, the one that began last.
 
     Args:
-        history: The history of the process.
-        columns: Column of each device of the segment.
+        spans: The marked parts of the program, by their start.
     """
 
-    def __init__(self, history: History, columns: Sequence[int]) -> None:
-        self._history, self._columns = history, columns
-        self._numbers: dict[int, int] = {}
-        self._unnumbered: dict[int, RecordGroup] = {}
+    def __init__(self, spans: Sequence[Span]) -> None:
+        self._times = sorted({time for span in spans for time in (span.start, span.end)})
+        self._names: list[str | None] = []
+        around: list[Span] = []
+        place = 0
+        for time in self._times:
+            while place < len(spans) and spans[place].start <= time:
+                around.append(spans[place])
+                place += 1
+            while around and around[-1].end <= time:
+                around.pop()
+            self._names.append(around[-1].name if around else None)
 
-    def add(self, line: RecordLine) -> None:
-        """Add a line.
-
-        Raises:
-            FileFormatError: If it does not fit the lines before it.
-        """
-        match line:
-            case RecordSample():
-                self._check(line)
-                sample = self._numbered(line)
-                self._history.add_sample(
-                    sample, self._columns, [self._numbers[group] for group in sample.groups]
-                )
-            case RecordGroup():
-                self._add_group(line)
-            case RecordStart():
-                raise FileFormatError("a second start")
-            case _:
-                self._history.add(line)
-
-    def _add_group(self, group: RecordGroup) -> None:
-        if any(place >= len(self._columns) for place in group.devices):
-            raise FileFormatError("a group on a device that does not exist")
-        if group.shard_nbytes > _MOST_NBYTES:
-            raise FileFormatError("more bytes than a device can have")
-        columns = tuple(self._columns[place] for place in group.devices)
-        number = self._history.group(replace(group, devices=columns))
-        if number is None:
-            self._unnumbered[group.id] = group
-        else:
-            self._numbers[group.id] = number
-
-    def _numbered(self, sample: RecordSample) -> RecordSample:
-        """Return a sample with the groups past the limit among its other arrays."""
-        if not self._unnumbered:
-            return sample
-        others = [*(sample.other_nbytes or [0] * len(self._columns))]
-        kept: dict[int, int] = {}
-        for group, count in zip(sample.groups, sample.counts, strict=True):
-            if group in self._numbers:
-                kept[group] = count
-                continue
-            for place in self._unnumbered[group].devices:
-                others[place] += count * self._unnumbered[group].shard_nbytes
-        return replace(
-            sample,
-            groups=tuple(kept),
-            counts=tuple(kept.values()),
-            other_nbytes=tuple(min(nbytes, _MOST_NBYTES) for nbytes in others),
-        )
-
-    def _check(self, sample: RecordSample) -> None:
-        width = len(self._columns)
-        if len(sample.in_use) != width or {len(sample.peak), len(sample.other_nbytes)} - {0, width}:
-            raise FileFormatError(f"numbers for {len(sample.in_use)} of {width} devices")
-        if len(sample.groups) != len(sample.counts):
-            raise FileFormatError("lists of different lengths")
-        if max(*sample.in_use, *sample.peak, *sample.other_nbytes, 0, 0) > _MOST_NBYTES:
-            raise FileFormatError("more bytes than a device can have")
-        if max(*sample.counts, 0, 0) >= _MOST_ARRAYS:
-            raise FileFormatError("more arrays than a process can have")
-        if not all(group in self._numbers or group in self._unnumbered for group in sample.groups):
-            raise FileFormatError("a group without its line")
-
-
-class _Rows(NamedTuple):
-    entries: Numbers
-    stops: Numbers
-
-
-def _fuller_of_two(columns: Sequence[Numbers]) -> Numbers:
-    """Return the index of the sample with more bytes on its fullest device of each two neighbors."""
-    use: Numbers = np.max(columns, axis=0)
-    even = use[: len(use) // 2 * 2].reshape(-1, 2)
-    kept = np.arange(0, even.size, 2) + (even[:, 1] > even[:, 0])
-    return np.append(kept, len(use) - 1) if len(use) % 2 else kept
-
-
-@dataclass(slots=True)
-class ArraysOfDevice:
-    """Live arrays on one device in some samples: one entry for each group in each sample, by group."""
-
-    groups: Sequence[RecordGroup]
-    place: int
-    """Column of the device."""
-
-    entries: dict[int, slice]
-    """Entries of each group."""
-
-    counts: npt.NDArray[np.uint32]
-    """Number of arrays of each entry."""
-
-    at: npt.NDArray[np.uint32]
-    """Sample of each entry."""
-
-    length: int
-    """Number of samples."""
-
-    other_nbytes: Numbers
-    """Bytes of the arrays without a group in each sample."""
-
-    def numbers_by_site(self) -> Iterator[tuple[Site, Numbers, Numbers]]:
-        """Yield each site with the number of its arrays and their bytes in each sample.
-
-        Sites of the same line follow each other.
-        """
-        lines: dict[Origin | None, dict[str, list[int]]] = {}
-        for group in self.entries:
-            found = self.groups[group]
-            if self.place not in found.devices:
-                continue
-            lines.setdefault(found.origin, {}).setdefault(found.type, []).append(group)
-        sites = ((Site(line, of), groups) for line, types in lines.items() for of, groups in types.items())
-        for site, members in sites:
-            counts, nbytes = np.zeros(self.length, np.int64), np.zeros(self.length, np.int64)
-            for group in members:
-                found, entries = self.groups[group], self.entries[group]
-                number = self.counts[entries].astype(np.int64)
-                most = _MOST_OF_GROUP // max(found.shard_nbytes, 1)
-                counts[self.at[entries]] += number
-                nbytes[self.at[entries]] += np.minimum(number, most) * found.shard_nbytes
-            yield site, counts, nbytes
-
-    def total_nbytes(self) -> Numbers:
-        """Return the bytes of all arrays in each sample."""
-        total = self.other_nbytes.copy()
-        for _, _, nbytes in self.numbers_by_site():
-            total += nbytes
-        return total
-
-
-def open_mark(spans: Sequence[Span], time: float) -> str | None:
-    """Return the mark in which a moment is: the one that began last; None if it is in none."""
-    inside = [span for span in spans if span.start <= time < span.end]
-    return max(inside, key=lambda span: span.start).name if inside else None
+    def at(self, time: float) -> str | None:
+        """Return the mark of a moment; None if it is in none."""
+        place = bisect_right(self._times, time)
+        return self._names[place - 1] if place else None

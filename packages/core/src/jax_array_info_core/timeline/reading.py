@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import json
 import os
 import re
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, TypeAlias, get_type_hints
 
 from ..errors import FileFormatError
-from ..reports.record import LINES, RecordLine, RecordStart
+from ..reports.record import (
+    LINES,
+    RecordEnd,
+    RecordGroup,
+    RecordLine,
+    RecordMark,
+    RecordOutOfMemory,
+    RecordSample,
+    RecordStart,
+)
 from ..stored.reading import open_regular
 from ..text import clipped, printable
 
+TimedLine: TypeAlias = RecordStart | RecordSample | RecordMark | RecordOutOfMemory | RecordEnd
+"""Line with a time."""
 SUFFIX = ".jsonl"
 _LINE = re.compile(rb'\{ ?"line": ?"([a-z ]{1,20})"')
 _SURROGATE = b"\\ud"
@@ -24,18 +36,34 @@ _CHUNK = 2**20
 _LONGEST_LINE = 2**22
 """Maximum length of a line in bytes: a sample of a program that ran out of memory names all groups."""
 _MOST_FILES = 2**17
+_MOST_BAD_LINES = 100
+"""A file with more lines that are no lines of a record, and more of them than others, is read no further."""
+_TAILS = (2**16, 2 * _LONGEST_LINE)
+"""Bytes at the end of a file in which its last line is looked for."""
+_MOST_OF_TAIL = 100
+"""Number of lines at the end of a file that are read to find one with a time."""
 
 
 @cache
 def _decoder(name: str) -> Callable[[bytes], RecordLine]:
     import msgspec
 
-    decode: Callable[[bytes], RecordLine] = msgspec.json.Decoder(LINES[name]).decode
+    kind: type = LINES[name]
+    if kind is RecordSample:
+        # Frozen dataclasses take fifteen times as long to decode, and most lines are samples.
+        hints = get_type_hints(kind, include_extras=True)
+        fields = [(of.name, hints[of.name], *_default(of)) for of in dataclasses.fields(kind)]
+        kind = msgspec.defstruct(kind.__name__, fields, frozen=True, kw_only=True)
+    decode: Callable[[bytes], RecordLine] = msgspec.json.Decoder(kind).decode
     return decode
 
 
+def _default(field: dataclasses.Field[Any]) -> tuple[Any, ...]:
+    return () if field.default is dataclasses.MISSING else (field.default,)
+
+
 def read_line(line: bytes) -> RecordLine:
-    """Return a line of a record.
+    """Return a line of a record. A sample has the fields of a ``RecordSample``, and another type.
 
     Raises:
         FileFormatError: If it is not one.
@@ -74,7 +102,7 @@ def files_of(folder: Path) -> list[Path]:
     return [folder / name for name in sorted(found)]
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class SegmentReader:
     """A file of a record, and how far it has been read."""
 
@@ -92,8 +120,11 @@ class SegmentReader:
     """Reason for the first of them."""
 
     _offset: int = 0
-    _line: int = field(default=0)
+    _line: int = 0
     """Number of lines so far."""
+
+    _unparsed: int = 0
+    """Number of lines so far that are no lines of a record."""
 
     def open_start(self) -> bool:
         """Read the first line, unless it has been read. Return whether there is one."""
@@ -113,24 +144,50 @@ class SegmentReader:
     def _lines(self) -> Iterator[RecordLine | None]:
         """Yield the complete lines from the place that was reached, None for one that cannot be read."""
         try:
-            status = os.stat(self.path)
-            if stat.S_ISREG(status.st_mode) and not status.st_size:
-                return  # its first line is about to be written
-            with open_regular(self.path) as file:
-                file.seek(self._offset)
-                while (line := file.readline(_LONGEST_LINE)).endswith(b"\n") or len(line) == _LONGEST_LINE:
-                    self._line += 1
-                    read = self._read(line)
-                    if not line.endswith(b"\n") and self.start is not None:
-                        _pass_line(file)
-                    self._offset = file.tell()
-                    yield read
+            if not _is_empty(self.path):
+                with open_regular(self.path) as file:
+                    file.seek(self._offset)
+                    yield from self._lines_of(file)
         except FileNotFoundError:
             pass  # thinned away meanwhile
         except OSError as error:
             self.problem = error.strerror or str(error)
         except FileFormatError as error:
             self.problem = str(error)
+
+    def _lines_of(self, file: BinaryIO) -> Iterator[RecordLine | None]:
+        while (line := file.readline(_LONGEST_LINE)).endswith(b"\n") or len(line) == _LONGEST_LINE:
+            self._line += 1
+            self._offset += len(line)
+            read = self._read(line)
+            if not line.endswith(b"\n") and self.start is not None:
+                _pass_line(file)
+                self._offset = file.tell()
+            yield read
+            if self._unparsed > _MOST_BAD_LINES + self._line // 2:
+                raise FileFormatError(f"{self._unparsed:,} of {self._line:,} lines are no lines of a record")
+
+    def last_line(self) -> TimedLine | None:
+        """Return the last complete line with a time; None without one.
+
+        It is found from the end of the file, whatever has been read.
+        """
+        try:
+            for size in _TAILS:
+                with open_regular(self.path) as file:
+                    whole = os.fstat(file.fileno()).st_size
+                    file.seek(max(whole - size, 0))
+                    # The first is incomplete, or the start; the last one is being written.
+                    lines = file.read(size).split(b"\n")[1:-1]
+                for line in lines[: -_MOST_OF_TAIL - 1 : -1]:
+                    with contextlib.suppress(FileFormatError):
+                        if not isinstance(found := read_line(line), RecordGroup):
+                            return found
+                if size >= whole:
+                    break
+        except (OSError, FileFormatError):
+            pass  # it cannot be read at all, which its lines tell
+        return None
 
     def leave_out(self, reason: str) -> None:
         """Count a line that cannot be used."""
@@ -143,8 +200,15 @@ class SegmentReader:
                 raise FileFormatError(f"longer than {_LONGEST_LINE:,} bytes")
             return read_line(line)
         except FileFormatError as error:
+            self._unparsed += 1
             self.leave_out(str(error))
             return None
+
+
+def _is_empty(path: Path) -> bool:
+    """Return whether the first line of a file is about to be written."""
+    status = os.stat(path)
+    return stat.S_ISREG(status.st_mode) and not status.st_size
 
 
 def _pass_line(file: BinaryIO) -> None:

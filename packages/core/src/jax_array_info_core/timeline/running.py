@@ -6,7 +6,9 @@ import os
 import socket
 from typing import NamedTuple
 
+from ..launchers import job_of, launcher_rank
 from ..reports.record import RecordStart
+from ..text import clipped, plain_text
 
 
 class Identity(NamedTuple):
@@ -16,11 +18,22 @@ class Identity(NamedTuple):
     pid: int
     pid_started: int | None
     pid_namespace: str | None
+    job: str | None
+    rank: int | None
 
 
 def identity() -> Identity:
     """Return the identity of this process."""
-    return Identity(socket.gethostname(), os.getpid(), _started(os.getpid()), _namespace())
+    pid = os.getpid()
+    job = job_of()
+    return Identity(
+        socket.gethostname(),
+        pid,
+        _started(pid),
+        _namespace(),
+        None if job is None else clipped(plain_text(job)),
+        launcher_rank(),
+    )
 
 
 def is_gone(start: RecordStart) -> bool:

@@ -6,8 +6,8 @@ step, or for an evaluation, is freed again within a part.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
-from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from ..growth.snapshot import Site
 from ..growth.trends import Level, Trend, Trends
 from ..reports.timeline import SeriesKind, TimelineGrowth
-from .history import NO_STEP, ArraysOfDevice, Numbers, Times
+from .samples import NO_STEP, ArraysOfDevice, Numbers, Times
 
 _MOST_PARTS = 120
 _SAMPLES_OF_PART = 6
@@ -43,23 +43,25 @@ def steady_growth(
     ascends = (steps[first + 1 :] >= steps[first:-1]).all()
     steps_of_parts = steps[bounds] if ascends else np.full(count, NO_STEP)
     kinds: dict[Site, SeriesKind] = {Site(None, kind): kind for kind in rest}
-    curves = {site: _Curve.of(counts, nbytes, bounds) for site, counts, nbytes in _sites(arrays)}
-    curves |= {site: _Curve.of(rest[kind], rest[kind], bounds) for site, kind in kinds.items()}
-    levels = [
-        {
+    # Arrays that stay in a part are in at least every second of its samples.
+    sites = _sites(arrays, least=_LEAST_RISES * ((len(times) - first) // count // 2))
+    numbers = itertools.chain(sites, ((site, rest[kind], rest[kind]) for site, kind in kinds.items()))
+    found_curves = ((site, _Curve.of(counts, nbytes, bounds)) for site, counts, nbytes in numbers)
+    curves = {site: curve for site, curve in found_curves if curve.rises >= _LEAST_RISES}
+
+    def levels(part: int) -> dict[Site, Level]:
+        return {
             site: Level(int(curve.counts[part]), int(curve.nbytes[part]))
             for site, curve in curves.items()
             if curve.nbytes[part]
         }
-        for part in range(count)
-    ]
-    trends = Trends(levels[0])
-    for level in levels[1:]:
-        trends.add(level)
+
+    trends = Trends(levels(0))
+    for part in range(1, count):
+        trends.add(levels(part))
     found = [
         _grown(site, kinds.get(site, "origin"), curves[site], trend, times[bounds], steps_of_parts)
         for site, trend in trends.growing().items()
-        if trend.steps >= _LEAST_RISES
     ]
     return tuple(sorted(found, key=lambda grown: (grown.is_over, -grown.nbytes_per_minute)))
 
@@ -72,6 +74,11 @@ class _Curve(NamedTuple):
     freed_in: int | None
     """Part in which most of the bytes were freed for good. From there, the curve stays at its height: a list
     of a function that returns was growing until then."""
+
+    @property
+    def rises(self) -> int:
+        """The number of parts in which the bytes rose."""
+        return int(np.count_nonzero(np.diff(self.nbytes) > 0))
 
     @staticmethod
     def of(counts: Numbers, nbytes: Numbers, bounds: Numbers) -> _Curve:
@@ -93,16 +100,19 @@ def _least(values: Numbers, bounds: Numbers) -> Numbers:
     return found
 
 
-def _sites(arrays: ArraysOfDevice) -> Iterator[tuple[Site, Numbers, Numbers]]:
-    """Yield the number and the bytes of each dtype and shape of a line, and of each line as a whole."""
-    for origin, sites in groupby(arrays.numbers_by_site(), key=lambda found: found[0].origin):
-        line_counts, line_nbytes = np.zeros(arrays.length, np.int64), np.zeros(arrays.length, np.int64)
-        for site, counts, nbytes in sites:
-            yield site, counts, nbytes
-            line_counts += counts
-            line_nbytes += nbytes
-        if origin is not None:
-            yield Site(origin, None), line_counts, line_nbytes
+def _sites(arrays: ArraysOfDevice, least: int) -> Iterator[tuple[Site, Numbers, Numbers]]:
+    """Yield the number and the bytes of each dtype and shape of a line, and of each line as a whole.
+
+    Args:
+        arrays: Live arrays of a device in each sample.
+        least: Number of samples in which they must be.
+    """
+    for origin, sites in arrays.sites.lines():
+        for place in sites:
+            if arrays.entry_count(one := range(place, place + 1)) >= least:
+                yield arrays.sites.sites[place], *arrays.numbers(one)
+        if origin is not None and arrays.entry_count(sites) >= least:
+            yield Site(origin, None), *arrays.numbers(sites)
 
 
 def _grown(

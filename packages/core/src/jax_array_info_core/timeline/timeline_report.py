@@ -6,33 +6,43 @@ import itertools
 import math
 import os
 import time as clock
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from ..errors import FileFormatError, UnsupportedValueError
 from ..quantities import format_device_ids
-from ..reports.record import RecordStart
+from ..reports.record import RecordDevice, RecordStart
 from ..reports.timeline import TimelineOutOfMemory, TimelineReport, UnreadRecord
 from ..reports.timeline_process import ProcessState, TimelineDevice, TimelineProcess
 from ..stored.leaves import Progress
 from ..text import printable
 from .analysis import DeviceHistory
-from .history import NO_STEP, History, SegmentLines, open_mark
+from .history import Held, History, OpenMarks
 from .reading import SUFFIX, SegmentReader, files_of, unread_of
 from .running import is_gone
+from .runs import Recorder, runs_of
+from .samples import NO_STEP
+from .segment_lines import SegmentLines
 
 _PATIENCE, _LEAST_PATIENCE = 5, 15.0
 """A process that wrote nothing for so many times the time between samples is not heard from; the least, in
 seconds."""
-_LONGEST_SKEW = 60.0
-"""Seconds by which a process that starts again, on another machine, may seem to start too early."""
 _MOST_UNREAD = 100
+_MOST_ERRORS = 1000
+_MOST_NUMBERS = 10**7
+"""Maximum number of numbers in samples, of all runs together. Of more, every second sample is left out."""
+_MOST_DEVICES = 2**19
+"""Maximum number of devices of all recorders together."""
 
 
 def timeline_report(
     folder: str | os.PathLike[str],
     *,
     process: int | None = None,
+    run: int | None = None,
     device: int | None = None,
     last: float | None = None,
     on_progress: Progress | None = None,
@@ -42,21 +52,25 @@ def timeline_report(
     The record may be finished, or still be written: it is only read, and an incomplete line is left out.
     Files that cannot be read are listed in ``unread``.
 
+    A process that was started again is one run. Processes with the same index at the same time, such as the
+    tasks of a job array, are several runs, each with its own entry in ``processes``.
+
     Args:
         folder: Folder of the record.
         process: Index of the process of the timeline. Defaults to the one with the highest peak.
+        run: Number of its run, from 0. Defaults to the one with the highest peak.
         device: Id of the device of the timeline. Defaults to that of the process with the highest peak.
         last: Number of seconds before the last sample to look at. Defaults to the whole record.
         on_progress: Function that is called with the number of files that were read, and of all files.
 
     Raises:
         FileFormatError: (a ValueError) If the folder has no record, or none that can be read.
-        UnsupportedValueError: (a ValueError) If there is no such process or device in the record.
+        UnsupportedValueError: (a ValueError) If there is no such process, run or device in the record.
         ValueError: If ``last`` is not a positive number of seconds.
         OSError: If the folder cannot be read.
     """
     follower = Follower(folder)
-    return follower.report(process=process, device=device, last=last, on_progress=on_progress)
+    return follower.report(process=process, run=run, device=device, last=last, on_progress=on_progress)
 
 
 class Follower:
@@ -68,14 +82,24 @@ class Follower:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._folder = Path(folder)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Forget all that was read."""
         self._segments: dict[Path, SegmentReader] = {}
-        self._histories: dict[int, History] = {}
+        self._devices: dict[object, tuple[RecordDevice, ...]] = {}
+        self._device_count = 0
+        self._recorders: dict[_Run, list[object]] = {}
+        self._histories: dict[_Run, History] = {}
         self._lines: dict[Path, SegmentLines] = {}
+        self._held = Held()
+        self._most_numbers = _MOST_NUMBERS
 
     def report(
         self,
         *,
         process: int | None = None,
+        run: int | None = None,
         device: int | None = None,
         last: float | None = None,
         on_progress: Progress | None = None,
@@ -87,22 +111,31 @@ class Follower:
         if last is not None and not last > 0:
             raise ValueError(f"last must be a positive number of seconds, got {last!r}")
 
-        self._read(process, last, on_progress)
+        self._read((process, run), last, on_progress)
         read_at = clock.time()
-        histories = {index: one for index, one in sorted(self._histories.items()) if one.sample_count}
+        histories = {one: found for one, found in sorted(self._histories.items()) if found.sample_count}
         unread = self._unread()
         if not histories:
             raise FileFormatError(_nothing(self._folder, len(self._segments), unread))
-        processes = tuple(_process(index, one, read_at) for index, one in histories.items())
-        chosen = _chosen(processes, process, device)
-        found = DeviceHistory(histories[chosen[0]], chosen[1])
+        run_counts = Counter(one.process for one in histories)
+        processes, errors = [], []
+        for one, history in histories.items():
+            marks = OpenMarks(history.spans())
+            processes.append(_process(one, run_counts[one.process], history, marks, read_at))
+            errors += [(error, one, marks.at(error.time)) for error in history.errors]
+        errors = sorted(errors, key=lambda error: error[0].time)[-_MOST_ERRORS:]
+        chosen = _chosen(processes, process, run, device)
+        history = histories[_Run(chosen[0], chosen[1])]
+        found = DeviceHistory(history, chosen[2])
         points = found.points()
         return TimelineReport(
             folder=str(self._folder),
-            processes=processes,
+            processes=tuple(processes),
             process_count=max(one.starts[-1].process_count for one in histories.values()),
             process=chosen[0],
-            device=chosen[1],
+            run=chosen[1],
+            device=chosen[2],
+            thinned=history.is_thinned,
             times=tuple(map(float, found.times[points])),
             steps=tuple(None if step == NO_STEP else int(step) for step in found.steps[points]),
             in_use=tuple(map(int, found.use[points])),
@@ -114,74 +147,123 @@ class Follower:
             marks=found.marks(),
             out_of_memory=tuple(
                 TimelineOutOfMemory(
-                    process=index,
+                    process=one.process,
+                    run=one.number,
                     time=error.time,
                     message=error.message,
                     requested_nbytes=error.requested_nbytes,
                     step=error.step,
-                    mark=open_mark(spans, error.time),
+                    mark=mark,
                 )
-                for index, one in histories.items()
-                for spans in [one.spans()]
-                for error in one.errors
+                for error, one, mark in sorted(errors, key=lambda error: error[1])
             ),
             unread=unread,
             read_at=read_at,
         )
 
-    def _read(self, process: int | None, last: float | None, on_progress: Progress | None) -> None:
-        """Read the new lines of all segments, those of a process in the order of their start.
+    def _read(
+        self, asked: tuple[int | None, int | None], last: float | None, on_progress: Progress | None
+    ) -> None:
+        """Read the new lines of all segments, run by run in the order of their start.
 
-        Without ``last``, only the samples of the process are kept, or of the one with the highest peak.
+        Without ``last``, only the samples of one run are kept: of those asked for, the one with the highest
+        peak.
         """
-        for path in files_of(self._folder):
+        runs = self._runs()
+        count, number = sum(len(one.segments) for found in runs.values() for one in found), 0
+        kept: History | None = None
+        for run, recorders in runs.items():
+            history = self._histories.setdefault(run, History(self._held))
+            for segment in (segment for one in recorders for segment in one.segments):
+                if on_progress is not None:
+                    on_progress(number, count)
+                number += 1
+                self._read_segment(history, segment)
+            if last is not None:
+                history.forget_before(history.last - last)
+            elif any(of not in (None, one) for of, one in zip(asked, run, strict=True)) or (
+                kept is not None and kept.peak >= history.peak
+            ):
+                history.forget_before(math.inf)
+            else:
+                if kept is not None:
+                    kept.forget_before(math.inf)
+                kept = history
+
+    def _runs(self) -> dict[_Run, list[Recorder]]:
+        """Return the recorders of each run.
+
+        What becomes known of an earlier recorder may tell that another one did not continue it. Then all is
+        read again.
+        """
+        paths = files_of(self._folder)
+        for path in paths:
             if path not in self._segments:
                 self._segments[path] = SegmentReader(path)
-        opened = [(one.start, one) for one in self._segments.values() if one.open_start() and one.start]
-        opened.sort(key=lambda pair: (pair[0].process, pair[0].started, pair[0].segment))
-        kept: History | None = None
-        for number, (start, segment) in enumerate(opened):
-            if on_progress is not None:
-                on_progress(number, len(opened))
-            self._read_segment(start, segment)
-            history = self._histories.get(start.process)
-            is_last = number + 1 == len(opened) or opened[number + 1][0].process != start.process
-            if history is not None and is_last:
-                if last is not None:
-                    history.forget_before(history.last - last)
-                elif process not in (None, start.process) or (kept and kept.peak >= history.peak):
-                    history.forget_before(math.inf)
-                else:
-                    if kept is not None:
-                        kept.forget_before(math.inf)
-                    kept = history
+        opened = [segment for segment in self._segments.values() if self._open(segment)]
+        runs = {
+            _Run(process, number): recorders
+            for process, found in runs_of(opened)
+            for number, recorders in enumerate(found)
+        }
+        before, self._recorders = self._recorders, {run: [*map(_key, found)] for run, found in runs.items()}
+        if any(self._recorders.get(run, [])[: len(found)] != found for run, found in before.items()):
+            self._begin()
+            return self._runs()
+        return runs
 
-    def _read_segment(self, start: RecordStart, segment: SegmentReader) -> None:
+    def _open(self, segment: SegmentReader) -> bool:
+        """Read the first line of a segment, and return whether there is one.
+
+        The devices of a recorder, which all of its segments name, are kept once.
+        """
+        is_new = segment.start is None
+        if not segment.open_start() or segment.start is None:
+            return False
+        if is_new:
+            key = segment.start.process, segment.start.recorder, segment.start.devices
+            if key not in self._devices:
+                self._device_count += len(segment.start.devices)
+                if self._device_count > _MOST_DEVICES:
+                    segment.problem = f"more than {_MOST_DEVICES:,} devices in the folder"
+                    return False
+            devices = self._devices.setdefault(key, segment.start.devices)
+            segment.start = replace(segment.start, devices=devices)
+        return True
+
+    def _read_segment(self, history: History, segment: SegmentReader) -> None:
         lines = self._lines.get(segment.path)
-        if lines is None:
-            history = self._histories.setdefault(start.process, History())
-            other = history.starts[-1] if history.starts else start
-            if start.started != other.started and start.time < history.last - _LONGEST_SKEW:
-                segment.problem = (
-                    f"written at the same time as another record of process {start.process}, by process id "
-                    f"{other.pid} on {printable(other.host_name)}: use one folder for each job"
-                )
-                return
+        if lines is None and segment.start is not None:
             try:
-                lines = self._lines[segment.path] = history.segment(start)
+                lines = self._lines[segment.path] = SegmentLines(history, segment.start)
             except FileFormatError as error:
                 segment.problem = str(error)
-                return
+        if lines is None:
+            return
         for line in segment.new_lines():
             try:
                 lines.add(line)
             except FileFormatError as error:
                 segment.leave_out(str(error))
+            if self._held.numbers > self._most_numbers:
+                for one in self._histories.values():
+                    one.thin()
+                # One sample of each run stays.
+                self._most_numbers = max(_MOST_NUMBERS, self._held.numbers * 3 // 2)
 
     def _unread(self) -> tuple[UnreadRecord, ...]:
         reasons = ((path.name, unread_of(segment)) for path, segment in sorted(self._segments.items()))
         found = (UnreadRecord(name=name, reason=reason) for name, reason in reasons if reason)
         return tuple(itertools.islice(found, _MOST_UNREAD))
+
+
+class _Run(NamedTuple):
+    process: int
+    number: int
+
+
+def _key(recorder: Recorder) -> object:
+    return recorder.start.recorder
 
 
 def _nothing(folder: Path, count: int, unread: Sequence[UnreadRecord]) -> str:
@@ -192,31 +274,41 @@ def _nothing(folder: Path, count: int, unread: Sequence[UnreadRecord]) -> str:
     return f"no memory record (files that end in {SUFFIX}): write one with record_memory({str(folder)!r})"
 
 
-def _chosen(processes: Sequence[TimelineProcess], process: int | None, device: int | None) -> tuple[int, int]:
-    """Return the process and the device of the timeline.
+def _chosen(
+    processes: Sequence[TimelineProcess], process: int | None, run: int | None, device: int | None
+) -> tuple[int, int, int]:
+    """Return the process, the run and the device of the timeline.
 
     Raises:
-        UnsupportedValueError: If there is none with this index or id.
+        UnsupportedValueError: If there is none with this index, number or id.
     """
-    found = [one for one in processes if process in (None, one.process)]
-    if not found:
-        known = format_device_ids([one.process for one in processes])
-        raise UnsupportedValueError(f"process={process!r} is not in the record: it has {known}")
+    found: Sequence[TimelineProcess] = processes
+    for field, asked in (("process", process), ("run", run)):
+        known = sorted({getattr(one, field) for one in found})
+        found = [one for one in found if asked in (None, getattr(one, field))]
+        if not found:
+            words = format_device_ids(known)
+            raise UnsupportedValueError(f"{field}={asked!r} is not in the record: it has {words}")
     pairs = [(one, of) for one in found for of in one.devices if device in (None, of.id)]
     if not pairs:
-        known = format_device_ids([of.id for one in found for of in one.devices]) or "none"
-        raise UnsupportedValueError(f"device={device!r} is not in the record: it has {known}")
+        words = format_device_ids([of.id for one in found for of in one.devices]) or "none"
+        raise UnsupportedValueError(f"device={device!r} is not in the record: it has {words}")
     one, of = max(pairs, key=lambda pair: pair[1].peak_nbytes)
-    return one.process, of.id
+    return one.process, one.run, of.id
 
 
-def _process(index: int, history: History, read_at: float) -> TimelineProcess:
+def _process(
+    run: _Run, run_count: int, history: History, marks: OpenMarks, read_at: float
+) -> TimelineProcess:
     start = history.starts[-1]
     end = history.end
     return TimelineProcess(
-        process=index,
+        process=run.process,
+        run=run.number,
+        run_count=run_count,
         host_name=start.host_name,
         pid=start.pid,
+        job=start.job,
         platform=start.platform,
         start=history.first,
         end=history.last,
@@ -226,18 +318,17 @@ def _process(index: int, history: History, read_at: float) -> TimelineProcess:
         restarts=len(history.starts) - 1,
         sample_count=history.sample_count,
         step=history.step,
-        mark=open_mark(history.spans(), history.last),
+        mark=marks.at(history.last),
         in_use_source=start.in_use_source,
         devices=tuple(
             TimelineDevice(
                 id=device.id,
                 name=device.name,
-                bytes_in_use=history.now[device.id],
-                peak_nbytes=history.peaks[device.id],
+                bytes_in_use=in_use,
+                peak_nbytes=peak,
                 bytes_limit=device.bytes_limit,
             )
-            for device in sorted(history.devices.values(), key=lambda device: device.id)
-            if device.id in history.now
+            for _, (device, in_use, peak) in sorted(history.now.items())
         ),
     )
 

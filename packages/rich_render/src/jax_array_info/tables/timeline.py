@@ -84,9 +84,10 @@ def _details(report: TimelineReport, max_rows: int | None) -> Iterator[Renderabl
         yield _table("jumps outside of marks", jumps, _jump_columns(report), max_rows)
     if len(report.processes) > 1:
         yield _table("processes", report.processes, _process_columns(report), max_rows)
-        failed = [one for one in report.processes if one.message and one.process != report.process]
+        chosen = report.chosen
+        failed = [one for one in report.processes if one.message and one is not chosen]
         for process in failed[:max_rows]:
-            yield style.written(f"process {process.process} {process.ending}", look=style.WARNING)
+            yield style.written(f"{process.name} {process.ending}", look=style.WARNING)
     for unread in report.unread:
         yield style.written(f"not read: {unread.name}: {unread.reason}", look=style.WARNING)
 
@@ -150,7 +151,10 @@ def _process_columns(report: TimelineReport) -> dict[str, Callable[[TimelineProc
 
     return {
         ">process": lambda process: str(process.process),
+        ">run": lambda process: str(process.run) if process.run_count > 1 else "",
         "host": lambda process: process.host_name,
+        ">pid": lambda process: str(process.pid) if process.run_count > 1 else "",
+        "job": lambda process: (process.job or "") if process.run_count > 1 else "",
         ">peak": lambda process: size(process, "peak_nbytes"),
         ">last": lambda process: size(process, "bytes_in_use"),
         ">limit": lambda process: size(process, "bytes_limit"),

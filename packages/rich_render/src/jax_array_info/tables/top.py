@@ -181,8 +181,9 @@ class _Page:
 
     def _device_name(self, report: TimelineReport, process: TimelineProcess, device: TimelineDevice) -> Text:
         """Return the name of a device, with its process; that of the timeline is bold."""
-        name = device.name if len(report.processes) == 1 else f"{process.process} {device.name}"
-        is_chosen = (process.process, device.id) == (report.process, report.device)
+        run = f" run {process.run}" if process.run_count > 1 else ""
+        name = device.name if len(report.processes) == 1 else f"{process.process}{run} {device.name}"
+        is_chosen = (process.process, process.run, device.id) == (report.process, report.run, report.device)
         return self._text(name, "bold" if is_chosen else "")
 
     def _bar(self, device: TimelineDevice, largest: int, width: int) -> Text:
@@ -345,13 +346,16 @@ _STATES: dict[str, str] = {"gone": "died", "raised": "failed"}
 def _states_words(report: TimelineReport) -> str:
     """Return the number of processes in each state: ``8 processes on 2 hosts, 7 running, 1 died``."""
     states = Counter(_STATES.get(one.state, one.state) for one in report.processes)
-    if unrecorded := report.process_count - len(report.processes):
+    recorded = len({one.process for one in report.processes})
+    if unrecorded := report.process_count - recorded:
         states["without a record"] = max(unrecorded, 0)
     hosts = len({one.host_name for one in report.processes})
     words = counted(report.process_count, "process", "processes")
+    if recorded < len(report.processes):
+        words += f" in {len(report.processes)} runs"
     if hosts > 1:
         words += f" on {hosts} hosts"
-    if len(states) == 1 and report.process_count == 1:
+    if len(report.processes) == report.process_count == 1:
         return f"{words}, {next(iter(states))}"
     if len(states) == 1:
         return f"{words}, all {next(iter(states))}"
@@ -360,11 +364,12 @@ def _states_words(report: TimelineReport) -> str:
 
 def _subject_words(report: TimelineReport) -> str:
     """Return the device of the timeline, and the step and the mark of its process."""
-    process = next(one for one in report.processes if one.process == report.process)
-    device = next(one for one in process.devices if one.id == report.device)
+    process, device = report.chosen, report.chosen_device
+    if process is None or device is None:
+        return ""
     parts = [f"arrays on {device.name}"]
     if len(report.processes) > 1:
-        parts[0] += f" of process {process.process}"
+        parts[0] += f" of {process.name}"
     if process.step is not None:
         parts.append(f"step {process.step}")
     if process.mark is not None:
@@ -386,16 +391,18 @@ def _marks_words(report: TimelineReport) -> str:
 
 def _notices(report: TimelineReport) -> Iterator[tuple[str, str]]:
     """Yield each allocation that failed, process that ended and file that could not be read, with a style."""
+    names = {(one.process, one.run): one.name for one in report.processes}
     for error in report.out_of_memory:
+        name = names.get((error.process, error.run), f"process {error.process}")
         size = f", {format_bytes(error.requested_nbytes)} requested" if error.requested_nbytes else ""
-        yield f"process {error.process} ran out of memory at {_clock(error.time)}{size}", style.WARNING
+        yield f"{name} ran out of memory at {_clock(error.time)}{size}", style.WARNING
     for process in report.processes:
         if process.state != "running":
-            of = f" (process id {process.pid} on {process.host_name})"
+            of = "" if process.run_count > 1 else f" (process id {process.pid} on {process.host_name})"
             message = f": {process.message}" if process.message else ""
             look = "" if process.state in ("stopped", "exited") else style.WARNING
             yield (
-                f"process {process.process} {_ended_words(process)} {_clock(process.end)}{of}{message}",
+                f"{process.name} {_ended_words(process)} {_clock(process.end)}{of}{message}",
                 look,
             )
     for unread in report.unread:

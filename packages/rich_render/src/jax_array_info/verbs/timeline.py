@@ -19,6 +19,7 @@ def print_timeline(
     folder: str | os.PathLike[str] | TimelineReport,
     *,
     process: int | None = None,
+    run: int | None = None,
     device: int | None = None,
     last: float | None = None,
     max_rows: int | None = MAX_ROWS,
@@ -43,18 +44,22 @@ def print_timeline(
         folder: Folder of the record, of a job that ended or still runs. A ``TimelineReport`` is printed as it
             is.
         process: Index of the process. Defaults to the one with the highest peak.
+        run: Number of its run, from 0, if several programs had this index. Defaults to the one with the
+            highest peak.
         device: Id of the device. Defaults to that with the highest peak.
         last: Number of seconds before the last sample to look at. Defaults to the whole record.
         max_rows: Maximum number of rows of each table. None shows all.
 
     Raises:
         FileFormatError: (a ValueError) If the folder has no record, or none that can be read.
-        UnsupportedValueError: (a ValueError) If there is no such process or device in the record.
+        UnsupportedValueError: (a ValueError) If there is no such process, run or device in the record.
         ValueError: If ``last`` is not a positive number of seconds, or ``max_rows`` is negative.
         OSError: If the folder cannot be read.
     """
     check_max_rows(max_rows)
-    found = report_of(folder, TimelineReport, timeline_report, process=process, device=device, last=last)
+    found = report_of(
+        folder, TimelineReport, timeline_report, process=process, run=run, device=device, last=last
+    )
     deliver(
         found,
         lambda found: show_rendered(
