@@ -13,11 +13,13 @@ import secrets
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+fcntl: Any
 try:
     import fcntl
 except ImportError:  # on Windows
-    fcntl = None  # type: ignore[assignment]
+    fcntl = None
 
 MODE = 0o666
 _CLOSE_ON_EXEC = getattr(os, "O_CLOEXEC", 0)
@@ -84,7 +86,7 @@ def _identity(status: os.stat_result) -> tuple[int, int, int]:
 
 def _flags(number: int) -> int:
     """Return how a descriptor was opened."""
-    return 0 if fcntl is None else fcntl.fcntl(number, fcntl.F_GETFL)
+    return int(fcntl.fcntl(number, fcntl.F_GETFL)) if fcntl else 0
 
 
 @contextlib.contextmanager
