@@ -161,7 +161,7 @@ class History:
             raise FileFormatError(f"more than {_MOST_DEVICES:,} devices")
         if not self.starts or self.starts[-1].recorder != start.recorder:
             self._set_back = max(self.last - start.time, 0.0)  # of a machine whose clock is behind
-            self.starts.append(replace(start, time=start.time + self._set_back))
+            self.starts.append(replace(start, time=self.last) if self._set_back else start)
             self.end = None
             self._new_recorder = True
         for device in start.devices:
@@ -284,8 +284,11 @@ class History:
     @property
     def peak_of_places(self) -> Numbers:
         """The peak of each device: of the backend, else of any sample."""
-        found = np.pad(self._peaks, (0, len(self._places) - len(self._peaks)))
-        return found if self.samples is None else np.maximum(found, self.samples.peaks(len(found)))
+        found = np.zeros(len(self._places), np.int64)
+        found[: len(self._peaks)] = self._peaks
+        if self.samples is not None:
+            self.samples.raise_peaks(found)
+        return found
 
     @property
     def peak(self) -> int:

@@ -196,14 +196,12 @@ class Samples:
             first += block.count
         return found
 
-    def peaks(self, count: int) -> Numbers:
-        """Return the most bytes in use of each of a number of devices, or the peak if that is more."""
-        found = np.zeros(count, np.int64)
+    def raise_peaks(self, peaks: Numbers) -> None:
+        """Raise the peak of each device to the most bytes in use, or the peak if that is more."""
         for block in self._blocks:
             for kind in (IN_USE, PEAK):
                 if block.columns[kind]:
-                    np.maximum.at(found, block.places, block.rows(kind).max(axis=0))
-        return found
+                    np.maximum.at(peaks, block.places, block.rows(kind).max(axis=0))
 
     def arrays(self, sites: Sites, samples: Numbers | None = None) -> ArraysOfDevice:
         """Return the live arrays on a device.

@@ -173,6 +173,7 @@ class Follower:
         runs = self._runs()
         count, number = sum(len(one.segments) for found in runs.values() for one in found), 0
         kept: History | None = None
+        highest = -1
         for run, recorders in runs.items():
             history = self._histories.setdefault(run, History(self._held))
             for segment in (segment for one in recorders for segment in one.segments):
@@ -182,14 +183,14 @@ class Follower:
                 self._read_segment(history, segment)
             if last is not None:
                 history.forget_before(history.last - last)
-            elif any(of not in (None, one) for of, one in zip(asked, run, strict=True)) or (
-                kept is not None and kept.peak >= history.peak
-            ):
+                continue
+            is_asked_for = all(of in (None, one) for of, one in zip(asked, run, strict=True))
+            if not is_asked_for or (peak := history.peak) <= highest:
                 history.forget_before(math.inf)
-            else:
-                if kept is not None:
-                    kept.forget_before(math.inf)
-                kept = history
+                continue
+            if kept is not None:
+                kept.forget_before(math.inf)
+            kept, highest = history, peak
 
     def _runs(self) -> dict[_Run, list[Recorder]]:
         """Return the recorders of each run.
@@ -228,8 +229,9 @@ class Follower:
                 if self._device_count > _MOST_DEVICES:
                     segment.problem = f"more than {_MOST_DEVICES:,} devices in the folder"
                     return False
-            devices = self._devices.setdefault(key, segment.start.devices)
-            segment.start = replace(segment.start, devices=devices)
+                self._devices[key] = segment.start.devices
+            else:
+                segment.start = replace(segment.start, devices=self._devices[key])
         return True
 
     def _read_segment(self, history: History, segment: SegmentReader) -> None:

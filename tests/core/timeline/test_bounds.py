@@ -1,0 +1,280 @@
+"""Reading holds a bounded number of things, and looks at each a bounded number of times."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jax_array_info_core import timeline_report
+from jax_array_info_core.reports.record import RecordDevice, RecordMark, RecordSample
+from jax_array_info_core.timeline import history, reading, runs, samples, steady_growth
+from jax_array_info_core.timeline import timeline_report as module
+from jax_array_info_core.timeline.history import Held, History, OpenMarks, Span
+from jax_array_info_core.timeline.segment_lines import SegmentLines
+from jax_array_info_core.timeline.timeline_report import Follower
+
+from .samples import MIB, START, record_group, record_mark, record_start, samples_of, write_record
+
+pytestmark = pytest.mark.oldest_and_newest
+
+GROUP = record_group(0, 7)
+
+
+def _devices(*ids: int) -> tuple[RecordDevice, ...]:
+    return tuple(RecordDevice(id=number, name=f"cuda:{number}") for number in ids)
+
+
+def _counted(monkeypatch: pytest.MonkeyPatch, place: object, name: str) -> list[object]:
+    """Return a list that gets an entry for each call of a function."""
+    calls: list[object] = []
+    plain = getattr(place, name)
+    monkeypatch.setattr(place, name, lambda *args: calls.append(args) or plain(*args))
+    return calls
+
+
+def test_a_sample_takes_room_for_its_own_devices(tmp_path: Path) -> None:
+    """Devices of other segments take none, nor do columns that no sample has."""
+    write_record(tmp_path, [record_start(devices=_devices(*range(1000)))], "process-0-a.jsonl")
+    one = [record_start(segment=1, devices=_devices(3)), *samples_of([], {}, 500)]
+    write_record(tmp_path, one, "process-0-b.jsonl")
+    follower = Follower(tmp_path)
+    report = follower.report()
+    assert (report.device, report.processes[0].sample_count) == (3, 500)
+    assert follower._held.numbers == 2 * 500  # one for the sample itself
+    [found] = follower._histories.values()
+    [block] = found.samples._blocks
+    assert [len(column) for column in block.columns] == [500, 0, 0]
+
+
+rows = st.lists(
+    st.tuples(
+        st.sampled_from([(0,), (1,), (0, 1), (2, 0, 1), ()]),
+        st.booleans(),
+        st.lists(st.integers(0, 9), min_size=3, max_size=3),
+    ),
+    min_size=1,
+    max_size=40,
+)
+
+
+@given(rows)
+def test_columns_are_those_of_the_lines(lines: list[tuple[tuple[int, ...], bool, list[int]]]) -> None:
+    """Each device has its bytes in each sample, 0 where the sample has none. Its peak outlasts thinning."""
+    found = History(Held())
+    use: dict[int, list[int]] = {0: [], 1: [], 2: []}
+    peaks = {0: 0, 1: 0, 2: 0}
+    for number, (ids, has_peak, values) in enumerate(lines):
+        segment = SegmentLines(found, record_start(segment=number, devices=_devices(*ids)))
+        in_use = dict(zip(ids, values, strict=False))
+        peak = tuple(value + 5 for value in in_use.values()) if has_peak else ()
+        sample = RecordSample(time=START + number, in_use=tuple(in_use.values()), peak=peak)
+        segment.add(sample)
+        for device, column in use.items():
+            column.append(in_use.get(device, 0))
+            peaks[device] = max(peaks[device], in_use.get(device, -5) + 5 * has_peak)
+    known = [*found.devices]
+    assert {device: found.in_use(device).tolist() for device in known} == {one: use[one] for one in known}
+    times = found.times.tolist()
+    while len(found.times) > 1:
+        before = len(found.times)
+        found.thin()
+        assert len(found.times) < before or before <= 3
+        kept = [times.index(time) for time in found.times.tolist()]
+        for device in known:
+            assert found.in_use(device).tolist() == [use[device][sample] for sample in kept]
+        fullest = max((max(use[device]) for device in known), default=0)
+        assert max((max(found.in_use(device)) for device in known), default=0) == fullest
+        assert found.held.numbers == found.samples.numbers
+        if before <= 3:
+            break
+    assert dict(zip(known, found.peak_of_places.tolist(), strict=True)) == {one: peaks[one] for one in known}
+
+
+def test_a_record_with_too_many_numbers_is_read_thinned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The report says so. The peak stays."""
+    monkeypatch.setattr(module, "_MOST_NUMBERS", 500)
+    lines = [
+        record_start(),
+        GROUP,
+        *samples_of([GROUP], {0: lambda number: 1 + 30 * (number == 333)}, 1000),
+    ]
+    write_record(tmp_path, lines)
+    follower = Follower(tmp_path)
+    report = follower.report()
+    assert follower._held.numbers <= 500
+    assert (report.thinned, report.processes[0].sample_count) == (True, 1000)
+    assert ", 1000 samples (thinned), " in report.extent
+    assert report.peak is not None
+    assert (report.peak.nbytes, report.peak.time) == (31 * MIB, START + 333)
+
+
+def test_all_runs_together_hold_a_number_of_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where each is small, and where no more samples can be left out."""
+    monkeypatch.setattr(module, "_MOST_NUMBERS", 300)
+    thinned = _counted(monkeypatch, History, "thin")
+    for process in range(50):
+        lines = [record_start(process=process), *samples_of([], {}, 20)]
+        write_record(tmp_path, lines, f"process-{process}-a.jsonl")
+    follower = Follower(tmp_path)
+    report = follower.report(last=100.0)
+    assert follower._held.numbers <= 300
+    assert {one.sample_count for one in report.processes} == {20}
+    assert len(thinned) < 50 * 20
+    monkeypatch.setattr(module, "_MOST_NUMBERS", 10)
+    del thinned[:]
+    Follower(tmp_path).report(last=100.0)
+    assert len(thinned) < 50 * 50
+
+
+def test_a_record_that_is_not_thinned_does_not_say_so(tmp_path: Path) -> None:
+    """As most are."""
+    write_record(tmp_path, [record_start(), *samples_of([], {}, 40)])
+    report = timeline_report(tmp_path)
+    assert not report.thinned
+    assert "thinned" not in report.extent
+
+
+def test_first_samples_of_very_many_recorders_are_thinned_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a folder of restarts would be kept as a whole."""
+    monkeypatch.setattr(history, "_MOST_SAMPLES", 16)
+    for number in range(100):
+        start = record_start(started=START + number, time=START + number, pid=number)
+        sample = RecordSample(time=START + number + 0.5, in_use=(1,))
+        write_record(tmp_path, [start, sample], f"process-0-{number:03}.jsonl")
+    report = timeline_report(tmp_path)
+    assert (report.processes[0].restarts, len(report.times) <= 17, report.thinned) == (99, True, True)
+
+
+spans = st.lists(
+    st.tuples(st.integers(0, 20), st.integers(0, 20)).map(lambda pair: Span("", min(pair), max(pair))),
+    max_size=12,
+).map(lambda found: sorted(found, key=lambda span: span.start))
+
+
+@given(spans)
+def test_the_open_mark_is_the_last_that_began(found: list[Span]) -> None:
+    """At every moment, before, in and after all of them."""
+    named = [Span(str(number), span.start, span.end) for number, span in enumerate(found)]
+    marks = OpenMarks(named)
+    for half in range(-1, 44):
+        around = [span for span in named if span.start <= half / 2 < span.end]
+        assert marks.at(half / 2) == (around[-1].name if around else None)
+
+
+def test_lines_that_are_none_of_a_record_end_the_reading_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lines before them count."""
+    lines = [record_start(), *samples_of([], {}, 50)]
+    write_record(tmp_path, lines, tail=b"\n" * 10_000)
+    calls = _counted(monkeypatch, reading, "read_line")
+    report = timeline_report(tmp_path)
+    assert report.processes[0].sample_count == 50
+    assert len(calls) < 500
+    assert "lines are no lines of a record" in report.unread[0].reason
+
+
+def test_a_few_damaged_lines_do_not_end_it(tmp_path: Path) -> None:
+    """As a file system may leave them."""
+    tail = b"\0\n" * 90 + samples_of_bytes(100)
+    write_record(tmp_path, [record_start(), *samples_of([], {}, 50)], tail=tail)
+    report = timeline_report(tmp_path)
+    assert report.processes[0].sample_count == 150
+    assert report.unread[0].reason.startswith("90 lines left out; ")
+
+
+def samples_of_bytes(length: int) -> bytes:
+    """Return later samples as lines."""
+    return b"".join(b'{"line":"sample","time":%d,"in_use":[1]}\n' % (START + 50 + n) for n in range(length))
+
+
+def test_a_run_is_compared_with_a_few_earlier_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not with all of them, where thousands ran at the same time."""
+    monkeypatch.setattr(runs, "_MOST_CANDIDATES", 4)
+    for number in range(60):
+        start = record_start(started=START + number / 100, pid=number)
+        lines = [start, RecordSample(time=START + 9, in_use=(1,))]
+        write_record(tmp_path, lines, f"process-0-{number:03}.jsonl")
+    calls = _counted(monkeypatch, runs, "is_restart")
+    assert len(timeline_report(tmp_path).processes) == 60
+    assert len(calls) <= 60 * 5
+
+
+def test_groups_in_a_few_samples_have_no_curve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers of groups and of samples are not multiplied: what comes and goes cannot grow."""
+    groups = [record_group(number, 100 + number) for number in range(200)]
+    counts = {group.id: (lambda sample, number=group.id: int(sample // 4 == number)) for group in groups}
+    write_record(tmp_path, [record_start(), *groups, *samples_of(groups, counts, 800)])
+    calls = _counted(monkeypatch, steady_growth, "_least")
+    assert timeline_report(tmp_path).growth == ()
+    assert len(calls) <= 4 * 2
+
+
+def test_devices_and_marks_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over all files of a folder. Each file that is left out has its reason."""
+    monkeypatch.setattr(module, "_MOST_DEVICES", 10)
+    monkeypatch.setattr(history, "_MOST_LINES", 6)
+    for process in range(3):
+        lines = [
+            record_start(process=process, devices=_devices(*range(4))),
+            RecordSample(time=START, in_use=(1,) * 4),
+            *(record_mark(number, "eval") for number in range(4)),
+        ]
+        write_record(tmp_path, lines, f"process-{process}-a.jsonl")
+        write_record(
+            tmp_path,
+            [record_start(process=process, segment=1, devices=lines[0].devices)],
+            f"process-{process}-b.jsonl",
+        )
+    report = timeline_report(tmp_path)
+    assert [one.process for one in report.processes] == [0, 1]
+    reasons = {one.name: one.reason for one in report.unread}
+    assert reasons["process-2-a.jsonl"] == "more than 10 devices in the folder"
+    assert "more than 6 marks and errors in the folder" in reasons["process-1-a.jsonl"]
+
+
+def test_sets_of_devices_are_held_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups with the same devices share them. Past the limit, the bytes of a group are not in arrays."""
+    monkeypatch.setattr(history, "_MOST_SET_DEVICES", 5)
+    sets = [(0, 1, 2)] * 50 + [(0, 1), (2, 3, 0)]
+    groups = [record_group(number, 7, devices=devices) for number, devices in enumerate(sets)]
+    sample = RecordSample(time=START, in_use=(60 * MIB,) * 4, groups=tuple(range(52)), counts=(1,) * 52)
+    write_record(tmp_path, [record_start(devices=_devices(*range(4))), *groups, sample])
+    follower = Follower(tmp_path)
+    report = follower.report(device=0)
+    assert follower._held.set_devices == 5
+    assert report.peak is not None
+    assert report.peak.not_arrays_nbytes == 9 * MIB
+    assert report.unread == ()
+
+
+def test_a_thinned_sample_keeps_its_arrays() -> None:
+    """Groups and counts stay with their sample, also where neighbors have none."""
+    found = History(Held())
+    segment = SegmentLines(found, record_start())
+    segment.add(GROUP)
+    for number in range(9):
+        groups, counts = ((0,), (number + 1,)) if number % 3 else ((), ())
+        segment.add(RecordSample(time=START + number, in_use=(number,), groups=groups, counts=counts))
+    found.thin()
+    kept = [int(time - START) for time in found.times]
+    arrays = found.arrays(found.sites(0))
+    assert arrays.total_nbytes().tolist() == [(number + 1) * MIB if number % 3 else 0 for number in kept]
+    assert found.steps[0] == samples.NO_STEP
+
+
+def test_marks_survive_thinning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are no samples."""
+    monkeypatch.setattr(module, "_MOST_NUMBERS", 100)
+    lines = [record_start(), *samples_of([], {}, 300), RecordMark(time=START + 200, name="eval")]
+    write_record(tmp_path, lines)
+    report = timeline_report(tmp_path)
+    assert report.thinned
+    assert report.processes[0].mark == "eval"
