@@ -36,9 +36,9 @@ _CHUNK = 2**20
 _LONGEST_LINE = 2**22
 """Maximum length of a line in bytes: a sample of a program that ran out of memory names all groups."""
 _MOST_FILES = 2**17
-_MOST_BAD_LINES = 100
-"""A file with more lines that are no lines of a record, and more of them than others, is read no further."""
-_TAILS = (2**16, 2 * _LONGEST_LINE)
+_MOST_BAD_LINES, _BAD_SHARE = 100, 8
+"""A file with more lines, and more than this part, that are none of a record is read no further."""
+_TAILS = (2**14, 2 * _LONGEST_LINE)
 """Bytes at the end of a file in which its last line is looked for."""
 _MOST_OF_TAIL = 100
 """Number of lines at the end of a file that are read to find one with a time."""
@@ -126,6 +126,9 @@ class SegmentReader:
     _unparsed: int = 0
     """Number of lines so far that are no lines of a record."""
 
+    _last: tuple[int, TimedLine | None] = (0, None)
+    """Size of the file when its last line was looked for, and this line."""
+
     def open_start(self) -> bool:
         """Read the first line, unless it has been read. Return whether there is one."""
         if self.start is None and not self.problem:
@@ -164,7 +167,7 @@ class SegmentReader:
                 _pass_line(file)
                 self._offset = file.tell()
             yield read
-            if self._unparsed > _MOST_BAD_LINES + self._line // 2:
+            if self._unparsed > _MOST_BAD_LINES + self._line // _BAD_SHARE:
                 raise FileFormatError(f"{self._unparsed:,} of {self._line:,} lines are no lines of a record")
 
     def last_line(self) -> TimedLine | None:
@@ -172,21 +175,12 @@ class SegmentReader:
 
         It is found from the end of the file, whatever has been read.
         """
-        try:
-            for size in _TAILS:
-                with open_regular(self.path) as file:
-                    whole = os.fstat(file.fileno()).st_size
-                    file.seek(max(whole - size, 0))
-                    # The first is incomplete, or the start; the last one is being written.
-                    lines = file.read(size).split(b"\n")[1:-1]
-                for line in lines[: -_MOST_OF_TAIL - 1 : -1]:
-                    with contextlib.suppress(FileFormatError):
-                        if not isinstance(found := read_line(line), RecordGroup):
-                            return found
-                if size >= whole:
-                    break
-        except (OSError, FileFormatError):
-            pass  # it cannot be read at all, which its lines tell
+        with contextlib.suppress(OSError, FileFormatError):  # which its lines tell
+            with open_regular(self.path) as file:
+                size = os.fstat(file.fileno()).st_size
+                if size != self._last[0]:
+                    self._last = size, next(_lines_from_end(file, size), None)
+            return self._last[1]
         return None
 
     def leave_out(self, reason: str) -> None:
@@ -203,6 +197,17 @@ class SegmentReader:
             self._unparsed += 1
             self.leave_out(str(error))
             return None
+
+
+def _lines_from_end(file: BinaryIO, size: int) -> Iterator[TimedLine]:
+    """Yield lines with a time, the last one first."""
+    for tail in _TAILS:
+        file.seek(max(size - tail, 0))
+        # The first part has no begin, or more lines; the last one is being written.
+        for line in reversed(file.read(tail).rsplit(b"\n", _MOST_OF_TAIL + 1)[1:-1]):
+            with contextlib.suppress(FileFormatError):
+                if not isinstance(found := read_line(line), RecordGroup):
+                    yield found
 
 
 def _is_empty(path: Path) -> bool:
