@@ -13,7 +13,7 @@ from tests.cli.launching import write_program
 from tests.cli.test_cli import run
 
 needs_shardy = pytest.mark.skipif(
-    jax.__version_info__ < (0, 10), reason="Shardy tells origins from JAX 0.10 on"
+    jax.__version_info__ < (0, 10, 1), reason="Shardy tells origins from JAX 0.10.1 on"
 )
 pytestmark = [pytest.mark.oldest_and_newest, pytest.mark.usefixtures("folder")]
 
@@ -173,12 +173,12 @@ def test_without_an_answer_of_shardy_the_report_has_the_reason_and_the_exit_code
     assert done.stderr == "Error: unknown: Shardy gave no answer: it was killed\n"
 
 
-@pytest.mark.skipif(jax.__version_info__ >= (0, 10), reason="Shardy tells origins from JAX 0.10 on")
+@pytest.mark.skipif(jax.__version_info__ >= (0, 10, 1), reason="Shardy tells origins from JAX 0.10.1 on")
 def test_before_jax_0_10_the_error_names_the_version(call):
     done = call("why", *ABSTRACT, *MESH)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        f"Error: why a value is sharded needs JAX 0.10 or later: this is {jax.__version__}\n"
+        f"Error: why a value is sharded needs JAX 0.10.1 or later: this is {jax.__version__}\n"
     )
 
 

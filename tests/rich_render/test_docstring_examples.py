@@ -13,7 +13,7 @@ from tests.documents import run_python
 pytestmark = [pytest.mark.oldest_and_newest, pytest.mark.needs_devices(8)]
 
 needs_shardy = pytest.mark.skipif(
-    jax.__version_info__ < (0, 10), reason="Shardy tells origins from JAX 0.10 on"
+    jax.__version_info__ < (0, 10, 1), reason="Shardy tells origins from JAX 0.10.1 on"
 )
 VERBS = [
     "pretty_memory_stats",

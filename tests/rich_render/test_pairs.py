@@ -52,7 +52,7 @@ PAIRS = {
 
 
 NEEDS_SHARDY = pytest.mark.skipif(
-    jax.__version_info__ < (0, 10), reason="Shardy tells origins from JAX 0.10 on"
+    jax.__version_info__ < (0, 10, 1), reason="Shardy tells origins from JAX 0.10.1 on"
 )
 
 

@@ -10,7 +10,7 @@ from jax_array_info_core import sharded_structs
 
 needs_shardy = [
     pytest.mark.once_per_version,
-    pytest.mark.skipif(jax.__version_info__ < (0, 10), reason="Shardy tells origins from JAX 0.10 on"),
+    pytest.mark.skipif(jax.__version_info__ < (0, 10, 1), reason="Shardy tells origins from JAX 0.10.1 on"),
 ]
 MESH = {"data": 4, "model": 2}
 

@@ -14,7 +14,7 @@ from tests.programs import abstract, cube, loss, scanned, step, step_arguments
 
 pytestmark = [pytest.mark.once_per_version, pytest.mark.needs_devices(8)]
 with_shardy = pytest.mark.skipif(
-    jax.__version_info__[:2] < (0, 10), reason="Shardy tells origins from JAX 0.10 on"
+    jax.__version_info__ < (0, 10, 1), reason="Shardy tells origins from JAX 0.10.1 on"
 )
 
 
@@ -312,7 +312,7 @@ def test_reasons_are_left_out_unless_asked_for_and_of_a_compiled():
         program_report(compiled, explain=True)
 
 
-@pytest.mark.skipif(jax.__version_info__[:2] >= (0, 10), reason="Shardy tells origins from JAX 0.10 on")
+@pytest.mark.skipif(jax.__version_info__ >= (0, 10, 1), reason="Shardy tells origins from JAX 0.10.1 on")
 def test_before_jax_0_10_reasons_are_refused_if_they_are_asked_for():
     arguments = step_arguments(cube())
     assert program_report(jax.grad(loss), *arguments, explain=None).collectives

@@ -12,7 +12,7 @@ from jax_array_info_core import program_report, propagation_report
 pytestmark = [
     pytest.mark.once_per_version,
     pytest.mark.needs_devices(8),
-    pytest.mark.skipif(jax.__version_info__[:2] < (0, 10), reason="Shardy tells origins from JAX 0.10 on"),
+    pytest.mark.skipif(jax.__version_info__ < (0, 10, 1), reason="Shardy tells origins from JAX 0.10.1 on"),
 ]
 
 

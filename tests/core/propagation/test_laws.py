@@ -15,7 +15,7 @@ from jax_array_info_core.layouts.spec import Spec, placement
 pytestmark = [
     pytest.mark.oldest_and_newest,
     pytest.mark.needs_devices(8),
-    pytest.mark.skipif(jax.__version_info__ < (0, 10), reason="Shardy tells origins from JAX 0.10 on"),
+    pytest.mark.skipif(jax.__version_info__ < (0, 10, 1), reason="Shardy tells origins from JAX 0.10.1 on"),
 ]
 
 SIZE = 16

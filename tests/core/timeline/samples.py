@@ -96,6 +96,6 @@ def samples_of(
     return found
 
 
-def record_mark(second: float, name: str, *, is_end: bool = False) -> RecordMark:
+def record_mark(second: float, name: str, *, is_end: bool = False, **fields: object) -> RecordMark:
     """Return a mark some seconds after the start."""
-    return RecordMark(time=START + second, name=name, is_end=is_end)
+    return RecordMark(time=START + second, name=name, is_end=is_end, **fields)  # type: ignore[arg-type]

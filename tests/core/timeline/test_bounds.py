@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +13,8 @@ from jax_array_info_core import timeline_report
 from jax_array_info_core.reports.record import RecordDevice, RecordMark, RecordSample
 from jax_array_info_core.timeline import history, reading, runs, samples, steady_growth
 from jax_array_info_core.timeline import timeline_report as module
-from jax_array_info_core.timeline.history import Held, History, OpenMarks, Span
+from jax_array_info_core.timeline.history import Held, History
+from jax_array_info_core.timeline.marks import Moment, OpenMarks, Span
 from jax_array_info_core.timeline.segment_lines import SegmentLines
 from jax_array_info_core.timeline.timeline_report import Follower
 
@@ -21,6 +23,7 @@ from .samples import MIB, START, record_group, record_mark, record_start, sample
 pytestmark = pytest.mark.oldest_and_newest
 
 GROUP = record_group(0, 7)
+MARK = Moment(0.0, "", False, np.zeros(0, np.intp))
 
 
 def _devices(*ids: int) -> tuple[RecordDevice, ...]:
@@ -153,7 +156,9 @@ def test_first_samples_of_very_many_recorders_are_thinned_too(
 
 
 spans = st.lists(
-    st.tuples(st.integers(0, 20), st.integers(0, 20)).map(lambda pair: Span("", min(pair), max(pair))),
+    st.tuples(st.integers(0, 20), st.integers(0, 20)).map(
+        lambda pair: Span("", min(pair), max(pair), MARK, None)
+    ),
     max_size=12,
 ).map(lambda found: sorted(found, key=lambda span: span.start))
 
@@ -161,7 +166,7 @@ spans = st.lists(
 @given(spans)
 def test_the_open_mark_is_the_last_that_began(found: list[Span]) -> None:
     """At every moment, before, in and after all of them."""
-    named = [Span(str(number), span.start, span.end) for number, span in enumerate(found)]
+    named = [span._replace(name=str(number)) for number, span in enumerate(found)]
     marks = OpenMarks(named)
     for half in range(-1, 44):
         around = [span for span in named if span.start <= half / 2 < span.end]

@@ -1,8 +1,14 @@
 """Lines of a segment are complete or absent, also after a kill."""
 
+import dataclasses
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from jax_array_info_core.reports.origin import Origin
 from jax_array_info_core.reports.record import (
@@ -15,7 +21,9 @@ from jax_array_info_core.reports.record import (
     RecordSample,
     RecordStart,
 )
-from jax_array_info_core.timeline.segments import Segment, is_written, segment_paths
+from jax_array_info_core.timeline.folder import LostError
+from jax_array_info_core.timeline.reading import read_line
+from jax_array_info_core.timeline.segments import Segment, encoded, is_written, segment_paths
 from tests.records import lines_in
 
 EVERY_LINE = [
@@ -54,7 +62,7 @@ EVERY_LINE = [
         other_count=2,
         other_nbytes=(5,),
     ),
-    RecordMark(time=3.5, name="größe\n", step=None, is_end=True),
+    RecordMark(time=3.5, name="größe\n\ud800", step=None, is_end=True, in_use=(5,), peak=(6,)),
     RecordOutOfMemory(time=4.0, message="RESOURCE_EXHAUSTED", requested_nbytes=2**50),
     RecordEnd(time=5.0, reason="raised", message="KeyError: 'x'"),
 ]
@@ -68,11 +76,20 @@ def test_each_line_is_read_as_it_was_written(tmp_path):
     segment.close()
     assert segment.nbytes == segment.path.stat().st_size
     assert set(map(type, EVERY_LINE)) == set(LINES.values())
-    text = segment.path.read_text("ascii").replace("\\udcff", "")  # msgspec reads no lone surrogate
-    segment.path.write_text(text)
-    first, *others = lines_in(segment.path)
-    assert first.host_name == "host\x1b[31m"
-    assert others == EVERY_LINE[1:]
+    assert lines_in(segment.path) == EVERY_LINE
+    assert list(map(read_line, segment.path.read_bytes().splitlines())) == EVERY_LINE
+
+
+@pytest.mark.oldest_and_newest
+@given(st.text(st.characters(), max_size=20), st.sampled_from(EVERY_LINE))
+def test_every_text_is_read_as_it_was_written(text, line):
+    for field in dataclasses.fields(line):
+        if type(getattr(line, field.name)) is str and field.name not in LITERAL:
+            changed = dataclasses.replace(line, **{field.name: text})
+            assert read_line(encoded(changed)) == changed
+
+
+LITERAL = ("reason", "in_use_source", "origins_known")
 
 
 @pytest.mark.oldest_and_newest
@@ -84,6 +101,8 @@ def test_two_segments_of_one_moment_have_different_names(tmp_path):
         "process-2-19700101T000001-000.jsonl",
         "process-10-19700101T000000-999.jsonl",
     ]
+    for segment in segments:
+        segment.write(EVERY_LINE[2])
     assert segment_paths(tmp_path, 10) == [segments[0].path]
     assert [is_written(path) for path in segment_paths(tmp_path)] == [True] * 3
     for segment in segments:
@@ -113,3 +132,96 @@ def test_half_a_line_on_a_full_disk_is_removed(tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError):
         segment.write(EVERY_LINE[1])
     segment.close()
+
+
+@pytest.mark.oldest_and_newest
+def test_an_empty_segment_is_removed_and_nothing_else_in_its_place(tmp_path):
+    segment = Segment(tmp_path, 0, 0.0)
+    segment.close()
+    assert segment_paths(tmp_path) == []
+    segment = Segment(tmp_path, 0, 0.0)
+    segment.path.unlink()
+    segment.path.write_text("mine")
+    segment.close()
+    assert segment.path.read_text() == "mine"
+
+
+@pytest.mark.oldest_and_newest
+@pytest.mark.parametrize("of", ["file", "folder", "pipe", "the segment, for reading", "none"])
+def test_a_descriptor_that_the_program_takes_is_neither_written_nor_closed(tmp_path, of):
+    """A program closes descriptors that it does not know, and opens its own under their numbers."""
+    segment = Segment(tmp_path / "..", 0, 0.0) if of == "folder" else Segment(tmp_path, 0, 0.0)
+    segment.write(EVERY_LINE[2])
+    before = segment.path.read_bytes()
+    number = segment._file.number
+    mine = tmp_path / "mine"
+    mine.touch()
+    if of == "none":
+        os.close(number)
+    else:
+        path = {"file": mine, "folder": tmp_path}.get(of, segment.path)
+        taken = os.pipe()[1] if of == "pipe" else os.open(path, os.O_RDWR if of == "file" else os.O_RDONLY)
+        os.dup2(taken, number)
+        os.close(taken)
+    for _ in range(2):
+        with pytest.raises(LostError):
+            segment.write(EVERY_LINE[1])
+    segment.close()
+    assert (segment.path.read_bytes(), mine.read_bytes()) == (before, b"")
+    if of != "none":
+        os.close(number)  # an error if it was closed
+    segment.path.unlink()
+
+
+@pytest.mark.oldest_and_newest
+def test_a_link_in_the_place_of_the_folder_is_not_followed(tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    (tmp_path / "record").symlink_to(other)
+    with pytest.raises(OSError, match=r"Not a directory|Too many levels"):
+        Segment(tmp_path / "record", 0, 0.0)
+    assert list(other.iterdir()) == []
+
+
+@pytest.mark.oldest_and_newest
+def test_whether_a_file_is_written_is_known_without_waiting(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("/dev/zero")
+    (tmp_path / "folder").mkdir()
+    found = [is_written(tmp_path / name) for name in ("pipe", "link", "folder", "missing")]
+    assert found == [False] * 4
+
+
+@pytest.mark.own_process
+@pytest.mark.parametrize("start", ["fork", "forkserver", "spawn"])
+def test_a_child_holds_no_lock_of_its_parent(tmp_path, start):
+    code = f"""
+import multiprocessing, os, sys, time
+from pathlib import Path
+from jax_array_info_core.timeline.segments import Segment, is_written
+from tests.core.timeline.test_segments import EVERY_LINE
+segment = Segment(Path({str(tmp_path)!r}), 0, 0.0)
+segment.write(EVERY_LINE[2])
+if __name__ == "__main__":
+    context = multiprocessing.get_context({start!r})
+    pipe, other = context.Pipe()
+    child = context.Process(target=other.recv)
+    child.start()
+    assert is_written(segment.path)
+    print(child.pid, flush=True)
+    os.kill(os.getpid(), 9)
+"""
+    program = tmp_path / "program.py"
+    program.write_text(code)
+    root = Path(__file__).parents[3]
+    done = subprocess.run(
+        [sys.executable, program],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(root)},
+    )
+    # In spawned children, the program makes another segment.
+    first = segment_paths(tmp_path)[0]
+    assert done.returncode == -9
+    assert not is_written(first)

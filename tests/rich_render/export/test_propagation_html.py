@@ -246,7 +246,7 @@ def test_lines_whose_source_cannot_be_read_stand_with_their_numbers():
     assert "line, op and origin" in html
 
 
-@pytest.mark.skipif(jax.__version_info__ < (0, 10), reason="Shardy tells origins from JAX 0.10 on")
+@pytest.mark.skipif(jax.__version_info__ < (0, 10, 1), reason="Shardy tells origins from JAX 0.10.1 on")
 def test_a_file_that_changed_after_the_trace_stands_with_the_traced_lines(tmp_path):
     file, source = tmp_path / "layer.py", "def layer(x, w):\n    return x @ w\n"
     file.write_text(source)

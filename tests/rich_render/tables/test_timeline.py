@@ -43,12 +43,13 @@ def report(tmp_path: Path) -> TimelineReport:
         1: lambda number: number // 3,
         2: lambda number: 20 if number % 60 >= 40 else 0,
     }
-    lines: list[object] = [record_start(), *groups, record_mark(0, "train")]
-    for number, sample in enumerate(samples_of(groups, counts, 300, steps_per_sample=4)):
+    samples = samples_of(groups, counts, 300, steps_per_sample=4)
+    lines: list[object] = [record_start(), *groups, record_mark(0, "train", in_use=samples[0].in_use)]
+    for number, sample in enumerate(samples):
         if number % 60 == 40:
-            lines.append(record_mark(number - 0.1, "eval"))
+            lines.append(record_mark(number - 0.1, "eval", in_use=samples[number - 1].in_use))
         if number % 60 == 0 and number:
-            lines.append(record_mark(number - 0.1, "eval", is_end=True))
+            lines.append(record_mark(number - 0.1, "eval", is_end=True, in_use=sample.in_use))
         lines.append(sample)
     write_record(tmp_path, lines)
     return timeline_report(tmp_path)
@@ -90,18 +91,19 @@ at the peak:
 │  99.0 MiB │     99 │ float32[262144,2]   │ train.py:7 step │
 │  80.0 MiB │     20 │ float32[1048576,3]  │ train.py:9 step │
 └───────────┴────────┴─────────────────────┴─────────────────┘
-                         bytes that each mark added
-┏━━━━━━━┳━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━┓
-┃ mark  ┃ times ┃      added ┃       kept ┃      peak ┃ most of it         ┃
-┡━━━━━━━╇━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━┩
-│ train │     1 │ +159.0 MiB │ +173.0 MiB │ 287.0 MiB │ 80.0 MiB: 20 ×     │
-│       │       │            │            │           │ float32[1048576,3] │
-│       │       │            │            │           │ train.py:9 step    │
-│ eval  │     5 │  +86.0 MiB │   +7.0 MiB │ 307.0 MiB │ 80.0 MiB: 20 ×     │
-│       │       │            │            │           │ float32[1048576,3] │
-│       │       │            │            │           │ train.py:9 step    │
-└───────┴───────┴────────────┴────────────┴───────────┴────────────────────┘
-This backend reports no peak: what is freed between two samples is not seen.
+                        bytes that each mark added
+┏━━━━━━━┳━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━┳━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━┓
+┃ mark  ┃ times ┃      added ┃      kept ┃      peak ┃ most of it         ┃
+┡━━━━━━━╇━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━━╇━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━┩
+│ train │     1 │ +159.0 MiB │ +93.0 MiB │ 287.0 MiB │ 80.0 MiB: 20 ×     │
+│       │       │            │           │           │ float32[1048576,3] │
+│       │       │            │           │           │ train.py:9 step    │
+│ eval  │     5 │  +86.0 MiB │ +28.0 MiB │ 307.0 MiB │ 80.0 MiB: 20 ×     │
+│       │       │            │           │           │ float32[1048576,3] │
+│       │       │            │           │           │ train.py:9 step    │
+└───────┴───────┴────────────┴───────────┴───────────┴────────────────────┘
+  This backend reports no peak: what is freed between two samples is not
+                                   seen.
 """
 
 

@@ -12,8 +12,8 @@ from .shardings import has_devices, is_named
 from .stages import Stages
 from .values import is_mesh, is_sharding
 
-OLDEST = (0, 10)
-"""Before this version of JAX, Shardy's passes end the process, or tell no origins."""
+OLDEST = (0, 10, 1)
+"""Before this version of JAX, Shardy lacks passes, ends the process, or tells no origins."""
 
 PLATFORMS = ("_lowering", "_platforms")
 """Private attributes on the way from a lowered program to its platforms."""
@@ -23,9 +23,9 @@ def require_shardy(stages: Stages | None = None) -> None:
     """Raise UnsupportedValueError if Shardy is missing or switched off, or the stages are compiled alone."""
     import jax
 
-    if jax.__version_info__[:2] < OLDEST:
+    if jax.__version_info__ < OLDEST:
         raise UnsupportedValueError(
-            f"why a value is sharded needs JAX 0.10 or later: this is {jax.__version__}"
+            f"why a value is sharded needs JAX 0.10.1 or later: this is {jax.__version__}"
         )
     if not getattr(jax.config, "jax_use_shardy_partitioner", True):
         raise UnsupportedValueError("Shardy is off: set jax_use_shardy_partitioner to True")

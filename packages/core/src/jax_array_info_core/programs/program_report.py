@@ -261,7 +261,7 @@ def program_report(
 
     Raises:
         UnsupportedValueError: (a ValueError) If ``f`` is neither a function nor a stage, or a stage with
-            arguments; if a bandwidth is not one; with ``explain=True``, before JAX 0.10, of a Compiled, or
+            arguments; if a bandwidth is not one; with ``explain=True``, before JAX 0.10.1, of a Compiled, or
             without Shardy.
         TopologyError: (a ValueError) If the topology does not exist, has another number of devices than
             the mesh, or needs a package that is not installed.

@@ -205,7 +205,8 @@ class AxisOrigins:
         operation = self._operation(self._text(value, name))
         if operation is None or not self._has(operation.requested, name):
             return unknown
-        return self._made(name, "constraint", None, self._line(operation.place))
+        kind: OriginKind = "shard_map" if _is_of_shard_map(operation) else "constraint"
+        return self._made(name, kind, None, self._line(operation.place))
 
     def _text(self, value: Value, name: str) -> str:
         """Return the origin as Shardy writes it; empty without one."""
@@ -247,9 +248,9 @@ class AxisOrigins:
         if operation is None:
             return self._before(value, name)
         line, is_own = self._line(operation.place), self._has(operation.requested, name)
-        if operation.name == "sdy.manual_computation":
+        if _is_of_shard_map(operation):
             # What enters may have the axis before it.
-            before = self._before(value, name) if "_input" in text or not is_own else None
+            before = None if is_own and "_output" in text else self._before(value, name)
             return before if before is not None or not is_own else self._made(name, "shard_map", None, line)
         (operand,) = operation.operands
         if not is_own:
@@ -303,6 +304,11 @@ class AxisOrigins:
             found = self._lines.origin(place.frames)
             self._lines_of[id(place)] = None if found is None else self._equal_lines.setdefault(found, found)
         return self._lines_of[id(place)]
+
+
+def _is_of_shard_map(operation: Operation) -> bool:
+    """Return whether it is a ``shard_map``, or a constraint that Shardy adds for what enters one."""
+    return operation.name == "sdy.manual_computation" or operation.place.op == "shard_map"
 
 
 def _is_same(one: AxisOrigin, other: AxisOrigin) -> bool:

@@ -43,7 +43,7 @@ def propagation_report(
         **kwargs: Keyword arguments of the function.
 
     Raises:
-        UnsupportedValueError: (a ValueError) Before JAX 0.10, or if ``jax_use_shardy_partitioner`` is off;
+        UnsupportedValueError: (a ValueError) Before JAX 0.10.1, or if ``jax_use_shardy_partitioner`` is off;
             or if ``f`` is neither a function nor a stage that can be lowered.
 
     An error of the function itself is raised unchanged. If Shardy fails, ``reason`` of the report tells why.

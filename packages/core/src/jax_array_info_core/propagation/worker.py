@@ -32,13 +32,17 @@ PASSES = (
     "symbol-dce",
     "sdy-import-func-calls",
     "symbol-dce",
-    "sdy-apply-sharding-constraints{debug-sharding-origins=true}",
+    "sdy-apply-sharding-constraints",
     "sdy-sharding-group-import",
     "sdy-user-priority-propagate{debug-sharding-origins=true keep-sharding-rules=true}",
 )
 """Passes up to the propagation, in the order of XLA. In the program after them, a called function stands at
 each call, and an edge has the sharding of each value that enters or leaves a loop, a branch or a
-function."""
+function.
+
+Only the propagation records origins, those of constraints among them. The pass that applies constraints adds
+one for a value that enters or leaves a region, where a ``shard_map`` takes it; with origins of its own, it
+then reads the name of that constraint, which has none, and crashes."""
 
 _SHARDING, _ORIGINS = "sdy.sharding", "sdy.sharding_origins"
 _NAME, _RULE = "sdy.sharding_origin_name", "sdy.sharding_rule"
@@ -263,25 +267,7 @@ def _reshape_broadcasts(ir: Any, operation: Any) -> None:
                         result.replace_all_uses_with(new.results[0])
                         inner.erase()
                 else:
-                    if inner.name == _MANUAL:
-                        _part_from_calls(ir, inner)
                     _reshape_broadcasts(ir, inner)
-
-
-def _part_from_calls(ir: Any, manual: Any) -> None:
-    """Put a reshape between a call and a ``shard_map`` that takes its result: without it, Shardy crashes."""
-    for number, operand in enumerate([*manual.operands]):
-        owner = operand.owner
-        if isinstance(owner, ir.Block) or owner.name != "func.call":
-            continue
-        new = ir.Operation.create(
-            "stablehlo.reshape",
-            results=[operand.type],
-            operands=[operand],
-            loc=ir.Location.unknown(),
-            ip=ir.InsertionPoint(manual),
-        )
-        manual.operands[number] = new.results[0]
 
 
 def answer(ir: Any, dialect: Any, parse: Any, bytecode: bytes) -> dict[str, Any]:

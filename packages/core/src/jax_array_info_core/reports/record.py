@@ -172,6 +172,12 @@ class RecordMark:
     is_end: bool = False
     """Whether the part of the program with this name ends here."""
 
+    in_use: tuple[quantities.Size, ...] = ()
+    """Bytes in use on each device at this moment; empty if they are unknown."""
+
+    peak: tuple[quantities.Size, ...] = ()
+    """Largest bytes in use of each device since the process began; empty if it is not reported."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordOutOfMemory:

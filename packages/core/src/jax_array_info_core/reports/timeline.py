@@ -70,13 +70,13 @@ class TimelinePeak:
 
     since: quantities.Time | None = None
     """Start of the time in which it was, if it was between two samples and only the backend knows it; None if
-    a sample has it."""
+    a sample or a mark has it."""
 
     step: quantities.Difference | None = None
     """Last step before it."""
 
     mark: str | None = None
-    """Mark in which it was; None if it was in none."""
+    """Mark in which it was; None if it was in none, or that is unknown."""
 
     sampled_at: quantities.Time
     """Time of the sample with the arrays that were alive: that of the peak, or the fullest of the two
@@ -233,19 +233,20 @@ class TimelineMark:
     times: tuple[quantities.Time, ...]
     """When it began, at most 480."""
 
-    added_nbytes: quantities.Difference
-    """By how many bytes the use of the device was higher in it than in the last sample before; the most of
-    all."""
+    added_nbytes: quantities.Difference | None
+    """By how many bytes the use of the device rose in it above that at its begin, as far as samples and the
+    peak of the backend tell; the most of all. None if neither was in it, or the bytes at its begin are
+    unknown."""
 
     kept_nbytes: quantities.Difference | None
-    """How many bytes more were in use in the first sample after it than before it; the most of all. None
-    without a sample after it."""
+    """How many bytes more were in use at its ends than at its begins, in all; None if some are unknown, and
+    before its first end."""
 
-    peak_nbytes: quantities.Size
-    """Most bytes in use in it, in any sample."""
+    peak_nbytes: quantities.Size | None
+    """Most bytes in use that were seen in it; None if they are unknown."""
 
     groups: tuple[TimelineGroup, ...] = ()
-    """Arrays that it added where it added most, the most bytes first; at most 3."""
+    """Arrays that samples show to be allocated in it where it added most, the most bytes first; at most 3."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

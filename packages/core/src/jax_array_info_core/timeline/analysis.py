@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
@@ -23,9 +22,11 @@ from ..reports.timeline import (
     TimelinePeak,
     TimelineSeries,
 )
-from .history import History, OpenMarks
+from .history import History
+from .marks import OpenMarks
 from .samples import NO_STEP, ArraysOfDevice, Numbers, Times
 from .steady_growth import steady_growth
+from .visits import Visit, Visits
 
 _AROUND = 5
 """Number of samples before and after a jump."""
@@ -51,15 +52,17 @@ class DeviceHistory:
         self.history, self.device = history, device
         self.samples = history.kept
         self.times, self.steps, self.begins = self.samples.times, self.samples.steps, self.samples.begins
-        self.spans = history.spans()
         reported = history.in_use(device)
-        self.open_marks = OpenMarks(self.spans)
         self.reported_peaks = history.reported_peaks(device)
         self._sites = history.sites(device)
         self.arrays = self.samples.arrays(self._sites)
         self.array_nbytes = self.arrays.total_nbytes()
         # Arrays that were allocated after the backend was asked.
         self.use: Numbers = np.maximum(reported, self.array_nbytes)
+        end = None if history.end is None else history.last
+        spans, place = history.spans(), history.place(device)
+        self.open_marks = OpenMarks(spans)
+        self._visits = Visits(spans, place, self.times, self.use, self.reported_peaks, end)
 
     def step(self, sample: int) -> int | None:
         """Return the last step before a sample; None before the first."""
@@ -83,6 +86,11 @@ class DeviceHistory:
             return None
         sample, since = self.peak_sample, None
         nbytes, time = int(self.use[sample]), float(self.times[sample])
+        mark = self.open_marks.at(time)
+        fullest = self._visits.fullest_mark()
+        if fullest is not None and fullest[0] > nbytes:
+            nbytes, time, mark = fullest
+            sample = self._fuller(int(np.searchsorted(self.times, time)))
         peaks, rises = self.reported_peaks, self._rises_of_peak
         if len(rises):
             highest = int(rises[np.argmax(peaks[rises])])
@@ -92,22 +100,27 @@ class DeviceHistory:
                     float(self.times[highest]),
                     float(self.times[highest - 1]),
                 )
-                sample = highest - int(self.use[highest - 1] > self.use[highest])
+                sample = self._fuller(highest)
+                mark = self._visits.of_peak(highest, nbytes)
         alive = self.samples.arrays(self._sites, np.array([sample]))
         listed = int(alive.total_nbytes()[0])
-        last = [mark for mark in self.spans if since is not None and since <= mark.start < time]
         return TimelinePeak(
             nbytes=nbytes,
             time=time,
             since=since,
             step=self.step(sample),
-            mark=last[-1].name if last else self.open_marks.at(time),
+            mark=mark,
             sampled_at=float(self.times[sample]),
             sampled_nbytes=int(self.use[sample]),
             groups=_groups(alive),
             other_nbytes=int(alive.other_nbytes[0]),
             not_arrays_nbytes=int(self.use[sample]) - listed,
         )
+
+    def _fuller(self, sample: int) -> int:
+        """Return a sample or the one before it: that with more bytes in use."""
+        pair = [one for one in (sample, sample - 1) if 0 <= one < len(self.use)]
+        return max(pair, key=lambda one: int(self.use[one]))
 
     def points(self) -> Numbers:
         """Return at most 480 samples: of those that share a part of the time, the one with the most bytes."""
@@ -202,8 +215,8 @@ class DeviceHistory:
                 since=float(self.times[sample]),
                 nbytes=int(rise[sample]),
                 step=self.step(sample),
-                mark=self.open_marks.at(float(self.times[sample + 1])),
-                groups=self._added(sample, sample + 1),
+                mark=self._visits.of_rise(sample, int(rise[sample])),
+                groups=_most(self._added(sample, sample + 1)),
             )
             origin = jump.groups[0].origin if jump.groups else None
             # Without a mark or an origin, jumps have nothing in common.
@@ -212,73 +225,68 @@ class DeviceHistory:
         return tuple(alike[:_MOST_JUMPS])
 
     def marks(self) -> tuple[TimelineMark, ...]:
-        """Return the marks, those that added most first."""
-        by_name: dict[str, list[_Visit]] = {}
-        times_of: dict[str, list[float]] = {}
-        for span in self.spans:
-            times_of.setdefault(span.name, []).append(span.start)
-            visit = self._visit(span.start, span.end)
-            if visit is not None:
-                by_name.setdefault(span.name, []).append(visit)
-        marks = []
-        for name, visits in by_name.items():
-            most = max(visits, key=lambda visit: visit.added)
-            marks.append(
-                (
-                    TimelineMark(
-                        name=name,
-                        count=len(times_of[name]),
-                        times=tuple(times_of[name][:_MOST_TIMES]),
-                        added_nbytes=most.added,
-                        kept_nbytes=max((one.kept for one in visits if one.kept is not None), default=None),
-                        peak_nbytes=max(visit.peak for visit in visits),
-                    ),
-                    most,
-                )
-            )
-        marks.sort(key=lambda pair: (-pair[0].added_nbytes, pair[0].times[0]))
+        """Return the marks, those that added most first, then those that kept most."""
+        by_name: dict[str, list[Visit]] = {}
+        for visit in self._visits:
+            by_name.setdefault(visit.span.name, []).append(visit)
+        marks = [_mark(name, visits) for name, visits in by_name.items()]
+        marks.sort(key=lambda mark: (-(mark.added_nbytes or 0), -(mark.kept_nbytes or 0), mark.times[0]))
         return tuple(
-            replace(mark, groups=self._added(most.before, most.highest)) for mark, most in marks[:_MOST_MARKS]
+            replace(mark, groups=self._added_in(_most_added(by_name[mark.name])))
+            for mark in marks[:_MOST_MARKS]
         )
 
-    def _visit(self, start: float, end: float) -> _Visit | None:
-        """Return what one marked part added; None without a sample in it."""
-        first, stop = np.searchsorted(self.times, [start, end], "left").tolist()
-        if first == stop:
-            return None
-        before = max(first - 1, 0)
-        highest = first + int(np.argmax(self.use[first:stop]))
-        peak = int(self.use[highest])
-        rises = self._rises_of_peak[(self._rises_of_peak > first) & (self._rises_of_peak < stop)]
-        if len(rises):  # a peak between two samples of this part
-            peak = max(peak, int(self.history.reported_peaks(self.device)[rises].max()))
-        base = int(self.use[before])
-        kept = int(self.use[stop]) - base if stop < len(self.use) else None
-        return _Visit(before, highest, peak - base, kept, peak)
+    def _added_in(self, visit: Visit) -> tuple[TimelineGroup, ...]:
+        """Return arrays that were allocated in a part of the program.
 
-    def _added(self, before: int, after: int) -> tuple[TimelineGroup, ...]:
-        """Return the arrays that one sample has more than another, the most bytes first."""
+        The sample before it is compared if just that explains the rise. Else, arrays from before its first
+        sample are left out: they may be from before its begin.
+        """
+        if visit.first == visit.stop:
+            return ()
+        highest = visit.first + int(np.argmax(self.use[visit.first : visit.stop]))
+        before = visit.first - 1
+        if visit.begin is not None and before >= 0 and int(self.use[before]) == visit.begin:
+            added = self._added(before, highest)
+            if sum(group.nbytes for group in added) <= int(self.use[highest]) - visit.begin:
+                return _most(added)
+        return _most(self._added(visit.first, highest))
+
+    def _added(self, before: int, after: int) -> list[TimelineGroup]:
+        """Return the arrays that one sample has more than another."""
+        if before == after:
+            return []
         two = self.samples.arrays(self._sites, np.array([before, after]))
-        added = [
+        return [
             _group(site, max(int(counts[1] - counts[0]), 0), int(nbytes[1] - nbytes[0]))
             for site, counts, nbytes in two.by_site()
             if nbytes[1] > nbytes[0]
         ]
-        return tuple(sorted(added, key=lambda group: -group.nbytes)[:_MOST_OF_JUMP])
 
 
-class _Visit(NamedTuple):
-    """What one marked part of a program did."""
+def _mark(name: str, visits: Sequence[Visit]) -> TimelineMark:
+    """Return the parts of the program with one name, without groups."""
+    kept = [
+        None if visit.begin is None or visit.finish is None else visit.finish - visit.begin
+        for visit in visits
+        if visit.is_over
+    ]
+    return TimelineMark(
+        name=name,
+        count=len(visits),
+        times=tuple(visit.span.start for visit in visits[:_MOST_TIMES]),
+        added_nbytes=_most_added(visits).added,
+        kept_nbytes=None if not kept or None in kept else sum(filter(None, kept)),
+        peak_nbytes=max((visit.peak for visit in visits if visit.peak is not None), default=None),
+    )
 
-    before: int
-    """The last sample before it."""
 
-    highest: int
-    """The sample with the most bytes in it."""
+def _most_added(visits: Sequence[Visit]) -> Visit:
+    return max(visits, key=lambda visit: -1 if visit.added is None else visit.added)
 
-    added: int
-    kept: int | None
-    peak: int
+
+def _most(groups: Iterable[TimelineGroup]) -> tuple[TimelineGroup, ...]:
+    return tuple(sorted(groups, key=lambda group: -group.nbytes)[:_MOST_OF_JUMP])
 
 
 def _per_minute(times: Times, nbytes: Numbers) -> float | None:

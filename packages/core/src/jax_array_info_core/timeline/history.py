@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right, insort
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -19,6 +19,7 @@ from ..reports.record import (
     RecordSample,
     RecordStart,
 )
+from .marks import UNKNOWN, Moment, Span, spans_of
 from .samples import IN_USE, PEAK, Numbers, Places, Samples, Sites
 
 _MOST_SAMPLES = 2**18
@@ -30,6 +31,8 @@ _MOST_SET_DEVICES = 2**20
 _MOST_MARKS = 2**17
 _MOST_LINES = 2**20
 """Maximum number of marks and errors of all runs together."""
+_MOST_MARK_NUMBERS = 2**21
+"""Maximum number of bytes in marks, on each device. The others are unknown."""
 _MOST_DEVICES = 2**12
 _MOST_ERRORS = 100
 _LONGEST_DISORDER = 2.0
@@ -46,18 +49,11 @@ class Held:
     lines: int = 0
     """Marks and errors."""
 
+    mark_numbers: int = 0
+    """Bytes in marks, on each device."""
+
     set_devices: int = 0
     """Devices in sets of devices."""
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A part of a program that it named."""
-
-    name: str
-    start: float
-    end: float
-    """Time of its end, of the next mark, or of the end of the record; infinite while it lasts."""
 
 
 class History:
@@ -69,6 +65,7 @@ class History:
 
     __slots__ = (
         "_groups",
+        "_kept_from",
         "_marks",
         "_new_recorder",
         "_now",
@@ -110,7 +107,7 @@ class History:
         """Time of the last line."""
         self.step: int | None = None
         self.sample_count = 0
-        self._marks: list[RecordMark] = []
+        self._marks: list[Moment] = []
         self._groups: dict[RecordGroup, int] = {}
         self._places: dict[int, int] = {}
         self._segment_places: dict[tuple[int, ...], Places] = {}
@@ -119,10 +116,11 @@ class History:
         """Numbers of sets of devices: most groups have one of a few."""
         self._set_places: list[Places] = []
         self._peaks = np.zeros(0, np.int64)
-        """Peaks of the samples that were left out."""
+        """Peaks of the samples that were left out, and of marks."""
         self._now: tuple[Places, Sequence[int]] = (np.zeros(0, np.intp), ())
         self._new_recorder = False
         self._set_back = 0.0
+        self._kept_from = -math.inf
 
     def time_of(self, line: RecordSample | RecordMark | RecordOutOfMemory | RecordEnd) -> float:
         """Return the time of a line, later by as much as the clock of the machine was set back."""
@@ -151,8 +149,13 @@ class History:
         key = tuple(self._places[device.id] for device in start.devices)
         return self._segment_places.setdefault(key, np.array(key, np.intp))
 
-    def add(self, line: RecordMark | RecordOutOfMemory | RecordEnd) -> None:
-        """Add a mark, an error or the end."""
+    def add(self, line: RecordMark | RecordOutOfMemory | RecordEnd, places: Places) -> None:
+        """Add a mark, an error or the end.
+
+        Args:
+            line: The line.
+            places: Places of the devices of its segment.
+        """
         if (time := self.time_of(line)) != line.time:
             line = replace(line, time=time)
         self.last = max(self.last, line.time)
@@ -164,13 +167,26 @@ class History:
         if isinstance(line, RecordMark):
             if len(self._marks) == _MOST_MARKS:
                 raise FileFormatError(f"more than {_MOST_MARKS:,} marks")
-            self._marks.append(line)
+            self._marks.append(self._moment(line, places))
         else:
             self.errors.append(line)
             if len(self.errors) > _MOST_ERRORS:
                 del self.errors[0]
                 return
         self.held.lines += 1
+
+    def _moment(self, mark: RecordMark, places: Places) -> Moment:
+        """Return a mark with its bytes by place, unless there are too many."""
+        rows = [array("q", row) if row else UNKNOWN for row in (mark.in_use, mark.peak)]
+        if len(self._peaks) < len(self._places):
+            self._peaks = self.peak_of_places
+        for row in filter(None, rows):
+            np.maximum.at(self._peaks, places, np.frombuffer(row, np.int64))
+        self.held.mark_numbers += sum(map(len, rows))
+        if self.held.mark_numbers > _MOST_MARK_NUMBERS:
+            self.is_thinned = True
+            rows = [UNKNOWN, UNKNOWN]
+        return Moment(mark.time, mark.name, mark.is_end, places, *rows)
 
     def group(self, group: RecordGroup, places: Places) -> tuple[int | None, int | None]:
         """Return the number of a group of arrays in all segments, and of its set of devices.
@@ -243,7 +259,9 @@ class History:
             self.is_thinned = True
 
     def forget_before(self, time: float) -> None:
-        """Leave out the samples before a time."""
+        """Leave out the samples before a time, and the marks; at infinity all samples."""
+        if time < math.inf:
+            self._kept_from = time
         if self.samples is not None:
             self._before_samples_go()
             if time == math.inf:
@@ -298,63 +316,12 @@ class History:
         sets = {number for devices, number in self._sets.items() if place in devices}
         return Sites([*self._groups], place, sets)
 
+    def place(self, device: int) -> int:
+        """Return the place of a device in the columns."""
+        return self._places[device]
+
     def spans(self) -> list[Span]:
-        """Return the marked parts of the program, by their start.
-
-        A mark that has an end line lasts until there. Any other lasts until the next such mark, the end of
-        the mark around it, or the end of its recorder.
-        """
-        marks = sorted(self._marks, key=lambda mark: mark.time)
-        end_of: dict[int, float] = {}
-        open_by_name: dict[str, list[int]] = {}
-        for number, mark in enumerate(marks):
-            if not mark.is_end:
-                open_by_name.setdefault(mark.name, []).append(number)
-            elif begun := open_by_name.get(mark.name):
-                end_of[begun.pop()] = mark.time
+        """Return the marked parts of the program, by their start."""
         restarts = [start.time for start in self.starts[1:]]
-        limits = np.array([*restarts, math.inf if self.end is None else self.last])
-        ends: dict[int, float] = {}
-        around: list[float] = []  # ends of the blocks that are open, ascending
-        plain: int | None = None
-        for number, mark in enumerate(marks):
-            if mark.is_end:
-                continue
-            del around[: bisect_right(around, mark.time)]
-            if number in end_of:
-                insort(around, end_of[number])
-                ends[number] = end_of[number]
-                continue
-            if plain is not None:
-                ends[plain] = min(ends[plain], mark.time)
-            place = int(np.searchsorted(limits, mark.time, "right"))
-            last = float(limits[place]) if place < len(limits) else mark.time
-            ends[number] = min([last, *around[:1]])
-            plain = number
-        return [Span(marks[number].name, marks[number].time, end) for number, end in ends.items()]
-
-
-class OpenMarks:
-    """The mark in which each moment is: of those around it, the one that began last.
-
-    Args:
-        spans: The marked parts of the program, by their start.
-    """
-
-    def __init__(self, spans: Sequence[Span]) -> None:
-        self._times = sorted({time for span in spans for time in (span.start, span.end)})
-        self._names: list[str | None] = []
-        around: list[Span] = []
-        place = 0
-        for time in self._times:
-            while place < len(spans) and spans[place].start <= time:
-                around.append(spans[place])
-                place += 1
-            while around and around[-1].end <= time:
-                around.pop()
-            self._names.append(around[-1].name if around else None)
-
-    def at(self, time: float) -> str | None:
-        """Return the mark of a moment; None if it is in none."""
-        place = bisect_right(self._times, time)
-        return self._names[place - 1] if place else None
+        spans = spans_of(self._marks, [*restarts, math.inf if self.end is None else self.last])
+        return [span for span in spans if span.end >= self._kept_from]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import os
 import re
 import stat
@@ -30,6 +31,7 @@ TimedLine: TypeAlias = RecordStart | RecordSample | RecordMark | RecordOutOfMemo
 """Line with a time."""
 SUFFIX = ".jsonl"
 _LINE = re.compile(rb'\{ ?"line": ?"([a-z ]{1,20})"')
+_SURROGATE = b"\\ud"
 _CHUNK = 2**20
 _LONGEST_LINE = 2**22
 """Maximum length of a line in bytes: a sample of a program that ran out of memory names all groups."""
@@ -73,8 +75,13 @@ def read_line(line: bytes) -> RecordLine:
     if name not in LINES:
         raise FileFormatError("not a line of a memory record")
     try:
-        return _decoder(name)(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        if _SURROGATE not in line:
+            return _decoder(name)(line)
+        # msgspec reads no lone surrogate, such as that of a file name that is not UTF-8.
+        fields = json.loads(line)
+        del fields["line"]
+        return msgspec.convert(fields, LINES[name])
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise FileFormatError(clipped(printable(str(error)))) from error
 
 

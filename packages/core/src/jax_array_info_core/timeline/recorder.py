@@ -11,6 +11,7 @@ import threading
 import time
 import warnings
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -22,11 +23,14 @@ from ..live.out_of_memory import KnownErrors, out_of_memory_errors
 from ..quantities import LARGEST, format_number, parse_bytes
 from ..reports.record import EndReason
 from ..text import clipped, plain_text
+from .in_use import BytesInUse, InUse
 from .recording import Recording
-from .requests import MARK_PATIENCE, End, Failure, Moment, Request
+from .requests import End, Failure, Moment, Request
 
 # The thread imports none of our modules: two threads that import them at the same time may see a part of one.
 
+MAX_NBYTES = 256 * 2**20
+"""Bytes of a record, by default."""
 LEAST_NBYTES = 2**22
 """Least ``max_nbytes``."""
 _LONGEST_EVERY = 86_400.0
@@ -34,8 +38,8 @@ _POLL = 0.2
 """Seconds between looks whether the program has started JAX."""
 _MOST_WAITING = 1000
 """Number of marks that wait for the thread, or for the program's first device. More are dropped."""
-_PATIENCE = 10.0
-"""Seconds for which the program waits for the last sample."""
+_PATIENCE, _FOLDER_PATIENCE = 10.0, 1.0
+"""Seconds for which the program waits for the last sample, and the part of them for the folder."""
 
 
 _running: dict[int, MemoryRecorder] = {}
@@ -43,7 +47,7 @@ _running: dict[int, MemoryRecorder] = {}
 
 
 def record_memory(
-    folder: str | os.PathLike[str], *, every: float = 1.0, max_nbytes: int | str = 256 * 2**20
+    folder: str | os.PathLike[str], *, every: float = 1.0, max_nbytes: int | str = MAX_NBYTES
 ) -> MemoryRecorder:
     """Start to record the memory of this process over time, and return the recorder.
 
@@ -70,14 +74,36 @@ def record_memory(
 
     Raises:
         OSError: If the folder cannot be created, or no file in it.
-        TrackerError: (a RuntimeError) If a recorder runs already in this process.
+        TrackerError: (a RuntimeError) If a recorder runs already in this process. The one that
+            ``jai-cli run --record`` has started is returned instead, with a warning.
         UnsupportedValueError: (a ValueError) If an argument is out of its bounds.
     """
     every, max_nbytes = _checked_every(every), _checked_nbytes(max_nbytes)
-    _require_alone(None)
     caller = sys._getframe(1)
     place = caller.f_code.co_filename, caller.f_lineno
+    running = _running.get(os.getpid())
+    if running is not None and running._is_shared:
+        running._share(place)
+        return running
+    _require_alone(None)
     return MemoryRecorder(require_folder(folder), every, max_nbytes, place)
+
+
+def record_program(folder: str | os.PathLike[str]) -> MemoryRecorder:
+    """Record a whole program, as ``jai-cli run --record`` does.
+
+    The program's own calls of ``record_memory`` return the same recorder, which they do not end: only the
+    end of the program does, or ``end_program``.
+
+    Args:
+        folder: Folder for the files of the job.
+
+    Raises:
+        OSError: If the folder cannot be created, or no file in it.
+        TrackerError: (a RuntimeError) If a recorder runs already in this process.
+    """
+    _require_alone(None)
+    return MemoryRecorder(require_folder(folder), 1.0, MAX_NBYTES, ("jai-cli", 1), is_shared=True)
 
 
 def _require_alone(recorder: MemoryRecorder | None) -> None:
@@ -86,7 +112,7 @@ def _require_alone(recorder: MemoryRecorder | None) -> None:
     if other is not None and other is not recorder:
         raise TrackerError(
             f"this process is already recorded to {plain_text(other._folder)}: call the stop() of that"
-            " recorder first, or leave out jai-cli run --record if that started it"
+            " recorder first"
         )
 
 
@@ -98,7 +124,7 @@ def require_folder(folder: Any) -> Path:
         UnsupportedValueError: (a ValueError) If ``folder`` is not a path.
     """
     require(folder, (str, os.PathLike), "the path of a folder")
-    path = Path(os.path.abspath(os.fsdecode(folder)))
+    path = Path(os.path.realpath(os.fsdecode(folder)))  # later, links are not followed
     path.mkdir(parents=True, exist_ok=True)
     probe = path / f".jai-{os.getpid()}-{time.time_ns()}.part"
     # os.access knows neither read-only file systems nor full disks.
@@ -135,14 +161,26 @@ class MemoryRecorder:
     signal handlers; after the end, and in a fork of the process, they do nothing.
     """
 
-    def __init__(self, folder: Path, every: float, max_nbytes: int, place: tuple[str, int]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        every: float,
+        max_nbytes: int,
+        place: tuple[str, int],
+        *,
+        is_shared: bool = False,
+    ) -> None:
         self._pid = os.getpid()
+        self._is_shared = is_shared
+        self._recording: Recording | None = None
+        self._bytes: BytesInUse | None = None
         self._place = place
         self._folder = folder
         self._step: int | None = None
         # Putting into this queue takes no lock that a fork or a signal handler could find locked.
         self._requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
         self._known_errors: KnownErrors | None = None
+        self._is_announced = False
         self._is_over = False
         _running.setdefault(self._pid, self)
         _require_alone(self)
@@ -162,8 +200,15 @@ class MemoryRecorder:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Stop. After an out-of-memory error, first record all arrays that are alive."""
+        if not self._is_shared:
+            self.end_program(error)
+        elif error is not None:
+            self.record_error(error)
+
+    def end_program(self, error: BaseException | None) -> None:
+        """End the record with the reason, which is also that of a program that ends with an error."""
         if error is None or isinstance(error, GeneratorExit):
-            self.stop()
+            self._end("stopped")
         elif isinstance(error, SystemExit) and not error.code:
             self._end("exited")
         else:
@@ -187,9 +232,10 @@ class MemoryRecorder:
         self._step = number
 
     def mark(self, name: str) -> Mark:
-        """Name the current moment, such as the begin of an evaluation, and take a sample.
+        """Name the current moment, such as the begin of an evaluation, with the bytes in use.
 
-        The program waits for the sample, at most 50 ms. Right after another sample, it is taken later.
+        They are those of the allocator. Without its statistics, the live arrays are counted, for at most
+        5 ms: with many thousands, the bytes are unknown.
 
         The part of the program that has this name ends at the next mark. As ``with recorder.mark("eval"):``,
         it ends with the block. Of more than 1,000 marks within milliseconds, some are not recorded.
@@ -208,8 +254,9 @@ class MemoryRecorder:
         return Mark(self, name, is_recorded)
 
     def stop(self) -> None:
-        """Take a last sample and end the record."""
-        self._end("stopped")
+        """Take a last sample and end the record. The record of ``jai-cli run --record`` goes on."""
+        if not self._is_shared:
+            self._end("stopped")
 
     def record_error(self, error: BaseException) -> None:
         """Record an out-of-memory error of JAX with all arrays that are alive, once. Raise nothing.
@@ -232,16 +279,44 @@ class MemoryRecorder:
             message = clipped(plain_text(cause).strip().partition("\n")[0])
             failure = Failure(time.time(), message, requested, threading.Event())
             self._requests.put(failure)
-            for _ in range(round(_PATIENCE / _POLL)):
-                if failure.written.wait(_POLL) or not self._thread.is_alive():
-                    break
+            self._wait(failure.written.wait)
 
     def _put_mark(self, name: str, *, is_end: bool) -> None:
-        """Request a mark, and wait a moment for the sample that belongs to it."""
-        moment = Moment(time.time(), name, self._step, is_end, threading.Event())
-        self._requests.put(moment)
-        if threading.current_thread() is not self._thread and moment.written is not None:
-            moment.written.wait(MARK_PATIENCE)
+        """Send a mark to the thread, with the bytes in use now."""
+        self._requests.put(Moment(time.time(), name, self._step, is_end, self._bytes_in_use()))
+
+    def _bytes_in_use(self) -> InUse | None:
+        """Return the bytes in use, as far as they are known; None before JAX has devices."""
+        with contextlib.suppress(Exception):
+            if self._bytes is None:
+                if not _has_backend():
+                    return None
+                import jax
+
+                self._bytes = BytesInUse(jax.local_devices())
+            return self._bytes.read()
+        return InUse()
+
+    def _share(self, place: tuple[str, int]) -> None:
+        """Warn once that the recorder of the command is used."""
+        if not self._is_announced:
+            self._is_announced = True
+            folder = plain_text(self._folder)
+            message = f"jai-cli run records the memory of this program to {folder}: that recorder is used"
+            warnings.warn_explicit(message, UserWarning, *place)
+
+    def _wait(self, is_done: Callable[[float], object]) -> None:
+        """Wait for the thread, at most 10 seconds, and for the folder at most one of them.
+
+        Args:
+            is_done: Waits so many seconds, and returns whether the thread has done what was asked for.
+        """
+        recording = self._recording
+        deadline = time.monotonic() + _PATIENCE
+        before = recording.folder_seconds if recording else 0.0
+        while not is_done(_POLL) and self._thread.is_alive() and time.monotonic() < deadline:
+            if recording and recording.folder_seconds - before > _FOLDER_PATIENCE:
+                return
 
     def _is_running(self) -> bool:
         # When Python ends, modules are empty by the time that the last generators are closed.
@@ -250,8 +325,12 @@ class MemoryRecorder:
     def _end(self, reason: EndReason, message: str = "") -> None:
         if self._is_running():
             self._requests.put(End(reason, message))
-            self._thread.join(_PATIENCE)
+            self._wait(self._joined)
             self._forget()
+
+    def _joined(self, seconds: float) -> bool:
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
 
     def _forget(self) -> None:
         self._is_over = True
@@ -269,8 +348,8 @@ class MemoryRecorder:
                 return
             # JAX has registered its own handler by now. Handlers run in reverse order.
             atexit.register(self._at_exit)
-            recording = Recording(self._folder, every, max_nbytes, lambda: self._step)
-            recording.run(self._requests, early, self._warn)
+            self._recording = Recording(self._folder, every, max_nbytes, lambda: self._step)
+            self._recording.run(self._requests, early, self._warn)
         except Exception as error:
             self._warn(f"the memory of this process is no longer recorded: {_first_line(error)}")
         finally:
@@ -290,8 +369,6 @@ class MemoryRecorder:
                 request = self._requests.get(timeout=_POLL)
                 if isinstance(request, Moment):
                     marks.append(request)
-                    if request.written is not None:
-                        request.written.set()
                 elif _has_backend():
                     self._requests.put(request)  # JAX has started since: there is something to record
                 elif isinstance(request, Failure):

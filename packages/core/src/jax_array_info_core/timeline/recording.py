@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
 import queue
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,15 +18,16 @@ from ..live.report import known_origins
 from ..reports.record import (
     RecordDevice,
     RecordEnd,
-    RecordLine,
     RecordMark,
     RecordOutOfMemory,
     RecordSample,
     RecordStart,
 )
 from ..text import plain_text
+from .folder import LostError
+from .in_use import InUse
 from .live_groups import LiveGroup, LiveGroups
-from .requests import MARK_PATIENCE, End, Failure, Moment, Request
+from .requests import End, Failure, Moment, Request
 from .running import identity
 from .segments import Segment
 from .thinning import thin_segments
@@ -44,6 +48,9 @@ _MOST_LEFT_OUT = 10
 """Number of samples after each other that are left out, if some were freed each time."""
 _RETRY = 60.0
 """Seconds after which writing is tried again where it failed."""
+_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
+"""Errors after which the segment goes on where it is: a new one would be as empty as the next."""
+_MOST_WARNINGS = 100
 
 
 def _pause() -> None:
@@ -81,14 +88,22 @@ class Recording:
         self._segment_count = 0
         self._numbers: dict[LiveGroup, int] = {}
         self._thinning: Iterator[None] = iter(())
-        self._warn: Callable[[str], None] | None = None
+        self._warn: Callable[[str], None] = lambda message: None
+        self._said: set[str] = set()
         self._is_first = True
         self._left_out = 0
         # Times of time.monotonic.
         self._sample_at = 0.0
-        self._soonest_at = 0.0
         self._retry_at = 0.0
         self._thin_at = float("inf")
+        self._in_folder: float | None = None
+        self._folder_seconds = 0.0
+
+    @property
+    def folder_seconds(self) -> float:
+        """Seconds for which the folder was waited for so far. Any thread may ask."""
+        since = self._in_folder
+        return self._folder_seconds + (0.0 if since is None else time.monotonic() - since)
 
     def run(
         self, requests: queue.SimpleQueue[Request], early: Iterable[Moment], warn: Callable[[str], None]
@@ -98,12 +113,12 @@ class Recording:
         Args:
             requests: Marks, errors and the end.
             early: Marks from before.
-            warn: Warns the user; called at most once.
+            warn: Warns the user; called at most once for each subject.
         """
         self._warn = warn
-        self._open(self._memory())
+        self._write()
         for mark in early:
-            self._write_mark(mark)
+            self._mark(mark)
         is_over = False
         while not is_over:
             wait = min(self._sample_at, self._thin_at) - time.monotonic()
@@ -123,8 +138,7 @@ class Recording:
                     self.sample()
                     self._write(RecordEnd(time=_now(), reason=request.reason, message=request.message))
                     is_over = True
-        if self._segment is not None:
-            self._segment.close()
+        self._close()
 
     def _work(self) -> None:
         """Take a sample if it is time, and remove a few older ones."""
@@ -133,35 +147,31 @@ class Recording:
             self.sample()
         elif now >= self._thin_at:
             before = time.thread_time()
-            try:
-                is_done = next(self._thinning, self) is self
-            except OSError:
-                is_done = True  # another process has removed or changed a file
+            with self._waiting():
+                try:
+                    is_done = next(self._thinning, self) is self
+                except (OSError, LostError):
+                    is_done = True  # the folder is gone
+                except Exception as error:
+                    is_done = True
+                    self._warn_once("thinning", f"{type(error).__name__}: older samples are not removed")
             taken = _SHARE * (time.thread_time() - before)
             self._thin_at = float("inf") if is_done else time.monotonic() + taken
 
     def _mark(self, mark: Moment) -> None:
-        """Write a mark and a sample, that of a begin before it: nothing of the part is in it.
-
-        A sample that is not allowed yet follows as soon as it is.
-        """
-        is_allowed = time.monotonic() >= self._soonest_at
-        if is_allowed and not mark.is_end:
-            self.sample()
-            now = time.time()
-            if now - mark.time < MARK_PATIENCE:  # the program has waited
-                mark = mark._replace(time=now)
-        self._write_mark(mark)
-        if is_allowed and mark.is_end:
-            self.sample()
-        if not is_allowed:
-            self._sample_at = min(self._sample_at, self._soonest_at)
-        if mark.written is not None:
-            mark.written.set()
-
-    def _write_mark(self, mark: Moment) -> None:
+        nothing = (0,) * len(self._devices)
+        found = InUse(nothing) if mark.bytes is None else mark.bytes
         at = round(mark.time, _DIGITS)
-        self._write(RecordMark(time=at, name=mark.name, step=mark.step, is_end=mark.is_end))
+        self._write(
+            RecordMark(
+                time=at,
+                name=mark.name,
+                step=mark.step,
+                is_end=mark.is_end,
+                in_use=found.in_use,
+                peak=found.peak,
+            )
+        )
 
     def _fail(self, failure: Failure) -> None:
         try:
@@ -185,14 +195,12 @@ class Recording:
         # The first sample fills caches.
         taken = 0.0 if self._is_first else time.thread_time() - before
         self._is_first = False
-        self._soonest_at = time.monotonic() + _SHARE * taken
-        self._sample_at = max(start + self._every, self._soonest_at)
+        self._sample_at = max(start + self._every, time.monotonic() + _SHARE * taken)
 
     def _read_and_write(self, is_full: bool) -> None:
         import jax
 
         memory = self._memory()
-        self._open(memory)
         for _ in range(_TRIES):
             moment, step = _now(), self._step()
             lost = self._live.update(jax.live_arrays, _pause)
@@ -208,8 +216,6 @@ class Recording:
             for found, arrays in zip(memory, self._live.device_nbytes, strict=True)
         ]
         peaks = [found["peak_bytes_in_use"] for found in memory]
-        for group in groups:
-            self._number(group)
         other_count, other_nbytes = self._live.count, list(self._live.device_nbytes)
         for group in groups:
             other_count -= group.count
@@ -220,38 +226,69 @@ class Recording:
             step=step,
             in_use=tuple(in_use),
             peak=() if None in peaks else tuple(peak for peak in peaks if peak is not None),
-            groups=tuple(self._numbers.get(group, 0) for group in groups),
             counts=tuple(group.count for group in groups),
             other_count=other_count,
             other_nbytes=tuple(other_nbytes) if other_count else (),
         )
-        self._write(sample)
+        self._write(sample, groups)
 
     def _memory(self) -> list[dict[str, int | None]]:
         return [self._memory_of(device) for device in self._devices]
 
-    def _number(self, group: LiveGroup) -> None:
-        """Write a group, unless the segment has it."""
-        if group not in self._numbers:
-            number = self._numbers[group] = len(self._numbers)
-            self._write(replace(group.facts, id=number))
+    def _write(
+        self,
+        line: RecordSample | RecordMark | RecordOutOfMemory | RecordEnd | None = None,
+        groups: Sequence[LiveGroup] = (),
+    ) -> None:
+        """Append a line to the segment; to a new one if that is full, or the program has closed it.
 
-    def _open(self, memory: Sequence[dict[str, int | None]]) -> None:
-        """Begin a segment, if there is none or the last one is full."""
+        Args:
+            line: The line; None for none.
+            groups: Groups of a sample, which are written before it unless the segment has them.
+        """
+        if time.monotonic() < self._retry_at:
+            return
+        with self._waiting():
+            for _ in range(_TRIES):
+                try:
+                    self._append(self._opened(), line, groups)
+                    return
+                except LostError:
+                    self._close()
+                    message = "the program has closed a file of its memory record, which goes on in a new one"
+                    self._warn_once("closed", message)
+                except OSError as error:
+                    self._stop_writing(error)
+                    return
+
+    def _append(
+        self,
+        segment: Segment,
+        line: RecordSample | RecordMark | RecordOutOfMemory | RecordEnd | None,
+        groups: Sequence[LiveGroup],
+    ) -> None:
+        for group in groups:
+            if group not in self._numbers:
+                number = len(self._numbers)
+                segment.write(replace(group.facts, id=number))
+                self._numbers[group] = number
+        if isinstance(line, RecordSample):
+            line = replace(line, groups=tuple(self._numbers[group] for group in groups))
+        if line is not None:
+            segment.write(line)
+
+    def _opened(self) -> Segment:
+        """Return the segment; a new one if there is none or the last one is full."""
         if self._segment is not None and self._segment.nbytes * SEGMENTS < self._max_nbytes:
-            return
-        if self._segment is not None:
-            self._segment.close()
-            self._segment = None
-        process = process_index()
-        try:
-            self._segment = Segment(self._folder, process, time.time())
-        except OSError as error:
-            self._stop_writing(error)
-            return
+            return self._segment
+        self._close()
         self._numbers = {}
+        process = process_index()
+        os.makedirs(self._folder, exist_ok=True)
+        self._segment = Segment(self._folder, process, time.time())
+        memory = self._memory()
         has_statistics = any(found["bytes_in_use"] is not None for found in memory)
-        self._write(
+        self._segment.write(
             RecordStart(
                 time=_now(),
                 started=round(self._started, _DIGITS),
@@ -273,31 +310,51 @@ class Recording:
         )
         self._segment_count += 1
         limit = self._max_nbytes - self._max_nbytes // SEGMENTS
-        self._thinning = thin_segments(self._folder, process, limit)
+        self._thinning = thin_segments(self._folder, process, limit, self._leave_out)
         self._thin_at = time.monotonic()
+        return self._segment
 
-    def _write(self, line: RecordLine) -> None:
-        """Append a line to the segment, if there is one."""
-        if self._segment is not None:
-            try:
-                self._segment.write(line)
-            except OSError as error:
-                self._stop_writing(error)
+    def _close(self) -> None:
+        segment, self._segment = self._segment, None
+        if segment is not None:
+            with self._waiting():
+                segment.close()
 
     def _stop_writing(self, error: OSError) -> None:
         """Write nothing for a minute. The program goes on."""
-        if self._segment is not None:
-            self._segment.close()
-            self._segment = None
-        self._numbers = {}
+        has_lines = self._segment is not None and self._segment.nbytes
+        if not has_lines or error.errno not in _IS_FULL:
+            self._close()
         self._retry_at = time.monotonic() + _RETRY
         self._thin_at = float("inf")
-        if self._warn is not None:
-            self._warn(
-                f"the memory of this process cannot be recorded to {plain_text(self._folder)}:"
-                f" {error.strerror or error}. It is tried again every minute."
-            )
-            self._warn = None
+        self._warn_once(
+            "writing",
+            f"the memory of this process cannot be recorded to {plain_text(self._folder)}:"
+            f" {error.strerror or error}. It is tried again every minute.",
+        )
+
+    def _leave_out(self, name: str, reason: str) -> None:
+        """Say once that a file does not count for the limit of the record."""
+        place = plain_text(self._folder)
+        self._warn_once(name, f"{name} in {place} is left alone, and not part of max_nbytes: {reason}")
+
+    def _warn_once(self, subject: str, message: str) -> None:
+        if subject not in self._said and len(self._said) < _MOST_WARNINGS:
+            self._said.add(subject)
+            self._warn(message)
+
+    @contextlib.contextmanager
+    def _waiting(self) -> Iterator[None]:
+        """Measure the time for which the folder is waited for."""
+        if self._in_folder is not None:
+            yield
+            return
+        self._in_folder = start = time.monotonic()
+        try:
+            yield
+        finally:
+            self._folder_seconds += time.monotonic() - start
+            self._in_folder = None
 
 
 def _by_nbytes(group: LiveGroup) -> int:

@@ -6,9 +6,7 @@ import threading
 from typing import NamedTuple, TypeAlias
 
 from ..reports.record import EndReason
-
-MARK_PATIENCE = 0.05
-"""Seconds for which the program waits for the sample of a mark."""
+from .in_use import InUse
 
 
 class Moment(NamedTuple):
@@ -18,8 +16,8 @@ class Moment(NamedTuple):
     name: str
     step: int | None
     is_end: bool
-    written: threading.Event | None = None
-    """Set when the mark has been written, with a sample if the time since the last one allows it."""
+    bytes: InUse | None = InUse()
+    """Bytes in use at this moment; None before JAX has devices."""
 
 
 class Failure(NamedTuple):

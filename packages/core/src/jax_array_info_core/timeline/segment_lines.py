@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -57,8 +58,12 @@ class SegmentLines:
                 self._add_group(line)
             case RecordStart():
                 raise FileFormatError("a second start")
-            case RecordMark() | RecordOutOfMemory() | RecordEnd():
-                self._history.add(line)
+            case RecordMark():
+                self._check_row(line.in_use)
+                self._check_row(line.peak)
+                self._history.add(line, self._places)
+            case RecordOutOfMemory() | RecordEnd():
+                self._history.add(line, self._places)
             case _:
                 self._check(line)
                 groups, counts, others = line.groups, line.counts, line.other_nbytes
@@ -95,13 +100,18 @@ class SegmentLines:
             others = np.minimum(others + sample.other_nbytes, _MOST_NBYTES)
         return tuple(kept), tuple(kept.values()), tuple(others.tolist())
 
+    def _check_row(self, row: Sequence[int]) -> None:
+        """Check bytes on each device, which may be unknown."""
+        if row and len(row) != len(self._places):
+            raise FileFormatError(f"numbers for {len(row)} of {len(self._places)} devices")
+        if row and max(row) > _MOST_NBYTES:
+            raise FileFormatError("more bytes than a device can have")
+
     def _check(self, sample: RecordSample) -> None:
-        width = len(self._places)
+        if not sample.in_use and len(self._places):
+            raise FileFormatError(f"numbers for 0 of {len(self._places)} devices")
         for row in (sample.in_use, sample.peak, sample.other_nbytes):
-            if len(row) != width and (row or row is sample.in_use):
-                raise FileFormatError(f"numbers for {len(row)} of {width} devices")
-            if row and max(row) > _MOST_NBYTES:
-                raise FileFormatError("more bytes than a device can have")
+            self._check_row(row)
         if not sample.groups and not sample.counts:
             return
         if len(sample.groups) != len(sample.counts):

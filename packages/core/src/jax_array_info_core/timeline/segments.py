@@ -9,14 +9,29 @@ import json
 import os
 import re
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from ..reports.record import LINES, RecordLine
+from .folder import (
+    Held,
+    LostError,
+    UnsuitableError,
+    created,
+    is_locked,
+    lock,
+    opened_file,
+    opened_folder,
+    remove_file,
+    write_all,
+)
 
 _NAMES = {kind: name for name, kind in LINES.items()}
 _NAME = re.compile(r"process-(\d{1,9})-\d{8}T\d{6}-\d{3}\.jsonl")
-_MODE = 0o666
+
+_open: set[Held] = set()
+"""Files of this process that are open for writing."""
 
 
 def encoded(line: RecordLine) -> bytes:
@@ -30,18 +45,19 @@ def _fields(value: Any) -> dict[str, Any]:
     return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
 
 
+def segment_names(names: Iterable[str], process: int | None = None) -> list[str]:
+    """Return the names of segments among others, by process and time, of one process or of all."""
+    found = ((int(match[1]), name) for name in names if (match := _NAME.fullmatch(name)))
+    return [name for index, name in sorted(found) if process in (None, index)]
+
+
 def segment_paths(folder: Path, process: int | None = None) -> list[Path]:
     """Return the segments in a folder by process and time, of one process or of all.
 
     Raises:
         OSError: If the folder cannot be read.
     """
-    found = []
-    for name in os.listdir(folder):
-        match = _NAME.fullmatch(name)
-        if match and process in (None, int(match[1])):
-            found.append((int(match[1]), name))
-    return [folder / name for _, name in sorted(found)]
+    return [folder / name for name in segment_names(os.listdir(folder), process)]
 
 
 class Segment:
@@ -58,70 +74,63 @@ class Segment:
         Raises:
             OSError: If the file cannot be created.
         """
-        self.path, self._descriptor = _create(folder, process, started)
+        self._folder = folder
+        milliseconds = int(started * 1000)
+        with opened_folder(folder) as place:
+            while True:
+                seconds, rest = divmod(milliseconds, 1000)
+                moment = time.strftime("%Y%m%dT%H%M%S", time.gmtime(seconds))
+                self.path = folder / f"process-{process}-{moment}-{rest:03}.jsonl"
+                with contextlib.suppress(FileExistsError):
+                    self._file = created(self.path.name, place)
+                    break
+                milliseconds += 1
+        _open.add(self._file)
         self.nbytes = 0
         """Bytes that have been written."""
-        with contextlib.suppress(ImportError, OSError):  # some file systems have no locks
-            import fcntl
-
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._is_locked = lock(self._file)
 
     def write(self, line: RecordLine) -> None:
         """Append a line, or nothing of it.
 
         Raises:
-            OSError: If it cannot be written, or the file was removed.
+            LostError: If the program has closed the file.
+            OSError: If the line cannot be written, or the file was removed.
         """
-        if os.fstat(self._descriptor).st_nlink == 0:
+        if self._file.status().st_nlink == 0:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-        rest = encoded(line)
-        size = len(rest)
+        self._is_locked = self._is_locked or lock(self._file)
+        data = encoded(line)
         try:
-            while rest:
-                rest = rest[os.write(self._descriptor, rest) :]
+            write_all(self._file, data)
         except OSError:
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._descriptor, self.nbytes)
+            with contextlib.suppress(OSError, LostError):
+                os.ftruncate(self._file.number, self.nbytes)
             raise
-        self.nbytes += size
+        self.nbytes += len(data)
 
     def close(self) -> None:
-        """Close the file. Forks of this process keep no lock on it."""
-        with contextlib.suppress(ImportError, OSError):
-            import fcntl
+        """Close the file, if it is still ours, and remove it if it is empty."""
+        if not self.nbytes:
+            with contextlib.suppress(OSError, LostError, UnsuitableError):
+                remove_file(self._folder, self.path.name, self._file.is_at)
+        _open.discard(self._file)
+        self._file.close()
 
-            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-        with contextlib.suppress(OSError):
-            os.close(self._descriptor)
+
+def _close_in_fork() -> None:
+    """Close the segments of the parent: it may be killed, and a fork would keep them locked."""
+    for file in [*_open]:
+        file.close()
+    _open.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_in_fork)
 
 
 def is_written(path: Path) -> bool:
-    """Return whether a recorder has a segment open for writing.
-
-    Raises:
-        OSError: If the file cannot be opened.
-    """
-    with open(path, "rb") as file:
-        try:
-            import fcntl
-
-            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        except (ImportError, OSError):
-            return False
+    """Return whether a recorder has a segment open for writing; False if that cannot be known."""
+    with contextlib.suppress(UnsuitableError, LostError), opened_file(path) as file:
+        return is_locked(file)
     return False
-
-
-def _create(folder: Path, process: int, started: float) -> tuple[Path, int]:
-    """Return the path and the descriptor of a new file, whose name is free."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
-    flags |= getattr(os, "O_BINARY", 0)
-    milliseconds = int(started * 1000)
-    while True:
-        seconds, rest = divmod(milliseconds, 1000)
-        moment = time.strftime("%Y%m%dT%H%M%S", time.gmtime(seconds))
-        path = folder / f"process-{process}-{moment}-{rest:03}.jsonl"
-        with contextlib.suppress(FileExistsError):
-            return path, os.open(path, flags, _MODE)
-        milliseconds += 1

@@ -2,52 +2,125 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
-from collections.abc import Generator, Iterator
+import os
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from ..reports.json import write_whole
-from .segments import is_written, segment_paths
+from .folder import (
+    Held,
+    LostError,
+    UnsuitableError,
+    is_locked,
+    is_part,
+    opened_file,
+    opened_folder,
+    remove_file,
+    replace_file,
+)
+from .segments import segment_names
 
 FEWEST = 8
 """A segment with at most this number of samples loses none."""
-_PIECE = 50
-"""Number of lines that are read before other threads run."""
+_PIECE = 2**14
+"""Bytes that are read before other threads run."""
+_FILES = 50
+"""Number of files that are looked at before other threads run."""
 _LONGEST_LINE = 2**20
 """Bytes of a line that are read; a sample has a few hundred, unless memory ran out."""
+_FIRST_PIECE = 2**14
 _ALIKE = 0.75
 """Segments of at least this part of the largest are of one size: the oldest of them is thinned first."""
 
 
-def thin_segments(folder: Path, process: int, max_nbytes: int) -> Iterator[None]:
+class _File(NamedTuple):
+    """A closed segment."""
+
+    nbytes: int
+    is_at: Callable[[os.stat_result], bool]
+    """Whether a status is that of the file."""
+
+
+def thin_segments(
+    folder: Path, process: int, max_nbytes: int, leave_out: Callable[[str, str], object] = lambda *_: None
+) -> Iterator[None]:
     """Remove samples from closed segments until they have at most a number of bytes, in small pieces of work.
 
     Of two neighboring samples, the one with more bytes in use on its fullest device stays; all marks stay.
-    If no segment can lose samples, the oldest one is deleted.
+    If no segment can lose samples, the oldest one is deleted. Files that are no segments of a recorder are
+    left alone: links, files with several names, and those that do not begin with a ``RecordStart``.
 
     Args:
         folder: Folder of the record.
         process: Index of the process.
         max_nbytes: Bytes of all its closed segments.
+        leave_out: Called with the name of a file that is left alone, and the reason.
 
     Raises:
-        OSError: If a file cannot be read or written.
+        OSError: If the folder cannot be read.
     """
-    done: set[Path] = set()
+    done: set[str] = set()
     while True:
-        sizes = {path: path.stat().st_size for path in segment_paths(folder, process) if not is_written(path)}
-        yield
-        if sum(sizes.values()) <= max_nbytes:
+        found = yield from _segments(folder, process, leave_out)
+        if sum(one.nbytes for one in found.values()) <= max_nbytes:
             return
-        rest = {path: size for path, size in sizes.items() if path not in done}
-        if not rest:
-            next(iter(sizes)).unlink()
-            continue
-        largest = max(rest.values())
-        path = next(path for path, size in rest.items() if size >= _ALIKE * largest)
-        if not (yield from _thin(path)):
-            done.add(path)
+        rest = {name: one.nbytes for name, one in found.items() if name not in done}
+        largest = max(rest.values(), default=0)
+        name = next((name for name, nbytes in rest.items() if nbytes >= _ALIKE * largest), next(iter(found)))
+        try:
+            if not rest:
+                remove_file(folder, name, found[name].is_at)
+            elif not (yield from _thin(folder, name)):
+                done.add(name)
+        except UnsuitableError as error:
+            leave_out(name, str(error))
+            done.add(name)
+        except (OSError, LostError):
+            return  # the folder or the disk; after the next segment, it is tried again
+
+
+def _segments(
+    folder: Path, process: int, leave_out: Callable[[str, str], object]
+) -> Generator[None, None, dict[str, _File]]:
+    """Return the closed segments of a process by name."""
+    with opened_folder(folder) as place:
+        every = os.listdir(place)
+        for name in filter(is_part, every):
+            with contextlib.suppress(UnsuitableError, OSError), opened_file(name, place) as file:
+                if not is_locked(file) and file.status().st_nlink == 1:
+                    os.unlink(name, dir_fd=place)  # of a process that was killed
+    names = iter(segment_names(every, process))
+    found = {}
+    while piece := [*itertools.islice(names, _FILES)]:
+        yield
+        with opened_folder(folder) as place:
+            for name in piece:
+                try:
+                    with opened_file(name, place) as file:
+                        if file.status().st_size and not is_locked(file):
+                            found[name] = _checked(file)
+                except LostError:
+                    continue
+                except UnsuitableError as error:
+                    leave_out(name, str(error))
+    return found
+
+
+def _checked(file: Held) -> _File:
+    """Return a file that is a segment of a recorder."""
+    status = file.status()
+    if status.st_nlink > 1:
+        raise UnsuitableError("a file with several names")
+    for size in (_FIRST_PIECE, _LONGEST_LINE):
+        first, _, rest = os.pread(file.number, size, 0).partition(b"\n")
+        if rest:
+            break
+    if _parsed(first) != "start":
+        raise UnsuitableError("not a segment of a record")
+    return _File(status.st_size, file.is_at)
 
 
 class _Sample(NamedTuple):
@@ -59,7 +132,7 @@ class _Sample(NamedTuple):
     groups: tuple[int, ...]
 
 
-def _thin(path: Path) -> Generator[None, None, bool]:
+def _thin(folder: Path, name: str) -> Generator[None, None, bool]:
     """Remove about every second sample of a segment, and return whether it lost any."""
     kept: list[tuple[bytes, int | None]] = []  # lines, with the number of a group
     used: set[int] = set()
@@ -72,10 +145,12 @@ def _thin(path: Path) -> Generator[None, None, bool]:
             kept.append((sample.data, None))
             used.update(sample.groups)
 
-    with open(path, "rb") as file:
-        for index, data in enumerate(iter(lambda: file.readline(_LONGEST_LINE), b"")):
-            if index % _PIECE == 0:
+    with opened_folder(folder) as place, opened_file(name, place) as file:
+        _checked(file)
+        for data in _lines(file):
+            if not data:
                 yield
+                continue
             found = _parsed(data)
             if isinstance(found, int):
                 kept.append((data, found))
@@ -96,20 +171,48 @@ def _thin(path: Path) -> Generator[None, None, bool]:
                     keep(last if last.nbytes >= found.nbytes else found)
                     last = None
                     removed += 1
+        is_at = file.is_at
     keep(last)
     if not removed or sample_count <= FEWEST:
         return False
     yield
-    write_whole(path, b"".join(data for data, group in kept if group is None or group in used))
+    data = b"".join(data for data, group in kept if group is None or group in used)
+    replace_file(folder, name, data, lambda status: is_at(status) and status.st_nlink == 1)
     return True
 
 
+def _lines(file: Held) -> Iterator[bytes]:
+    """Yield the complete lines of a file that are not too long, and an empty one after each piece."""
+    rest, offset = b"", 0
+    # Reading at an offset does not move that of the file.
+    while piece := os.pread(file.number, _PIECE, offset):
+        offset += len(piece)
+        *lines, rest = (rest[: _LONGEST_LINE + 1] + piece).split(b"\n")
+        yield from (line + b"\n" for line in lines if line and len(line) < _LONGEST_LINE)
+        yield b""
+
+
 def _parsed(data: bytes) -> _Sample | int | str | None:
-    """Return a sample, the number of a group or the name of another line; None for an incomplete line."""
+    """Return a sample, the number of a group or the name of another line; None for a damaged line."""
     try:
         line = json.loads(data)
-        if line["line"] == "sample":
-            return _Sample(data, max(line["in_use"], default=0), tuple(line["groups"]))
-        return int(line["id"]) if line["line"] == "group" else str(line["line"])
+        name = line["line"]
+        if name == "sample":
+            in_use, groups = _numbers(line["in_use"]), _numbers(line["groups"])
+            return _Sample(data, max(in_use, default=0), groups)
+        if name == "group":
+            return _numbers([line["id"]])[0]
+        return str.__str__(name)
     except (ValueError, LookupError, TypeError, RecursionError):
         return None  # the process was killed, or the file is damaged
+
+
+def _numbers(values: Any) -> tuple[int, ...]:
+    """Return a list of JSON as whole numbers.
+
+    Raises:
+        TypeError: If it is none.
+    """
+    if type(values) is not list or not all(type(value) is int for value in values):
+        raise TypeError
+    return tuple(values)

@@ -20,7 +20,8 @@ from ..reports.timeline_process import ProcessState, TimelineDevice, TimelinePro
 from ..stored.leaves import Progress
 from ..text import printable
 from .analysis import DeviceHistory
-from .history import Held, History, OpenMarks
+from .history import Held, History
+from .marks import OpenMarks
 from .reading import SUFFIX, SegmentReader, files_of, unread_of
 from .running import is_gone
 from .runs import Recorder, runs_of

@@ -128,8 +128,8 @@ def _mark_columns() -> dict[str, Callable[[TimelineMark], str]]:
         "mark": lambda mark: mark.name,
         ">times": lambda mark: str(mark.count),
         ">added": lambda mark: _change(mark.added_nbytes),
-        ">kept": lambda mark: "" if mark.kept_nbytes is None else _change(mark.kept_nbytes),
-        ">peak": lambda mark: format_bytes(mark.peak_nbytes),
+        ">kept": lambda mark: _change(mark.kept_nbytes),
+        ">peak": lambda mark: "unknown" if mark.peak_nbytes is None else format_bytes(mark.peak_nbytes),
         "most of it": lambda mark: _largest(mark.groups),
     }
 
@@ -176,7 +176,9 @@ def _table(
     return table
 
 
-def _change(nbytes: int) -> str:
+def _change(nbytes: int | None) -> str:
+    if nbytes is None:
+        return "unknown"
     return f"{'+' if nbytes > 0 else ''}{format_bytes(nbytes)}"
 
 

@@ -382,7 +382,7 @@ def _marks_words(report: TimelineReport) -> str:
     latest = sorted(report.marks, key=lambda mark: -max(mark.times, default=0.0))
     words = [
         f"{mark.name} {'once' if mark.count == 1 else f'{mark.count} times'}"
-        f"{f', +{format_bytes(mark.added_nbytes)}' if mark.added_nbytes > 0 else ''}"
+        f"{f', +{format_bytes(added)}' if (added := mark.added_nbytes or 0) > 0 else ''}"
         f"{f', at {_clock(mark.times[-1])}' if mark.times else ''}"
         for mark in latest
     ]

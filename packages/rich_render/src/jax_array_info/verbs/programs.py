@@ -106,7 +106,7 @@ def print_program(
     - ``kept for the backward pass`` are the bytes that the lines of the forward pass keep for it, at the
       highest point or not.
     - ``2 collectives × 8.0 MiB × 4 runs`` are equal collectives that a loop runs 4 times.
-    - ``because`` is the operation that needs the collective, as an einsum, on JAX 0.10 and later.
+    - ``because`` is the operation that needs the collective, as an einsum, on JAX 0.10.1 and later.
 
     A notebook also shows the lines of the user's source that move or keep bytes.
 
@@ -119,7 +119,7 @@ def print_program(
             ``topology_mesh``.
         dcn: Number of slices along each mesh axis that spans slices, such as ``{"data": 2}``.
         fresh: Whether to compile again, so that XLA prints its warnings for a program compiled before.
-        explain: Whether to print the operation that each collective is needed for. None does so on JAX 0.10
+        explain: Whether to print the operation that each collective is needed for. None does so on JAX 0.10.1
             and later, unless Shardy is off.
         bandwidths: Bytes per second and device, in each direction, of the links between devices, such as
             ``{"dcn": "6.25GB/s", "ici": "90GB/s"}``, for a lower bound of the time of what is sent.
@@ -447,7 +447,7 @@ def print_propagation(
 
     Raises:
         TypeError: If arguments are given with a ``PropagationReport``.
-        UnsupportedValueError: (a ValueError) Before JAX 0.10, or if Shardy is off; or if the program has no
+        UnsupportedValueError: (a ValueError) Before JAX 0.10.1, or if Shardy is off; or if the program has no
             such line and no such path.
         ValueError: If ``max_rows`` is negative.
     """

@@ -1,0 +1,193 @@
+"""A helper process, which is no child of this one: its start, its answers and its end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+TIMEOUT_SECONDS = 30
+_END_SECONDS = 1
+_NO_SIGNAL: int = getattr(socket, "MSG_NOSIGNAL", 0)
+"""No SIGPIPE where the helper has ended, for programs that end by it."""
+
+
+class NoAnswerError(Exception):
+    """Shardy's passes gave no answer. The text is the reason."""
+
+
+class EndedError(NoAnswerError):
+    """The helper ended while it was asked."""
+
+
+class Helper(NamedTuple):
+    """A helper process."""
+
+    descriptor: int
+    """The socket to it."""
+
+    identity: tuple[int, int]
+    """Device and inode of the socket: the program may close a descriptor, and open a file that gets its number."""
+
+    watcher: int
+    """Number of the process that watches the one that runs the passes, and ends with it or with the socket."""
+
+    is_child: bool
+    """Whether this process adopts orphans, such as the first process of a container."""
+
+    def is_running(self) -> bool:
+        """Return whether it can be asked. Without a question, it sends nothing but how it ended."""
+        if not self._has_socket():
+            return False
+        events = select.poll()
+        events.register(self.descriptor, select.POLLIN)
+        return not events.poll(0)
+
+    def ask(self, bytecode: bytes, deadline: float) -> dict[str, Any]:
+        """Send a question, and return the answer.
+
+        Raises:
+            EndedError: If it ends.
+            TimeoutError: If there is no answer at the deadline.
+        """
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, self.descriptor)
+        try:
+            connection.settimeout(_left(deadline))
+            with contextlib.suppress(ConnectionError):  # how it ended is sent before
+                connection.sendall(len(bytecode).to_bytes(8, "little") + bytecode, _NO_SIGNAL)
+            size = int.from_bytes(_received(connection, 8, deadline), "little")
+            found: dict[str, Any] = json.loads(_received(connection, size, deadline))
+        except TimeoutError:
+            raise
+        except (OSError, EOFError, ValueError):
+            found = {"ended": ""}
+        finally:
+            connection.detach()
+        if "ended" in found:
+            raise EndedError(
+                f"the helper process that ran Shardy ended{found['ended']}, and your program is safe"
+            )
+        return found
+
+    def end(self) -> None:
+        """End it. A child is waited for."""
+        if self._has_socket():
+            os.close(self.descriptor)
+        deadline = time.monotonic() + _END_SECONDS
+        with contextlib.suppress(ChildProcessError):
+            while self.is_child and not os.waitpid(self.watcher, os.WNOHANG)[0]:
+                if time.monotonic() > deadline:
+                    os.kill(self.watcher, signal.SIGKILL)
+                time.sleep(0.001)
+
+    def _has_socket(self) -> bool:
+        """Return whether the descriptor is still that of the socket."""
+        with contextlib.suppress(OSError):
+            return _identity(self.descriptor) == self.identity
+        return False
+
+
+def start(deadline: float, keep: Callable[[Helper], object]) -> Helper:
+    """Start a helper, and return it. A thread does so: an interrupt, which only the main thread gets, leaves nothing behind.
+
+    Args:
+        deadline: When to stop waiting for it.
+        keep: Function that takes the helper, in that thread.
+
+    Raises:
+        NoAnswerError: If it cannot be started.
+        TimeoutError: If it is not there at the deadline.
+    """
+    processes: list[subprocess.Popen[bytes]] = []
+    results: list[Helper | Exception] = []
+
+    def run() -> None:
+        try:
+            results.append(found := _started(deadline, processes))
+            keep(found)
+        except Exception as error:
+            results.append(error)
+
+    thread = threading.Thread(target=run, name="jax_array_info", daemon=True)
+    try:
+        thread.start()
+        thread.join(_left(deadline))
+        if thread.is_alive():
+            raise TimeoutError
+        if isinstance(results[0], Exception):
+            raise results[0]
+        return results[0]
+    except EOFError:
+        raise NoAnswerError("the helper process that runs Shardy ended when it was started") from None
+    except (OSError, RuntimeError, TypeError, ValueError) as error:
+        if isinstance(error, TimeoutError):
+            raise
+        raise NoAnswerError(str(error)) from None
+    finally:
+        for process in processes:
+            process.kill()  # unless it has ended
+        if thread.is_alive():
+            thread.join(_END_SECONDS)
+
+
+def _started(deadline: float, processes: list[subprocess.Popen[bytes]]) -> Helper:
+    """Return a helper. A process starts it and ends at once, and is waited for."""
+    path = [os.path.abspath(entry) for entry in sys.path]
+    program = str(Path(__file__).with_name("watcher.py"))
+    options = ["-I", "-S", *(["-B"] if sys.dont_write_bytecode else [])]
+    arguments = [str(os.getpid()), str(TIMEOUT_SECONDS), json.dumps(path)]
+    ours, theirs = socket.socketpair()
+    with ours:
+        with theirs:
+            process = subprocess.Popen(
+                [sys.executable, *options, program, *arguments],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,  # an interrupt from the keyboard is for the program
+            )
+        processes.append(process)
+        process.wait()  # the program may have taken its exit code before
+        watcher = int.from_bytes(_received(ours, 8, deadline), "little")
+        identity, is_child = _identity(ours.fileno()), _is_child(watcher)
+        return Helper(ours.detach(), identity, watcher, is_child)
+
+
+def _is_child(process: int) -> bool:
+    """Return whether this process has a child of this number."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(process, os.WNOHANG)
+        return True
+    return False
+
+
+def _identity(descriptor: int) -> tuple[int, int]:
+    found = os.fstat(descriptor)
+    return found.st_dev, found.st_ino
+
+
+def _left(deadline: float) -> float:
+    return max(deadline - time.monotonic(), 0.001)
+
+
+def _received(connection: socket.socket, size: int, deadline: float) -> bytes:
+    """Return so many bytes."""
+    parts = []
+    while size:
+        connection.settimeout(_left(deadline))
+        part = connection.recv(min(size, 1 << 20))
+        if not part:
+            raise EOFError
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)

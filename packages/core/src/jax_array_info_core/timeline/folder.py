@@ -1,0 +1,223 @@
+"""Descriptors of the folder of a record and of its files, which are checked before each use.
+
+The program may close any descriptor, and open a file of its own under the same number. Anyone who can write
+to the folder may put a pipe or a link under the name of a segment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+fcntl: Any
+try:
+    import fcntl
+except ImportError:  # on Windows
+    fcntl = None
+
+MODE = 0o666
+_CLOSE_ON_EXEC = getattr(os, "O_CLOEXEC", 0)
+_FOLDER = os.O_RDONLY | _CLOSE_ON_EXEC | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
+_READ = os.O_RDONLY | _CLOSE_ON_EXEC | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | _CLOSE_ON_EXEC
+_RANDOM_NBYTES = 8
+_PART = re.compile(r"\.jai-[0-9a-f]{16}\.part")
+
+
+class LostError(Exception):
+    """The program has closed a descriptor of ours."""
+
+
+class UnsuitableError(Exception):
+    """A file that the recorder leaves alone. The text is the reason."""
+
+
+class Held:
+    """A descriptor of ours, and the file that it was opened for."""
+
+    def __init__(self, number: int) -> None:
+        """Hold a descriptor that was just opened."""
+        self._number, self._file, self._flags = number, _identity(os.fstat(number)), _flags(number)
+
+    def is_at(self, status: os.stat_result) -> bool:
+        """Return whether a status is that of the file."""
+        return _identity(status) == self._file
+
+    def status(self) -> os.stat_result:
+        """Return the status of the file.
+
+        Raises:
+            LostError: If the number is that of another file by now, or of none.
+        """
+        try:
+            status, flags = os.fstat(self._number), _flags(self._number)
+        except OSError:
+            raise LostError from None
+        # The program may have opened the same file for reading.
+        if not self.is_at(status) or flags != self._flags:
+            raise LostError
+        return status
+
+    @property
+    def number(self) -> int:
+        """The descriptor, checked.
+
+        Raises:
+            LostError: If the number is that of another file by now, or of none.
+        """
+        self.status()
+        return self._number
+
+    def close(self) -> None:
+        """Close the descriptor, if it is still ours."""
+        with contextlib.suppress(LostError, OSError):
+            os.close(self.number)
+
+
+def _identity(status: os.stat_result) -> tuple[int, int, int]:
+    return status.st_dev, status.st_ino, stat.S_IFMT(status.st_mode)
+
+
+def _flags(number: int) -> int:
+    """Return how a descriptor was opened."""
+    return int(fcntl.fcntl(number, fcntl.F_GETFL)) if fcntl else 0
+
+
+@contextlib.contextmanager
+def opened_folder(path: Path) -> Iterator[int]:
+    """Open a folder for one operation, and yield its descriptor. A link in its place is not followed.
+
+    Raises:
+        OSError: If it is missing, a link, or no folder.
+    """
+    held = Held(os.open(path, _FOLDER))
+    try:
+        yield held.number
+    finally:
+        held.close()
+
+
+def created(name: str, folder: int) -> Held:
+    """Create a file to append to.
+
+    Args:
+        name: Name of the file.
+        folder: Descriptor of its folder.
+
+    Raises:
+        FileExistsError: If there is anything with this name.
+        OSError: If it cannot be created.
+    """
+    return Held(os.open(name, _CREATE, MODE, dir_fd=folder))
+
+
+@contextlib.contextmanager
+def opened_file(name: str | Path, folder: int | None = None) -> Iterator[Held]:
+    """Open a regular file for reading, without waiting and without following a link.
+
+    Args:
+        name: Name of the file.
+        folder: Descriptor of its folder; None for a path.
+
+    Raises:
+        UnsuitableError: If it is no regular file, or cannot be opened.
+    """
+    try:
+        # A device may do something when it is opened.
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if not stat.S_ISREG(status.st_mode):
+            raise UnsuitableError("a link" if stat.S_ISLNK(status.st_mode) else "not a regular file")
+        held = Held(os.open(name, _READ, dir_fd=folder))
+    except OSError as error:
+        raise UnsuitableError(error.strerror or str(error)) from error
+    try:
+        if not stat.S_ISREG(held.status().st_mode):
+            raise UnsuitableError("not a regular file")
+        yield held
+    finally:
+        held.close()
+
+
+def is_part(name: str) -> bool:
+    """Return whether a name is that of an unfinished file of ours."""
+    return _PART.fullmatch(name) is not None
+
+
+def is_locked(file: Held) -> bool:
+    """Return whether another descriptor has a lock on a file; False where the file system has no locks."""
+    if fcntl is not None:
+        try:
+            fcntl.flock(file.number, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+    return False
+
+
+def lock(file: Held) -> bool:
+    """Lock a file of ours while it is open. Return False without locks, and while another process looks."""
+    if fcntl is not None:
+        with contextlib.suppress(OSError):
+            fcntl.flock(file.number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+    return False
+
+
+def write_all(file: Held, data: bytes) -> None:
+    """Write some bytes.
+
+    Raises:
+        LostError: If the program has closed the descriptor.
+        OSError: If they cannot be written.
+    """
+    while data:
+        data = data[os.write(file.number, data) :]
+
+
+def replace_file(folder: Path, name: str, data: bytes, is_alike: Callable[[os.stat_result], bool]) -> None:
+    """Replace a file as a whole.
+
+    Args:
+        folder: Path of its folder.
+        name: Name of the file.
+        data: Its new content.
+        is_alike: Returns whether a status is still that of the file.
+
+    Raises:
+        LostError: If the program has closed the descriptor.
+        OSError: If the file cannot be written.
+        UnsuitableError: If there is another file with this name.
+    """
+    with opened_folder(folder) as place:
+        part = f".jai-{secrets.token_hex(_RANDOM_NBYTES)}.part"
+        file = created(part, place)
+        try:
+            lock(file)
+            write_all(file, data)
+            _require_alike(name, place, is_alike)
+            os.replace(part, name, src_dir_fd=place, dst_dir_fd=place)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(part, dir_fd=place)
+            raise
+        finally:
+            file.close()
+
+
+def remove_file(folder: Path, name: str, is_alike: Callable[[os.stat_result], bool]) -> None:
+    """Remove a file. Arguments and errors are those of ``replace_file``."""
+    with opened_folder(folder) as place:
+        _require_alike(name, place, is_alike)
+        os.unlink(name, dir_fd=place)
+
+
+def _require_alike(name: str, folder: int, is_alike: Callable[[os.stat_result], bool]) -> None:
+    if not is_alike(os.stat(name, dir_fd=folder, follow_symlinks=False)):
+        raise UnsuitableError("another file by now")
