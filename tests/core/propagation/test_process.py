@@ -1,10 +1,8 @@
+import contextlib
 import os
 import signal
-import subprocess
 import sys
 import threading
-import time
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +10,10 @@ import pytest
 
 from jax_array_info import to_text
 from jax_array_info_core import propagation_report
-from jax_array_info_core.propagation.process import NoAnswerError, Worker
+from jax_array_info_core.errors import UnsupportedValueError
+from jax_array_info_core.propagation.helper import NoAnswerError
+from jax_array_info_core.propagation.process import Worker
+from tests.core.propagation.helpers import has_ended, on_linux, worker_of
 from tests.core.propagation.programs import needs_shardy, struct
 
 pytestmark = needs_shardy
@@ -39,7 +40,7 @@ def worker():
 
 def test_one_process_answers_many_questions_of_many_threads(worker, bytecode):
     first = worker.ask(bytecode)
-    process = worker._process
+    helper = worker._helper
     found = []
     threads = [
         threading.Thread(target=lambda: found.extend(worker.ask(bytecode) == first for _ in range(13)))
@@ -50,53 +51,65 @@ def test_one_process_answers_many_questions_of_many_threads(worker, bytecode):
     for thread in threads:
         thread.join()
     assert found == [True] * 104
-    assert worker._process is process
+    assert worker._helper is helper
 
 
-@pytest.mark.parametrize("name", ["SIGKILL", "SIGABRT", "SIGSEGV"])
-def test_a_process_that_dies_while_it_answers_is_a_reason_and_the_next_question_starts_another(
-    worker, bytecode, name
-):
-    worker.ask(bytecode)
-    os.kill(worker._process.pid, signal.SIGSTOP)
-    killer = threading.Timer(0.2, os.kill, (worker._process.pid, signal.Signals[name]))
-    awake = threading.Timer(0.3, worker._process.send_signal, (signal.SIGCONT,))  # if it is not dead
+@on_linux
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM", "SIGABRT", "SIGSEGV", "SIGALRM"])
+def test_a_helper_that_ends_while_idle_or_stopped_or_asked_costs_no_answer(worker, bytecode, name):
+    first = worker.ask(bytecode)
+    os.kill(worker_of(worker._helper), signal.Signals[name])
+    assert worker.ask(bytecode) == first
+    passes = worker_of(worker._helper)
+    os.kill(passes, signal.SIGSTOP)
+    killer = threading.Timer(0.2, end_stopped, (passes, signal.Signals[name]))
     killer.start()
-    awake.start()
-    with pytest.raises(NoAnswerError, match=f"the process ended with {name}"):
-        worker.ask(bytecode)
+    assert worker.ask(bytecode) == first
     killer.join()
-    awake.join()
+    os.kill(worker._helper.watcher, signal.Signals[name])
+    assert worker.ask(bytecode) == first
+
+
+def end_stopped(process, number):
+    """End a process that is stopped."""
+    os.kill(process, number)
+    with contextlib.suppress(ProcessLookupError):  # it may be dead by now
+        os.kill(process, signal.SIGCONT)
+
+
+CRASHES = {
+    "SIGSEGV": "import os\nos.kill(os.getpid(), 11)",
+    "SIGABRT": "import os\nos.abort()",
+    "SIGKILL": "import os\nos.kill(os.getpid(), 9)",
+    "exit code 1": "raise SystemExit(1)",
+}
+
+
+@pytest.mark.parametrize("name", CRASHES)
+def test_a_crash_for_a_question_is_a_reason_and_the_next_one_starts_another(
+    worker, bytecode, tmp_path, monkeypatch, name
+):
+    (tmp_path / "jaxlib").mkdir()
+    (tmp_path / "jaxlib" / "__init__.py").write_text(CRASHES[name])
+    with monkeypatch.context() as changed:
+        changed.setattr(sys, "path", [str(tmp_path), *sys.path])
+        with pytest.raises(NoAnswerError) as caught:
+            worker.ask(bytecode)
+    assert (
+        str(caught.value) == f"the helper process that ran Shardy ended with {name}, and your program is safe"
+    )
     assert worker.ask(bytecode)["meshes"]
 
 
-def test_a_process_that_ended_before_a_question_is_started_again(worker, bytecode):
-    first = worker.ask(bytecode)
-    process = worker._process
-    process.kill()
-    process.wait()
-    assert worker.ask(bytecode) == first
-
-
-def test_a_process_that_ends_because_it_was_idle_while_it_is_asked_is_started_again(worker, bytecode):
-    first = worker.ask(bytecode)
-    process = worker._process
-    os.kill(process.pid, signal.SIGSTOP)
-    process.send_signal(signal.SIGALRM)  # comes when the process continues
-    awake = threading.Timer(0.2, process.send_signal, (signal.SIGCONT,))
-    awake.start()
-    assert worker.ask(bytecode) == first
-    awake.join()
-    assert process.poll() == -signal.SIGALRM
-
-
-def test_a_process_that_is_stopped_is_ended(worker, bytecode):
+@on_linux
+def test_a_helper_that_is_stopped_is_ended(worker, bytecode):
     worker.ask(bytecode)
-    process = worker._process
-    os.kill(process.pid, signal.SIGSTOP)
+    passes = worker_of(worker._helper)
+    os.kill(passes, signal.SIGSTOP)
     with pytest.raises(NoAnswerError, match=r"no answer within 0\.5 s"):
         worker.ask(bytecode, 0.5)
-    assert process.poll() == -signal.SIGKILL
+    assert has_ended(passes)
+    assert worker.ask(bytecode)["meshes"]
 
 
 @pytest.mark.parametrize("damaged", [b"", b"garbage", b"ML\xefR\x01"], ids=["empty", "text", "header"])
@@ -117,6 +130,27 @@ def test_a_program_that_cannot_be_started_is_a_reason_in_the_report(monkeypatch)
     assert report.findings == ()
 
 
+def test_a_crash_leaves_the_rest_of_a_report_of_a_program(tmp_path, monkeypatch):
+    monkeypatch.setattr("jax_array_info_core.propagation.process._WORKERS", {})
+    (tmp_path / "jaxlib").mkdir()
+    (tmp_path / "jaxlib" / "__init__.py").write_text(CRASHES["SIGSEGV"])
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    report = propagation_report(lambda x, w: x @ w, struct((32, 64), "data"), struct((64, 8), "data"))
+    text = to_text(report)
+    assert report.answer.startswith(
+        "unknown: Shardy gave no answer: the helper process that ran Shardy ended"
+    )
+    assert "with SIGSEGV, and your program is safe" in " ".join(text.split())
+    assert [str(one.spec) for one in report.arguments] == ["P('data',)"] * 2
+
+
+@pytest.mark.parametrize("version", [(0, 9, 2), (0, 10, 0)])
+def test_a_version_that_lacks_a_pass_is_named(monkeypatch, version):
+    monkeypatch.setattr(jax, "__version_info__", version)
+    with pytest.raises(UnsupportedValueError, match=r"needs JAX 0\.10\.1 or later"):
+        propagation_report(jnp.sin, struct((8,), "data"))
+
+
 def test_a_report_without_an_answer_has_what_was_requested(monkeypatch):
     monkeypatch.setattr("jax_array_info_core.propagation.process._WORKERS", {})
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
@@ -127,76 +161,3 @@ def test_a_report_without_an_answer_has_what_was_requested(monkeypatch):
     assert [str(one) for one in argument.axes] == ["argument x"]
     assert (output.path, output.spec, output.axes) == ("outputs", None, ())
     assert "8 devices: data=4, model=2" in to_text(report)
-
-
-PROGRAM = """
-import os, sys
-import jax, jax.numpy as jnp
-from jax.sharding import PartitionSpec as P
-from jax_array_info_core import propagation_report, sharded_structs
-from jax_array_info_core.propagation import process
-x = sharded_structs(jax.ShapeDtypeStruct((8,), jnp.float32), mesh={"data": 4}, specs=P("data"))
-assert propagation_report(jnp.sin, x).reason is None
-print(process._WORKERS[os.getpid()]._process.pid, flush=True)
-"""
-
-
-@pytest.mark.own_process
-@pytest.mark.newest
-@pytest.mark.parametrize(
-    "end",
-    [
-        "pass",
-        "raise SystemExit(3)",
-        "1 / 0",
-        "os._exit(0)",
-        "os.kill(os.getpid(), 9)",
-        "os.fork() or os._exit(0)",
-    ],
-)
-def test_no_process_is_left_when_the_program_ends(end):
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", PROGRAM + end], capture_output=True, text=True, timeout=300
-    )
-    pid = int(done.stdout.split()[0])
-    assert "ResourceWarning" not in done.stderr
-    deadline = time.monotonic() + 30
-    while is_running(pid) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not is_running(pid)
-
-
-LARGE = """
-import os, resource
-import jax, jax.numpy as jnp
-from jax.sharding import PartitionSpec as P
-from jax_array_info_core import propagation_report, sharded_structs
-from jax_array_info_core.propagation import process
-def loss(params, x):
-    return jnp.mean((jax.nn.relu(x @ params["wi"]) @ params["wo"]) ** 2)
-shapes = {"wi": jax.ShapeDtypeStruct((8192, 32768), jnp.bfloat16), "wo": jax.ShapeDtypeStruct((32768, 8192), jnp.bfloat16)}
-mesh = {"data": 256, "fsdp": 16, "model": 16}
-params = sharded_structs(shapes, mesh=mesh, specs={"wi": P("fsdp", "model"), "wo": P("model", "fsdp")})
-x = sharded_structs(jax.ShapeDtypeStruct((65536, 8192), jnp.bfloat16), mesh=mesh, specs=P(("data", "fsdp")))
-report = propagation_report(jax.grad(loss), params, x)
-assert report.device_count == 65536 and report.lost
-process._WORKERS[os.getpid()].close()
-print(sum(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)) // 1024)
-"""
-
-
-@pytest.mark.own_process
-@pytest.mark.newest
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems count in other units")
-def test_gradients_on_65536_devices_need_less_than_a_gibibyte():
-    done = subprocess.run([sys.executable, "-c", LARGE], capture_output=True, text=True, timeout=300)
-    assert done.stderr == ""
-    assert int(done.stdout) < 1024
-
-
-def is_running(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"

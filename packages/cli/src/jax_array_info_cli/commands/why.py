@@ -63,7 +63,8 @@ def why(
     """Report where each sharding inside a function comes from, and where mesh axes are lost or conflict.
 
     The function is traced and lowered, and Shardy propagates its shardings. Nothing is compiled or run. The
-    mesh has no devices, so it can have any size; the program is lowered for TPUs. Requires JAX 0.10.1 or later.
+    mesh has no devices, so it can have any size; the program is lowered for TPUs. Requires JAX 0.10.1
+    or later.
 
     FILE and FUNCTION are those of jai-cli program. The function of --args-from gets an AbstractMesh. A file
     that builds a mesh of its own has as many simulated CPU devices as --mesh, if these are at most 64.

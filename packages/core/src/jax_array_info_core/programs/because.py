@@ -15,7 +15,7 @@ from ..layouts.spec import effective_spec, placement
 from ..origins.origins import UserLines
 from ..propagation.causes import MOVING, Cause, Causes, Role
 from ..propagation.graph import Graph, Key, Operation, Value
-from ..propagation.process import NoAnswerError
+from ..propagation.helper import NoAnswerError
 from ..propagation.propagation_report import explanation_of, results_of
 from ..reports.collectives import Collective
 from ..reports.program import ProgramValue

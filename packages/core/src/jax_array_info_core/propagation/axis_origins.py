@@ -250,7 +250,8 @@ class AxisOrigins:
         line, is_own = self._line(operation.place), self._has(operation.requested, name)
         if _is_of_shard_map(operation):
             # What enters may have the axis before it.
-            before = None if is_own and "_output" in text else self._before(value, name)
+            enters = "_input" in text or operation.name == "sdy.sharding_constraint"
+            before = self._before(value, name) if enters or not is_own else None
             return before if before is not None or not is_own else self._made(name, "shard_map", None, line)
         (operand,) = operation.operands
         if not is_own:

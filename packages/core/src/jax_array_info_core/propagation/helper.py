@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import json
 import os
@@ -17,7 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 TIMEOUT_SECONDS = 30
-_END_SECONDS = 1
+_END_SECONDS = 5
+"""Time for an end that takes milliseconds."""
 _NO_SIGNAL: int = getattr(socket, "MSG_NOSIGNAL", 0)
 """No SIGPIPE where the helper has ended, for programs that end by it."""
 
@@ -37,10 +39,10 @@ class Helper(NamedTuple):
     """The socket to it."""
 
     identity: tuple[int, int]
-    """Device and inode of the socket: the program may close a descriptor, and open a file that gets its number."""
+    """Device and inode of the socket: the program may close the descriptor, and a file may get its number."""
 
     watcher: int
-    """Number of the process that watches the one that runs the passes, and ends with it or with the socket."""
+    """Number of the process that watches the worker, and ends with it or with the socket."""
 
     is_child: bool
     """Whether this process adopts orphans, such as the first process of a container."""
@@ -97,8 +99,10 @@ class Helper(NamedTuple):
         return False
 
 
-def start(deadline: float, keep: Callable[[Helper], object]) -> Helper:
-    """Start a helper, and return it. A thread does so: an interrupt, which only the main thread gets, leaves nothing behind.
+def start_helper(deadline: float, keep: Callable[[Helper], object]) -> Helper:
+    """Start a helper, and return it.
+
+    A thread starts it: an interrupt, which only the main thread gets, leaves nothing behind.
 
     Args:
         deadline: When to stop waiting for it.
@@ -110,38 +114,51 @@ def start(deadline: float, keep: Callable[[Helper], object]) -> Helper:
     """
     processes: list[subprocess.Popen[bytes]] = []
     results: list[Helper | Exception] = []
+    is_over, is_done = threading.Event(), threading.Event()
 
     def run() -> None:
         try:
-            results.append(found := _started(deadline, processes))
-            keep(found)
+            found = _started(deadline, processes, is_over)
+            if is_over.is_set():
+                found.end()
+            else:
+                keep(found)
+            results.append(found)
         except Exception as error:
             results.append(error)
+        finally:
+            is_done.set()
 
-    thread = threading.Thread(target=run, name="jax_array_info", daemon=True)
     try:
-        thread.start()
-        thread.join(_left(deadline))
-        if thread.is_alive():
+        # A Thread would wait for its start, where an interrupt loses it.
+        _thread.start_new_thread(run, ())
+        if not is_done.wait(_left(deadline)):
             raise TimeoutError
         if isinstance(results[0], Exception):
             raise results[0]
         return results[0]
+    except TimeoutError:
+        raise
     except EOFError:
         raise NoAnswerError("the helper process that runs Shardy ended when it was started") from None
     except (OSError, RuntimeError, TypeError, ValueError) as error:
-        if isinstance(error, TimeoutError):
-            raise
+        is_done.set()  # it is, or there is no thread
         raise NoAnswerError(str(error)) from None
     finally:
+        is_over.set()
         for process in processes:
             process.kill()  # unless it has ended
-        if thread.is_alive():
-            thread.join(_END_SECONDS)
+        is_done.wait(_END_SECONDS)
 
 
-def _started(deadline: float, processes: list[subprocess.Popen[bytes]]) -> Helper:
-    """Return a helper. A process starts it and ends at once, and is waited for."""
+def _started(deadline: float, processes: list[subprocess.Popen[bytes]], is_over: threading.Event) -> Helper:
+    """Return a helper. A process starts it and ends at once, and is waited for.
+
+    Args:
+        deadline: When to stop waiting for the helper.
+        processes: A list to which that process is added.
+        is_over: Whether nobody waits any more.
+    """
     path = [os.path.abspath(entry) for entry in sys.path]
     program = str(Path(__file__).with_name("watcher.py"))
     options = ["-I", "-S", *(["-B"] if sys.dont_write_bytecode else [])]
@@ -157,6 +174,8 @@ def _started(deadline: float, processes: list[subprocess.Popen[bytes]]) -> Helpe
                 start_new_session=True,  # an interrupt from the keyboard is for the program
             )
         processes.append(process)
+        if is_over.is_set():
+            process.kill()
         process.wait()  # the program may have taken its exit code before
         watcher = int.from_bytes(_received(ours, 8, deadline), "little")
         identity, is_child = _identity(ours.fileno()), _is_child(watcher)

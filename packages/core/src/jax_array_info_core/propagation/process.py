@@ -1,4 +1,4 @@
-"""Questions to Shardy's passes, in a helper process: a failed check in C++ ends the process in which it runs."""
+"""Questions to a helper process, which runs Shardy's passes: a failed check in C++ ends its process."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import threading
 import time
 from typing import Any
 
-from .helper import TIMEOUT_SECONDS, EndedError, Helper, NoAnswerError
-from .helper import start as start_helper
+from .helper import TIMEOUT_SECONDS, EndedError, Helper, NoAnswerError, start_helper
 
 
 class Worker:
@@ -45,29 +44,26 @@ class Worker:
                         raise
                     self._end()
                     found = self._running(deadline).ask(bytecode, deadline)
-            except (
-                BaseException
-            ) as error:  # also an interrupt: the rest of an answer must not be the next one
+            except BaseException as error:  # also an interrupt: its answer must not be the next one
                 self._end()
                 if isinstance(error, TimeoutError):
                     raise NoAnswerError(f"no answer within {seconds:g} s") from None
                 raise
-            if self._adopts:
-                self._end()
+            self._rest()
         if "error" in found:
             raise NoAnswerError(str(found["error"]))
         return found
 
     def start(self) -> None:
         """Start the helper, unless it runs, so that it is ready when it is asked, which finds any failure."""
-        if not self._adopts and self._lock.acquire(blocking=False):
-            try:
-                with contextlib.suppress(NoAnswerError, TimeoutError):
-                    self._running(time.monotonic() + TIMEOUT_SECONDS)
-                if self._adopts:
-                    self._end()
-            finally:
-                self._lock.release()
+        if self._adopts or not self._lock.acquire(blocking=False):
+            return
+        try:
+            with contextlib.suppress(NoAnswerError, TimeoutError), contextlib.ExitStack() as stack:
+                stack.callback(self._rest)
+                self._running(time.monotonic() + TIMEOUT_SECONDS)
+        finally:
+            self._lock.release()
 
     def close(self) -> None:
         """End the helper. It also ends with this process."""
@@ -84,6 +80,11 @@ class Worker:
 
     def _keep(self, helper: Helper) -> None:
         self._helper, self._adopts = helper, helper.is_child
+
+    def _rest(self) -> None:
+        """End the helper if it is a child: it would meet the program that waits for its children."""
+        if self._adopts:
+            self._end()
 
     def _end(self) -> None:
         if self._helper is not None:

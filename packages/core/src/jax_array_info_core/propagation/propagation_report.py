@@ -24,7 +24,8 @@ from ..reports.program import ProgramValue
 from ..reports.propagation import AxisOrigin, OriginKind, PropagatedLeaf, PropagationReport
 from .explanation import Explanation
 from .graph import Axes, Graph, Value, read_place
-from .process import NoAnswerError, ask, start
+from .helper import NoAnswerError
+from .process import ask, start
 
 
 def propagation_report(

@@ -1,8 +1,8 @@
 """A program that runs ``worker.py`` as nobody's child, and ends it with the process that asks.
 
-It is started with the number of that process, and the arguments of ``worker.py``. Standard input is the socket
-to it. This first process makes a second one, sends its number and ends, so that no child is left to the process
-that asks. The second one starts the worker, and stays to watch it: no pass can hold it up.
+It is started with the number of that process, and the arguments of ``worker.py``. Standard input is the
+socket to it. This first process makes a second one and ends, so that no child is left to the process that
+asks. The second one sends its number, starts the worker, and watches it: no pass can hold it up.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ INTERVAL_MILLISECONDS = 500
 
 def separate() -> None:
     """Continue in a process that is nobody's child."""
-    watcher = os.fork()
-    if watcher:
-        os.write(SOCKET, watcher.to_bytes(8, "little"))
+    if os.fork():
         os._exit(0)
+    os.write(SOCKET, os.getpid().to_bytes(8, "little"))
     import resource  # not before, since the program waits for the first process
     import signal
 

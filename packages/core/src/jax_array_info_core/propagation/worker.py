@@ -1,8 +1,8 @@
 """A program that runs Shardy's passes on modules of MLIR. It imports jaxlib, and nothing of this package.
 
-It is started with the seconds that a question may take, and the import path as JSON. Standard input is a
-socket. A question is the number of bytes of a module, as 8 bytes, and the module as bytecode; the answer is
-the number of bytes, and JSON. The program ends when the socket is closed, after a minute without a
+``watcher.py`` starts it with the seconds that a question may take, and the import path as JSON. Standard
+input is a socket. A question is the number of bytes of a module, as 8 bytes, and the module as bytecode; the
+answer is the number of bytes, and JSON. The program ends when the socket is closed, after a minute without a
 question, and if a question takes too long.
 """
 
