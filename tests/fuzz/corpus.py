@@ -12,9 +12,12 @@ import ml_dtypes
 import numpy as np
 
 from jax_array_info_core import devices_report, json_schema, to_json, tree_report
+from jax_array_info_core.reports.record import RecordEnd, RecordOutOfMemory
+from jax_array_info_core.timeline.segments import encoded
 from tests.arrays import mesh_of, sharded
 from tests.core.hosts import samples
 from tests.core.reports.test_json import every_report
+from tests.core.timeline import samples as timelines
 from tests.hlo_texts import EVERYWHERE, FOLDER, texts
 from tests.logs import ALLOCATOR, DONATIONS, FAILED_ON_GPU, FAILED_ON_TPU, REFUSED, WORDINGS
 from tests.maxtext import DUMPS, dump
@@ -49,6 +52,28 @@ def hosts():
         {f"hosts/process-{number}.json": texts[one] for number, one in enumerate(chosen)}
         for chosen in ((0, 0, 1), (2, 2), (3,), (1, 0, 2, 3))
     ]
+
+
+def record():
+    groups = [timelines.record_group(0, 7), timelines.record_group(1, 9, mib=3)]
+    counts = {0: lambda number: number % 7, 1: lambda number: 2 if number > 20 else 0}
+    samples_of_run = timelines.samples_of(groups, counts, 40)
+    marks = [
+        timelines.record_mark(3.5, "eval", in_use=(5,)),
+        timelines.record_mark(9.5, "eval", is_end=True, in_use=(7,), peak=(9,)),
+    ]
+    failed = RecordOutOfMemory(time=timelines.START + 39.5, message="RESOURCE_EXHAUSTED", requested_nbytes=7)
+    end = RecordEnd(time=timelines.START + 40.0, reason="raised", message="KeyError: 'x'")
+
+    def segment(**fields):
+        lines = [timelines.record_start(**fields), *groups, *marks, *samples_of_run, failed, end]
+        return b"".join(map(encoded, lines))
+
+    one = segment()
+    again = segment(started=timelines.START + 60, time=timelines.START + 60, job="7", rank=0)
+    other = segment(process=1, process_count=2, host_name="other")
+    names = [f"record/process-{number}-20260101T00000{number}-000.jsonl" for number in range(3)]
+    return [{names[0]: one}, {names[0]: one, names[1]: again, names[2]: other}, {names[1]: other}]
 
 
 def maxtext():
@@ -170,6 +195,7 @@ def notations():
 CORPORA = {
     "report": reports,
     "hosts": hosts,
+    "record": record,
     "maxtext": maxtext,
     "safetensors": safetensors,
     "npz": npz,

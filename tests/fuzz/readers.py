@@ -1,6 +1,9 @@
 """Readers of inputs by format: each returns reports, which are used as their users do."""
 
+import os
+import stat
 from functools import cache
+from random import Random
 
 import jax
 import numpy as np
@@ -15,6 +18,7 @@ from jax_array_info_core import (
     planned_report,
     program_diff_report,
     reshard_report,
+    timeline_report,
     tree_diff_report,
     tree_report,
     xla_report,
@@ -23,6 +27,7 @@ from jax_array_info_core.compat.topology_names import parse_topology
 from jax_array_info_core.hosts.files import hosts_in_folder
 from jax_array_info_core.layouts import notation, parse_mesh, parse_shape, parse_spec
 from jax_array_info_core.reports import ProgramReport, TreeReport
+from jax_array_info_core.timeline.recording import Recording
 from jax_array_info_core.trees.files import read_report
 
 
@@ -46,6 +51,53 @@ def of_hosts(path):
     yield lambda: hosts_in_folder(path, rows=True)
     for file in sorted(path.iterdir()):
         yield lambda file=file: load_report(file)
+
+
+def of_record(path):
+    """Yield what a folder of records shows, among links, pipes and other files, also while it is recorded to."""
+    random = Random(b"".join(file.read_bytes() for file in sorted(path.iterdir())))
+    outside = path.parent / "outside"
+    outside.write_bytes(b'{"line":"start"}\n' * 100)
+    for number in range(random.randrange(4)):
+        place = path / f"process-{number}-2020010{number + 1}T000000-000.jsonl"
+        random.choice(
+            [
+                lambda place: place.symlink_to(outside),
+                lambda place: place.symlink_to("/dev/zero"),
+                lambda place: os.link(outside, place),
+                os.mkfifo,
+                os.mkdir,
+                lambda place: place.write_bytes(random.randbytes(1000)),
+                lambda place: (place.write_bytes(b'{"line":"start"}\n'), place.chmod(0)),
+            ]
+        )(place)
+    yield lambda: timeline_report(path)
+    yield lambda: _recorded_next_to(path, outside)
+    yield lambda: timeline_report(path)
+
+
+def _recorded_next_to(path, outside):
+    """Take samples and remove old ones in a folder. Only closed segments may change."""
+    kept = {file: _content(file) for file in (*path.iterdir(), outside) if not _may_be_thinned(file)}
+    record = Recording(path, 1e-9, 2**12, lambda: None)
+    for _ in range(3):
+        record.sample()
+        for _ in record._thinning:
+            pass
+    record._close()
+    assert {file: _content(file) for file in kept} == kept, "a file that is not the recorder's has changed"
+    assert not [*path.glob(".jai-*")], "an unfinished file"
+
+
+def _may_be_thinned(file):
+    is_plain = not file.is_symlink() and file.is_file() and file.stat().st_nlink == 1
+    return is_plain and file.read_bytes()[:20].find(b"start") > 0
+
+
+def _content(file):
+    found = file.lstat()
+    is_plain = stat.S_ISREG(found.st_mode)
+    return found.st_mode, found.st_ino, found.st_nlink, file.read_bytes() if is_plain else b""
 
 
 def of_log(path):
@@ -132,6 +184,7 @@ def _text(path):
 READERS = {
     **dict.fromkeys(("report", "maxtext", "safetensors", "npz", "orbax"), of_path),
     "hosts": of_hosts,
+    "record": of_record,
     "log": of_log,
     "profile": of_profile,
     "program": of_program,

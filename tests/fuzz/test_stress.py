@@ -1,9 +1,12 @@
 """Kills, threads and sizes that reports withstand."""
 
+import os
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
+from random import Random
 
 import jax
 import jax.numpy as jnp
@@ -17,9 +20,12 @@ from jax_array_info_core import (
     compile_caches_report,
     live_array_report,
     program_report,
+    timeline_report,
     tree_report,
     watch_compiles,
 )
+from jax_array_info_core.timeline.reading import read_line
+from jax_array_info_core.timeline.segments import segment_paths
 from tests.fuzz.test_inputs import IS_LONG
 
 KILLED = """
@@ -43,6 +49,74 @@ assert (path.read_bytes(), os.listdir()) == (b"last", ["x.json"])
 
 def test_a_file_is_whole_after_each_of_60_kills(tmp_path):
     subprocess.run([sys.executable, "-c", KILLED], cwd=tmp_path, check=True, timeout=300)
+
+
+KILLED_RECORDERS = """
+import itertools, os, pathlib, random, signal, time
+from jax_array_info_core import timeline_report
+from jax_array_info_core.timeline.reading import read_line
+from jax_array_info_core.timeline.segments import Segment, segment_paths
+from jax_array_info_core.timeline.thinning import thin_segments
+from tests.core.timeline.samples import record_start, samples_of
+folder, samples = pathlib.Path("record").absolute(), samples_of([], {}, 200)
+folder.mkdir()
+for number in range(60):
+    child = os.fork()
+    if not child:
+        for part in itertools.count():
+            segment = Segment(folder, 0, time.time())
+            segment.write(record_start(started=float(number), segment=part))
+            for sample in samples:
+                segment.write(sample)
+            segment.close()
+            for _ in thin_segments(folder, 0, 100_000):
+                pass
+    time.sleep(random.uniform(0, 0.03))
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    for path in segment_paths(folder):
+        for line in path.read_bytes().splitlines(keepends=True)[:-1]:
+            read_line(line)
+for _ in thin_segments(folder, 0, 100_000):
+    pass
+assert {path.suffix for path in folder.iterdir()} == {".jsonl"}
+assert timeline_report(folder).processes
+"""
+
+
+def test_lines_are_whole_after_each_of_60_kills_of_a_recorder(tmp_path):
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    subprocess.run(
+        [sys.executable, "-c", KILLED_RECORDERS], cwd=tmp_path, check=True, timeout=300, env=environment
+    )
+
+
+RUN = """
+import sys, time
+import jax.numpy as jnp
+from jax_array_info_core import record_memory
+with record_memory(sys.argv[1], every=0.01, max_nbytes=2**22) as recorder:
+    kept = []
+    while True:
+        with recorder.mark("step"):
+            kept = [*kept[-9:], jnp.ones(len(kept) + 1)]
+        time.sleep(0.001)
+"""
+
+
+@pytest.mark.skipif(not IS_LONG, reason="takes minutes: the session fuzz runs it")
+def test_200_runs_that_are_killed_leave_whole_lines(tmp_path):
+    random = Random(0)
+    for _ in range(200):
+        running = subprocess.Popen([sys.executable, "-c", RUN, tmp_path])
+        time.sleep(random.uniform(0, 4))
+        running.kill()
+        running.wait()
+        for path in segment_paths(tmp_path):
+            for line in path.read_bytes().splitlines(keepends=True)[:-1]:
+                read_line(line)
+    assert timeline_report(tmp_path).processes
 
 
 def test_16_threads_get_their_reports_while_caches_are_cleared(capfd):

@@ -320,7 +320,9 @@ class MemoryRecorder:
 
     def _is_running(self) -> bool:
         # When Python ends, modules are empty by the time that the last generators are closed.
-        return not self._is_over and _running.get(os.getpid()) is self
+        with contextlib.suppress(Exception):
+            return not self._is_over and _running.get(os.getpid()) is self
+        return False
 
     def _end(self, reason: EndReason, message: str = "") -> None:
         if self._is_running():
