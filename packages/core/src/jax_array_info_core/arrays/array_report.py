@@ -137,7 +137,7 @@ def report_of_facts(
     sharding, devices = known.sharding, known.sharding.devices
     layout = sharding.layout
     bits = None if facts.is_deleted else facts.bits
-    nbytes = packed_nbytes(facts.shape, bits)
+    nbytes = packed_nbytes(facts.shape, bits) if facts.nbytes is None else facts.nbytes
     # An abstract value has no data on any process.
     process = None if facts.kind == "abstract" else devices.process
     shard_nbytes = nbytes if facts.is_unsharded else None
