@@ -317,8 +317,8 @@ def leaf_of(value: Any) -> Any:
 def entries_of(value: Any, notation: Notation) -> Entries | None:
     """Return the entries of a container in JAX's order; None if the value is not a container.
 
-    An array-like object that is no pytree, such as a dataset of zarr, which is a dataclass, is not a container
-    unless it has JAX arrays in it, as a layer has that states its shape and dtype.
+    An array-like object that is no pytree is not a container, such as an array of zarr, which is a dataclass;
+    unless it has JAX arrays in it, such as a layer that states its shape and dtype.
     """
     entries = _registered_entries(value, notation)
     if entries is not None:

@@ -12,7 +12,7 @@ from ..gather import Ask, Exchange, require_timeout
 from ..reports.findings import known_codes
 from ..reports.hosts import HostsReport, HostSummary, UnreadHost
 from ..reports.json import from_json, summary_from_json, summary_to_json, to_json
-from ..stored.reading import decoded
+from ..stored.reading import decoded_parts
 from .compare import MOST_DETAILS, Source, UnreadError, hosts_of
 from .summaries import ArraySet, HostReport, SetAsText, arrays_of, require_host_report, summary_of
 
@@ -74,7 +74,7 @@ def hosts_report(
             if text is None:
                 raise UnreadError("its arrays were not received")
             try:
-                return decoded(_unpacked(text), SetAsText).arrays
+                return decoded_parts(_unpacked(text), SetAsText).arrays
             except FileFormatError as error:
                 raise UnreadError(str(error)) from error
 

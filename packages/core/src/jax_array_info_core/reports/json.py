@@ -158,12 +158,12 @@ def to_json(report: Report) -> str:
 
 
 def from_json(text: str) -> Report:
-    """Return a report that was written by ``to_json``.
+    """Return a report that was written by ``to_json``, ``save_tree`` or ``save_report``.
 
     Unknown fields, such as those added by a later version, are ignored.
 
     Args:
-        text: JSON of one report.
+        text: JSON of one report, also after the line with the summary of a process.
 
     Raises:
         ReportFormatError: (a ValueError) If the text is not a report in JSON, a number is out of its bounds,
@@ -173,6 +173,15 @@ def from_json(text: str) -> Report:
     require(text, (str, bytes, bytearray), "the JSON of a report as text, which to_json returns")
     report: Report = _read(text, _REPORTS)
     return report
+
+
+_SUMMARY = '{"report": "HostSummary"'
+"""Start of the line that ``save_report`` writes before a report."""
+
+
+def is_summary(line: bytes) -> bool:
+    """Return whether a line is the summary of a process, as far as its start tells."""
+    return line.startswith(_SUMMARY.encode())
 
 
 def summary_to_json(summary: HostSummary) -> str:
@@ -201,10 +210,17 @@ def _written(value: Any) -> str:
 
 
 def _read(text: str | bytes, kinds: Mapping[str, type]) -> Any:
-    """Return JSON as an object of one of some classes, by their names, after all checks."""
+    """Return JSON as an object of one of some classes, by their names, after all checks.
+
+    The summary before a report is skipped.
+    """
     import msgspec
 
     try:
+        if not isinstance(text, str):
+            text = text.decode(json.detect_encoding(text), "surrogatepass")
+        if text.startswith(_SUMMARY) and HostSummary.__name__ not in kinds:
+            text = text.partition("\n")[2]
         fields = json.loads(text, parse_float=_finite, parse_constant=_finite)
     except (ValueError, RecursionError) as error:
         is_long = "set_int_max_str_digits" in str(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -98,6 +99,8 @@ def read_whole(path: Path, budget: Budget) -> bytes:
 
 
 _T = TypeVar("_T")
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+"""An escaped half of a character in JSON."""
 
 
 def decoded(data: bytes | str, type_: type[_T]) -> _T:
@@ -111,6 +114,21 @@ def decoded(data: bytes | str, type_: type[_T]) -> _T:
     try:
         return msgspec.json.decode(data, type=type_)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise FileFormatError(printable(str(error))) from error
+
+
+def decoded_parts(text: str, type_: type[_T]) -> _T:
+    """Return some fields of the JSON of a report, as ``decoded`` does, also with lone surrogates in texts.
+
+    A budget limits the number of values in the text.
+    """
+    import msgspec
+
+    if _SURROGATE.search(text) is None:
+        return decoded(text, type_)
+    try:  # msgspec.json refuses escapes of lone surrogates
+        return msgspec.convert(json.loads(text), type_)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise FileFormatError(printable(str(error))) from error
 
 

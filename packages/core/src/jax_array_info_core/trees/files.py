@@ -178,7 +178,7 @@ def load_tree(path: str | os.PathLike[str], *, dtype: Any = "float32", item: str
 
     The format is recognized by the content:
 
-    - the JSON of a TreeReport, as ``save_tree`` writes it;
+    - the JSON of a TreeReport, as ``save_tree``, ``save_report`` and ``to_json`` write it;
     - ``named_shardings.json`` and ``logical_shardings.json`` of MaxText. They have no dtypes: see ``dtype``;
     - safetensors, and the ``.safetensors.index.json`` of several files;
     - ``.npz``, and ``.npy``, whose one leaf has an empty path;
@@ -224,9 +224,7 @@ def read_tree(
     report = read_report(path, dtype=dtype, item=item, progress=progress)
     if not isinstance(report, TreeReport):
         kind = type(report).__name__
-        raise FileFormatError(
-            f"{printable(os.fspath(path))}: the report is a {kind}, not a TreeReport of save_tree"
-        )
+        raise FileFormatError(f"{printable(os.fspath(path))}: the report is a {kind}, not a TreeReport")
     return report
 
 
