@@ -22,6 +22,7 @@ from ..errors import ReportFormatError, UnsupportedValueError, require
 from ..layouts.layout import MAX_DEVICES, ShardingLayout
 from ..layouts.spec import MeshAxes, Spec, UnevenAxis
 from ..quantities import LARGEST, format_number
+from ..reading_lock import prepared
 from ..text import printable
 from . import Report
 from .array import ArrayReport, ShardingDescription
@@ -240,7 +241,7 @@ def _read(text: str | bytes, kinds: Mapping[str, type]) -> Any:
             "use the version of jax-array-info that wrote the file, or a newer one"
         )
     try:
-        report: Any = msgspec.convert(fields, kinds[name], dec_hook=_decode)
+        report: Any = msgspec.convert(fields, prepared(kinds[name]), dec_hook=_decode)
     except (msgspec.ValidationError, ValueError, OverflowError) as error:
         raise ReportFormatError(f"not a valid {name}: {printable(str(error))}") from error
     for problem in contradictions(report):

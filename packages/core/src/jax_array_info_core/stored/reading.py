@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeVar
 
 from ..errors import FileFormatError
+from ..reading_lock import prepared
 from ..text import printable
 
 Unit = Literal["bytes", "values", "axes", "arrays", "devices"]
@@ -112,7 +113,7 @@ def decoded(data: bytes | str, type_: type[_T]) -> _T:
     import msgspec
 
     try:
-        return msgspec.json.decode(data, type=type_)
+        return msgspec.json.decode(data, type=prepared(type_))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise FileFormatError(printable(str(error))) from error
 
@@ -127,7 +128,7 @@ def decoded_parts(text: str, type_: type[_T]) -> _T:
     if _SURROGATE.search(text) is None:
         return decoded(text, type_)
     try:  # msgspec.json refuses escapes of lone surrogates
-        return msgspec.convert(json.loads(text), type_)
+        return msgspec.convert(json.loads(text), prepared(type_))
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise FileFormatError(printable(str(error))) from error
 
