@@ -84,13 +84,20 @@ class Tensor:
     shape, dtype, device = type("Size", (tuple,), {})((1024, 4)), ForeignDtype(), "cuda:0"
 
 
+class Store:
+    """A store of TensorStore, whose dtype knows that of NumPy."""
+
+    shape = (1024, 4)
+    dtype = type("Dtype", (), {"numpy_dtype": np.dtype("float32")})()
+
+
 class Lazy:
     """An array whose dtype tells no size, which states its bytes."""
 
     shape, dtype, nbytes = (1024, 4), "tensorstore", 16384
 
 
-OBJECTS = (Dataset, Chunked, Stored, Listed, Mapped, Tensor, Lazy)
+OBJECTS = (Dataset, Chunked, Stored, Listed, Mapped, Tensor, Store, Lazy)
 
 
 @pytest.mark.parametrize("cls", OBJECTS)
@@ -227,6 +234,7 @@ def test_a_layer_that_states_its_shape_keeps_its_arrays_in_the_tree(holds):
         ({"dtype": type("Negative", (), {"itemsize": -4})()}, None),
         ({"shape": (float("nan"), 4)}, None),  # of dask, where chunks have unknown lengths
         ({"nbytes": 7}, 24),  # the dtype tells
+        ({"dtype": ForeignDtype(), "nbytes": 18}, 18),  # as of a categorical, whose elements are codes
     ],
 )
 def test_bytes_are_those_that_are_known(fields, nbytes):

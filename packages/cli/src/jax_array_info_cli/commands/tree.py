@@ -217,7 +217,7 @@ def refused_files(path: str) -> Iterator[Callable[[int, int], None] | None]:
 def tree(planned: Planned, depth: int | None, sort: Sort, max_rows: int, output: Output) -> None:
     """Show the shape, sharding and bytes per device of every leaf of a tree.
 
-    FILE is a report in JSON (from --output plan.json, or from save_tree in Python), MaxText's
+    FILE is a report in JSON (from --output plan.json, or from save_tree or save_report in Python), MaxText's
     named_shardings.json or logical_shardings.json, a .safetensors file or its .safetensors.index.json, an
     .npz file, or the directory of an Orbax checkpoint: an item, a step, or the root with all steps.
 

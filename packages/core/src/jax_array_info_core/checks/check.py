@@ -92,8 +92,9 @@ def check_report(
     - JAI108, memory: more bytes per device than ``hbm_nbytes``;
     - JAI110, not finite: elements that are NaN or infinite, in a TreeReport with statistics.
 
-    No array is created, read or waited for, and no devices are needed. NumPy arrays take no device memory,
-    and are compared with ``expect`` only. Leaves in host memory do not count in bytes per device. An
+    No array is created, read or waited for, and no devices are needed. NumPy arrays, and array-like objects
+    that JAX does not hold, such as datasets in files, take no device memory, and are compared with ``expect``
+    only. Leaves in host memory do not count in bytes per device. An
     abstract leaf without a sharding counts in full on each device, as if it were replicated. No finding is
     about a leaf whose sharding is unknown, such as a traced value.
 

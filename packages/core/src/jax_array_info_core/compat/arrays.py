@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from ..layouts.dtypes import bits_per_element, dtype_name, packed_nbytes
+from ..layouts.dtypes import bits_of_name, bits_per_element, dtype_name, packed_nbytes
 from ..layouts.spec import MeshAxes, some_axes
 from ..quantities import LARGEST
 from ..reports.array import COMPILER_DECIDES, IN_A_KERNEL, IN_A_REDUCER, BatchAxes, Dim, Transformation
@@ -183,7 +183,8 @@ def array_like(value: Any) -> ArrayFacts | None:
     name, bits = _plain_dtype(dtype)
     known = _carried(attribute(value, "sharding"), shape)
     is_of_jax = str(type(value).__module__).partition(".")[0] == "jax"
-    nbytes = attribute(value, "nbytes") if packed_nbytes(shape, bits) is None else None
+    is_exact = bits_of_name(name) is not None and packed_nbytes(shape, bits) is not None
+    nbytes = None if is_exact else attribute(value, "nbytes")
     return ArrayFacts(
         kind="abstract" if is_of_jax and known.source == "unknown" else "array-like",
         type_name=type_name(value),
@@ -214,6 +215,9 @@ def _plain_dtype(dtype: Any) -> tuple[str, int | None]:
             # The class may define its own ``dtype``, a descriptor that may raise anything.
             found = np.dtype(object)
         dtype = dtype if found.hasobject else found
+    else:
+        known = attribute(dtype, "numpy_dtype")  # of a dtype of TensorStore
+        dtype = known if issubclass(type(known), np.dtype) else dtype
     if issubclass(type(dtype), np.dtype):
         return str(dtype), bits_per_element(dtype)
     itemsize = attribute(dtype, "itemsize")

@@ -29,7 +29,7 @@ def hosts_report(
     Every process must call this function, from one thread at a time, with a report of the same class. Every
     process gets the same result. Processes that do not answer within the timeout are ``missing`` in it. If
     process 0 does not answer, the others wait for it until their timeouts, and each process lists those that
-    it knows.
+    it knows. Ctrl-C ends the wait within a second.
 
     It uses the key-value store of ``jax.distributed``, and no collective. A process sends a summary of at
     most 4 KiB. Processes whose set of arrays differs from that of most processes, and one of the most,
