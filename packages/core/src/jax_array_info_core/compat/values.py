@@ -185,7 +185,7 @@ class ArrayFacts:
     """The sharding, as far as it is known when the value is read."""
 
     nbytes: int | None = None
-    """Bytes that an array-like object states, where it has no dtype of NumPy or a shape of unknown lengths."""
+    """Bytes that an array-like object states, without a dtype of NumPy or with unknown lengths."""
 
     weak_type: bool = False
     value: str | None = None
