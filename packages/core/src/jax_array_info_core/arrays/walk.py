@@ -317,7 +317,7 @@ def leaf_of(value: Any) -> Any:
 def entries_of(value: Any, notation: Notation) -> Entries | None:
     """Return the entries of a container in JAX's order; None if the value is not a container.
 
-    An array-like object that is no pytree is not a container, such as an array of zarr, which is a dataclass;
+    An array-like object that JAX does not flatten, such as an array of zarr, which is a dataclass, is a leaf,
     unless it has JAX arrays in it, such as a layer that states its shape and dtype.
     """
     entries = _registered_entries(value, notation)

@@ -203,28 +203,12 @@ def load_tree(path: str | os.PathLike[str], *, dtype: Any = "float32", item: str
         SpecError: (a ValueError) If there is no such dtype.
         UnsupportedValueError: (a ValueError) If ``path`` is neither a str nor a path.
     """
-    return read_tree(path, dtype=dtype, item=item)
-
-
-def read_tree(
-    path: str | os.PathLike[str],
-    *,
-    dtype: Any = "float32",
-    item: str | None = None,
-    progress: Progress | None = None,
-) -> TreeReport:
-    """Return the report on a stored tree, as ``load_tree``, and show the progress.
-
-    Args:
-        path: Path of the file or the directory.
-        dtype: Name of the dtype of arrays without one.
-        item: Name of the item of an Orbax checkpoint.
-        progress: Function that is called while the file is read.
-    """
-    report = read_report(path, dtype=dtype, item=item, progress=progress)
+    report = read_report(path, dtype=dtype, item=item)
     if not isinstance(report, TreeReport):
         kind = type(report).__name__
-        raise FileFormatError(f"{printable(os.fspath(path))}: the report is a {kind}, not a TreeReport")
+        raise FileFormatError(
+            f"{printable(os.fspath(path))}: the report is a {kind}, not a TreeReport of save_tree"
+        )
     return report
 
 
@@ -235,7 +219,14 @@ def read_report(
     item: str | None = None,
     progress: Progress | None = None,
 ) -> Report:
-    """Return any report in JSON, or the report on a stored tree. The arguments are those of ``read_tree``."""
+    """Return any report in JSON, or the report on a stored tree, and show the progress.
+
+    Args:
+        path: Path of the file or the directory.
+        dtype: Name of the dtype of arrays without one.
+        item: Name of the item of an Orbax checkpoint.
+        progress: Function that is called while the file is read.
+    """
     return _read_both(path, dtype, item, progress)[0]
 
 
