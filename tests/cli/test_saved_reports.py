@@ -22,10 +22,10 @@ COMMANDS = {
     "hosts": ["hosts", "{}"],
     "memory": ["memory", "{}"],
     "top": ["top", "{}"],
-    "program": ["program", "{}:step", "--mesh", "x=2"],
+    "program": ["program", "{}:step", "--mesh", "x=1"],
 }
 if jax.__version_info__ >= (0, 10):  # with an older JAX, the command takes nothing
-    COMMANDS["why"] = ["why", "{}:step", "--mesh", "x=2"]
+    COMMANDS["why"] = ["why", "{}:step", "--mesh", "x=1"]
 TAKES = {"TreeReport": ("tree", "check", "diff"), "ProgramReport": ("diff",)}
 """Commands that answer from a report, by its class."""
 
