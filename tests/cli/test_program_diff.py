@@ -79,11 +79,13 @@ def test_equal_programs_of_different_names_are_exit_code_0(call):
         ),
         (
             ("after.json", "mesh.json"),
-            "mesh.json: the report is a MeshReport, neither a tree nor a compiled program",
+            "mesh.json: the report is a MeshReport, neither a tree nor a compiled program: "
+            "no command takes it, but load_report in Python does",
         ),
         (
             ("mesh.json", "no.json"),
-            "mesh.json: the report is a MeshReport, neither a tree nor a compiled program",
+            "mesh.json: the report is a MeshReport, neither a tree nor a compiled program: "
+            "no command takes it, but load_report in Python does",
         ),
         (("after.json", "no.json"), "no.json: No such file or directory"),
     ],
@@ -97,7 +99,8 @@ def test_two_reports_that_cannot_be_compared_are_exit_code_2(call, args, problem
 def test_a_program_is_not_a_tree(call, command):
     done = call(command, "after.json")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "Error: after.json: the report is a ProgramReport, not a TreeReport of save_tree\n"
+    problem = "the report is a ProgramReport, not a TreeReport: jai-cli diff takes it"
+    assert done.stderr == f"Error: after.json: {problem}\n"
 
 
 def test_only_a_broken_rule_is_exit_code_1(call):

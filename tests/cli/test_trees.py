@@ -368,7 +368,7 @@ def test_ctrl_c_is_no_answer(call, monkeypatch):
     def interrupted(*args, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("jax_array_info_core.trees.files.read_tree", interrupted)
+    monkeypatch.setattr("jax_array_info_core.trees.files.read_report", interrupted)
     done = call("check", "model.json")
     assert (done.returncode, done.stdout, done.stderr) == (2, "", "Error: interrupted\n")
 

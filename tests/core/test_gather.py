@@ -1,20 +1,25 @@
 """Exchange of reports between processes, with threads as processes and a dict as their store."""
 
+import math
 import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from jax_array_info import print_hosts
 from jax_array_info_core import (
     ArrayInfoError,
     compat,
     gather_reports,
+    hosts_report,
     planned_mesh_report,
     planned_report,
     to_json,
 )
+from jax_array_info_core.compat.devices import KeyValueStore
 from jax_array_info_core.errors import ProcessError, ProcessTimeoutError, UnsupportedValueError
+from tests.core.hosts.samples import USUAL
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -241,3 +246,64 @@ def test_processes_without_jax_distributed_raise_an_error_with_the_fix(monkeypat
     monkeypatch.setattr(jax, "process_count", lambda: 4)
     with pytest.raises(ProcessError, match=r"the 4 processes are not connected: call jax\.distributed"):
         gather_reports(planned_mesh_report({"a": 2}))
+
+
+class SleepingClient(FakeClient):
+    """A client without other processes, whose waits take all their time in C++, on a clock of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.now, self.waits, self.interrupted_at = 0.0, [], math.inf
+
+    def monotonic(self):
+        return self.now
+
+    def blocking_key_value_get(self, key, milliseconds):
+        if key in self.texts:
+            return self.texts[key]
+        self.waits.append(milliseconds / 1000)
+        self.now += milliseconds / 1000
+        if self.now >= self.interrupted_at:
+            raise KeyboardInterrupt  # Python handles the signal once the call returns
+        raise RuntimeError(f"DEADLINE_EXCEEDED: {key}")
+
+
+@pytest.fixture
+def sleeping(monkeypatch):
+    client = SleepingClient()
+    monkeypatch.setattr("jax_array_info_core.compat.devices.time", client)
+    monkeypatch.setattr("jax_array_info_core.gather.time", client)
+    return client
+
+
+CALLS = [
+    lambda timeout: gather_reports(report_from(0), timeout=timeout),
+    lambda timeout: hosts_report(USUAL, timeout=timeout),
+    lambda timeout: print_hosts(USUAL, timeout=timeout),
+]
+
+
+@pytest.mark.parametrize("process", [0, 1])
+@pytest.mark.parametrize("call", CALLS)
+def test_ctrl_c_is_served_within_a_second_of_any_wait(sleeping, monkeypatch, call, process):
+    monkeypatch.setattr(compat, "peers", lambda: compat.Peers(sleeping, process, 2))
+    sleeping.interrupted_at = 3.2
+    with pytest.raises(KeyboardInterrupt):
+        call(1000)
+    assert max(sleeping.waits) <= 0.5
+    assert sleeping.now <= sleeping.interrupted_at + 0.5
+    assert not [key for key in sleeping.texts if "/waiting/" in key]
+
+
+@pytest.mark.parametrize("seconds", [0.001, 0.2, 0.5, 0.7, 12.3, 3600.0])
+def test_slices_of_a_wait_add_up_to_its_time(sleeping, seconds):
+    assert KeyValueStore(sleeping, "folder").get("key", seconds) is None
+    assert sleeping.now == pytest.approx(seconds, abs=0.002)
+    assert max(sleeping.waits) <= 0.5
+
+
+def test_a_wait_whose_time_is_over_looks_once(sleeping):
+    assert KeyValueStore(sleeping, "folder").get("key", -1.0) is None
+    assert sleeping.waits == [0.001]
+    sleeping.texts["folder/key"] = "text"
+    assert KeyValueStore(sleeping, "folder").get("key", -1.0) == "text"

@@ -67,7 +67,7 @@ def test_expected_shardings_are_compared_with_those_of_arrays():
     expect = {"a": NamedSharding(mesh, P("x", None)), "n": P("x"), "s": P("x")}
     finding = the_finding(check_report(tree, expect=expect), "unexpected sharding")
     found = {leaf.path: leaf.remedy for leaf in finding.leaves}
-    assert found == {"n": "NumPy array", "s": "SingleDeviceSharding"}
+    assert found == {"n": "on the host", "s": "SingleDeviceSharding"}
     same = jax.tree.map(lambda leaf: getattr(leaf, "sharding", None), tree)
     assert check_report(tree, expect=same).passed
     single = {**same, "a": SingleDeviceSharding(jax.devices()[1])}

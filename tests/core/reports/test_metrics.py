@@ -60,6 +60,7 @@ NAMES = [
     "tree/avoidable_bytes",
     "tree/host_bytes",
     "tree/numpy_bytes",
+    "tree/foreign_bytes",
     "tree/nan_count",
     "tree/infinite_count",
     "program/argument_bytes",

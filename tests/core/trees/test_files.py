@@ -31,7 +31,7 @@ from jax_array_info_core.layouts import MeshAxes, Spec
 from jax_array_info_core.reports import ShardingDescription
 from jax_array_info_core.stored.leaves import StoredLeaf, StoredTree
 from jax_array_info_core.stored.reading import LIMITS, Budget
-from jax_array_info_core.trees.files import read_tree, report_of_stored
+from jax_array_info_core.trees.files import read_report, report_of_stored
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -192,7 +192,7 @@ def test_npz_reads_no_data(tmp_path):
 def test_progress_of_an_archive(tmp_path):
     np.savez(tmp_path / "a.npz", a=np.zeros(1), b=np.zeros(1))
     shown = []
-    read_tree(tmp_path / "a.npz", progress=lambda *parts: shown.append(parts))
+    read_report(tmp_path / "a.npz", progress=lambda *parts: shown.append(parts))
     assert shown == [(0, 2), (1, 2)]
 
 

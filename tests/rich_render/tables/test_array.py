@@ -75,8 +75,8 @@ def test_the_lines_of_a_panel_have_a_fixed_order():
             ["type: dict", "len: 2", "['n']: int", "['w']: float32[4,4]"],
         ),
         ((1, None), ["type: tuple", "len: 2", "[0]: int", "[1]: None"]),
-        (np.zeros((2, 3)), ["shape: (2, 3)", "dtype: float64", "size: 48.0 B", "numpy array"]),
-        (np.array(3), ["shape: ()", "dtype: int64", "value: 3", "size: 8.0 B", "numpy array"]),
+        (np.zeros((2, 3)), ["shape: (2, 3)", "dtype: float64", "size: 48.0 B", "numpy array", "on the host"]),
+        (np.array(3), ["shape: ()", "dtype: int64", "value: 3", "size: 8.0 B", "numpy array", "on the host"]),
         (
             jax.ShapeDtypeStruct((2,), jnp.float32),
             ["shape: (2,)", "dtype: float32", "size: 8.0 B", "ShapeDtypeStruct"],

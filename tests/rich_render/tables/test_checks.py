@@ -17,7 +17,7 @@ from jax_array_info import (
 )
 from jax_array_info.layouts import MeshAxes, Spec
 from jax_array_info.render import text_of
-from jax_array_info.reports import CheckReport, Finding, FindingLeaf, TreeReport, TreeRow
+from jax_array_info.reports import CheckReport, ElsewhereBytes, Finding, FindingLeaf, TreeReport, TreeRow
 from jax_array_info.tables.checks import check_table
 
 pytestmark = pytest.mark.oldest_and_newest
@@ -131,16 +131,21 @@ def test_leaves_to_which_checks_do_not_apply_are_counted():
         leaf_count=7,
         ignored_count=1,
         numpy_count=1,
+        elsewhere=(
+            ElsewhereBytes(place="on the host", leaf_count=1, nbytes=8),
+            ElsewhereBytes(place="not in device memory", leaf_count=2, nbytes=16, unknown_count=1),
+        ),
         unsharded_count=2,
         unknown_count=3,
     )
     assert shown(report) == picture(
         """
         no findings
-        7 leaves on 1 device take 0.0 B per device
+        4 leaves on 1 device take 0.0 B per device
         does it fit? pass hbm_nbytes="95GiB"; gradients and activations are not included
         counted in full on each device: 2 leaves without a sharding
-        not on devices: 1 NumPy array
+        on the host: 8.0 B in 1 leaf
+        not in device memory: 16.0 B + ? in 2 leaves
         not checked: 3 leaves with unknown shardings
         ignored: 1 leaf
         """

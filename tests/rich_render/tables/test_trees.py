@@ -188,7 +188,8 @@ def test_what_is_unusual_about_a_leaf_is_below_its_path():
         (leaf("looks sharded", (64, 64), "one", replicas=8), ["P('one',): mesh axis of size 1"]),
         (leaf("gone", (64,), is_deleted=True, nbytes=None, shard_nbytes=None), ["deleted"]),
         (leaf("host", (64,), is_in_host_memory=True, memory_kind="pinned_host"), ["in pinned_host"]),
-        (leaf("numpy", (64,), mesh=None, kind="numpy"), ["NumPy array"]),
+        (leaf("numpy", (64,), mesh=None, kind="numpy"), ["on the host: 256.0 B"]),
+        (leaf("dataset", (64,), mesh=None, kind="array-like"), ["not in device memory: 256.0 B"]),
         (leaf("weak", (), weak_type=True), ["weakly typed"]),
         (leaf("keys", (2,), dtype="key<fry>"), ["PRNG keys"]),
         (leaf("head", (64,), same_as="weak"), ["same as weak"]),
@@ -238,13 +239,18 @@ def test_bytes_in_host_memory_are_apart():
         leaf("a/traced", (64,), mesh=None, kind="tracer", shard_nbytes=None, source="unknown"),
         leaf("a/gone", (64,), is_deleted=True, nbytes=None, shard_nbytes=None),
     )
-    assert [row[-1] for row in cells(report, depth=1)] == ["64.0 B", "+ 256.0 B host", "+ 1.0 KiB NumPy"]
-    assert [row[0] for row in cells(report, depth=1)] == ["a", "1 deleted", "1 leaf of unknown size"]
+    assert [row[-1] for row in cells(report, depth=1)] == ["64.0 B", "+ 256.0 B host", "", ""]
+    assert [row[0] for row in cells(report, depth=1)] == [
+        "a",
+        "on the host: 1.0 KiB",
+        "1 deleted",
+        "1 leaf of unknown size",
+    ]
     lines = printed(report)
     for line in (
         "per device 64.0 B; evenly sharded 32.0 B; replication costs 32.0 B",
         "in pinned_host: 256.0 B per device, not included above",
-        "in NumPy arrays: 1.0 KiB, not included above",
+        "on the host: 1.0 KiB, not included above",
         "deleted: 1 leaf",
         "not counted: 1 leaf of unknown size per device",
     ):
@@ -367,7 +373,7 @@ def test_print_tree_prints_the_table_in_the_width_of_the_console(capsys, monkeyp
     out = capsys.readouterr().out
     assert out.startswith("0.0 B on 1 device\n")
     assert "batch: dict" in out
-    assert "│ w             │ float32[3] │     12.0 B │" in out
+    assert "│   on the host: 12.0 B │            │" in out
 
 
 def test_print_tree_takes_a_report(capsys):

@@ -1,16 +1,24 @@
-"""Usage errors of a command, collected and reported together before anything is printed."""
+"""Usage errors of a command, reported together before anything is printed, and refusals of its input."""
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from jax_array_info_core.text import printable
+
+if TYPE_CHECKING:
+    from jax_array_info_core.reports import Report
 
 _T = TypeVar("_T")
 _MOST = 20
 """Maximum number of problems that are printed: a tree may have many."""
+_HEAD = 64
 
 
 class Problems:
@@ -62,3 +70,45 @@ class Refusal(click.ClickException):
     """Invalid input: ends the command with a one-line error and exit code 2."""
 
     exit_code = 2
+
+
+_TAKEN = {
+    "TreeReport": "jai-cli tree, check and diff take it",
+    "ProgramReport": "jai-cli diff takes it",
+    "LiveArrayReport": "jai-cli hosts takes a folder with that of each process, written by save_report",
+    "DevicesReport": "jai-cli hosts takes a folder with that of each process, written by save_report",
+}
+"""Commands that take a saved report, by its class."""
+
+
+def refusal_of_report(path: str, report: Report, problem: str) -> Refusal:
+    """Return the error for a saved report that a command does not take, with the command that does.
+
+    Args:
+        path: Path of the file.
+        report: The report in it.
+        problem: What the report is not, in words.
+    """
+    kind = type(report).__name__
+    taken = _TAKEN.get(kind, "no command takes it, but load_report in Python does")
+    return Refusal(f"{printable(path)}: the report is a {kind}, {problem}: {taken}")
+
+
+def refuse_reports(path: str, problem: str) -> None:
+    """End the command with one line if a file has a saved report, in any of its forms.
+
+    Args:
+        path: Path of anything.
+        problem: What the report is not, in words.
+    """
+    from jax_array_info_core import load_report
+    from jax_array_info_core.stored.reading import open_regular
+
+    try:
+        with open_regular(Path(path)) as file:
+            is_json = file.read(_HEAD).removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{")
+        report = load_report(path) if is_json else None
+    except (OSError, ValueError):
+        return  # the command says why it cannot read the path
+    if report is not None:
+        raise refusal_of_report(path, report, problem)

@@ -11,7 +11,7 @@ import click
 from jax_array_info_core.text import printable
 
 from ..output import Output, output_options
-from ..usage import Problems, Refusal
+from ..usage import Problems, Refusal, refusal_of_report, refuse_reports
 from . import VerdictCommand
 from .tree import FILE, WRITE_MODEL, refused_files
 
@@ -121,6 +121,7 @@ def _stored(path: str) -> StoredSide:
     from jax_array_info_core.changes.values import StoredSide
     from jax_array_info_core.trees.files import read_stored
 
+    refuse_reports(path, "without values: --values needs the arrays")
     with refused_files(path) as progress:
         report, tree = read_stored(path, progress=progress)
     return StoredSide(Path(path), _with_name(report, printable(path)), tree)
@@ -151,5 +152,4 @@ def _named_report(path: str) -> TreeReport | ProgramReport:
         return _with_name(report, name)
     if isinstance(report, ProgramReport):
         return replace(report, name=name)
-    kind = type(report).__name__
-    raise Refusal(f"{name}: the report is a {kind}, neither a tree nor a compiled program")
+    raise refusal_of_report(path, report, "neither a tree nor a compiled program")

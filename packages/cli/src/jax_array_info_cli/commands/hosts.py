@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..output import Output, ignore_codes_option, output_options, progress_bar
-from ..usage import Refusal
+from ..usage import Refusal, refuse_reports
 from . import VerdictCommand
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ def hosts(
     from jax_array_info_core.text import printable
 
     output.require_place()
+    refuse_reports(folder, "and not in a folder of several")
     try:
         with progress_bar(f"reading {printable(folder)}") as on_progress:
             report = hosts_in_folder(

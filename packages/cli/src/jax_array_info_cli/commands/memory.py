@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..output import Output, output_options, progress_bar
-from ..usage import Refusal
+from ..usage import Refusal, refuse_reports
 from . import Command
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ def memory(
     from jax_array_info_core.text import printable
 
     output.require_place()
+    refuse_reports(folder, "not a folder with a record")
     try:
         with progress_bar(f"reading {printable(folder)}") as on_progress:
             report = timeline_report(

@@ -13,7 +13,7 @@ import click
 from jax_array_info_core.text import printable
 
 from ..output import Output, ignore_codes_option, line_options, output_options
-from ..usage import Problems, Refusal
+from ..usage import Problems, Refusal, refuse_reports
 from . import Command
 
 
@@ -50,7 +50,7 @@ def log(source: str, mesh: str | None, ignore_codes: tuple[str, ...], output: Ou
     problems = Problems()
     sizes = None if mesh is None else problems.catch("--mesh", parse_mesh, mesh)
     problems.refuse()
-    with _opened(source) as file:
+    with _opened(source, "log") as file:
         try:
             report = log_report(file, mesh=sizes, ignore_codes=ignore_codes)
         except SpecError as error:
@@ -80,18 +80,24 @@ def profile(source: str, output: Output) -> None:
     from jax_array_info_core import memory_profile_report
     from jax_array_info_core.origins.profiles import MAX_NBYTES
 
-    with _opened(source) as file:
+    with _opened(source, "device memory profile") as file:
         # Files such as /dev/zero have no end: read one byte more than the limit at most.
         report = memory_profile_report(file.read(MAX_NBYTES + 1))
     output.show([[report]])
 
 
 @contextlib.contextmanager
-def _opened(source: str) -> Iterator[IO[Any]]:
-    """Open a file, or standard input for -. If it cannot be read, end the command with exit code 2."""
+def _opened(source: str, what: str) -> Iterator[IO[Any]]:
+    """Open a file, or standard input for -. If it cannot be read, end the command with exit code 2.
+
+    Args:
+        source: Path of the file.
+        what: The content that the command takes.
+    """
     from jax_array_info_core import ArrayInfoError
 
     name = "standard input" if source == "-" else printable(source)
+    refuse_reports(source, f"not a {what}")
     if source == "-" and sys.stdin is None:
         raise Refusal(f"{name}: it is closed")
     try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from ..output import Output, output_options, progress_bar
-from ..usage import Refusal
+from ..usage import Refusal, refuse_reports
 from . import Command
 from .memory import WRITE_RECORD
 
@@ -77,6 +77,7 @@ def top(folder: str, process: int | None, run: int | None, device: int | None, o
     from ..full_screen import can_show
 
     output.require_place()
+    refuse_reports(folder, "not a folder with a record")
     view = View(Follower(folder), folder, process, device, run)
     if output.format == "text" and output.path is None and can_show(console := terminal_console()):
         _watch(console, view)

@@ -14,7 +14,7 @@ import click
 from jax_array_info_core.text import printable
 
 from ..output import Output, output_options, progress_bar
-from ..usage import Problems, Refusal
+from ..usage import Problems, Refusal, refusal_of_report
 from . import Command
 
 if TYPE_CHECKING:
@@ -158,10 +158,14 @@ def path_rules(option: str, texts: tuple[str, ...], problems: Problems) -> PathR
 
 def read_or_refuse(path: str, *, dtype: str = "float32", item: str | None = None) -> TreeReport:
     """Return the tree in a file. If it cannot be read, end the command with one line and exit code 2."""
-    from jax_array_info_core.trees.files import read_tree
+    from jax_array_info_core.reports import TreeReport
+    from jax_array_info_core.trees.files import read_report
 
     with refused_files(path) as progress:
-        return read_tree(path, dtype=dtype, item=item, progress=progress)
+        report = read_report(path, dtype=dtype, item=item, progress=progress)
+    if isinstance(report, TreeReport):
+        return report
+    raise refusal_of_report(path, report, "not a TreeReport")
 
 
 @contextlib.contextmanager
@@ -213,7 +217,7 @@ def refused_files(path: str) -> Iterator[Callable[[int, int], None] | None]:
 def tree(planned: Planned, depth: int | None, sort: Sort, max_rows: int, output: Output) -> None:
     """Show the shape, sharding and bytes per device of every leaf of a tree.
 
-    FILE is a report in JSON (from --output plan.json, or from save_tree in Python), MaxText's
+    FILE is a report in JSON (from --output plan.json, or from save_tree or save_report in Python), MaxText's
     named_shardings.json or logical_shardings.json, a .safetensors file or its .safetensors.index.json, an
     .npz file, or the directory of an Orbax checkpoint: an item, a step, or the root with all steps.
 

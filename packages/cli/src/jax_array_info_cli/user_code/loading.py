@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..launch.program import put_first_on_path
-from ..usage import Refusal
+from ..usage import Refusal, refuse_reports
 
 if TYPE_CHECKING:
     from jax_array_info_core.reports import Origin
@@ -206,6 +206,7 @@ def _source_code(path: str) -> bytes:
     from jax_array_info_core.errors import FileFormatError
     from jax_array_info_core.stored.reading import Budget, read_whole
 
+    refuse_reports(path, "not Python")
     try:
         return read_whole(Path(path), Budget(_MAX_NBYTES))
     except OSError as error:

@@ -75,9 +75,9 @@ def array_report(value: Any, name: str | None = None) -> ArrayReport:
     """Return the report of any value: its type, shape, dtype, sharding and size in bytes.
 
     The value can be a jax.Array (including a deleted or donated array, a PRNG key or an array that spans
-    processes), a Ref, a traced value, a ShapeDtypeStruct, a NumPy array, a scalar, None, a container of
-    arrays, a sharding, a mesh or a shard. Wrappers such as Flax's ``nnx.Param`` are replaced by their
-    content.
+    processes), a Ref, a traced value, a ShapeDtypeStruct, a NumPy array, another object with a shape and a
+    dtype, such as a dataset in a file, a scalar, None, a container of arrays, a sharding, a mesh or a shard.
+    Wrappers such as Flax's ``nnx.Param`` are replaced by their content.
 
     The call creates no array, and waits only for the value of a concrete 0-d array. For a traced value, the
     report contains only what is known while JAX traces: a sharding that XLA chooses later is unknown.
@@ -137,7 +137,7 @@ def report_of_facts(
     sharding, devices = known.sharding, known.sharding.devices
     layout = sharding.layout
     bits = None if facts.is_deleted else facts.bits
-    nbytes = packed_nbytes(facts.shape, bits)
+    nbytes = packed_nbytes(facts.shape, bits) if facts.nbytes is None else facts.nbytes
     # An abstract value has no data on any process.
     process = None if facts.kind == "abstract" else devices.process
     shard_nbytes = nbytes if facts.is_unsharded else None

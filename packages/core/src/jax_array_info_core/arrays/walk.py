@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import compat
 from ..compat import values
-from ..compat.arrays import array_like, attribute
+from ..compat.arrays import array_facts, array_like, attribute
 from ..compat.devices import default_memory_kind, device_name, local_first, mesh_axes
 from ..compat.shardings import describe_sharding, has_devices, is_named
 from ..errors import LayoutError
@@ -214,6 +214,8 @@ def _attribute(box: Any, name: str) -> tuple[Any, ...]:
 
 
 MAX_DEPTH = 100
+_MOST_SEARCHED = 1000
+"""Maximum number of entries that are searched in an object."""
 
 Entries = list[tuple[str, Any]]
 """The entries of a container, each with the text of its key."""
@@ -283,16 +285,12 @@ class Walk:
         if entries is not None:
             self.enter(path, value, entries)
             self.visit(entries, path, (*ancestors, id(value)))
-        elif issubclass(cls, np.ndarray) and cls is not np.ndarray:
-            # A subclass, such as np.memmap, may override any attribute.
-            self.add_array(path, self._once(value, lambda array: np.ndarray.view(array, np.ndarray)))
-        elif values.is_array_type(value):
-            self._array_types.add(cls)
-            self.add_array(path, value)
         elif not self._opens_boxes and not is_leaf and (content := content_of(value)) is not value:
             self.enter(path, value, [("", content)])
             self.visit([("", content)], path, (*ancestors, id(value)))
-        elif (found := self._once(value, _array_like)) is not None:
+        elif (found := self._once(value, leaf_of)) is not None:
+            if found is value:
+                self._array_types.add(cls)
             self.add_array(path, found)
         else:
             self.add_other(path, value)
@@ -305,13 +303,33 @@ class Walk:
         return known[1]
 
 
-def _array_like(value: Any) -> Any:
-    """Return the facts of an array-like object; None for another object."""
-    return None if object_text(value) else array_like(value)
+def leaf_of(value: Any) -> Any:
+    """Return an array as it is, and the facts of any other value with a shape and a dtype; else None."""
+    cls = type(value)
+    if issubclass(cls, np.ndarray) and cls is not np.ndarray:
+        # A subclass, such as np.memmap, may override any attribute.
+        return np.ndarray.view(value, np.ndarray)
+    if values.is_array_type(value):
+        return value
+    return None if object_text(value) else array_facts(value) or array_like(value)
 
 
 def entries_of(value: Any, notation: Notation) -> Entries | None:
-    """Return the entries of a container in JAX's order; None if the value is not a container."""
+    """Return the entries of a container in JAX's order; None if the value is not a container.
+
+    An array-like object that JAX does not flatten, such as an array of zarr, which is a dataclass, is a leaf,
+    unless it has JAX arrays in it, such as a layer that states its shape and dtype.
+    """
+    entries = _registered_entries(value, notation)
+    if entries is not None:
+        return entries
+    entries = _own_entries(value, notation)
+    is_leaf = entries is not None and array_like(value) is not None and not _has_jax_array(entries, notation)
+    return None if is_leaf else entries
+
+
+def _registered_entries(value: Any, notation: Notation) -> Entries | None:
+    """Return the entries of a pytree; None for any other value."""
     cls = type(value)
     # Most containers have one of these types; flattening them with JAX would be slower.
     if cls is list or cls is tuple:
@@ -323,13 +341,21 @@ def entries_of(value: Any, notation: Notation) -> Entries | None:
         return None
     if values.is_partition_spec(value):  # a tuple up to JAX 0.5
         return None
+    children = children_of(value)
+    if children is None:
+        return None
+    texts = notation.children([keys for keys, _ in children])
+    return list(zip(texts, [child for _, child in children], strict=True))
+
+
+def _own_entries(value: Any, notation: Notation) -> Entries | None:
+    """Return the entries of a container that is not registered with JAX; None for any other value."""
+    cls = type(value)
+    if issubclass(cls, type) or values.is_array_type(value) or values.is_partition_spec(value):
+        return None
     # A subclass may override the methods of set, dict, list and tuple, so the base class's are called.
     if issubclass(cls, (set, frozenset)):
         return [("", entry) for entry in (set if issubclass(cls, set) else frozenset).__iter__(value)]
-    children = children_of(value)
-    if children is not None:
-        texts = notation.children([keys for keys, _ in children])
-        return list(zip(texts, [child for _, child in children], strict=True))
     if dataclasses.is_dataclass(cls):
         fields = dataclasses.fields(cls)
         return [(notation.attribute(field.name), attribute(value, field.name)) for field in fields]
@@ -342,6 +368,23 @@ def entries_of(value: Any, notation: Notation) -> Entries | None:
         entries = (list if issubclass(cls, list) else tuple).__iter__(value)
         return [(notation.index(number), entry) for number, entry in enumerate(entries)]
     return None
+
+
+def _has_jax_array(entries: Entries, notation: Notation) -> bool:
+    """Return whether a JAX array, or an abstract one, is among entries or below them."""
+    found, known = [entry for _, entry in entries], set[int]()
+    while found and len(known) < _MOST_SEARCHED:
+        value = found.pop()
+        if id(value) in known:
+            continue
+        known.add(id(value))
+        if values.is_array_type(value):
+            if not issubclass(type(value), (np.ndarray, np.generic)):
+                return True
+            continue
+        below = _registered_entries(value, notation) or _own_entries(value, notation) or ()
+        found += [entry for _, entry in below]
+    return False
 
 
 def _sorted(keys: dict[Any, Any]) -> list[Any]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays.walk import content_of
+from ..arrays.walk import content_of, leaf_of
 from ..compat import process_index, values
 from ..compat.arrays import attribute
 from ..compat.devices import mesh_placement
@@ -71,7 +71,7 @@ class PlacedLeaves(NamedTuple):
 
 def has_leaves(value: Any) -> bool:
     """Return whether a value is a tree with leaves: a TreeReport, a container of arrays, or an array."""
-    return type(value) is TreeReport or values.is_array_type(content_of(value)) or is_tree(value)
+    return type(value) is TreeReport or leaf_of(content_of(value)) is not None or is_tree(value)
 
 
 def placed_leaves(tree: Any) -> PlacedLeaves:

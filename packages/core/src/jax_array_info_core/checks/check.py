@@ -10,12 +10,12 @@ from ..errors import CheckError
 from ..layouts.spec import Spec
 from ..reports.checks import CheckReport
 from ..reports.findings import Finding, known_codes, reported
-from ..reports.tree import TreeReport, TreeRow
+from ..reports.tree import TreeReport, TreeRow, elsewhere_bytes
 from ..trees.leaves import opened, require_tree
 from ..trees.logical_axes import LogicalAxes
 from ..trees.plan import PlannedTree, plan_tree
 from ..trees.rows import Avoidable, avoidable
-from ..trees.totals import holds_fullest, is_on_devices, tree_of_rows
+from ..trees.totals import holds_fullest, tree_of_rows
 from .arguments import (
     checked_devices,
     checked_hbm,
@@ -92,8 +92,9 @@ def check_report(
     - JAI108, memory: more bytes per device than ``hbm_nbytes``;
     - JAI110, not finite: elements that are NaN or infinite, in a TreeReport with statistics.
 
-    No array is created, read or waited for, and no devices are needed. NumPy arrays take no device memory,
-    and are compared with ``expect`` only. Leaves in host memory do not count in bytes per device. An
+    No array is created, read or waited for, and no devices are needed. NumPy arrays, and array-like objects
+    that JAX does not hold, such as datasets in files, take no device memory, and are compared with ``expect``
+    only. Leaves in host memory do not count in bytes per device. An
     abstract leaf without a sharding counts in full on each device, as if it were replicated. No finding is
     about a leaf whose sharding is unknown, such as a traced value.
 
@@ -197,7 +198,10 @@ def check_report(
     uncounted = [
         row
         for row in report.rows
-        if row.shard_nbytes is None and has_known_sharding(row) and not row.is_deleted
+        if row.shard_nbytes is None
+        and has_known_sharding(row)
+        and not row.is_deleted
+        and row.elsewhere is None
     ]
     if hbm is not None:
         findings.insert(0, exceeded_memory(report, required, uncounted, hbm, added.words))
@@ -208,7 +212,8 @@ def check_report(
         meshes=tuple(dict.fromkeys(mesh.axes for mesh in report.meshes if mesh.axes is not None)),
         leaf_count=len(rows),
         ignored_count=len(report.rows) - len(rows),
-        numpy_count=sum(row.kind == "numpy" for row in unplaced),
+        numpy_count=sum(row.kind == "numpy" for row in rows),
+        elsewhere=elsewhere_bytes(rows),
         unsharded_count=sum(row.mesh is None and row.kind in UNPLACED for row in unplaced),
         unknown_count=unknown_count,
         replanned_count=_replanned_count(tree, planned, ignored),
@@ -357,7 +362,7 @@ def _wasteful(
             row = replace(row, mesh=0, spec=_UNSHARDED, replicas=meshes[0].device_count)
         elif not row.avoidable_nbytes:
             continue
-        if row.mesh is not None and is_full[row.mesh] and row.same_as is None and is_on_devices(row):
+        if row.mesh is not None and is_full[row.mesh] and row.same_as is None and row.is_on_devices:
             # Leaves that are alike share their spec object.
             key = row.mesh, id(row.spec), row.shape, row.shard_shape, row.dtype, row.replicas
             saving = savings.get(key)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from ..layouts.dtypes import bits_per_element, dtype_name
+from ..layouts.dtypes import bits_of_name, bits_per_element, dtype_name, packed_nbytes
 from ..layouts.spec import MeshAxes, some_axes
+from ..quantities import LARGEST
 from ..reports.array import COMPILER_DECIDES, IN_A_KERNEL, IN_A_REDUCER, BatchAxes, Dim, Transformation
 from ..text import plain_shape, plain_text
 from .devices import mesh_axes
@@ -169,7 +170,10 @@ def traceback_lines(traceback: Any) -> list[tuple[str, int, str]]:
 
 
 def array_like(value: Any) -> ArrayFacts | None:
-    """Return the facts of an array-like object; None unless its ``shape`` is a tuple and it has a dtype."""
+    """Return the facts of an array-like object; None unless its ``shape`` is a tuple and it has a dtype.
+
+    JAX's own classes without a sharding, such as that of an argument of a lowered function, are abstract.
+    """
     shape, dtype = attribute(value, "shape"), attribute(value, "dtype")
     if dtype is None or not issubclass(type(shape), tuple):
         return None
@@ -177,14 +181,19 @@ def array_like(value: Any) -> ArrayFacts | None:
     if any(isinstance(length, int) and length < 0 for length in shape):
         return None
     name, bits = _plain_dtype(dtype)
+    known = _carried(attribute(value, "sharding"), shape)
+    is_of_jax = str(type(value).__module__).partition(".")[0] == "jax"
+    is_exact = bits_of_name(name) is not None and packed_nbytes(shape, bits) is not None
+    nbytes = None if is_exact else attribute(value, "nbytes")
     return ArrayFacts(
-        kind="array-like",
+        kind="abstract" if is_of_jax and known.source == "unknown" else "array-like",
         type_name=type_name(value),
         shape=shape,
         dtype=name,
         bits=bits,
+        nbytes=nbytes if type(nbytes) is int and 0 <= nbytes <= LARGEST else None,
         weak_type=attribute(value, "weak_type") is True,
-        known=_carried(attribute(value, "sharding"), shape),
+        known=known,
     )
 
 
@@ -206,10 +215,13 @@ def _plain_dtype(dtype: Any) -> tuple[str, int | None]:
             # The class may define its own ``dtype``, a descriptor that may raise anything.
             found = np.dtype(object)
         dtype = dtype if found.hasobject else found
+    else:
+        known = attribute(dtype, "numpy_dtype")  # of a dtype of TensorStore
+        dtype = known if issubclass(type(known), np.dtype) else dtype
     if issubclass(type(dtype), np.dtype):
         return str(dtype), bits_per_element(dtype)
     itemsize = attribute(dtype, "itemsize")
-    return plain_text(dtype), 8 * itemsize if type(itemsize) is int else None
+    return plain_text(dtype), 8 * itemsize if type(itemsize) is int and itemsize >= 0 else None
 
 
 _NOT_PARTITIONED = {"reducer": IN_A_REDUCER, "kernel": IN_A_KERNEL}

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import math
 import sys
+import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from operator import attrgetter
@@ -335,6 +336,7 @@ def only_cpu() -> Iterator[None]:
 
 _LONGEST_PIECE = 2**20  # JAX 0.4.38 fails at messages of 4 MiB
 _LONGEST_TRANSFER = 5.0  # seconds to read a piece that has been written
+_LONGEST_WAIT = 0.5  # seconds of one call of C++, during which Python handles no signal
 
 
 class KeyValueStore:
@@ -349,15 +351,20 @@ class KeyValueStore:
         self._client.key_value_set(f"{self._folder}/{key}", text, allow_overwrite=True)
 
     def get(self, key: str, seconds: float) -> str | None:
-        """Return a short text once it is written; None after the time limit."""
-        try:
-            milliseconds = max(1, int(seconds * 1000))
-            return str(self._client.blocking_key_value_get(f"{self._folder}/{key}", milliseconds))
-        except RuntimeError as error:
-            # An XlaRuntimeError, or a JaxRuntimeError since JAX 0.8: only the message has the status.
-            if "DEADLINE_EXCEEDED" not in str(error):
-                raise
-            return None
+        """Return a short text once it is written; None after the time limit. Ctrl-C ends the wait."""
+        until = time.monotonic() + seconds
+        left = seconds
+        while True:
+            milliseconds = max(1, int(min(left, _LONGEST_WAIT) * 1000))
+            try:
+                return str(self._client.blocking_key_value_get(f"{self._folder}/{key}", milliseconds))
+            except RuntimeError as error:
+                # An XlaRuntimeError, or a JaxRuntimeError since JAX 0.8: only the message has the status.
+                if "DEADLINE_EXCEEDED" not in str(error):
+                    raise
+            left = until - time.monotonic()
+            if left <= 0:
+                return None
 
     def entries(self, key: str) -> dict[str, str]:
         """Return the short texts currently below a key, by the rest of their keys."""

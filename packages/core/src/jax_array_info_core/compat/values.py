@@ -184,6 +184,9 @@ class ArrayFacts:
     known: KnownSharding
     """The sharding, as far as it is known when the value is read."""
 
+    nbytes: int | None = None
+    """Bytes that an array-like object states, without a dtype of NumPy or with unknown lengths."""
+
     weak_type: bool = False
     value: str | None = None
     """The value of a concrete 0-d array."""

@@ -14,10 +14,10 @@ from ..errors import FileFormatError, ReportFormatError
 from ..reports import Report
 from ..reports.findings import Syntax
 from ..reports.hosts import HostsReport, HostSummary, UnreadHost
-from ..reports.json import from_json, summary_from_json, summary_to_json, to_json, write_whole
+from ..reports.json import from_json, is_summary, summary_from_json, summary_to_json, to_json, write_whole
 from ..reports.tree import TreeRow
 from ..stored.leaves import Progress
-from ..stored.reading import Budget, decoded, json_text, open_regular, size_of
+from ..stored.reading import Budget, decoded_parts, json_text, open_regular, read_whole, size_of
 from .compare import MOST_DETAILS, Source, UnreadError, hosts_of
 from .summaries import ArraySet, ComparedFields, HostReport, set_of_groups, set_of_rows, summary_of
 
@@ -27,7 +27,6 @@ _MOST_FILES = 2**17
 _LONGEST_REASON = 200
 _PROCESS = re.compile(r"process-([0-9]{1,7})\.json")
 _TRUNCATED = "truncated: copy it again"
-_SUMMARY = b'{"report": "HostSummary"'
 
 
 def save_report(report: HostReport, path: str | os.PathLike[str]) -> None:
@@ -63,7 +62,7 @@ def save_report(report: HostReport, path: str | os.PathLike[str]) -> None:
 
 
 def load_report(path: str | os.PathLike[str]) -> Report:
-    """Return the report in a file that ``save_report`` wrote, or that has the output of ``to_json``.
+    """Return the report in a file: from ``save_report`` or ``save_tree``, or the output of ``to_json``.
 
     Args:
         path: Path of the file.
@@ -74,10 +73,7 @@ def load_report(path: str | os.PathLike[str]) -> Report:
         OSError: If it cannot be read.
     """
     budget = Budget()
-    with open_regular(Path(path)) as file:
-        budget.spend("bytes", size_of(file))
-        first, _, rest = file.read().partition(b"\n")
-    return from_json(json_text(rest if first.startswith(_SUMMARY) else first, budget))
+    return from_json(json_text(read_whole(Path(path), budget), budget))
 
 
 def hosts_in_folder(
@@ -184,7 +180,7 @@ def _read_summary(path: Path, *, rows: bool) -> HostSummary:
 def _summary(file: BinaryIO) -> HostSummary:
     """Return the summary in the first line of a file, which ends with a line break."""
     line = file.readline(LONGEST_SUMMARY + 1)
-    if not line.startswith(_SUMMARY):
+    if not is_summary(line):
         raise FileFormatError("no summary in the first line: write the file with save_report")
     if len(line) > LONGEST_SUMMARY:
         raise FileFormatError(f"the first line has more than {LONGEST_SUMMARY:,} bytes")
@@ -220,8 +216,8 @@ def _arrays(file: BinaryIO, summary: HostSummary) -> ArraySet:
     text = json_text(file.readline(), budget)
     match summary.of:
         case "LiveArrayReport":
-            return set_of_groups(decoded(text, _Groups).groups)
+            return set_of_groups(decoded_parts(text, _Groups).groups)
         case "TreeReport":
-            return set_of_rows(decoded(text, _Rows).rows)
+            return set_of_rows(decoded_parts(text, _Rows).rows)
     from_json(text)
     return ArraySet.of(())

@@ -12,7 +12,7 @@ from ..gather import Ask, Exchange, require_timeout
 from ..reports.findings import known_codes
 from ..reports.hosts import HostsReport, HostSummary, UnreadHost
 from ..reports.json import from_json, summary_from_json, summary_to_json, to_json
-from ..stored.reading import decoded
+from ..stored.reading import decoded_parts
 from .compare import MOST_DETAILS, Source, UnreadError, hosts_of
 from .summaries import ArraySet, HostReport, SetAsText, arrays_of, require_host_report, summary_of
 
@@ -29,7 +29,7 @@ def hosts_report(
     Every process must call this function, from one thread at a time, with a report of the same class. Every
     process gets the same result. Processes that do not answer within the timeout are ``missing`` in it. If
     process 0 does not answer, the others wait for it until their timeouts, and each process lists those that
-    it knows.
+    it knows. Ctrl-C ends the wait within a second.
 
     It uses the key-value store of ``jax.distributed``, and no collective. A process sends a summary of at
     most 4 KiB. Processes whose set of arrays differs from that of most processes, and one of the most,
@@ -74,7 +74,7 @@ def hosts_report(
             if text is None:
                 raise UnreadError("its arrays were not received")
             try:
-                return decoded(_unpacked(text), SetAsText).arrays
+                return decoded_parts(_unpacked(text), SetAsText).arrays
             except FileFormatError as error:
                 raise UnreadError(str(error)) from error
 

@@ -130,6 +130,7 @@ from .timeline_process import (
     TimelineProcess as TimelineProcess,
 )
 from .tree import (
+    ElsewhereBytes as ElsewhereBytes,
     ExcessBytes as ExcessBytes,
     LeafStatistics as LeafStatistics,
     TreeMesh as TreeMesh,

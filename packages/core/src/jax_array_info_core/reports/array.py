@@ -42,6 +42,13 @@ ValueKind = Literal[
 - ``container``: a list, tuple, dict, dataclass or other pytree;
 - ``object``: anything else, such as a sharding, a mesh or a ``jax.Shard``.
 """
+Elsewhere = Literal["on the host", "not in device memory"]
+"""Place of a value that takes no memory of JAX's devices.
+
+- ``on the host``: a NumPy array;
+- ``not in device memory``: an array-like object without a JAX sharding, such as a dataset in a file or an
+  array of another library.
+"""
 Transformation = Literal["jit", "vmap", "autodiff", "shard_map"]
 """``jit`` for a function that is compiled or staged, under any transformation; the others run eagerly."""
 Source = Literal["array", "type", "compiler", "manual", "unknown"]
@@ -120,6 +127,18 @@ def same_sharding(
     if one.spec is not None or other.spec is not None or one.type != other.type:
         return None
     return one.text == other.text
+
+
+def elsewhere(kind: ValueKind, sharding: object) -> Elsewhere | None:
+    """Return the place of a value that takes no memory of JAX's devices; None for any other value.
+
+    Args:
+        kind: Category of the value.
+        sharding: Its sharding; None if it has none.
+    """
+    if kind == "numpy":
+        return "on the host"
+    return "not in device memory" if kind == "array-like" and sharding is None else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -313,6 +332,11 @@ class ArrayReport(Displayed):
     def __post_init__(self) -> None:
         if self.bits is None and self.dtype is not None:
             object.__setattr__(self, "bits", bits_of_name(self.dtype))
+
+    @property
+    def elsewhere(self) -> Elsewhere | None:
+        """Place of a value that takes no memory of JAX's devices; None for any other value."""
+        return elsewhere(self.kind, self.sharding)
 
     @property
     def sharded_axes(self) -> tuple[int, ...]:

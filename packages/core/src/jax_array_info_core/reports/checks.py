@@ -11,7 +11,7 @@ from ..notebooks import Displayed
 from ..quantities import counted, format_bytes
 from ..text import printable
 from .findings import Finding, Syntax, findings_words
-from .tree import UnmatchedAxes
+from .tree import ElsewhereBytes, UnmatchedAxes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,11 @@ class CheckReport(Displayed):
     """Number of leaves in ``ignore``. Their bytes count as memory."""
 
     numpy_count: quantities.Size = 0
-    """Number of checked leaves that are NumPy arrays. They have no sharding and take no device memory."""
+    """Number of checked leaves that are NumPy arrays, on the host. They have no sharding and take no device
+    memory."""
+
+    elsewhere: tuple[ElsewhereBytes, ...] = ()
+    """Checked leaves that take no memory of JAX's devices, by place, as in ``TreeReport``."""
 
     unsharded_count: quantities.Size = 0
     """Number of checked leaves that are abstract and have no sharding. They count in full on each device."""
@@ -105,12 +109,15 @@ class CheckReport(Displayed):
         return not has_leaves and {finding.kind for finding in self.findings} <= {"not checked"}
 
     @property
+    def placed_count(self) -> int:
+        """Number of checked leaves that take memory of JAX's devices, or would take it."""
+        return self.leaf_count - sum(place.leaf_count for place in self.elsewhere)
+
+    @property
     def subject(self) -> str:
         """Leaves and devices: ``84 leaves on 16 devices (fsdp=8,expert=2)``, without mesh axes of size 1."""
-        leaves, devices = (
-            counted(self.leaf_count, "leaf", "leaves"),
-            counted(self.device_count, "device", "devices"),
-        )
+        leaves = counted(self.placed_count, "leaf", "leaves")
+        devices = counted(self.device_count, "device", "devices")
         sizes = ({name: size for name, size in mesh.shape.items() if size > 1} for mesh in self.meshes)
         meshes = "; ".join(dict.fromkeys(format_mesh(mesh) for mesh in sizes if mesh))
         return f"{leaves} on {devices}" + (f" ({meshes})" if meshes else "")

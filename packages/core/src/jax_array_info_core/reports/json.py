@@ -22,6 +22,7 @@ from ..errors import ReportFormatError, UnsupportedValueError, require
 from ..layouts.layout import MAX_DEVICES, ShardingLayout
 from ..layouts.spec import MeshAxes, Spec, UnevenAxis
 from ..quantities import LARGEST, format_number
+from ..reading_lock import prepared
 from ..text import printable
 from . import Report
 from .array import ArrayReport, ShardingDescription
@@ -158,12 +159,12 @@ def to_json(report: Report) -> str:
 
 
 def from_json(text: str) -> Report:
-    """Return a report that was written by ``to_json``.
+    """Return a report that was written by ``to_json``, ``save_tree`` or ``save_report``.
 
     Unknown fields, such as those added by a later version, are ignored.
 
     Args:
-        text: JSON of one report.
+        text: JSON of one report, also after the line with the summary of a process.
 
     Raises:
         ReportFormatError: (a ValueError) If the text is not a report in JSON, a number is out of its bounds,
@@ -173,6 +174,15 @@ def from_json(text: str) -> Report:
     require(text, (str, bytes, bytearray), "the JSON of a report as text, which to_json returns")
     report: Report = _read(text, _REPORTS)
     return report
+
+
+_SUMMARY = '{"report": "HostSummary"'
+"""Start of the line that ``save_report`` writes before a report."""
+
+
+def is_summary(line: bytes) -> bool:
+    """Return whether a line is the summary of a process, as far as its start tells."""
+    return line.startswith(_SUMMARY.encode())
 
 
 def summary_to_json(summary: HostSummary) -> str:
@@ -201,10 +211,17 @@ def _written(value: Any) -> str:
 
 
 def _read(text: str | bytes, kinds: Mapping[str, type]) -> Any:
-    """Return JSON as an object of one of some classes, by their names, after all checks."""
+    """Return JSON as an object of one of some classes, by their names, after all checks.
+
+    The summary before a report is skipped.
+    """
     import msgspec
 
     try:
+        if not isinstance(text, str):
+            text = text.decode(json.detect_encoding(text), "surrogatepass")
+        if text.startswith(_SUMMARY) and HostSummary.__name__ not in kinds:
+            text = text.partition("\n")[2]
         fields = json.loads(text, parse_float=_finite, parse_constant=_finite)
     except (ValueError, RecursionError) as error:
         is_long = "set_int_max_str_digits" in str(
@@ -224,7 +241,7 @@ def _read(text: str | bytes, kinds: Mapping[str, type]) -> Any:
             "use the version of jax-array-info that wrote the file, or a newer one"
         )
     try:
-        report: Any = msgspec.convert(fields, kinds[name], dec_hook=_decode)
+        report: Any = msgspec.convert(fields, prepared(kinds[name]), dec_hook=_decode)
     except (msgspec.ValidationError, ValueError, OverflowError) as error:
         raise ReportFormatError(f"not a valid {name}: {printable(str(error))}") from error
     for problem in contradictions(report):

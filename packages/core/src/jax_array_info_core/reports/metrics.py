@@ -181,6 +181,12 @@ METRICS = (
         ),
         ("tree/numpy_bytes", "bytes", "bytes of NumPy leaves", lambda report: report.numpy_nbytes),
         (
+            "tree/foreign_bytes",
+            "bytes",
+            "bytes of array-like leaves that are not in device memory",
+            lambda report: sum(one.nbytes for one in report.elsewhere) - report.numpy_nbytes,
+        ),
+        (
             "tree/nan_count",
             "count",
             "number of elements that are NaN; absent without `statistics=True`",

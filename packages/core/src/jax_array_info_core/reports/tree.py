@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from .. import quantities
 from ..layouts.spec import MeshAxes, Spec, UnevenAxis
 from ..notebooks import Displayed
-from ..quantities import counted, grouped
-from .array import Dim, Leaf, Source, ValueKind
+from ..quantities import counted, format_bytes, grouped
+from .array import Dim, Elsewhere, Leaf, Source, ValueKind, elsewhere
 
 ExcessCause = Literal[
     "fully replicated", "replicated over", "partial sums", "padding", "device set", "no sharding"
@@ -187,12 +188,64 @@ class TreeRow(Leaf):
         """The spec, or the class of the sharding, or that there is none."""
         if self.spec is not None:
             return str(self.spec)
-        return self.sharding or ("NumPy array" if self.kind == "numpy" else "no sharding")
+        return self.sharding or self.elsewhere or "no sharding"
+
+    @property
+    def elsewhere(self) -> Elsewhere | None:
+        """Place of a leaf that takes no memory of JAX's devices; None for any other leaf."""
+        return elsewhere(self.kind, self.sharding)
+
+    @property
+    def is_on_devices(self) -> bool:
+        """Whether the bytes of the leaf count as device memory: not those elsewhere and in host memory."""
+        return self.elsewhere is None and not self.is_in_host_memory
 
     @property
     def paths(self) -> tuple[str, ...]:
         """The path without and, if it differs, with the keys of boxes. Patterns match either."""
         return (self.path,) if self.full_path is None else (self.path, self.full_path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElsewhereBytes:
+    """Leaves that take no memory of JAX's devices, in one place.
+
+    >>> print(ElsewhereBytes(place="on the host", leaf_count=2, nbytes=1024, unknown_count=1))
+    on the host: 1.0 KiB + ?
+    """
+
+    place: Elsewhere
+    """The place."""
+
+    leaf_count: quantities.Size
+    """Number of leaves."""
+
+    nbytes: quantities.Total
+    """Bytes of those whose size is known. An array at several paths counts once."""
+
+    unknown_count: quantities.Size = 0
+    """Number of leaves whose size is unknown."""
+
+    def __str__(self) -> str:
+        known = [format_bytes(self.nbytes)] if self.unknown_count < self.leaf_count else []
+        return f"{self.place}: {' + '.join([*known, *['?'] * bool(self.unknown_count)])}"
+
+
+def elsewhere_bytes(rows: Iterable[TreeRow]) -> tuple[ElsewhereBytes, ...]:
+    """Return the leaves that take no memory of JAX's devices, by place."""
+    places: dict[Elsewhere, list[TreeRow]] = defaultdict(list)
+    for row in rows:
+        if row.elsewhere is not None:
+            places[row.elsewhere].append(row)
+    return tuple(
+        ElsewhereBytes(
+            place=place,
+            leaf_count=len(found),
+            nbytes=sum(row.nbytes or 0 for row in found if row.same_as is None),
+            unknown_count=sum(row.nbytes is None for row in found),
+        )
+        for place, found in sorted(places.items(), reverse=True)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,8 +312,8 @@ def other_leaves_words(count: int, paths: Sequence[str]) -> str:
 class TreeReport(Displayed):
     """Shapes, shardings and bytes of the leaves of a tree. Returned by ``tree_report`` and ``load_tree``.
 
-    Totals count an array at several paths once. They do not include NumPy leaves and leaves in host memory,
-    which have totals of their own.
+    Totals count an array at several paths once. They do not include NumPy leaves, leaves in host memory and
+    leaves that are not in device memory, which have totals of their own.
     """
 
     name: str | None
@@ -283,8 +336,7 @@ class TreeReport(Displayed):
     """Paths of the first of them, at most ``MOST_OTHER_PATHS``; empty where they are not known."""
 
     elements: quantities.Size | None = 0
-    """Number of elements of all leaves, including NumPy leaves and leaves in host memory; None above
-    2^63 - 1."""
+    """Number of elements of all leaves, wherever they are; None above 2^63 - 1."""
 
     parameters: quantities.Total | None = None
     """Number of elements of the leaves whose first key is ``params``, and of those in an ``nnx.Param``; None
@@ -312,14 +364,18 @@ class TreeReport(Displayed):
     """Sum of ``avoidable_nbytes`` over the leaves on the fullest device."""
 
     numpy_nbytes: quantities.Total = 0
-    """Bytes of NumPy leaves, in the memory of this process."""
+    """Bytes of NumPy leaves, which are on the host: in the memory of this process."""
+
+    elsewhere: tuple[ElsewhereBytes, ...] = ()
+    """Leaves that take no memory of JAX's devices, by place: NumPy leaves, and array-like ones, such as
+    datasets in files and arrays of other libraries."""
 
     host_nbytes: quantities.Total = 0
     """Bytes per device of leaves in host memory, such as ``pinned_host``: the maximum over the devices."""
 
     unknown_count: quantities.Size = 0
-    """Number of leaves whose bytes per device are unknown, such as traced values. Totals per device do not
-    include them."""
+    """Number of leaves whose bytes per device are unknown, such as traced values. Totals per device include
+    neither them nor leaves elsewhere."""
 
     unmatched_axes: UnmatchedAxes | None = None
     """Logical axes and rules that did not match; None for a tree that was not planned with rules."""

@@ -10,6 +10,7 @@ from typing import Any
 from ..arrays.paths import path_text
 from ..errors import FileFormatError
 from ..layouts.spec import MeshAxes, Spec
+from ..reading_lock import prepared
 from ..reports.array import Leaf, ShardingDescription
 from ..text import printable, unquoted
 from .elements import Elements
@@ -115,7 +116,7 @@ def maxtext_tree(dump: dict[str, Any], dtype: str, budget: Budget) -> StoredTree
     budget.spend("arrays", len(dump))
     for text, fields in dump.items():
         try:
-            leaf = msgspec.convert(fields, _Leaf)
+            leaf = msgspec.convert(fields, prepared(_Leaf))
         except (msgspec.ValidationError, RecursionError) as error:
             raise FileFormatError(f"{printable(text)}: {printable(str(error))}") from error
         spec = Spec(

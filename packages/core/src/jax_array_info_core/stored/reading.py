@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeVar
 
 from ..errors import FileFormatError
+from ..reading_lock import prepared
 from ..text import printable
 
 Unit = Literal["bytes", "values", "axes", "arrays", "devices"]
@@ -98,6 +100,8 @@ def read_whole(path: Path, budget: Budget) -> bytes:
 
 
 _T = TypeVar("_T")
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+"""An escaped half of a character in JSON."""
 
 
 def decoded(data: bytes | str, type_: type[_T]) -> _T:
@@ -109,8 +113,23 @@ def decoded(data: bytes | str, type_: type[_T]) -> _T:
     import msgspec
 
     try:
-        return msgspec.json.decode(data, type=type_)
+        return msgspec.json.decode(data, type=prepared(type_))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise FileFormatError(printable(str(error))) from error
+
+
+def decoded_parts(text: str, type_: type[_T]) -> _T:
+    """Return some fields of the JSON of a report, as ``decoded`` does, also with lone surrogates in texts.
+
+    A budget limits the number of values in the text.
+    """
+    import msgspec
+
+    if _SURROGATE.search(text) is None:
+        return decoded(text, type_)
+    try:  # msgspec.json refuses escapes of lone surrogates
+        return msgspec.convert(json.loads(text), prepared(type_))
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise FileFormatError(printable(str(error))) from error
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias, get_type_hints
 
 from ..errors import FileFormatError
+from ..reading_lock import prepared
 from ..reports.record import (
     LINES,
     RecordEnd,
@@ -54,7 +55,7 @@ def _decoder(name: str) -> Callable[[bytes], RecordLine]:
         hints = get_type_hints(kind, include_extras=True)
         fields = [(of.name, hints[of.name], *_default(of)) for of in dataclasses.fields(kind)]
         kind = msgspec.defstruct(kind.__name__, fields, frozen=True, kw_only=True)
-    decode: Callable[[bytes], RecordLine] = msgspec.json.Decoder(kind).decode
+    decode: Callable[[bytes], RecordLine] = msgspec.json.Decoder(prepared(kind)).decode
     return decode
 
 
@@ -80,7 +81,7 @@ def read_line(line: bytes) -> RecordLine:
         # msgspec reads no lone surrogate, such as that of a file name that is not UTF-8.
         fields = json.loads(line)
         del fields["line"]
-        return msgspec.convert(fields, LINES[name])
+        return msgspec.convert(fields, prepared(LINES[name]))
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise FileFormatError(clipped(printable(str(error)))) from error
 

@@ -178,7 +178,7 @@ def load_tree(path: str | os.PathLike[str], *, dtype: Any = "float32", item: str
 
     The format is recognized by the content:
 
-    - the JSON of a TreeReport, as ``save_tree`` writes it;
+    - the JSON of a TreeReport, as ``save_tree``, ``save_report`` and ``to_json`` write it;
     - ``named_shardings.json`` and ``logical_shardings.json`` of MaxText. They have no dtypes: see ``dtype``;
     - safetensors, and the ``.safetensors.index.json`` of several files;
     - ``.npz``, and ``.npy``, whose one leaf has an empty path;
@@ -203,25 +203,7 @@ def load_tree(path: str | os.PathLike[str], *, dtype: Any = "float32", item: str
         SpecError: (a ValueError) If there is no such dtype.
         UnsupportedValueError: (a ValueError) If ``path`` is neither a str nor a path.
     """
-    return read_tree(path, dtype=dtype, item=item)
-
-
-def read_tree(
-    path: str | os.PathLike[str],
-    *,
-    dtype: Any = "float32",
-    item: str | None = None,
-    progress: Progress | None = None,
-) -> TreeReport:
-    """Return the report on a stored tree, as ``load_tree``, and show the progress.
-
-    Args:
-        path: Path of the file or the directory.
-        dtype: Name of the dtype of arrays without one.
-        item: Name of the item of an Orbax checkpoint.
-        progress: Function that is called while the file is read.
-    """
-    report = read_report(path, dtype=dtype, item=item, progress=progress)
+    report = read_report(path, dtype=dtype, item=item)
     if not isinstance(report, TreeReport):
         kind = type(report).__name__
         raise FileFormatError(
@@ -237,7 +219,14 @@ def read_report(
     item: str | None = None,
     progress: Progress | None = None,
 ) -> Report:
-    """Return any report in JSON, or the report on a stored tree. The arguments are those of ``read_tree``."""
+    """Return any report in JSON, or the report on a stored tree, and show the progress.
+
+    Args:
+        path: Path of the file or the directory.
+        dtype: Name of the dtype of arrays without one.
+        item: Name of the item of an Orbax checkpoint.
+        progress: Function that is called while the file is read.
+    """
     return _read_both(path, dtype, item, progress)[0]
 
 

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ..arrays.paths import SlashNotation
 from ..arrays.walk import (
     MAX_DEPTH,
@@ -16,12 +14,11 @@ from ..arrays.walk import (
     Entries,
     Walk,
     content_of,
+    leaf_of,
     logical_names,
-    object_text,
     variable_kind,
 )
 from ..compat import values
-from ..compat.arrays import array_like
 from ..errors import UnsupportedValueError
 from ..layouts.spec import Spec
 from ..notebooks import Displayed
@@ -102,14 +99,7 @@ def tree_leaves(tree: Any) -> TreeLeaves:
         return found
     walk = _LeafWalk(TreeLeaves(values.type_name(tree)))
     if not walk.start(tree):
-        content = content_of(tree)
-        leaf: Any
-        if issubclass(type(content), np.ndarray):
-            leaf = np.ndarray.view(content, np.ndarray)  # a subclass may override any attribute
-        elif values.is_array_type(content):
-            leaf = content
-        else:
-            leaf = None if object_text(content) else array_like(content)
+        leaf = leaf_of(content_of(tree))
         if leaf is None:
             walk.add_other("", tree)
         else:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..quantities import LARGEST
-from ..reports.tree import MOST_OTHER_PATHS, ExcessBytes, ExcessCause, TreeReport, TreeRow
+from ..reports.tree import MOST_OTHER_PATHS, ExcessBytes, ExcessCause, TreeReport, TreeRow, elsewhere_bytes
 from .rows import DeviceSet, replicated_axes
 
 _LARGEST_SUM = 2**62
@@ -36,7 +36,7 @@ def tree_of_rows(
         other_paths: Their paths, if they are known.
     """
     once = [row for row in rows if row.same_as is None]
-    on_devices = [row for row in once if is_on_devices(row)]
+    on_devices = [row for row in once if row.is_on_devices]
     universe = _universe(once, devices)
     per_device = _per_device(on_devices, devices, universe)
     fullest = int(np.argmax(per_device)) if len(per_device) else 0
@@ -68,23 +68,21 @@ def tree_of_rows(
             row.avoidable_nbytes for row in on_devices if row.mesh is not None and is_full[row.mesh]
         ),
         numpy_nbytes=sum(row.nbytes or 0 for row in once if row.kind == "numpy"),
+        elsewhere=elsewhere_bytes(rows),
         host_nbytes=int(max(on_host, default=0)),
-        unknown_count=sum(row.shard_nbytes is None and not row.is_deleted for row in once),
+        unknown_count=sum(
+            row.shard_nbytes is None and not row.is_deleted and row.elsewhere is None for row in once
+        ),
     )
 
 
 def holds_fullest(rows: Iterable[TreeRow], devices: Sequence[DeviceSet]) -> list[bool]:
     """Return whether each device set contains the device with the most bytes."""
     once = [row for row in rows if row.same_as is None]
-    counted = [row for row in once if is_on_devices(row)]
+    counted = [row for row in once if row.is_on_devices]
     universe = _universe(once, devices)
     fullest = int(np.argmax(_per_device(counted, devices, universe)))
     return [_holds(found, universe, fullest) for found in devices]
-
-
-def is_on_devices(row: TreeRow) -> bool:
-    """Return whether the bytes of a leaf count as device memory: not NumPy arrays and host memory."""
-    return row.kind != "numpy" and not row.is_in_host_memory
 
 
 def _elements(rows: Iterable[TreeRow]) -> int | None:

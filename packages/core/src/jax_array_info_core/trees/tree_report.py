@@ -73,8 +73,9 @@ def tree_report(
     """Return the report of a tree: shape, sharding and bytes per device of each leaf, and totals.
 
     A tree is any container that ``jax.tree_util`` flattens (a dict, a list, a dataclass, the state of Flax,
-    Equinox or Optax) of JAX arrays, NumPy arrays and ShapeDtypeStructs. Other leaves are counted in
-    ``others``. No array is created, read or waited for, unless you ask for ``statistics``.
+    Equinox or Optax) of JAX arrays, NumPy arrays and ShapeDtypeStructs. Any other object with a shape and a
+    dtype, such as a dataset in a file, is one leaf, which is not in device memory. Other leaves are counted
+    in ``others``. No array is created, read or waited for, unless you ask for ``statistics``.
 
     With ``mesh``, ``specs`` or ``logical_axes``, the report describes the tree as it would be sharded. No
     devices are needed. An array axis that is not divisible by its number of shards is padded, as XLA does,

@@ -125,6 +125,7 @@ def _array_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
             yield f"per device: {format_bytes(report.shard_nbytes)}{_of_batch(report)}{part}", ""
     if report.kind == "numpy":
         yield "numpy array", "bold"
+        yield report.elsewhere or "", ""
         return
     if not report.is_fully_addressable:
         yield "!is_fully_addressable", ""
@@ -142,6 +143,8 @@ def _array_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
         yield manual_words(report.manual_axes, report.invariant_axes), ""
     if report.kind in ("abstract", "array-like"):
         yield report.type_name, style.ASIDE
+    if report.elsewhere:
+        yield report.elsewhere, ""
     if report.weak_type:
         yield "weakly-typed", ""
     if not report.is_default_device:

@@ -58,7 +58,7 @@ def _summary(report: CheckReport) -> Iterator[str]:
     if report.plan_words:
         yield report.plan_words
     if not report.is_unchecked:
-        verb = "takes" if report.leaf_count == 1 else "take"
+        verb = "takes" if report.placed_count == 1 else "take"
         nbytes = f"{format_bytes(report.fullest_device_nbytes)} per device"
         yield f"{report.subject} {verb} {nbytes}"
         if report.hbm_nbytes is None:
@@ -72,8 +72,8 @@ def _summary(report: CheckReport) -> Iterator[str]:
         yield f"counted in full on each device: {leaves}"
     if report.uncounted_count:
         yield f"not counted: {counted(report.uncounted_count, 'leaf', 'leaves')} of unknown size per device"
-    if report.numpy_count:
-        yield f"not on devices: {counted(report.numpy_count, 'NumPy array', 'NumPy arrays')}"
+    for place in report.elsewhere:
+        yield f"{place} in {counted(place.leaf_count, 'leaf', 'leaves')}"
     if report.other_count and report.leaf_count:
         yield f"not arrays: {other_leaves_words(report.other_count, report.other_paths)}"
     if report.unknown_count:

@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Literal, get_args
 
 from jax_array_info.tables.folds import check_max_rows, folded_paths, path_keys, split_rows
-from jax_array_info_core.reports.tree import TreeReport, TreeRow
+from jax_array_info_core.reports.tree import ElsewhereBytes, TreeReport, TreeRow, elsewhere_bytes
 from jax_array_info_core.text import clipped, plain_text
 
 Sort = Literal["tree", "waste", "nan"]
@@ -33,8 +33,8 @@ class LeafSums:
     is_bound: bool
     """Whether the leaves are on several meshes or device sets, which may have different devices."""
 
-    numpy_nbytes: int
-    """Bytes of NumPy leaves."""
+    elsewhere: tuple[ElsewhereBytes, ...]
+    """Leaves that take no memory of JAX's devices, by place."""
 
     host_nbytes: int
     """Bytes per device of leaves in host memory."""
@@ -146,10 +146,12 @@ def leaf_sums(leaves: Iterable[TreeRow]) -> LeafSums:
         leaf_count=len(leaves),
         nbytes=sum(leaf.shard_nbytes or 0 for leaf in on_devices),
         is_bound=len({leaf.mesh for leaf in on_devices} - {None}) > 1,
-        numpy_nbytes=sum(leaf.nbytes or 0 for leaf in once if leaf.kind == "numpy"),
+        elsewhere=elsewhere_bytes(leaves),
         host_nbytes=sum(leaf.shard_nbytes or 0 for leaf in once if leaf.is_in_host_memory),
         avoidable_nbytes=_avoidable_nbytes(leaves),
-        unknown_count=sum(leaf.shard_nbytes is None and not leaf.is_deleted for leaf in once),
+        unknown_count=sum(
+            leaf.shard_nbytes is None and not leaf.is_deleted and leaf.elsewhere is None for leaf in once
+        ),
         deleted_count=sum(leaf.is_deleted for leaf in leaves),
         padded_count=sum(bool(leaf.uneven) for leaf in leaves),
         infinite_count=sum(not is_finite(leaf) for leaf in leaves),
@@ -158,8 +160,7 @@ def leaf_sums(leaves: Iterable[TreeRow]) -> LeafSums:
 
 def _is_counted(leaf: TreeRow) -> bool:
     """Return whether the bytes of a leaf count as device memory, at its path."""
-    is_elsewhere = leaf.kind == "numpy" or leaf.is_in_host_memory or leaf.same_as is not None
-    return leaf.shard_nbytes is not None and not is_elsewhere
+    return leaf.shard_nbytes is not None and leaf.is_on_devices and leaf.same_as is None
 
 
 def _avoidable_nbytes(leaves: Iterable[TreeRow]) -> int:

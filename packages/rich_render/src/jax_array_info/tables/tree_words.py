@@ -81,7 +81,7 @@ def spec_words(leaf: TreeRow, report: TreeReport) -> str:
 
 
 def bytes_lines(row: TreeTableRow, marks: style.Marks) -> list[Line]:
-    """Return the bytes per device of a row. Empty for an array that counts at another path."""
+    """Return the bytes per device of a row. Empty for an array that counts at another path or elsewhere."""
     if row.is_prefix:
         return sums_lines(row.sums, marks)
     leaf, sums = row.leaves[0], row.sums
@@ -89,7 +89,7 @@ def bytes_lines(row: TreeTableRow, marks: style.Marks) -> list[Line]:
         return []
     if sums.unknown_count:
         return [Line("?")]
-    return [Line(format_bytes(sums.nbytes + sums.host_nbytes + sums.numpy_nbytes))]
+    return [] if leaf.elsewhere else [Line(format_bytes(sums.nbytes + sums.host_nbytes))]
 
 
 def sums_lines(sums: LeafSums, marks: style.Marks) -> list[Line]:
@@ -98,8 +98,6 @@ def sums_lines(sums: LeafSums, marks: style.Marks) -> list[Line]:
     lines = [f"{bound}{format_bytes(sums.nbytes)}"]
     if sums.host_nbytes:
         lines.append(f"+ {format_bytes(sums.host_nbytes)} host")
-    if sums.numpy_nbytes:
-        lines.append(f"+ {format_bytes(sums.numpy_nbytes)} NumPy")
     return [Line(text) for text in lines]
 
 
@@ -150,8 +148,8 @@ def note_lines(row: TreeTableRow, report: TreeReport) -> Iterator[Line]:
         yield Line("PRNG keys")
     if leaf.weak_type:
         yield Line("weakly typed")
-    if leaf.kind == "numpy":
-        yield Line("NumPy array")
+    if leaf.elsewhere:
+        yield Line(leaf.elsewhere if leaf.same_as else str(row.sums.elsewhere[0]))
     if leaf.is_in_host_memory:
         yield Line(f"in {leaf.memory_kind}")
     if row.same_as:
@@ -162,6 +160,7 @@ def note_lines(row: TreeTableRow, report: TreeReport) -> Iterator[Line]:
 
 def sums_notes(sums: LeafSums) -> Iterator[Line]:
     """Yield what is unusual about leaves that are summed."""
+    yield from (Line(str(place)) for place in sums.elsewhere)
     if sums.infinite_count:
         yield Line(f"NaN or infinities in {leaves_words(sums.infinite_count)}", style.WARNING)
     if sums.deleted_count:
@@ -335,13 +334,13 @@ def _excess_words(part: ExcessBytes) -> str:
 
 
 def _host_words(report: TreeReport) -> Iterator[str]:
-    """Yield the bytes in host memory."""
+    """Yield the bytes in host memory, and elsewhere."""
     if report.host_nbytes:
         kinds = {row.memory_kind: None for row in report.rows if row.is_in_host_memory}
         nbytes = format_bytes(report.host_nbytes)
         yield f"in {', '.join(map(str, kinds))}: {nbytes} per device, not included above"
-    if report.numpy_nbytes:
-        yield f"in NumPy arrays: {format_bytes(report.numpy_nbytes)}, not included above"
+    for place in report.elsewhere:
+        yield f"{place}, not included above"
 
 
 def _mesh_words(mesh: TreeMesh) -> str:

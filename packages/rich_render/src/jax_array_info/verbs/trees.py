@@ -76,7 +76,8 @@ def print_tree(
 
     - Leaves that differ only in the indices of their paths, as in ``layers/0-3/w ×4``, share a row. Its bytes
       are the sum.
-    - The totals per device do not include NumPy arrays and arrays in host memory.
+    - The totals per device do not include arrays in host memory, NumPy arrays (``on the host``) and objects
+      that JAX does not hold, such as datasets in files (``not in device memory``).
     - Inside ``jax.jit``, the table is printed when the sharding of every leaf is known, with its source.
     - Paths of up to 2,000 characters are never truncated. They wrap after a ``/``, and other columns give
       way to them.
