@@ -116,11 +116,4 @@ def _earlier(recorder: Recorder) -> Earlier:
     """Return what the end of a recorder's last segment tells."""
     segment = recorder.segments[-1]
     line = segment.last_line() or segment.start or recorder.start
-    return Earlier(recorder.start, line.time, isinstance(line, RecordEnd), partial(_has_writer, segment))
-
-
-def _has_writer(segment: SegmentReader) -> bool:
-    try:
-        return is_written(segment.path)
-    except OSError:
-        return False
+    return Earlier(recorder.start, line.time, isinstance(line, RecordEnd), partial(is_written, segment.path))
