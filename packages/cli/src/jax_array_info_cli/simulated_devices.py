@@ -1,7 +1,9 @@
-"""Environment variables that start JAX on simulated CPU devices."""
+"""The start of JAX on simulated CPU devices."""
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import os
 import re
 from collections.abc import Mapping
@@ -44,8 +46,17 @@ def replaced_by_simulation(environment: Mapping[str, str]) -> list[str]:
     return [f"{name}={value}" for name, value in found if value and (name, value) not in _SIMULATED]
 
 
+def require_jax() -> None:
+    """End the command with one line if JAX is not installed."""
+    with contextlib.suppress(ImportError):
+        if importlib.util.find_spec("jax") and importlib.util.find_spec("jaxlib"):
+            return
+    raise click.ClickException("this command needs JAX, which is not installed: pip install jax")
+
+
 def use_simulated_devices(devices: int) -> None:
     """Make JAX start with this many CPU devices in this process. Call it before JAX is imported."""
+    require_jax()
     environment = simulated_device_environment(os.environ, devices)
     os.environ.clear()
     os.environ.update(environment)

@@ -11,6 +11,7 @@ import click
 from ..output import Output, output_options
 from ..simulated_devices import (
     replaced_by_simulation,
+    require_jax,
     simulated_device_environment,
     use_simulated_devices,
 )
@@ -240,6 +241,7 @@ def demo(devices: int, processes: int, output: Output) -> None:
         )
     _require_at_most(MAX_DEMO_DEVICES, devices=devices, processes=processes)
     if processes > 1:
+        require_jax()
         from ..launch.program import Job
 
         _simulate(Job(("jax_array_info_cli.tour",), is_module=True, processes=processes, quiet=True), devices)

@@ -13,9 +13,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NoReturn
 
-from .program import LAUNCHING, TIMED_OUT, Job, timed_out, worker_command
+from .program import LAUNCHING, STDERR, TIMED_OUT, Job, print_message, timed_out, worker_command
 
-_STDERR = 2
 _GRACE = 3
 """Seconds until C ends a program whose Python does not run."""
 
@@ -46,14 +45,15 @@ def end_after(seconds: float) -> None:
 
     # Not a thread of ``threading``, where the program would find it.
     _thread.start_new_thread(_end_after, (seconds,))
-    faulthandler.dump_traceback_later(seconds + _GRACE, exit=True, file=_STDERR)
+    faulthandler.dump_traceback_later(seconds + _GRACE, exit=True, file=STDERR)
 
 
 def _end_after(seconds: float) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     time.sleep(seconds)
     try:
-        os.write(_STDERR, "".join([*_stacks(), f"jai-cli run: {timed_out(seconds)}\n"]).encode())
+        os.write(STDERR, "".join(_stacks()).encode(errors="backslashreplace"))
+        print_message(timed_out(seconds))
     finally:
         os._exit(TIMED_OUT)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import linecache
 import os
 import pkgutil
@@ -13,6 +14,8 @@ from dataclasses import dataclass
 from importlib.machinery import BuiltinImporter, SourceFileLoader
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING
+
+from jax_array_info_core.text import printable_lines
 
 if TYPE_CHECKING:
     from ..output import Output
@@ -52,6 +55,7 @@ OWN_FOLDER = os.path.dirname(__file__) + os.sep
 LAUNCHING = (OWN_FOLDER, "<frozen runpy>")
 """The beginnings of the file names of frames that lead to the program."""
 
+STDERR = 2
 TIMED_OUT = 124
 """Exit code after a timeout, as of the ``timeout`` command."""
 
@@ -62,11 +66,11 @@ def timed_out(seconds: float | None) -> str:
 
 
 def print_message(message: str) -> None:
-    """Print a message of ``jai-cli run`` on stderr, escaped for it."""
-    from jax_array_info_core.text import printable_lines
-
-    encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
-    print(printable_lines(f"jai-cli run: {message}", encoding), file=sys.stderr)
+    """Print a message of ``jai-cli run`` on stderr, escaped for it, unless stderr is closed or full."""
+    if sys.stderr is not None:  # otherwise the descriptor may be a file of the program
+        encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
+        with contextlib.suppress(OSError):
+            os.write(STDERR, f"{printable_lines(f'jai-cli run: {message}', encoding)}\n".encode(encoding))
 
 
 def worker_command(argv: Sequence[str], *numbers: int) -> list[str]:
@@ -104,7 +108,7 @@ def run_as_main(argv: Sequence[str], *, is_module: bool, source: bytes | None) -
         source: The code of the script; None for a module, a directory or a zip file.
     """
     main = sys.modules["__main__"] = ModuleType("__main__")
-    main.__annotations__ = {}
+    main.__dict__.update(__annotations__={}, __builtins__=builtins)
     name = argv[0]
     if is_module:
         sys.argv[:] = ["-m", *argv[1:]]
@@ -126,7 +130,7 @@ def run_as_main(argv: Sequence[str], *, is_module: bool, source: bytes | None) -
         folder = os.path.dirname(real if os.path.exists(real) else path)
         loader = SourceFileLoader("__main__", path)
     put_first_on_path(folder)
-    main.__dict__.update(__file__=path, __cached__=None, __loader__=loader, __builtins__=builtins)
+    main.__dict__.update(__file__=path, __cached__=None, __loader__=loader)
     if not os.path.isfile(path):
         # For tracebacks, because a pipe cannot be read again.
         lines = source.decode(errors="replace").splitlines(keepends=True)
