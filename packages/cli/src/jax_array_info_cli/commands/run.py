@@ -85,19 +85,19 @@ def run(
     Arguments after SCRIPT or MODULE are passed to the program. SCRIPT can be a named pipe, or - for
     standard input.
 
-    Without --devices and --processes, the program takes the place of this command: it has the devices,
-    the environment, the signals and the exit code that it has under Python. It can be a rank of a job that
-    srun or mpirun starts: then only rank 0 prints a table, and --output gets the rank of each other one in
-    its name, such as arrays-rank3.html. After --timeout, processes that the program has started go on.
+    Without --devices and --processes, the program takes the place of this command: its devices,
+    environment, signals and exit code are those under Python. As a rank of srun or mpirun other than 0, it
+    prints no table, and --output gets the rank in its name, such as arrays-rank3.html. --timeout then ends
+    the process of the program alone, with code 1 if C code keeps Python's lock.
 
-    With --devices or --processes, it runs on simulated CPU devices, and no process that it starts outlives
-    it. With several processes, each line of output starts with the index of its process. jai-cli calls
-    jax.distributed.initialize when the program imports JAX; later calls do nothing. When a process
+    With --devices or --processes, the program runs on simulated CPU devices, and no process that it starts
+    outlives it. With several processes, each line of output starts with the index of its process. jai-cli
+    calls jax.distributed.initialize when the program imports JAX; later calls do nothing. When a process
     fails, jai-cli stops the others and exits with the exit code of the failed process.
 
     If an allocation fails (RESOURCE_EXHAUSTED), the live arrays are printed before the traceback. If the
-    program fails otherwise, or does not use JAX, no table is printed. --output works only with one process.
-    It writes only the live arrays, and only if the program succeeds.
+    program fails otherwise, or does not start JAX, there is no table. --output works only with one process
+    of a simulation. It writes only the live arrays, and only if the program succeeds.
 
     With --record, a program's own record_memory(...) gets the running recorder: folder and options are
     the command's.
