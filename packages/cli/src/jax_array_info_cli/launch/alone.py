@@ -20,7 +20,7 @@ _GRACE = 3
 
 
 def become(job: Job) -> NoReturn:
-    """Replace this process by the program, which Python starts anew.
+    """Replace this process by a new Python, which runs the program.
 
     A pipe carries the job, so that neither the environment nor the arguments differ from Python's.
 

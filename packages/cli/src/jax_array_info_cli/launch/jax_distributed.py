@@ -1,4 +1,4 @@
-"""What follows the program's import of jax: in a simulation, the call to ``jax.distributed.initialize``."""
+"""Hooks that run when the program imports jax: in a simulation, ``jax.distributed.initialize``."""
 
 from __future__ import annotations
 
