@@ -35,7 +35,7 @@ SEEN = """
         "signals": [str(signal.getsignal(number)) for number in sorted(signal.valid_signals())],
         "blocked": [str(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, [])],
         "flags": [str(sys.flags), subprocess._args_from_interpreter_flags()],
-        "sys": [sys.argv, sys.path, sys.warnoptions, sys.executable, str(sys.excepthook), str(sys.meta_path).split(" at ")],
+        "sys": [sys.argv, sys.path, sys.warnoptions, sys.executable, str(sys.excepthook), list(map(repr, map(type, sys.meta_path)))],
         "streams": [repr(stream) for stream in (sys.stdin, sys.stdout, sys.stderr)],
         "main": {name: str(main[name]).split(" at ")[0] for name in sorted(main) if name.startswith("__")},
         "threads": threading.active_count(),
@@ -96,9 +96,18 @@ def test_a_program_finds_what_it_finds_under_python(tmp_path, args):
     assert here == under_python
 
 
-def test_with_pythonsafepath_the_path_is_pythons(tmp_path):
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"PYTHONSAFEPATH": "1"},
+        {"LANG": "C", "LC_ALL": "", "LC_CTYPE": ""},  # Python sets LC_CTYPE
+        {"LANG": "", "LC_ALL": "C", "LC_CTYPE": "C.UTF-8"},
+        {"LANG": "C", "LC_ALL": "", "LC_CTYPE": "C.UTF-8", "PYTHONUTF8": "1"},
+    ],
+)
+def test_the_settings_of_python_in_the_environment_are_the_programs(tmp_path, environment):
     write_program(tmp_path, SEEN)
-    under_python, here = both(tmp_path, "program.py", PYTHONSAFEPATH="1")
+    under_python, here = both(tmp_path, "program.py", **environment)
     assert here == under_python
 
 

@@ -15,6 +15,7 @@ from typing import NoReturn
 
 from .program import LAUNCHING, STDERR, TIMED_OUT, Job, print_message, timed_out, worker_command
 
+_COERCED = ("C.UTF-8", "C.utf8", "UTF-8")
 _GRACE = 3
 """Seconds until C ends a program whose Python does not run."""
 
@@ -32,7 +33,11 @@ def become(job: Job) -> NoReturn:
         pickle.dump(replace(job, argv=()), file)  # the arguments could be more than fits into a pipe
     os.set_inheritable(reading, True)
     command = worker_command(job.argv, reading, 0, 0)
-    os.execv(command[0], command)  # noqa: S606, the program that the user asked for
+    environment = dict(os.environ)
+    chosen = environment.get("LC_ALL") or environment.get("PYTHONUTF8")
+    if sys.flags.utf8_mode and not chosen and environment.get("LC_CTYPE") in _COERCED:
+        del environment["LC_CTYPE"]  # Python has set it, because the locale is C, and does so again
+    os.execve(command[0], command, environment)  # noqa: S606, the program that the user asked for
 
 
 def end_after(seconds: float) -> None:
