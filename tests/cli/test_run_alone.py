@@ -283,7 +283,15 @@ def test_two_ranks_are_two_processes_and_write_two_files(tmp_path):
     flags = "--xla_force_host_platform_device_count=2"
     environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     ranks = [
-        start("--output", "live.json", program, cwd=tmp_path, env={**environment, **slurm(rank, job)})
+        start(
+            "--output",
+            "live.json",
+            "--record",
+            "memory",
+            program,
+            cwd=tmp_path,
+            env={**environment, **slurm(rank, job)},
+        )
         for rank in range(2)
     ]
     for rank, process in enumerate(ranks):
@@ -294,6 +302,7 @@ def test_two_ranks_are_two_processes_and_write_two_files(tmp_path):
         report = from_json((tmp_path / name).read_text())
         assert (rank + 3, 5) in [group.shape for group in report.groups]
     assert len(list(tmp_path.glob("*.json"))) == 2
+    assert len(list(tmp_path.glob("memory/*.jsonl"))) == 2
 
 
 KEEPS = "import jax\nkept = jax.numpy.ones(1000)\nif FAILS: jax.numpy.zeros(2**50, 'int8')"
