@@ -62,6 +62,21 @@ def lines_until(stream, word):
     raise AssertionError(f"{word!r} never came: {lines}")
 
 
+def start_in_time(program, wait, *options):
+    """Start a program with a timeout long enough for it to start.
+
+    Returns:
+        The launcher, the result of ``wait``, and the timeout in seconds.
+    """
+    for seconds in (3, 20, 100):  # a busy machine needs longer
+        launcher = start(*options, "--timeout", seconds, program)
+        try:
+            return launcher, wait(launcher), seconds
+        except AssertionError:
+            launcher.communicate()
+    raise AssertionError(f"did not begin within {seconds} s")
+
+
 def is_running(process):
     """Return whether a process exists and is not a zombie."""
     try:

@@ -144,7 +144,7 @@ def test_a_tour_and_a_run_are_written_to_files(folder):
     assert (done.returncode, done.stdout) == (0, "hello\n")
     assert "(8, 8)" in words((folder / "live.svg").read_text("utf-8"))
     (folder / "gone").mkdir()
-    (folder / "program.py").write_text("import os\nprint('hello')\nos.rmdir('gone')\n")
+    (folder / "program.py").write_text("import jax, os\njax.devices()\nprint('hello')\nos.rmdir('gone')\n")
     done = run("run", "--devices", "2", "--output", "gone/live.svg", "program.py")
     assert (done.returncode, done.stdout) == (1, "hello\n")
     assert done.stderr.endswith("gone/live.svg: No such file or directory\n")

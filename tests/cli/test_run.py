@@ -152,13 +152,16 @@ FAILURES = {
 }
 
 
+@pytest.mark.parametrize("options", [(), ("--devices", "1")])
 @pytest.mark.parametrize("name", FAILURES)
-def test_a_failing_program_ends_as_under_python(tmp_path, name):
-    as_python(write_program(tmp_path, FAILURES[name]))
+def test_a_failing_program_ends_as_under_python(tmp_path, name, options):
+    program = write_program(tmp_path, FAILURES[name])
+    done = run("--quiet", *options, program)
+    assert (done.returncode, done.stdout, done.stderr) == python(program)
 
 
 def test_a_kill_by_signal_n_is_reported_and_exits_with_128_plus_n(tmp_path):
-    done = run(write_program(tmp_path, "import os; os.kill(os.getpid(), 11)"))
+    done = run("--devices", "1", write_program(tmp_path, "import os; os.kill(os.getpid(), 11)"))
     assert done.returncode == 128 + 11
     assert done.stderr == "jai-cli run: the program was killed by SIGSEGV\n"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.launching import all_end, is_running, lines_until, run, start, write_program
+from tests.cli.launching import all_end, is_running, lines_until, run, start, start_in_time, write_program
 
 pytestmark = pytest.mark.own_process
 
@@ -46,21 +46,6 @@ def family(launcher, processes):
     return found
 
 
-def start_in_time(program, wait, processes=1):
-    """Start a program with a timeout long enough for it to start.
-
-    Returns:
-        The launcher, the result of ``wait``, and the timeout in seconds.
-    """
-    for seconds in (3, 20, 100):  # a busy machine needs longer
-        launcher = start("--processes", processes, "--timeout", seconds, program)
-        try:
-            return launcher, wait(launcher), seconds
-        except AssertionError:
-            launcher.communicate()
-    raise AssertionError(f"did not begin within {seconds} s")
-
-
 @pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize(
     ("ending", "code"), [("int", 130), ("term", 143), ("hup", 129), ("kill", -9), ("kill group", -9)]
@@ -94,7 +79,7 @@ def test_nothing_is_left_running_when_the_supervisor_is_killed(tmp_path, process
 @pytest.mark.parametrize("how", ["end", "fail"])
 def test_nothing_is_left_running_when_the_program_ends(tmp_path, how):
     ends = FAMILY.replace("time.sleep(1000)\n    finally", f"assert {how == 'end'}\n    finally")
-    launcher = start(write_program(tmp_path, ends))
+    launcher = start("--devices", "1", write_program(tmp_path, ends))
     found = family(launcher, 1)
     assert launcher.wait(timeout=300) == (how == "fail")
     assert all_end(found, within=5)
@@ -103,7 +88,9 @@ def test_nothing_is_left_running_when_the_program_ends(tmp_path, how):
 @pytest.mark.parametrize("processes", [1, 2])
 def test_a_timeout_stops_all_processes_and_prints_their_stacks(tmp_path, processes):
     program = write_program(tmp_path, FAMILY)
-    launcher, found, seconds = start_in_time(program, lambda run: family(run, processes), processes)
+    launcher, found, seconds = start_in_time(
+        program, lambda run: family(run, processes), "--processes", processes
+    )
     _, err = launcher.communicate(timeout=300)
     assert launcher.returncode == 124
     line = 1 + Path(program).read_text().splitlines().index("    time.sleep(1000)")
@@ -150,7 +137,8 @@ ORPHANS = """
 
 
 def test_orphans_that_exit_do_not_stay_as_zombies(tmp_path):
-    assert run("--timeout", "100", write_program(tmp_path, ORPHANS)).returncode == 0
+    options = ("--devices", "1", "--timeout", "100")
+    assert run(*options, write_program(tmp_path, ORPHANS)).returncode == 0
 
 
 STUCK = """
@@ -170,7 +158,7 @@ STUCK = """
 @pytest.mark.skipif(sys.platform != "linux", reason="only on Linux is a zeroed buffer a valid mutex")
 def test_a_timeout_prints_the_stack_of_a_process_that_waits_in_c(tmp_path):
     program = write_program(tmp_path, STUCK)
-    launcher, *_ = start_in_time(program, lambda run: lines_until(run.stdout, "locking"))
+    launcher, *_ = start_in_time(program, lambda run: lines_until(run.stdout, "locking"), "--devices", "1")
     _, err = launcher.communicate(timeout=300)
     assert launcher.returncode == 124
     assert re.search(
@@ -233,7 +221,7 @@ def test_a_program_that_ignores_signals_is_killed(tmp_path):
             time.sleep(1000)
         """,
     )
-    launcher = start(program)
+    launcher = start("--devices", "1", program)
     lines_until(launcher.stdout, "ready")
     launcher.send_signal(signal.SIGTERM)
     launcher.communicate(timeout=300)
@@ -243,6 +231,8 @@ def test_a_program_that_ignores_signals_is_killed(tmp_path):
 def test_signals_that_nohup_ignores_stay_ignored(tmp_path):
     program = write_program(tmp_path, "print('ready', flush=True)\ninput()")
     launcher = start(
+        "--devices",
+        "1",
         program,
         stdin=subprocess.PIPE,
         preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),

@@ -55,24 +55,50 @@ def test_an_out_of_memory_error_is_recorded_before_the_traceback(tmp_path):
         def train():
             held = jnp.zeros((30, 40))
             return held, jnp.zeros(2**50, jnp.int8)
-        try:
-            record_memory("other")
-        except RuntimeError as error:
-            print(error)
-        train()
+        with record_memory("other") as recorder, recorder.mark("train"):
+            recorder.step(7)
+            train()
     """
     done = run("--record", "memory", write_program(tmp_path, code), cwd=tmp_path)
     assert done.returncode == 1
-    assert f"already recorded to {tmp_path / 'memory'}" in done.stdout
-    assert "leave out jai-cli run --record" in done.stdout
+    message = f"records the memory of this program to {tmp_path / 'memory'}: that recorder is used"
+    assert done.stderr.count(message) == 1
     assert done.stderr.count("live arrays at") == 1
     lines = record_of(tmp_path / "memory")
     (failure,) = of_kind(lines, "out of memory")
-    assert failure.requested_nbytes == 2**50
+    assert (failure.requested_nbytes, failure.step) == (2**50, 7)
+    assert [mark.name for mark in of_kind(lines, "mark")] == ["train"] * 2
     sample = next(line for line in lines[lines.index(failure) :] if line in of_kind(lines, "sample"))
     assert bytes_of(lines, sample)["train", "float32[30,40]"] == 4800
     assert lines[-1].reason == "raised"
     assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("imports", ["import jax.numpy as jnp", ""])
+def test_a_recorder_of_the_program_is_that_of_the_command(tmp_path, imports):
+    """Also one that starts before the program imports JAX, and after its block."""
+    code = f"""
+        {imports}
+        from jax_array_info import record_memory
+        with record_memory("other", every=100) as recorder:
+            import jax.numpy as jnp
+            with recorder.mark("load"):
+                kept = jnp.zeros((1000,), jnp.int8)
+        recorder.stop()
+        with recorder.mark("eval"):
+            kept.block_until_ready()
+        print("ends")
+    """
+    done = run("--quiet", "--record", "memory", write_program(tmp_path, code), cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "ends\n")
+    assert done.stderr.count("that recorder is used") == 1
+    start, *lines = record_of(tmp_path / "memory")
+    assert start.every == 1
+    marks = of_kind(lines, "mark")
+    assert [mark.name for mark in marks] == ["load", "load", "eval", "eval"]
+    assert [sum(mark.in_use) for mark in marks] == [0, 1000, 1000, 1000]
+    assert lines[-1].reason == "exited"
+    assert [*(tmp_path / "other").glob("*")] == []
 
 
 def test_a_program_without_jax_has_no_record_and_its_modules_stay_its_own(tmp_path):

@@ -4,6 +4,7 @@ import pytest
 
 from tests.cli.launching import write_program
 from tests.cli.terminals import run_into_pipe, run_on_terminal
+from tests.cli.test_cli import MAIN, run
 from tests.core.hosts.samples import OTHER, USUAL, write
 
 pytestmark = [pytest.mark.own_process, pytest.mark.newest]
@@ -162,3 +163,20 @@ def test_help_fits_the_terminal_up_to_80_columns(args, columns):
     prose = printed.text.partition("  Examples:")[0]
     assert max(map(len, prose.splitlines())) <= min(columns, 80)
     assert printed.width <= 80
+
+
+NEED_JAX = {"devices": 1, "demo": 1, "demo of processes": 1, "program": 2, "why": 2}
+"""Exit code without JAX. ``run`` is the user's program."""
+
+
+@pytest.mark.parametrize("name", [name for name in PICTURES if not name.startswith("run")])
+def test_without_jax_a_command_answers_or_says_what_to_install(name, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    without = f"import sys; sys.modules['jax'] = None; {MAIN}"
+    said = "Error: this command needs JAX, which is not installed: pip install jax\n"
+    for args in (PICTURES[name], ("devices",)) if name == "devices" else (PICTURES[name],):
+        done = run(*args, code=without)
+        if name in NEED_JAX:
+            assert (done.returncode, done.stdout, done.stderr) == (NEED_JAX[name], "", said)
+        else:
+            assert (done.returncode, done.stderr) == (code_of(args), "")

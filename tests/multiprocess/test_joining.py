@@ -51,7 +51,7 @@ def test_processes_are_joined_on_the_loopback_device_alone(tmp_path, monkeypatch
         assert fact["flags"].startswith("--xla_cpu_enable_fast_math=false ")
         assert set(fact["listening"]) <= loopback
     assert facts[0]["listening"], "the coordinator listens"
-    assert done.stderr == ""
+    assert done.stderr == "jai-cli run: simulated CPU devices replace JAX_PLATFORMS=nonsense\n"
 
 
 DIES = """

@@ -97,6 +97,13 @@ class Output:
             require_place(Path(self.path))
         return replace(self, path=os.path.abspath(self.path))
 
+    def of_rank(self, rank: int) -> Output:
+        """Return the output of a rank: rank 3 writes to ``name-rank3.html`` in place of ``name.html``."""
+        if self.path is None or not rank:
+            return self
+        stem, suffix = os.path.splitext(self.path)
+        return replace(self, path=f"{stem}-rank{rank}{suffix}")
+
     def write(self, text: str) -> None:
         """Write the text, or end the command with a one-line error."""
         if self.path is None:

@@ -1,7 +1,9 @@
-"""Environment variables that start JAX on simulated CPU devices."""
+"""The start of JAX on simulated CPU devices."""
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import os
 import re
 from collections.abc import Mapping
@@ -9,8 +11,11 @@ from pathlib import Path
 
 import click
 
+from jax_array_info_core.launchers import LAUNCHER_VARIABLES
+
 _COUNT_FLAG = "--xla_force_host_platform_device_count"
 _CONTRADICTING = ("JAX_NUM_CPU_DEVICES", "JAX_PLATFORM_NAME")
+_SIMULATED = {("JAX_PLATFORMS", "cpu"), ("JAX_PLATFORM_NAME", "cpu")}
 
 
 def simulated_device_environment(environment: Mapping[str, str], devices: int) -> dict[str, str]:
@@ -34,8 +39,24 @@ def simulated_device_environment(environment: Mapping[str, str], devices: int) -
     }
 
 
+def replaced_by_simulation(environment: Mapping[str, str]) -> list[str]:
+    """Return the variables that choose other devices or other processes than the simulated ones."""
+    names = ("JAX_PLATFORMS", "JAX_PLATFORM_NAME", *LAUNCHER_VARIABLES)
+    found = [(name, environment.get(name, "")) for name in names]
+    return [f"{name}={value}" for name, value in found if value and (name, value) not in _SIMULATED]
+
+
+def require_jax() -> None:
+    """End the command with one line if JAX is not installed."""
+    with contextlib.suppress(ImportError):
+        if importlib.util.find_spec("jax") and importlib.util.find_spec("jaxlib"):
+            return
+    raise click.ClickException("this command needs JAX, which is not installed: pip install jax")
+
+
 def use_simulated_devices(devices: int) -> None:
     """Make JAX start with this many CPU devices in this process. Call it before JAX is imported."""
+    require_jax()
     environment = simulated_device_environment(os.environ, devices)
     os.environ.clear()
     os.environ.update(environment)

@@ -1,4 +1,4 @@
-"""What launchers and schedulers say in the environment: the rank of this process, and its job."""
+"""The rank and the job of this process, as launchers and schedulers name them in the environment."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ RANK_VARIABLES = (
 )
 """Variables in which a launcher tells each process its rank, the innermost launcher first."""
 
+LAUNCHER_VARIABLES = (*RANK_VARIABLES, "JAX_COORDINATOR_ADDRESS", "JOB_COMPLETION_INDEX", "TPU_WORKER_ID")
+"""Variables that make this process one of several for ``jax.distributed``."""
+
 _JOB_VARIABLES = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID")
 
 
 def launcher_rank(environ: Mapping[str, str] = os.environ) -> int | None:
     """Return the rank that a launcher such as srun or mpirun gave this process, or None without a launcher.
 
-    A value that is no number is ignored.
+    A value that is not a number is ignored.
 
     >>> launcher_rank({"SLURM_PROCID": "3"})
     3

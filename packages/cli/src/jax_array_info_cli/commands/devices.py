@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..output import Output, output_options
-from ..simulated_devices import use_simulated_devices
+from ..simulated_devices import require_jax, use_simulated_devices
 from . import Command
 
 if TYPE_CHECKING:
@@ -40,7 +40,9 @@ def devices(count: int | None, output: Output) -> None:
     The command starts JAX, which may preallocate accelerator memory. JAX_PLATFORMS selects the platform, and
     XLA_PYTHON_CLIENT_PREALLOCATE=false turns preallocation off.
     """
-    if count is not None:
+    if count is None:
+        require_jax()
+    else:
         use_simulated_devices(count)
     from jax_array_info_core import devices_report
 

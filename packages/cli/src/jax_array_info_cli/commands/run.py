@@ -1,18 +1,26 @@
-"""``jai-cli run`` and ``jai-cli demo``: programs on simulated devices, in one process or several."""
+"""``jai-cli run`` and ``jai-cli demo``: programs as under Python, or on simulated devices."""
 
 from __future__ import annotations
 
 import os
-import pkgutil
 import sys
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from ..output import Output, output_options
-from ..simulated_devices import simulated_device_environment, use_simulated_devices
-from . import Command, shown_on_stderr
+from ..simulated_devices import (
+    replaced_by_simulation,
+    require_jax,
+    simulated_device_environment,
+    use_simulated_devices,
+)
+from . import Command
 
+if TYPE_CHECKING:
+    from ..launch.program import Job
+
+DEVICES = 8
 MAX_DEVICES = 2048
 MAX_TIMEOUT = 10_000_000
 
@@ -22,6 +30,7 @@ MAX_TIMEOUT = 10_000_000
     question="Which arrays does my program leave alive, and how are they sharded?",
     examples=(
         "jai-cli run train.py",
+        "jai-cli run --devices 8 train.py",
         "jai-cli run --devices 4 --processes 2 train.py --steps 3",
         "jai-cli run --devices 2 --timeout 600 --quiet train.py",
         "jai-cli run --output arrays.html train.py",
@@ -33,16 +42,13 @@ MAX_TIMEOUT = 10_000_000
 @click.option(
     "--devices",
     type=click.IntRange(min=1),
-    default=8,
-    show_default=True,
-    help="Number of simulated CPU devices in each process. At most 2,048 across all processes.",
+    help="Simulate this many CPU devices in each process, at most 2,048 across all processes."
+    " Default with --processes: 8.",
 )
 @click.option(
     "--processes",
     type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="Number of processes, connected through jax.distributed.",
+    help="Simulate this many processes, connected through jax.distributed. Default with --devices: 1.",
 )
 @click.option(
     "--timeout",
@@ -65,8 +71,8 @@ MAX_TIMEOUT = 10_000_000
     type=click.Path(readable=False),  # only for shell completion: any argument is accepted
 )
 def run(
-    devices: int,
-    processes: int,
+    devices: int | None,
+    processes: int | None,
     timeout: float | None,
     record: str | None,
     quiet: bool,
@@ -74,42 +80,53 @@ def run(
     argv: tuple[str, ...],
     output: Output,
 ) -> None:
-    """Run a program on simulated CPU devices, then print the arrays that are still live.
+    """Run a program as Python does, then print the arrays that are still live.
 
     Arguments after SCRIPT or MODULE are passed to the program. SCRIPT can be a named pipe, or - for
     standard input.
 
-    With several processes, each line of output starts with the index of its process. jai-cli calls
-    jax.distributed.initialize when the program imports JAX; later calls do nothing. When a process
+    Without --devices and --processes, the program takes the place of this command: its devices,
+    environment, signals and exit code are those under Python. As a rank of srun or mpirun other than 0, it
+    prints no table, and --output gets the rank in its name, such as arrays-rank3.html. --timeout then ends
+    the process of the program alone, with code 1 if C code keeps Python's lock.
+
+    With --devices or --processes, the program runs on simulated CPU devices, and no process that it starts
+    outlives it. With several processes, each line of output starts with the index of its process. jai-cli
+    calls jax.distributed.initialize when the program imports JAX; later calls do nothing. When a process
     fails, jai-cli stops the others and exits with the exit code of the failed process.
 
     If an allocation fails (RESOURCE_EXHAUSTED), the live arrays are printed before the traceback. If the
-    program fails otherwise, or does not use JAX, no table is printed. --output works only with one process.
-    It writes only the live arrays, and only if the program succeeds.
+    program fails otherwise, or does not start JAX, there is no table. --output works only with one process
+    of a simulation. It writes only the live arrays, and only if the program succeeds.
 
-    With --record, a program that calls record_memory itself gets an error: its memory is recorded already.
+    With --record, a program's own record_memory(...) gets the running recorder: folder and options are
+    the command's.
     """
-    _require_compatible(output, processes, quiet)
+    simulated = devices is not None or processes is not None
+    _require_compatible(output, processes or 1, quiet)
     output = output.require_place()
-    _require_at_most(MAX_DEVICES, devices=devices, processes=processes)
+    _require_at_most(MAX_DEVICES, devices=devices or DEVICES, processes=processes or 1)
     if timeout is not None and not timeout <= MAX_TIMEOUT:
         raise click.UsageError(f"--timeout must be at most {MAX_TIMEOUT} seconds, got {timeout}")
     if not argv:
         raise click.UsageError("Missing argument 'MODULE'." if is_module else "Missing argument 'SCRIPT'.")
-    source = None if is_module else _source_of(argv[0])
-    if record is not None:
-        record = _recorded_to(record)
-    _launch(
-        devices,
+    from ..launch.program import Job, print_message, read_source
+
+    job = Job(
         argv,
         is_module=is_module,
-        processes=processes,
+        processes=processes or int(simulated),
         timeout=timeout,
         quiet=quiet,
         output=None if output.path is None else output,
-        source=source,
-        record=record,
+        source=read_source(argv[0]) if simulated and not is_module else None,
+        record=None if record is None else _recorded_to(record),
     )
+    if simulated:
+        if replaced := replaced_by_simulation(os.environ):
+            print_message(f"simulated CPU devices replace {', '.join(replaced)}")
+        _simulate(job, devices or DEVICES)
+    _become(job)
 
 
 def _recorded_to(folder: str) -> str:
@@ -134,23 +151,37 @@ def _require_at_most(limit: int, *, devices: int, processes: int) -> None:
         )
 
 
-def _launch(devices: int, argv: tuple[str, ...], **options: Any) -> NoReturn:
+def _simulate(job: Job, devices: int) -> NoReturn:
     """Run a program on simulated devices, and end the command with its exit code.
 
     Args:
+        job: The program.
         devices: Number of devices of each process.
-        argv: The program and its arguments.
-        **options: Other fields of the ``Job``.
     """
     environment = simulated_device_environment(os.environ, devices)
-    if not hasattr(os, "fork"):  # stopping all processes relies on it
+    _require_fork()
+    from ..launch.supervisor import launch
+
+    sys.exit(launch(job, environment))
+
+
+def _become(job: Job) -> NoReturn:
+    """Replace the command by its program."""
+    _require_fork()
+    from ..launch.alone import become
+
+    try:
+        become(job)
+    except OSError as error:
+        raise click.ClickException(f"the program cannot be started: {error.strerror}") from error
+
+
+def _require_fork() -> None:
+    """End the command where a process can be neither replaced nor stopped with all that it has started."""
+    if not hasattr(os, "fork"):
         raise click.ClickException(
             "os.fork is not available here: jai-cli run and demo --processes need Linux or macOS"
         )
-    from ..launch.program import Job
-    from ..launch.supervisor import launch
-
-    sys.exit(launch(Job(argv, **options), environment))
 
 
 def _require_compatible(output: Output, processes: int, quiet: bool) -> None:
@@ -168,25 +199,6 @@ def _require_compatible(output: Output, processes: int, quiet: bool) -> None:
         raise click.UsageError(
             f"--format {output.format} needs --output FILE: the program itself writes to standard output"
         )
-
-
-def _source_of(script: str) -> bytes | None:
-    """Return the code of a script, or None for a directory or a zip file.
-
-    A pipe can be read only once, so the code is read here for all processes. If it cannot be read, the
-    command exits with 2 and one line, as Python does.
-    """
-    try:
-        if script == "-":
-            return sys.stdin.buffer.read() if sys.stdin else b""
-        if pkgutil.get_importer(script) is not None:
-            return None
-        with open(script, "rb") as file:
-            return file.read()
-    except OSError as error:
-        problem = f"jai-cli run: can't open file {script!r}: {error.strerror}"
-        click.echo(shown_on_stderr(problem), err=True)
-        sys.exit(2)
 
 
 MAX_DEMO_DEVICES = 512
@@ -229,7 +241,10 @@ def demo(devices: int, processes: int, output: Output) -> None:
         )
     _require_at_most(MAX_DEMO_DEVICES, devices=devices, processes=processes)
     if processes > 1:
-        _launch(devices, ("jax_array_info_cli.tour",), is_module=True, processes=processes, quiet=True)
+        require_jax()
+        from ..launch.program import Job
+
+        _simulate(Job(("jax_array_info_cli.tour",), is_module=True, processes=processes, quiet=True), devices)
     use_simulated_devices(devices)
     from ..tour import collect_tour, show_tour
 

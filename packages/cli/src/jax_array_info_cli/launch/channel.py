@@ -12,7 +12,7 @@ import signal
 import socket
 import time
 
-from .program import Job
+from .program import LAUNCHING, Job
 
 DUMP_STACKS = signal.SIGUSR2
 
@@ -20,7 +20,7 @@ _JOINS = b"\n"
 _END_OF_STACKS = b"\0"
 _CHUNK = 2**16
 _HIGHEST = 2**16
-_OURS = tuple(f'  File "{file}'.encode() for file in (os.path.dirname(__file__) + os.sep, "<frozen runpy>"))
+_OURS = tuple(f'  File "{file}'.encode() for file in LAUNCHING)
 
 
 # The supervisor's end

@@ -1,4 +1,4 @@
-"""Calls to ``jax.distributed.initialize`` in each process of a run, as soon as the program imports jax."""
+"""Hooks that run when the program imports jax: in a simulation, ``jax.distributed.initialize``."""
 
 from __future__ import annotations
 
@@ -48,11 +48,8 @@ def join_when_jax_is_imported(
         joins: Called before this process waits for the others.
         joined: Called afterwards, or at once in a run of one process.
     """
-    own_pid = os.getpid()
 
     def prepare(jax: ModuleType) -> None:
-        if os.getpid() != own_pid:
-            return  # a fork of this process must not join
         initialize = jax.distributed.initialize
         join = functools.cache(functools.partial(_join, initialize, process, processes, port))
         jax.distributed.initialize = functools.wraps(initialize)(lambda *args, **kwargs: join())
@@ -61,10 +58,21 @@ def join_when_jax_is_imported(
             join()
         joined()
 
+    when_jax_is_imported(prepare)
+
+
+def when_jax_is_imported(function: Callable[[ModuleType], None]) -> None:
+    """Call a function with jax once it is imported in this process, and not in a fork of it."""
+    own_pid = os.getpid()
+
+    def here(jax: ModuleType) -> None:
+        if os.getpid() == own_pid:
+            function(jax)
+
     if "jax" in sys.modules:  # imported by a sitecustomize or a .pth file
-        prepare(sys.modules["jax"])
+        function(sys.modules["jax"])
     else:
-        sys.meta_path.insert(0, _AfterJax(prepare))
+        sys.meta_path.insert(0, _AfterJax(here))
 
 
 def _join(initialize: Callable[..., None], process: int, processes: int, port: int) -> None:

@@ -27,7 +27,7 @@ from typing import NamedTuple
 from ..standard_streams import unwritable
 from .channel import DUMP_STACKS, has_joined, read_stacks, send_job
 from .jax_distributed import held_port
-from .program import Job
+from .program import TIMED_OUT, Job, print_message, timed_out, worker_command
 from .relay import ON_LINUX, STDERR, Ended, Event, Events, Relay, adopt_orphans, end_descendants
 
 INTERRUPT_GRACE = 5.0
@@ -38,9 +38,6 @@ TERMINATE_GRACE = 3.0
 
 _JOIN_POLL = 1.0
 """Seconds between checks for waiting processes, after one has exited without joining."""
-
-TIMED_OUT = 124
-"""Exit code after a timeout, as of the ``timeout`` command."""
 
 
 class Worker(NamedTuple):
@@ -79,11 +76,6 @@ def supervise(job: Job, environment: Mapping[str, str], events: Events, terminal
     return code
 
 
-def print_message(message: str) -> None:
-    """Print a message of ``jai-cli run`` on stderr."""
-    print(f"jai-cli run: {message}", file=sys.stderr)
-
-
 def exit_code(code: int) -> int:
     """Return an exit code as shells report it: 128 + n if signal n killed the process."""
     return 128 - code if code < 0 else code
@@ -94,10 +86,8 @@ def _start(job: Job, process: int, port: int, environment: Mapping[str, str], te
     several = job.processes > 1
     channel, worker_end = socket.socketpair()
     with worker_end:
-        numbers = map(str, (process, worker_end.fileno(), port))
         started = subprocess.Popen(
-            # -P: run_as_main sets the first entry of the path. The arguments are there for `ps`.
-            [sys.executable, "-P", "-m", "jax_array_info_cli.launch.worker", *numbers, *job.argv],
+            worker_command(job.argv, worker_end.fileno(), process, port),
             env=environment,
             stdin=subprocess.DEVNULL if several else None,
             stdout=subprocess.PIPE if several else None,
@@ -152,7 +142,7 @@ def _outcome(
             case None if time.monotonic() >= deadline:
                 _show_stacks(workers, relay)
                 relay.forward_only([])
-                return TIMED_OUT, f"timed out after {job.timeout:g} s (--timeout)"
+                return TIMED_OUT, timed_out(job.timeout)
             case Ended(process, 0):
                 running.remove(process)
             case Ended(process, code):

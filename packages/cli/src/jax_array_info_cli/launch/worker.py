@@ -1,4 +1,4 @@
-"""One process of a run: ``python -m jax_array_info_cli.launch.worker PROCESS DESCRIPTOR PORT ARGV…``."""
+"""A process that runs a program: ``python start.py DESCRIPTOR PROCESS PORT ARGV…``."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from jax_array_info_core.launchers import launcher_rank
+
 from ..standard_streams import written_or_refused
+from .alone import end_after
 from .channel import announce_end, announce_join, answer_with_stacks, receive_job
-from .jax_distributed import join_when_jax_is_imported
-from .program import program_frames, run_as_main
+from .jax_distributed import join_when_jax_is_imported, when_jax_is_imported
+from .program import print_message, program_frames, read_source, run_as_main
 from .relay import end_with_parent
 
 if TYPE_CHECKING:
@@ -26,14 +30,16 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Run a program, then print the table of its live arrays.
+    """Run a program, then print the table of its live arrays, except with a rank other than 0.
 
     A failed program gets no table, except after an out-of-memory error: then it precedes the traceback.
     """
-    end_with_parent()
-    process, descriptor, port = map(int, sys.argv[1:4])
+    descriptor, process, port = map(int, sys.argv[1:4])
+    argv = sys.argv[4:]
     job, channel = receive_job(descriptor)
+    source = job.source
     own_pid = os.getpid()
+    own_rank = launcher_rank()
     code = 0
     recorder: MemoryRecorder | None = None
 
@@ -41,27 +47,42 @@ def main() -> None:
         # A fork of the program also ends here, and must not use jax.
         return not job.quiet and os.getpid() == own_pid
 
+    def rank() -> int:
+        from jax_array_info_core.compat import process_index
+
+        # The processes of a simulation print a table each.
+        return own_rank or (0 if job.processes else process_index())
+
     def begin_to_join() -> None:
         # Exit handlers that the program registers after it imports jax run before this one.
         atexit.register(lambda: _leave_without_jax(code, channel if os.getpid() == own_pid else None))
         announce_join(channel)
 
-    def begin_to_record() -> None:
+    def begin_to_record(*_: object) -> None:
         nonlocal recorder
         if job.record is not None:
-            from jax_array_info_core import record_memory
+            from jax_array_info_core.timeline.recorder import record_program
 
-            recorder = record_memory(job.record)
+            recorder = record_program(job.record)
 
-    signal.signal(signal.SIGTTOU, signal.SIG_DFL)
-    if job.processes > 1:
-        write_whole_lines()
-    answer_with_stacks(channel)
-    join_when_jax_is_imported(process, job.processes, port, begin_to_join, begin_to_record)
+    if job.processes:
+        end_with_parent()
+        signal.signal(signal.SIGTTOU, signal.SIG_DFL)
+        if job.processes > 1:
+            write_whole_lines()
+        answer_with_stacks(channel)
+        join_when_jax_is_imported(process, job.processes, port, begin_to_join, begin_to_record)
+    else:
+        os.close(channel)
+        source = None if job.is_module else read_source(argv[0])
+        if job.record is not None:
+            when_jax_is_imported(begin_to_record)
+        if job.timeout is not None:
+            end_after(job.timeout)
     path = sys.path[:]
     try:
         try:
-            run_as_main(job.argv, is_module=job.is_module, source=job.source)
+            run_as_main(argv, is_module=job.is_module, source=source)
         finally:
             # The program may have removed entries that the imports below need.
             sys.path = [*(sys.path or ()), *path]
@@ -69,15 +90,15 @@ def main() -> None:
         code = _exit_code(error)
         if code:
             if recorder is not None:
-                recorder.__exit__(type(error), error, error.__traceback__)
-            if shows_arrays() and "jax" in sys.modules:
+                recorder.end_program(error)
+            if shows_arrays() and "jax" in sys.modules and not rank():
                 from jax_array_info.verbs.oom import tell_if_out_of_memory
 
                 tell_if_out_of_memory(error)
             _show_only_program_frames()
             raise
     if shows_arrays():
-        _show_live_arrays(job.output)
+        _show_live_arrays(job.output, rank)
 
 
 def _leave_without_jax(code: int, channel: int | None) -> None:
@@ -119,25 +140,28 @@ def _show_only_program_frames() -> None:
     sys.excepthook = excepthook
 
 
-def _show_live_arrays(output: Output | None) -> None:
-    """Write the table of live arrays to a file, or print it if the program has used jax."""
-    if output is not None:
+def _show_live_arrays(output: Output | None, rank: Callable[[], int]) -> None:
+    """Write the table of live arrays to a file, or print it, if the program has started devices."""
+    from jax_array_info_core import compat
+
+    if "jax" not in sys.modules or not compat.has_backends():
+        if output is not None:
+            print_message(f"{output.path} is not written: the program has started no device of JAX")
+    elif output is not None:
         import click
 
         from jax_array_info import live_array_report
 
         try:
-            output.show([[live_array_report()]])
+            output.of_rank(rank()).show([[live_array_report()]])
         except click.ClickException as error:
             error.show()
             sys.exit(error.exit_code)
-    elif "jax" in sys.modules and sys.stdout is not None and not sys.stdout.closed:
+    elif not rank() and sys.stdout is not None and not sys.stdout.closed:
         from jax_array_info import print_array_stats
-        from jax_array_info_core import compat
 
-        if compat.has_backends():
-            with written_or_refused():
-                print_array_stats()
+        with written_or_refused():
+            print_array_stats()
 
 
 _LINE_BUFFERED = 1
@@ -161,7 +185,3 @@ def write_whole_lines() -> None:
         library.malloc.restype = ctypes.c_void_p
         buffer = ctypes.c_void_p(library.malloc(ctypes.c_size_t(_SIZE)))
         library.setvbuf(stdout, buffer, _LINE_BUFFERED, ctypes.c_size_t(_SIZE))
-
-
-if __name__ == "__main__":
-    main()

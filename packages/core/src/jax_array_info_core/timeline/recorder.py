@@ -93,17 +93,22 @@ def record_program(folder: str | os.PathLike[str]) -> MemoryRecorder:
     """Record a whole program, as ``jai-cli run --record`` does.
 
     The program's own calls of ``record_memory`` return the same recorder, which they do not end: only the
-    end of the program does, or ``end_program``.
+    end of the program does, or ``end_program``. One that the program has started before is used instead.
 
     Args:
         folder: Folder for the files of the job.
 
     Raises:
         OSError: If the folder cannot be created, or no file in it.
-        TrackerError: (a RuntimeError) If a recorder runs already in this process.
     """
-    _require_alone(None)
-    return MemoryRecorder(require_folder(folder), 1.0, MAX_NBYTES, ("jai-cli", 1), is_shared=True)
+    place = require_folder(folder)
+    running = _running.get(os.getpid())
+    if running is None:
+        running = MemoryRecorder(place, 1.0, MAX_NBYTES, ("jai-cli", 1))
+    else:
+        running._redirect(place)
+    running._is_shared = True
+    return running
 
 
 def _require_alone(recorder: MemoryRecorder | None) -> None:
@@ -167,11 +172,10 @@ class MemoryRecorder:
         every: float,
         max_nbytes: int,
         place: tuple[str, int],
-        *,
-        is_shared: bool = False,
     ) -> None:
         self._pid = os.getpid()
-        self._is_shared = is_shared
+        self._every, self._max_nbytes = every, max_nbytes
+        self._is_shared = False
         self._recording: Recording | None = None
         self._bytes: BytesInUse | None = None
         self._place = place
@@ -184,9 +188,7 @@ class MemoryRecorder:
         self._is_over = False
         _running.setdefault(self._pid, self)
         _require_alone(self)
-        self._thread = threading.Thread(
-            target=self._run, args=(every, max_nbytes), name="jax_array_info recorder", daemon=True
-        )
+        self._thread = threading.Thread(target=self._run, name="jax_array_info recorder", daemon=True)
         try:
             self._thread.start()
         except BaseException:  # too many threads
@@ -297,13 +299,19 @@ class MemoryRecorder:
             return self._bytes.read()
         return InUse()
 
+    def _redirect(self, folder: Path) -> None:
+        """Record to the folder of the command. JAX has no devices yet, so nothing is recorded so far."""
+        self._folder, self._every, self._max_nbytes = folder, 1.0, MAX_NBYTES
+        self._share(self._place)
+
     def _share(self, place: tuple[str, int]) -> None:
         """Warn once that the recorder of the command is used."""
         if not self._is_announced:
             self._is_announced = True
             folder = plain_text(self._folder)
             message = f"jai-cli run records the memory of this program to {folder}: that recorder is used"
-            warnings.warn_explicit(message, UserWarning, *place)
+            with contextlib.suppress(UserWarning):  # where warnings are errors, the program goes on
+                warnings.warn_explicit(message, UserWarning, *place)
 
     def _wait(self, is_done: Callable[[float], object]) -> None:
         """Wait for the thread, at most 10 seconds, and for the folder at most one of them.
@@ -342,7 +350,7 @@ class MemoryRecorder:
     def _at_exit(self) -> None:
         self._end("exited")
 
-    def _run(self, every: float, max_nbytes: int) -> None:
+    def _run(self) -> None:
         """Record until the end. This is the thread."""
         try:
             early = self._wait_for_backend()
@@ -350,7 +358,7 @@ class MemoryRecorder:
                 return
             # JAX has registered its own handler by now. Handlers run in reverse order.
             atexit.register(self._at_exit)
-            self._recording = Recording(self._folder, every, max_nbytes, lambda: self._step)
+            self._recording = Recording(self._folder, self._every, self._max_nbytes, lambda: self._step)
             self._recording.run(self._requests, early, self._warn)
         except Exception as error:
             self._warn(f"the memory of this process is no longer recorded: {_first_line(error)}")
