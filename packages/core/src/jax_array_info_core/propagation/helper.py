@@ -1,4 +1,4 @@
-"""A helper process, which is no child of this one: its start, its answers and its end."""
+"""A helper process that is not a child of this one: its start, its answers and its end."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def _started(deadline: float, processes: list[subprocess.Popen[bytes]], is_over:
     Args:
         deadline: When to stop waiting for the helper.
         processes: A list to which that process is added.
-        is_over: Whether nobody waits any more.
+        is_over: Whether the caller has stopped waiting.
     """
     path = [os.path.abspath(entry) for entry in sys.path]
     program = str(Path(__file__).with_name("watcher.py"))

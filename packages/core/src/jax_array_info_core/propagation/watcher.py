@@ -1,8 +1,8 @@
-"""A program that runs ``worker.py`` as nobody's child, and ends it with the process that asks.
+"""A program that runs ``worker.py`` apart from the process that asks, and ends it with that process.
 
 It is started with the number of that process, and the arguments of ``worker.py``. Standard input is the
-socket to it. This first process makes a second one and ends, so that no child is left to the process that
-asks. The second one sends its number, starts the worker, and watches it: no pass can hold it up.
+socket to it. This first process makes a second one and ends, so that the process that asks has no child
+left. The second one sends its number, starts the worker, and watches it: no pass can hold it up.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ INTERVAL_MILLISECONDS = 500
 
 
 def separate() -> None:
-    """Continue in a process that is nobody's child."""
+    """Continue in a process that is not a child of the one that asks."""
     if os.fork():
         os._exit(0)
     os.write(SOCKET, os.getpid().to_bytes(8, "little"))

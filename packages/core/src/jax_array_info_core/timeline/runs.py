@@ -16,7 +16,7 @@ from .segments import is_written
 
 _LONGEST_SKEW = 60.0
 """Seconds by which a process that starts again on another machine may seem to start too early."""
-_MOST_CANDIDATES = 32
+_MOST_CANDIDATES = 8
 """Number of earlier recorders that are compared: those that ended last."""
 
 
