@@ -1,4 +1,4 @@
-"""What the marked parts of a program added and kept, from their own marks."""
+"""Figures of the marked parts of a program, from their own marks."""
 
 from __future__ import annotations
 

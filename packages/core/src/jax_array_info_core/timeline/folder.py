@@ -126,7 +126,7 @@ def opened_file(name: str | Path, folder: int | None = None) -> Iterator[Held]:
         folder: Descriptor of its folder; None for a path.
 
     Raises:
-        UnsuitableError: If it is no regular file, or cannot be opened.
+        UnsuitableError: If it is not a regular file, or cannot be opened.
     """
     try:
         # A device may do something when it is opened.

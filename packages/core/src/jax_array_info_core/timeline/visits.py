@@ -1,4 +1,4 @@
-"""What the program did in its marked parts, on one device.
+"""The bytes of the marked parts of a program, on one device.
 
 A part is charged with what its own marks and the samples in it show: arrays that were allocated between a
 sample and its begin are not its own.
