@@ -19,6 +19,7 @@ from ..reports.record import (
     RecordSample,
     RecordStart,
 )
+from ..text import clipped
 from .marks import UNKNOWN, Moment, Span, spans_of
 from .samples import IN_USE, PEAK, Numbers, Places, Samples, Sites
 
@@ -160,7 +161,7 @@ class History:
             line = replace(line, time=time)
         self.last = max(self.last, line.time)
         if isinstance(line, RecordEnd):
-            self.end = line
+            self.end = replace(line, message=clipped(line.message))
             return
         if self.held.lines == _MOST_LINES:
             raise FileFormatError(f"more than {_MOST_LINES:,} marks and errors in the folder")
@@ -169,7 +170,7 @@ class History:
                 raise FileFormatError(f"more than {_MOST_MARKS:,} marks")
             self._marks.append(self._moment(line, places))
         else:
-            self.errors.append(line)
+            self.errors.append(replace(line, message=clipped(line.message)))
             if len(self.errors) > _MOST_ERRORS:
                 del self.errors[0]
                 return
@@ -186,7 +187,7 @@ class History:
         if self.held.mark_numbers > _MOST_MARK_NUMBERS:
             self.is_thinned = True
             rows = [UNKNOWN, UNKNOWN]
-        return Moment(mark.time, mark.name, mark.is_end, places, *rows)
+        return Moment(mark.time, clipped(mark.name), mark.is_end, places, *rows)
 
     def group(self, group: RecordGroup, places: Places) -> tuple[int | None, int | None]:
         """Return the number of a group of arrays in all segments, and of its set of devices.

@@ -36,8 +36,8 @@ _SURROGATE = b"\\ud"
 _CHUNK = 2**20
 _LONGEST_LINE = 2**22
 """Maximum length of a line in bytes: a sample of a program that ran out of memory names all groups."""
-_MOST_FILES = 2**17
-_MOST_BAD_LINES, _BAD_SHARE = 100, 8
+_MOST_FILES = 2**16
+_MOST_BAD_LINES, _BAD_SHARE = 16, 8
 """A file with more lines, and more than this part, that are none of a record is read no further."""
 _TAILS = (2**14, 2 * _LONGEST_LINE)
 """Bytes at the end of a file in which its last line is looked for."""
@@ -90,7 +90,7 @@ def files_of(folder: Path) -> list[Path]:
     """Return the files of a folder that may be segments of a record, by name.
 
     Raises:
-        FileFormatError: If there are more than 131,072.
+        FileFormatError: If there are more than 65,536.
         OSError: If the folder cannot be read.
     """
     found = []
