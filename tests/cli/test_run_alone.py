@@ -35,7 +35,7 @@ SEEN = """
         "signals": [str(signal.getsignal(number)) for number in sorted(signal.valid_signals())],
         "blocked": [str(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, [])],
         "flags": [str(sys.flags), subprocess._args_from_interpreter_flags()],
-        "sys": [sys.argv, sys.path, sys.warnoptions, sys.executable, str(sys.excepthook), list(map(repr, map(type, sys.meta_path)))],
+        "sys": [sys.argv, sys.orig_argv, sys.path, sys.warnoptions, sys.executable, str(sys.excepthook), list(map(repr, map(type, sys.meta_path)))],
         "streams": [repr(stream) for stream in (sys.stdin, sys.stdout, sys.stderr)],
         "main": {name: str(main[name]).split(" at ")[0] for name in sorted(main) if name.startswith("__")},
         "threads": threading.active_count(),

@@ -130,6 +130,12 @@ def test_a_program_that_cannot_be_started_is_a_reason_in_the_report(monkeypatch)
     assert report.findings == ()
 
 
+def test_a_process_without_a_python_has_a_reason_with_its_name(monkeypatch, bytecode):
+    monkeypatch.setattr(sys, "executable", None)
+    with pytest.raises(NoAnswerError, match=r"sys\.executable names none"):
+        Worker().ask(bytecode)
+
+
 def test_a_crash_leaves_the_rest_of_a_report_of_a_program(tmp_path, monkeypatch):
     monkeypatch.setattr("jax_array_info_core.propagation.process._WORKERS", {})
     (tmp_path / "jaxlib").mkdir()

@@ -437,6 +437,39 @@ def test_a_mark_has_the_bytes_in_use_at_its_begin_and_end(no_arrays, tmp_path):
     assert views
 
 
+def test_a_mark_may_begin_again(no_arrays, tmp_path):
+    with record_memory(tmp_path) as recorder:
+        mark = recorder.mark("eval")
+        for _ in range(3):
+            with mark:
+                pass
+    lines = of_kind(record_of(tmp_path), "mark")
+    assert [line.is_end for line in lines] == [False, True] * 3
+    assert [line.begin for line in lines[1::2]] == [line.time for line in lines[::2]]
+
+
+def test_marks_are_written_once_the_disk_has_room(no_arrays, tmp_path, monkeypatch):
+    write, is_full = os.write, [True]
+
+    def write_if(descriptor, data):
+        if is_full[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(descriptor, data)
+
+    monkeypatch.setattr(recording, "_RETRY", 0.01)
+    monkeypatch.setattr("jax_array_info_core.timeline.folder.os.write", write_if)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with record_memory(tmp_path, every=0.01) as recorder:
+            with recorder.mark("eval"):
+                until(lambda: caught)
+            recorder.mark("late")
+            is_full[0] = False
+            until(lambda: sample_count(tmp_path))
+    marks = of_kind(record_of(tmp_path), "mark")
+    assert [(mark.name, mark.is_end) for mark in marks] == [("eval", False), ("eval", True), ("late", False)]
+
+
 @pytest.mark.needs_devices(8)
 def test_a_mark_counts_what_a_sample_counts(no_arrays, tmp_path):
     mesh = mesh_of((4, 2), ("a", "b"))

@@ -1,11 +1,13 @@
 """The recorder leaves the program undisturbed."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 import weakref
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -201,11 +203,44 @@ sampled(3)
 """
 
 
+SUSPENDED_ALONE = """
+kept = jnp.zeros(5)
+def steps():
+    with recorder.mark("steps"):
+        yield 1
+running = steps()
+next(running)
+sampled(3)
+"""
+
+
+@pytest.mark.own_process
+@pytest.mark.parametrize("code", ["kept = jnp.zeros(5)", "kept = jnp.zeros(5)\nrecorder.mark('x')"])
+@pytest.mark.parametrize("jax", ["import jax, jax.numpy as jnp", "import jax.numpy as jnp\ntime.sleep(0.5)"])
+def test_a_program_that_ends_at_once_has_a_record(tmp_path, code, jax):
+    lines = run(tmp_path, code, jax=jax)
+    assert of_kind(lines, "sample")[-1].in_use[0] == 20
+    assert lines[-1].reason == "exited"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the mask of a thread is read from /proc")
+def test_signals_are_for_the_threads_of_the_program(tmp_path):
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    with record_memory(tmp_path) as recorder:
+        status = Path(f"/proc/self/task/{recorder._thread.native_id}/status").read_text()
+        assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
+    blocked = int(re.search(r"SigBlk:\s*(\w+)", status)[1], 16)
+    for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
+        assert blocked >> number - 1 & 1
+    assert not blocked >> signal.SIGSEGV - 1 & 1
+
+
 @pytest.mark.own_process
 @pytest.mark.parametrize(
     ("code", "code_of", "reason"),
     [
         (SUSPENDED, 0, "exited"),
+        (SUSPENDED_ALONE, 0, "exited"),
         (KEPT + "sys.exit(3)", 3, "exited"),
         (KEPT + "os._exit(4)", 4, None),
         (KEPT + "os.kill(os.getpid(), 9)", -signal.SIGKILL, None),

@@ -152,7 +152,7 @@ def test_an_empty_segment_is_removed_and_nothing_else_in_its_place(tmp_path):
 @pytest.mark.parametrize("of", ["file", "folder", "pipe", "the segment, for reading", "none"])
 def test_a_descriptor_that_the_program_takes_is_neither_written_nor_closed(tmp_path, of):
     """A program closes descriptors that it does not know, and opens its own under their numbers."""
-    segment = Segment(tmp_path / "..", 0, 0.0) if of == "folder" else Segment(tmp_path, 0, 0.0)
+    segment = Segment(tmp_path, 0, 0.0)
     segment.write(EVERY_LINE[2])
     before = segment.path.read_bytes()
     number = segment._file.number
@@ -176,12 +176,46 @@ def test_a_descriptor_that_the_program_takes_is_neither_written_nor_closed(tmp_p
 
 
 @pytest.mark.oldest_and_newest
+def test_a_new_file_with_the_inode_of_the_segment_is_left_alone(tmp_path):
+    """File systems give the inode of a removed file to the next one: its size tells them apart."""
+    segment = Segment(tmp_path, 0, 0.0)
+    segment.write(EVERY_LINE[2])
+    number = segment._file.number
+    segment.path.write_bytes(b"mine")  # the same inode, opened in the same way
+    with pytest.raises(LostError):
+        segment.write(EVERY_LINE[2])
+    segment.close()
+    os.close(number)  # an error if it was closed
+    assert segment.path.read_bytes() == b"mine"
+
+
+@pytest.mark.oldest_and_newest
+def test_a_descriptor_that_is_closed_after_the_check_is_lost(tmp_path, monkeypatch):
+    segment = Segment(tmp_path, 0, 0.0)
+    number = segment._file.number
+
+    def write(descriptor, data):
+        os.close(number)
+        return original(descriptor, data)
+
+    original = os.write
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", write)
+        with pytest.raises(LostError):
+            segment.write(EVERY_LINE[2])
+
+
+@pytest.mark.oldest_and_newest
 def test_a_link_in_the_place_of_the_folder_is_not_followed(tmp_path):
     other = tmp_path / "other"
     other.mkdir()
     (tmp_path / "record").symlink_to(other)
-    with pytest.raises(OSError, match=r"Not a directory|Too many levels"):
+    with pytest.raises(NotADirectoryError, match="a link by now"):
         Segment(tmp_path / "record", 0, 0.0)
+    (other / "below").mkdir()
+    with pytest.raises(NotADirectoryError, match="a link by now"):
+        Segment(tmp_path / "record" / "below", 0, 0.0)
+    (other / "below").rmdir()
     assert list(other.iterdir()) == []
 
 

@@ -141,6 +141,81 @@ def test_a_part_until_the_end_of_the_record_ends_with_its_last_sample(tmp_path: 
     assert (found["train"].kept_nbytes, found["eval"].kept_nbytes) == (5 * MIB, None)  # it lasts
 
 
+def _nested(*events: tuple[float, float | None, int]) -> list[RecordLine]:
+    """Return marks of one name: second, second of the begin that ends there, and MiB in use."""
+    return [
+        record_mark(
+            second,
+            "eval",
+            is_end=begin is not None,
+            begin=None if begin is None else START + begin,
+            in_use=(mib * MIB,),
+        )
+        for second, begin, mib in events
+    ]
+
+
+def test_a_plain_mark_in_a_block_of_the_same_name(tmp_path: Path) -> None:
+    """The end is that of the block, so what comes after it is in no mark."""
+    marks = _nested((1.1, None, 1), (1.2, None, 1), (2.1, 1.1, 1))
+    report = _report(tmp_path, [*(_sample(n, 1) for n in range(3)), *marks, _sample(3, 100), _sample(4, 100)])
+    [mark] = report.marks
+    assert (mark.count, mark.added_nbytes, mark.kept_nbytes) == (2, 0, 0)
+    assert report.peak is not None
+    assert report.peak.mark is None
+
+
+def test_parts_of_one_name_that_overlap_keep_their_bytes_once(tmp_path: Path) -> None:
+    """Recursive calls, threads and tasks."""
+    recursive = _nested(
+        (1.1, None, 0), (1.2, None, 4), (1.3, None, 8), (1.4, 1.3, 12), (1.5, 1.2, 12), (1.6, 1.1, 12)
+    )
+    threads = _nested((2.1, None, 12), (2.2, None, 20), (2.3, 2.1, 20), (2.4, 2.2, 28))
+    after = _nested((3.1, None, 28), (3.2, 3.1, 30))
+    lines = [*(_sample(n, m) for n, m in enumerate((0, 0, 12, 28, 30))), *recursive, *threads, *after]
+    [mark] = _report(tmp_path, lines).marks
+    assert (mark.count, mark.kept_nbytes) == (6, 30 * MIB)
+
+
+def test_the_most_of_all_is_unknown_if_one_kept_more(tmp_path: Path) -> None:
+    """One part has a sample and adds nothing. Another has none, and keeps 32 MiB."""
+    lines = [
+        *_part(0.5, 1.5, 10, 10),
+        *_part(2.1, 2.2, 10, 42),
+        *(_sample(n, 10 if n < 3 else 42) for n in range(5)),
+    ]
+    [mark] = _report(tmp_path, lines).marks
+    assert (mark.added_nbytes, mark.kept_nbytes) == (None, 32 * MIB)
+
+
+def test_a_clock_that_is_set_back_within_a_part(tmp_path: Path) -> None:
+    """Its end seems to be before its begin, and is known by its begin."""
+    begin = record_mark(3.5, "eval", in_use=(MIB,))
+    end = record_mark(2.9, "eval", is_end=True, begin=START + 3.5, in_use=(MIB,))
+    lines = [
+        record_start(),
+        ONE,
+        *(_sample(n, 1) for n in range(4)),
+        begin,
+        end,
+        _sample(4, 100),
+        _sample(5, 100),
+    ]
+    write_record(tmp_path, lines)
+    [mark] = timeline_report(tmp_path).marks
+    assert (mark.added_nbytes, mark.kept_nbytes) == (None, 0)
+
+
+def test_figures_of_a_part_that_began_before_the_window_are_unknown(tmp_path: Path) -> None:
+    """The samples at its begin are not read."""
+    lines = [_sample(0, 0), *_part(0.5, 9.5, 0, 0), _sample(1, 200), *(_sample(n, 0) for n in range(2, 11))]
+    write_record(tmp_path, [record_start(), ONE, *sorted(lines, key=lambda line: line.time)])  # type: ignore[union-attr]
+    [mark] = timeline_report(tmp_path).marks
+    assert (mark.added_nbytes, mark.kept_nbytes, mark.peak_nbytes) == (200 * MIB, 0, 200 * MIB)
+    [mark] = timeline_report(tmp_path, last=3).marks
+    assert (mark.added_nbytes, mark.kept_nbytes, mark.peak_nbytes) == (None, 0, None)
+
+
 _EVENTS = st.lists(st.tuples(st.sampled_from(["sample", "allocate", "free", "part"]), st.integers(0, 50)))
 
 

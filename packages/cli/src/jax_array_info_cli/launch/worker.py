@@ -74,6 +74,8 @@ def main() -> None:
         join_when_jax_is_imported(process, job.processes, port, begin_to_join, begin_to_record)
     else:
         os.close(channel)
+        # A program may execute itself again by these arguments.
+        sys.orig_argv[:] = [sys.orig_argv[0], *(["-m"] if job.is_module else []), *argv]
         source = None if job.is_module else read_source(argv[0])
         if job.record is not None:
             when_jax_is_imported(begin_to_record)

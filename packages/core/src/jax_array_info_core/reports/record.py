@@ -172,6 +172,9 @@ class RecordMark:
     is_end: bool = False
     """Whether the part of the program with this name ends here."""
 
+    begin: quantities.Time | None = None
+    """Time of the line at which the part began that ends here; None for a begin."""
+
     in_use: tuple[quantities.Size, ...] = ()
     """Bytes in use on each device at this moment; empty if they are unknown."""
 

@@ -26,7 +26,7 @@ from .history import History
 from .marks import OpenMarks
 from .samples import NO_STEP, ArraysOfDevice, Numbers, Times
 from .steady_growth import steady_growth
-from .visits import Visit, Visits
+from .visits import Visit, Visits, kept_nbytes, most_added
 
 _AROUND = 5
 """Number of samples before and after a jump."""
@@ -62,7 +62,7 @@ class DeviceHistory:
         end = None if history.end is None else history.last
         spans, place = history.spans(), history.place(device)
         self.open_marks = OpenMarks(spans)
-        self._visits = Visits(spans, place, self.times, self.use, self.reported_peaks, end)
+        self._visits = Visits(spans, place, self.times, self.use, self.reported_peaks, end, history.kept_from)
 
     def step(self, sample: int) -> int | None:
         """Return the last step before a sample; None before the first."""
@@ -232,17 +232,17 @@ class DeviceHistory:
         marks = [_mark(name, visits) for name, visits in by_name.items()]
         marks.sort(key=lambda mark: (-(mark.added_nbytes or 0), -(mark.kept_nbytes or 0), mark.times[0]))
         return tuple(
-            replace(mark, groups=self._added_in(_most_added(by_name[mark.name])))
+            replace(mark, groups=self._added_in(most_added(by_name[mark.name])))
             for mark in marks[:_MOST_MARKS]
         )
 
-    def _added_in(self, visit: Visit) -> tuple[TimelineGroup, ...]:
+    def _added_in(self, visit: Visit | None) -> tuple[TimelineGroup, ...]:
         """Return arrays that were allocated in a part of the program.
 
         The sample before it is compared if just that explains the rise. Else, arrays from before its first
         sample are left out: they may be from before its begin.
         """
-        if visit.first == visit.stop:
+        if visit is None or visit.first == visit.stop:
             return ()
         highest = visit.first + int(np.argmax(self.use[visit.first : visit.stop]))
         before = visit.first - 1
@@ -266,23 +266,15 @@ class DeviceHistory:
 
 def _mark(name: str, visits: Sequence[Visit]) -> TimelineMark:
     """Return the parts of the program with one name, without groups."""
-    kept = [
-        None if visit.begin is None or visit.finish is None else visit.finish - visit.begin
-        for visit in visits
-        if visit.is_over
-    ]
+    most = most_added(visits)
     return TimelineMark(
         name=name,
         count=len(visits),
         times=tuple(visit.span.start for visit in visits[:_MOST_TIMES]),
-        added_nbytes=_most_added(visits).added,
-        kept_nbytes=None if not kept or None in kept else sum(filter(None, kept)),
+        added_nbytes=None if most is None else most.added,
+        kept_nbytes=kept_nbytes(visits),
         peak_nbytes=max((visit.peak for visit in visits if visit.peak is not None), default=None),
     )
-
-
-def _most_added(visits: Sequence[Visit]) -> Visit:
-    return max(visits, key=lambda visit: -1 if visit.added is None else visit.added)
 
 
 def _most(groups: Iterable[TimelineGroup]) -> tuple[TimelineGroup, ...]:

@@ -7,6 +7,7 @@ to the folder may put a pipe or a link under the name of a segment.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import secrets
@@ -91,11 +92,13 @@ def _flags(number: int) -> int:
 
 @contextlib.contextmanager
 def opened_folder(path: Path) -> Iterator[int]:
-    """Open a folder for one operation, and yield its descriptor. A link in its place is not followed.
+    """Open a folder for one operation, and yield its descriptor. Links are not followed.
 
     Raises:
-        OSError: If it is missing, a link, or no folder.
+        OSError: If it is missing or not a folder, or if a part of its path is a link by now.
     """
+    if os.path.realpath(path) != str(path):
+        raise NotADirectoryError(errno.ENOTDIR, "a part of its path is a link by now")
     held = Held(os.open(path, _FOLDER))
     try:
         yield held.number

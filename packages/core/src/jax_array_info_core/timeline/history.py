@@ -30,7 +30,7 @@ _MOST_GROUPS = 2**13
 _MOST_SET_DEVICES = 2**20
 """Maximum number of devices in all sets of devices of groups. Those past it have no bytes."""
 _MOST_MARKS = 2**17
-_MOST_LINES = 2**20
+_MOST_LINES = 2**19
 """Maximum number of marks and errors of all runs together."""
 _MOST_MARK_NUMBERS = 2**21
 """Maximum number of bytes in marks, on each device. The others are unknown."""
@@ -66,7 +66,6 @@ class History:
 
     __slots__ = (
         "_groups",
-        "_kept_from",
         "_marks",
         "_new_recorder",
         "_now",
@@ -82,6 +81,7 @@ class History:
         "first",
         "held",
         "is_thinned",
+        "kept_from",
         "last",
         "sample_count",
         "samples",
@@ -121,7 +121,8 @@ class History:
         self._now: tuple[Places, Sequence[int]] = (np.zeros(0, np.intp), ())
         self._new_recorder = False
         self._set_back = 0.0
-        self._kept_from = -math.inf
+        self.kept_from = -math.inf
+        """Time before which samples are left out."""
 
     def time_of(self, line: RecordSample | RecordMark | RecordOutOfMemory | RecordEnd) -> float:
         """Return the time of a line, later by as much as the clock of the machine was set back."""
@@ -157,7 +158,8 @@ class History:
             line: The line.
             places: Places of the devices of its segment.
         """
-        if (time := self.time_of(line)) != line.time:
+        key = line.time
+        if (time := self.time_of(line)) != key:
             line = replace(line, time=time)
         self.last = max(self.last, line.time)
         if isinstance(line, RecordEnd):
@@ -168,7 +170,7 @@ class History:
         if isinstance(line, RecordMark):
             if len(self._marks) == _MOST_MARKS:
                 raise FileFormatError(f"more than {_MOST_MARKS:,} marks")
-            self._marks.append(self._moment(line, places))
+            self._marks.append(self._moment(line, key, places))
         else:
             self.errors.append(replace(line, message=clipped(line.message)))
             if len(self.errors) > _MOST_ERRORS:
@@ -176,7 +178,7 @@ class History:
                 return
         self.held.lines += 1
 
-    def _moment(self, mark: RecordMark, places: Places) -> Moment:
+    def _moment(self, mark: RecordMark, key: float, places: Places) -> Moment:
         """Return a mark with its bytes by place, unless there are too many."""
         rows = [array("q", row) if row else UNKNOWN for row in (mark.in_use, mark.peak)]
         if len(self._peaks) < len(self._places):
@@ -187,7 +189,7 @@ class History:
         if self.held.mark_numbers > _MOST_MARK_NUMBERS:
             self.is_thinned = True
             rows = [UNKNOWN, UNKNOWN]
-        return Moment(mark.time, clipped(mark.name), mark.is_end, places, *rows)
+        return Moment(mark.time, clipped(mark.name), mark.is_end, places, key, mark.begin, *rows)
 
     def group(self, group: RecordGroup, places: Places) -> tuple[int | None, int | None]:
         """Return the number of a group of arrays in all segments, and of its set of devices.
@@ -262,7 +264,7 @@ class History:
     def forget_before(self, time: float) -> None:
         """Leave out the samples before a time, and the marks; at infinity all samples."""
         if time < math.inf:
-            self._kept_from = time
+            self.kept_from = time
         if self.samples is not None:
             self._before_samples_go()
             if time == math.inf:
@@ -325,4 +327,4 @@ class History:
         """Return the marked parts of the program, by their start."""
         restarts = [start.time for start in self.starts[1:]]
         spans = spans_of(self._marks, [*restarts, math.inf if self.end is None else self.last])
-        return [span for span in spans if span.end >= self._kept_from]
+        return [span for span in spans if span.end >= self.kept_from]

@@ -16,6 +16,8 @@ from ..live.report import is_in_host_memory, sharded_type
 
 LONGEST = 0.005
 """Seconds after which the live arrays are left uncounted."""
+MOST_ARRAYS = 5000
+"""Number of live arrays past which counting them takes longer."""
 _SHARE = 200
 """The next attempt is so many times later as one took that was in vain."""
 _PIECE = 200

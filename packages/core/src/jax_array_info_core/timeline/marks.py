@@ -19,6 +19,12 @@ class Moment(NamedTuple):
     name: str
     is_end: bool
     places: Places
+    key: float
+    """Its time as it was written. With the name, it tells marks apart."""
+
+    begin: float | None = None
+    """Key of the begin of the part that ends here."""
+
     in_use: array[int] = UNKNOWN
     """Bytes in use on each device; empty if they are unknown."""
 
@@ -50,13 +56,7 @@ def spans_of(moments: Iterable[Moment], limits: Sequence[float]) -> list[Span]:
         limits: Times at which recorders ended; infinite for one that did not.
     """
     marks = sorted(moments, key=lambda mark: mark.time)
-    finish_of: dict[int, Moment] = {}
-    open_by_name: dict[str, list[int]] = {}
-    for number, mark in enumerate(marks):
-        if not mark.is_end:
-            open_by_name.setdefault(mark.name, []).append(number)
-        elif begun := open_by_name.get(mark.name):
-            finish_of[begun.pop()] = mark
+    finish_of = _finishes(marks)
     ends: dict[int, tuple[float, Moment | None]] = {}
     around: list[tuple[float, int]] = []  # ends of the blocks that are open, ascending, and their numbers
     plain: int | None = None
@@ -67,7 +67,7 @@ def spans_of(moments: Iterable[Moment], limits: Sequence[float]) -> list[Span]:
         if plain is not None and number not in finish_of and mark.time < ends[plain][0]:
             ends[plain] = mark.time, mark
         if number in finish_of:
-            end = finish_of[number].time
+            end = max(finish_of[number].time, mark.time)  # the clock may have been set back
             insort(around, (end, number))
             ends[number] = end, finish_of[number]
             continue
@@ -78,6 +78,25 @@ def spans_of(moments: Iterable[Moment], limits: Sequence[float]) -> list[Span]:
         plain = number
     found = ((marks[number], *end) for number, end in ends.items())
     return [Span(begin.name, begin.time, end, begin, finish) for begin, end, finish in found]
+
+
+def _finishes(marks: Sequence[Moment]) -> dict[int, Moment]:
+    """Return the ends of parts by the number of their begin.
+
+    An end that names no begin is that of the last part of its name.
+    """
+    found: dict[int, Moment] = {}
+    begins = {(mark.name, mark.key): number for number, mark in enumerate(marks) if not mark.is_end}
+    open_by_name: dict[str, list[int]] = {}
+    for number, mark in enumerate(marks):
+        if not mark.is_end:
+            open_by_name.setdefault(mark.name, []).append(number)
+        elif mark.begin is None:
+            if begun := open_by_name.get(mark.name):
+                found[begun.pop()] = mark
+        elif (mark.name, mark.begin) in begins:
+            found[begins[mark.name, mark.begin]] = mark
+    return found
 
 
 class OpenMarks:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import os
 import queue
+import signal
 import sys
 import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -23,7 +25,7 @@ from ..live.out_of_memory import KnownErrors, out_of_memory_errors
 from ..quantities import LARGEST, format_number, parse_bytes
 from ..reports.record import EndReason
 from ..text import clipped, plain_text
-from .in_use import BytesInUse, InUse
+from .in_use import MOST_ARRAYS, BytesInUse, InUse
 from .recording import Recording
 from .requests import End, Failure, Moment, Request
 
@@ -34,7 +36,7 @@ MAX_NBYTES = 256 * 2**20
 LEAST_NBYTES = 2**22
 """Least ``max_nbytes``."""
 _LONGEST_EVERY = 86_400.0
-_POLL = 0.2
+_POLL = 0.05
 """Seconds between looks whether the program has started JAX."""
 _MOST_WAITING = 1000
 """Number of marks that wait for the thread, or for the program's first device. More are dropped."""
@@ -190,10 +192,12 @@ class MemoryRecorder:
         _require_alone(self)
         self._thread = threading.Thread(target=self._run, name="jax_array_info recorder", daemon=True)
         try:
-            self._thread.start()
+            with _blocked_signals():
+                self._thread.start()
         except BaseException:  # too many threads
             _running.pop(self._pid)
             raise
+        _end_before_jax()
 
     def __enter__(self) -> Self:
         return self
@@ -250,10 +254,13 @@ class MemoryRecorder:
         """
         require(name, str, 'a name for a mark, such as "eval"')
         name = clipped(plain_text(name))
-        is_recorded = self._is_running() and self._requests.qsize() < _MOST_WAITING
-        if is_recorded:
-            self._put_mark(name, is_end=False)
-        return Mark(self, name, is_recorded)
+        return Mark(self, name, self._begin(name))
+
+    def _begin(self, name: str) -> float | None:
+        """Record the begin of a part, and return its time; None if it is not recorded."""
+        if self._is_running() and self._requests.qsize() < _MOST_WAITING:
+            return self._put_mark(name, None)
+        return None
 
     def stop(self) -> None:
         """Take a last sample and end the record. The record of ``jai-cli run --record`` goes on."""
@@ -283,9 +290,16 @@ class MemoryRecorder:
             self._requests.put(failure)
             self._wait(failure.written.wait)
 
-    def _put_mark(self, name: str, *, is_end: bool) -> None:
-        """Send a mark to the thread, with the bytes in use now."""
-        self._requests.put(Moment(time.time(), name, self._step, is_end, self._bytes_in_use()))
+    def _put_mark(self, name: str, begin: float | None) -> float:
+        """Send a mark to the thread, with the bytes in use now, and return its time.
+
+        Args:
+            name: Name of the part.
+            begin: Time at which the part began that ends now; None for a begin.
+        """
+        now = time.time()
+        self._requests.put(Moment(now, name, self._step, begin is not None, self._bytes_in_use(), begin))
+        return now
 
     def _bytes_in_use(self) -> InUse | None:
         """Return the bytes in use, as far as they are known; None before JAX has devices."""
@@ -296,7 +310,8 @@ class MemoryRecorder:
                 import jax
 
                 self._bytes = BytesInUse(jax.local_devices())
-            return self._bytes.read()
+            count = self._recording.live_count if self._recording else 0
+            return self._bytes.read() if count <= MOST_ARRAYS else InUse()
         return InUse()
 
     def _redirect(self, folder: Path) -> None:
@@ -328,9 +343,10 @@ class MemoryRecorder:
 
     def _is_running(self) -> bool:
         # When Python ends, modules are empty by the time that the last generators are closed.
-        with contextlib.suppress(Exception):
+        try:
             return not self._is_over and _running.get(os.getpid()) is self
-        return False
+        except Exception:
+            return False
 
     def _end(self, reason: EndReason, message: str = "") -> None:
         if self._is_running():
@@ -345,7 +361,6 @@ class MemoryRecorder:
     def _forget(self) -> None:
         self._is_over = True
         _running.pop(self._pid, None)
-        atexit.unregister(self._at_exit)
 
     def _at_exit(self) -> None:
         self._end("exited")
@@ -356,8 +371,6 @@ class MemoryRecorder:
             early = self._wait_for_backend()
             if early is None:
                 return
-            # JAX has registered its own handler by now. Handlers run in reverse order.
-            atexit.register(self._at_exit)
             self._recording = Recording(self._folder, self._every, self._max_nbytes, lambda: self._step)
             self._recording.run(self._requests, early, self._warn)
         except Exception as error:
@@ -388,6 +401,19 @@ class MemoryRecorder:
         return list(marks)
 
 
+@functools.cache
+def _end_before_jax() -> None:
+    """Make the recorder end with the program, while JAX has its devices."""
+
+    def register() -> None:
+        recorder = _running.get(os.getpid())
+        if recorder is not None:
+            atexit.register(recorder._at_exit)
+
+    # Exit handlers run in reverse order, and JAX registers its own when it is imported.
+    threading._register_atexit(register)  # type: ignore[attr-defined]  # runs before exit handlers
+
+
 def _has_backend() -> bool:
     jax = sys.modules.get("jax")
     if jax is None or getattr(jax.__spec__, "_initializing", False):
@@ -395,23 +421,41 @@ def _has_backend() -> bool:
     return has_backends()
 
 
-class Mark:
-    """A mark of a recorder. As a context manager, it ends with the block."""
+@contextlib.contextmanager
+def _blocked_signals() -> Iterator[None]:
+    """Block signals in the threads that start meanwhile: they are for the threads of the program."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    faults = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - faults)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    def __init__(self, recorder: MemoryRecorder, name: str, is_recorded: bool) -> None:
+
+class Mark:
+    """A mark of a recorder. As a context manager, it ends with the block; a further block begins it again."""
+
+    def __init__(self, recorder: MemoryRecorder, name: str, begin: float | None) -> None:
         self._recorder = recorder
         self._name = name
-        self._is_recorded = is_recorded
+        self._begin = begin
+        self._is_over = False
 
     def __enter__(self) -> Self:
+        if self._is_over:
+            self._begin, self._is_over = self._recorder._begin(self._name), False
         return self
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         recorder = self._recorder
         if error is not None:
             recorder.record_error(error)  # while this mark lasts
-        if self._is_recorded and recorder._is_running():
-            recorder._put_mark(self._name, is_end=True)
+        if self._begin is not None and not self._is_over and recorder._is_running():
+            recorder._put_mark(self._name, self._begin)
+        self._is_over = True
 
 
 def record_out_of_memory(error: BaseException) -> None:

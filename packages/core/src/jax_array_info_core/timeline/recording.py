@@ -7,6 +7,7 @@ import errno
 import os
 import queue
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -51,6 +52,8 @@ _RETRY = 60.0
 _IS_FULL = (errno.ENOSPC, errno.EDQUOT)
 """Errors after which the segment goes on where it is: a new one would be as empty as the next."""
 _MOST_WARNINGS = 100
+_MOST_MISSED = 1000
+"""Number of marks and errors that are kept while nothing can be written."""
 
 
 def _pause() -> None:
@@ -90,6 +93,7 @@ class Recording:
         self._thinning: Iterator[None] = iter(())
         self._warn: Callable[[str], None] = lambda message: None
         self._said: set[str] = set()
+        self._missed: deque[RecordMark | RecordOutOfMemory] = deque(maxlen=_MOST_MISSED)
         self._is_first = True
         self._left_out = 0
         # Times of time.monotonic.
@@ -98,6 +102,11 @@ class Recording:
         self._thin_at = float("inf")
         self._in_folder: float | None = None
         self._folder_seconds = 0.0
+
+    @property
+    def live_count(self) -> int:
+        """Number of live arrays in the last sample."""
+        return self._live.count
 
     @property
     def folder_seconds(self) -> float:
@@ -168,6 +177,7 @@ class Recording:
                 name=mark.name,
                 step=mark.step,
                 is_end=mark.is_end,
+                begin=None if mark.begin is None else round(mark.begin, _DIGITS),
                 in_use=found.in_use,
                 peak=found.peak,
             )
@@ -246,12 +256,19 @@ class Recording:
             line: The line; None for none.
             groups: Groups of a sample, which are written before it unless the segment has them.
         """
+        if isinstance(line, (RecordMark, RecordOutOfMemory)):
+            self._missed.append(line)
+            line = None
         if time.monotonic() < self._retry_at:
             return
         with self._waiting():
             for _ in range(_TRIES):
                 try:
-                    self._append(self._opened(), line, groups)
+                    segment = self._opened()
+                    while self._missed:
+                        segment.write(self._missed[0])
+                        self._missed.popleft()
+                    self._append(segment, line, groups)
                     return
                 except LostError:
                     self._close()
@@ -264,7 +281,7 @@ class Recording:
     def _append(
         self,
         segment: Segment,
-        line: RecordSample | RecordMark | RecordOutOfMemory | RecordEnd | None,
+        line: RecordSample | RecordEnd | None,
         groups: Sequence[LiveGroup],
     ) -> None:
         for group in groups:

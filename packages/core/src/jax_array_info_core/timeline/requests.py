@@ -18,6 +18,8 @@ class Moment(NamedTuple):
     is_end: bool
     bytes: InUse | None = InUse()
     """Bytes in use at this moment; None before JAX has devices."""
+    begin: float | None = None
+    """Time at which the part began that ends here."""
 
 
 class Failure(NamedTuple):

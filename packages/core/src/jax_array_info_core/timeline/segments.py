@@ -97,17 +97,31 @@ class Segment:
             LostError: If the program has closed the file.
             OSError: If the line cannot be written, or the file was removed.
         """
-        if self._file.status().st_nlink == 0:
+        if self._checked().st_nlink == 0:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
         self._is_locked = self._is_locked or lock(self._file)
         data = encoded(line)
         try:
             write_all(self._file, data)
-        except OSError:
+        except OSError as error:
+            if error.errno == errno.EBADF:  # closed since it was checked
+                raise LostError from error
             with contextlib.suppress(OSError, LostError):
                 os.ftruncate(self._file.number, self.nbytes)
             raise
         self.nbytes += len(data)
+
+    def _checked(self) -> os.stat_result:
+        """Return the status of the file.
+
+        Raises:
+            LostError: If the descriptor is that of another file by now.
+        """
+        status = self._file.status()
+        # Only the recorder writes to it. A new file may have the inode of one that was removed.
+        if status.st_size != self.nbytes:
+            raise LostError
+        return status
 
     def close(self) -> None:
         """Close the file, if it is still ours, and remove it if it is empty."""
@@ -115,7 +129,9 @@ class Segment:
             with contextlib.suppress(OSError, LostError, UnsuitableError):
                 remove_file(self._folder, self.path.name, self._file.is_at)
         _open.discard(self._file)
-        self._file.close()
+        with contextlib.suppress(LostError):
+            self._checked()
+            self._file.close()
 
 
 def _close_in_fork() -> None:

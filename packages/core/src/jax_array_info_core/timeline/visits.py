@@ -42,6 +42,11 @@ class Visit(NamedTuple):
     backend tells."""
 
     @property
+    def change(self) -> int | None:
+        """Bytes in use at its end above those at its begin; None if they are unknown, and while it lasts."""
+        return None if self.begin is None or self.finish is None else self.finish - self.begin
+
+    @property
     def is_over(self) -> bool:
         """Whether the program has left it, other than by its death."""
         return self.span.finish is not None or self.finish is not None
@@ -57,6 +62,7 @@ class Visits:
         use: Bytes in use on the device in each of them.
         peaks: Peak of the device in each of them, as the backend reports it; 0 where it reports none.
         end: Time at which the record ended, with a last sample; None if it did not.
+        since: Time before which samples were left out.
     """
 
     def __init__(
@@ -67,9 +73,10 @@ class Visits:
         use: Numbers,
         peaks: Numbers,
         end: float | None,
+        since: float,
     ) -> None:
         self._spans, self._place, self._times, self._use, self._peaks = spans, place, times, use, peaks
-        self._end = end
+        self._end, self._since = end, since
         self._columns: dict[int, int | None] = {}
         self._starts = np.array([span.start for span in spans])
         self._ends = np.array([span.end for span in spans])
@@ -112,7 +119,7 @@ class Visits:
         if before is not None and after is not None and after > before:
             seen.append(after)
             is_known = True
-        peak = max(seen, default=None)
+        peak = None if span.start < self._since else max(seen, default=None)
         added = peak - begin if is_known and peak is not None and begin is not None else None
         return Visit(span, first, stop, begin, finish, peak, added)
 
@@ -154,12 +161,54 @@ class Visits:
         found = np.flatnonzero((self._starts < time) & (self._ends > since))[-_MOST_AROUND:]
         return (self._spans[number] for number in reversed(found.tolist()))
 
-    def fullest_mark(self) -> tuple[int, float, str] | None:
-        """Return the most bytes in use at the begin or end of a part, with its time and name."""
+    def fullest_mark(self) -> tuple[int, float, str | None] | None:
+        """Return the most bytes in use at a begin or end of a part, with the time, and the name at an end."""
         found = [
-            (use, mark.time, span.name)
+            # The bytes at its begin are from before.
+            (use, mark.time, None if mark is span.begin else span.name)
             for span in self._spans
             for mark in (span.begin, span.finish)
             if mark is not None and (use := self._in_use(mark)) is not None
         ]
         return max(found, key=lambda one: one[0], default=None)
+
+
+def kept_nbytes(visits: Sequence[Visit]) -> int | None:
+    """Return the bytes at the ends of some parts above those at their begins, in all; None if unknown.
+
+    Parts that overlap, such as those of threads, are one.
+
+    Args:
+        visits: The parts, by their start.
+    """
+    kept = [
+        None if begin.begin is None or finish.finish is None else finish.finish - begin.begin
+        for begin, finish in _joined(visits)
+        if finish.is_over
+    ]
+    return None if not kept or None in kept else sum(filter(None, kept))
+
+
+def _joined(visits: Sequence[Visit]) -> Iterator[tuple[Visit, Visit]]:
+    """Yield the first and the last part of each group of parts that overlap."""
+    first = last = None
+    for visit in visits:
+        if first is None or last is None or visit.span.start >= last.span.end:
+            if first is not None and last is not None:
+                yield first, last
+            first = last = visit
+        elif visit.span.end > last.span.end:
+            last = visit
+    if first is not None and last is not None:
+        yield first, last
+
+
+def most_added(visits: Sequence[Visit]) -> Visit | None:
+    """Return the part that added the most; None if it is unknown which did."""
+    known = [visit for visit in visits if visit.added is not None]
+    most = max(known, key=lambda visit: visit.added or 0, default=None)
+    if most is None or any(
+        (visit.change or 0) > (most.added or 0) for visit in visits if visit.added is None
+    ):
+        return None
+    return most
