@@ -161,7 +161,8 @@ def _started(deadline: float, processes: list[subprocess.Popen[bytes]], is_over:
     """
     if not sys.executable:
         raise NoAnswerError("the helper process needs a Python, and sys.executable names none")
-    path = [os.path.abspath(entry) for entry in sys.path if isinstance(entry, str)]
+    entries: list[object] = [*sys.path]  # Python ignores what is not text
+    path = [os.path.abspath(entry) for entry in entries if isinstance(entry, str)]
     program = str(Path(__file__).with_name("watcher.py"))
     options = ["-I", "-S", *(["-B"] if sys.dont_write_bytecode else [])]
     arguments = [str(os.getpid()), str(TIMEOUT_SECONDS), json.dumps(path)]
