@@ -67,6 +67,7 @@ NEVER_SHOWN = {
     ("SentBytes", "kind"),
     ("TimelineJump", "mark"),  # marks have a table of their own
     ("TimelineOutOfMemory", "message"),  # the answer has the time and the size
+    ("TimelineProcess", "job"),  # of a process with several runs
     ("TimelineProcess", "mark"),  # jai-cli top shows it
     ("TimelineProcess", "platform"),
     ("TimelineReport", "folder"),

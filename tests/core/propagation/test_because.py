@@ -313,8 +313,8 @@ def test_reasons_are_left_out_unless_asked_for_and_of_a_compiled():
 
 
 @pytest.mark.skipif(jax.__version_info__ >= (0, 10, 1), reason="Shardy tells origins from JAX 0.10.1 on")
-def test_before_jax_0_10_reasons_are_refused_if_they_are_asked_for():
+def test_before_jax_0_10_1_reasons_are_refused_if_they_are_asked_for():
     arguments = step_arguments(cube())
     assert program_report(jax.grad(loss), *arguments, explain=None).collectives
-    with pytest.raises(UnsupportedValueError, match=r"needs JAX 0\.10 or later"):
+    with pytest.raises(UnsupportedValueError, match=r"needs JAX 0\.10\.1 or later"):
         program_report(jax.grad(loss), *arguments, explain=True)
