@@ -94,6 +94,16 @@ def test_arrays_of_a_part_are_those_that_explain_its_rise(tmp_path: Path) -> Non
     assert (mark.added_nbytes, mark.groups[0].origin) == (50 * MIB, OTHER.origin)
 
 
+def test_arrays_from_until_the_begin_may_be_of_any_line(tmp_path: Path) -> None:
+    """Two of one line or of another are from before: of 50 arrays, 48 are of the part at least."""
+    lines = [*(_sample(n, 100) for n in range(5)), *_part(4.5, 9.5, 102, 152)]
+    [mark] = _report(tmp_path, [*lines, *(_sample(n, 102, 50) for n in range(5, 10))]).marks
+    assert mark.added_nbytes == 50 * MIB
+    assert [(group.origin, group.count, group.nbytes) for group in mark.groups] == [
+        (OTHER.origin, 48, 48 * MIB)
+    ]
+
+
 def test_bytes_that_are_unknown_at_a_mark(tmp_path: Path) -> None:
     """A sum with an unknown part is unknown, and so is a rise above an unknown begin."""
     lines = [_sample(0, 10), *_part(0.5, 1.5, 10, 20), *_part(1.6, 1.7, 20, None), _sample(2, 20)]

@@ -246,7 +246,7 @@ class TimelineMark:
     """Most bytes in use that were seen in it; None if they are unknown."""
 
     groups: tuple[TimelineGroup, ...] = ()
-    """Arrays that samples show to be allocated in it where it added most, the most bytes first; at most 3."""
+    """Arrays that it added where it added most, as far as samples show, the most bytes first; at most 3."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -237,19 +237,21 @@ class DeviceHistory:
         )
 
     def _added_in(self, visit: Visit | None) -> tuple[TimelineGroup, ...]:
-        """Return arrays that were allocated in a part of the program.
+        """Return arrays that were allocated in a part of the program, at least.
 
-        The sample before it is compared if just that explains the rise. Else, arrays from before its first
-        sample are left out: they may be from before its begin.
+        The sample before it is compared if arrays only became more since. What was allocated until its begin
+        may be of any group. Else, arrays from before its first sample are left out.
         """
         if visit is None or visit.first == visit.stop:
             return ()
         highest = visit.first + int(np.argmax(self.use[visit.first : visit.stop]))
         before = visit.first - 1
-        if visit.begin is not None and before >= 0 and int(self.use[before]) == visit.begin:
+        if visit.begin is not None and before >= 0:
+            earlier = visit.begin - int(self.use[before])
             added = self._added(before, highest)
-            if sum(group.nbytes for group in added) <= int(self.use[highest]) - visit.begin:
-                return _most(added)
+            rise = int(self.use[highest]) - int(self.use[before])
+            if earlier >= 0 and sum(group.nbytes for group in added) == rise:
+                return _most(least for group in added if (least := _at_least(group, earlier)) is not None)
         return _most(self._added(visit.first, highest))
 
     def _added(self, before: int, after: int) -> list[TimelineGroup]:
@@ -275,6 +277,16 @@ def _mark(name: str, visits: Sequence[Visit]) -> TimelineMark:
         kept_nbytes=kept_nbytes(visits),
         peak_nbytes=max((visit.peak for visit in visits if visit.peak is not None), default=None),
     )
+
+
+def _at_least(group: TimelineGroup, earlier: int) -> TimelineGroup | None:
+    """Return the arrays of a group that are not among some bytes from before; None for none."""
+    least = group.nbytes - earlier
+    if least <= 0 or not group.count:
+        return None
+    each = group.nbytes // group.count
+    count = -(-least // each)
+    return replace(group, count=count, nbytes=count * each)
 
 
 def _most(groups: Iterable[TimelineGroup]) -> tuple[TimelineGroup, ...]:
