@@ -36,7 +36,7 @@ def run(*args, cwd=None, code=COMMAND[-1], timeout=300, stdin=None, **environmen
 
 def restore_signals():
     """Restore the default signal handlers, which a test run in the background may inherit as ignored."""
-    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
 
 
