@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from jax_array_info_core.reports.json import write_whole
+from jax_array_info_core.files.whole import write_whole
 
 from .blocks import PageError
 from .generated import generated_pages

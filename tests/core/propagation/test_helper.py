@@ -196,7 +196,7 @@ closes = [lambda number: os.closerange(3, 1000), os.close, lambda number: os.dup
 found = []
 for close_number in closes:
     ask()
-    number = helper().descriptor
+    number = helper().socket.number
     found += numbers()
     close_number(number)
     own = os.open({str(path)!r}, os.O_RDWR | os.O_CREAT | os.O_APPEND)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jax_array_info_core.files.descriptors import LostError
 from jax_array_info_core.reports.origin import Origin
 from jax_array_info_core.reports.record import (
     LINES,
@@ -21,7 +22,6 @@ from jax_array_info_core.reports.record import (
     RecordSample,
     RecordStart,
 )
-from jax_array_info_core.timeline.folder import LostError
 from jax_array_info_core.timeline.reading import read_line
 from jax_array_info_core.timeline.segments import Segment, encoded, is_written, segment_paths
 from tests.records import lines_in

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jax_array_info_core.files.descriptors import LostError, UnsuitableError
 from jax_array_info_core.reports.record import (
     RecordEnd,
     RecordGroup,
@@ -16,7 +17,6 @@ from jax_array_info_core.reports.record import (
     RecordSample,
 )
 from jax_array_info_core.timeline import thinning
-from jax_array_info_core.timeline.folder import LostError, UnsuitableError
 from jax_array_info_core.timeline.segments import Segment, segment_paths
 from jax_array_info_core.timeline.thinning import FEWEST, thin_segments
 from tests.core.timeline.samples import record_start
@@ -134,6 +134,13 @@ def test_open_segments_those_of_other_processes_and_other_files_are_left_alone(t
     assert record_of(tmp_path) == [*lines, START, *lines]
     assert foreign.read_bytes() == other.read_bytes()
     segment.close()
+
+
+def test_a_segment_keeps_its_permissions(tmp_path):
+    path = written(tmp_path, [sample(n, n) for n in range(20)])
+    path.chmod(0o640)
+    assert len(thinned_once(path)) == 11
+    assert path.stat().st_mode & 0o777 == 0o640
 
 
 def test_damaged_lines_are_dropped(tmp_path):

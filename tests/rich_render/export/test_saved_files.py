@@ -12,7 +12,8 @@ import types
 import pytest
 
 from jax_array_info import planned_report, save_picture, spec_layout, to_html, to_svg, to_text
-from jax_array_info_core.reports import json as files
+from jax_array_info_core.files import descriptors
+from jax_array_info_core.files import whole as files
 from tests.rich_render.svg.reading import parsed, words
 
 pytestmark = pytest.mark.oldest_and_newest
@@ -98,10 +99,10 @@ def test_a_failed_write_names_the_path_and_keeps_the_existing_file(tmp_path, mon
 
     (tmp_path / "x.svg").write_text("before")
 
-    def fail(*args):
+    def fail(*args, **options):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(files.Path, "replace", fail)
+    monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(OSError, match="No space left") as raised:
         save_picture(REPORT, tmp_path / "x.svg")
     assert raised.value.filename == str(tmp_path / "x.svg")
@@ -110,8 +111,8 @@ def test_a_failed_write_names_the_path_and_keeps_the_existing_file(tmp_path, mon
 
 KILLED = """
 import os, pathlib
-from jax_array_info_core.reports import json as files
-files.Path.replace = lambda *args: os.kill(os.getpid(), 9)
+from jax_array_info_core.files import whole as files
+os.replace = lambda *args, **options: os.kill(os.getpid(), 9)
 files.write_whole(pathlib.Path("x.svg"), b"never finished")
 """
 
@@ -128,14 +129,14 @@ def test_the_next_write_removes_the_temporary_file_of_a_killed_one(tmp_path):
 
 
 def test_a_write_keeps_the_temporary_files_of_running_writes(tmp_path, monkeypatch):
-    replace = files.Path.replace
+    replace = os.replace
 
-    def write_another_one_first(unfinished, target):
-        monkeypatch.setattr(files.Path, "replace", replace)
+    def write_another_one_first(*args, **options):
+        monkeypatch.setattr(os, "replace", replace)
         save_picture(REPORT, tmp_path / "y.svg")
-        replace(unfinished, target)
+        replace(*args, **options)
 
-    monkeypatch.setattr(files.Path, "replace", write_another_one_first)
+    monkeypatch.setattr(os, "replace", write_another_one_first)
     save_picture(REPORT, tmp_path / "x.svg")
     assert sorted(os.listdir(tmp_path)) == ["x.svg", "y.svg"]
 
@@ -144,6 +145,12 @@ def test_a_write_keeps_files_with_similar_names(tmp_path):
     (tmp_path / ".jai-mine.part").write_text("mine")
     save_picture(REPORT, tmp_path / "x.svg")
     assert sorted(os.listdir(tmp_path)) == [".jai-mine.part", "x.svg"]
+
+
+def test_a_write_does_not_wait_for_a_pipe_with_the_name_of_a_temporary_file(tmp_path):
+    os.mkfifo(tmp_path / ".jai-0123456789abcdef.part")
+    save_picture(REPORT, tmp_path / "x.svg")
+    assert sorted(os.listdir(tmp_path)) == [".jai-0123456789abcdef.part", "x.svg"]
 
 
 def test_writes_work_on_a_file_system_without_locks(tmp_path, monkeypatch):
@@ -159,12 +166,12 @@ def test_writes_work_on_a_file_system_without_locks(tmp_path, monkeypatch):
 def test_a_temporary_file_that_was_removed_is_created_again(tmp_path, monkeypatch):
     removed = []
 
-    def lock(file, **options):
+    def lock(file):
         if not removed:
-            removed.append(file.name)
-            os.unlink(file.name)
+            removed.extend(tmp_path.glob(".jai-*.part"))
+            os.unlink(removed[0])
 
-    monkeypatch.setattr(files, "_lock", lock)
+    monkeypatch.setattr(descriptors, "lock", lock)
     save_picture(REPORT, tmp_path / "x.svg")
     assert len(removed) == 1
     assert os.listdir(tmp_path) == ["x.svg"]

@@ -91,7 +91,7 @@ class Output:
             return self
         from pathlib import Path
 
-        from jax_array_info_core.reports.json import require_place
+        from jax_array_info_core.files.whole import require_place
 
         with _one_line_errors(self.path):
             require_place(Path(self.path))
@@ -111,7 +111,7 @@ class Output:
             return
         from pathlib import Path
 
-        from jax_array_info_core.reports.json import write_whole
+        from jax_array_info_core.files.whole import write_whole
 
         with _one_line_errors(self.path):
             write_whole(Path(self.path), text.encode())

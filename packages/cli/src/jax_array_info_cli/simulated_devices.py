@@ -11,8 +11,6 @@ from pathlib import Path
 
 import click
 
-from jax_array_info_core.launchers import LAUNCHER_VARIABLES
-
 _COUNT_FLAG = "--xla_force_host_platform_device_count"
 _CONTRADICTING = ("JAX_NUM_CPU_DEVICES", "JAX_PLATFORM_NAME")
 _SIMULATED = {("JAX_PLATFORMS", "cpu"), ("JAX_PLATFORM_NAME", "cpu")}
@@ -41,6 +39,8 @@ def simulated_device_environment(environment: Mapping[str, str], devices: int) -
 
 def replaced_by_simulation(environment: Mapping[str, str]) -> list[str]:
     """Return the variables that choose other devices or other processes than the simulated ones."""
+    from jax_array_info_core.compat.launchers import LAUNCHER_VARIABLES
+
     names = ("JAX_PLATFORMS", "JAX_PLATFORM_NAME", *LAUNCHER_VARIABLES)
     found = [(name, environment.get(name, "")) for name in names]
     return [f"{name}={value}" for name, value in found if value and (name, value) not in _SIMULATED]

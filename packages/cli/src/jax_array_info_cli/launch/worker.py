@@ -14,8 +14,6 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from jax_array_info_core.launchers import launcher_rank
-
 from ..standard_streams import written_or_refused
 from .alone import end_after
 from .channel import announce_end, announce_join, answer_with_stacks, receive_job
@@ -24,8 +22,6 @@ from .program import print_message, program_frames, read_source, run_as_main
 from .relay import end_with_parent
 
 if TYPE_CHECKING:
-    from jax_array_info_core import MemoryRecorder
-
     from ..output import Output
 
 
@@ -39,9 +35,9 @@ def main() -> None:
     job, channel = receive_job(descriptor)
     source = job.source
     own_pid = os.getpid()
-    own_rank = launcher_rank()
+    environment = dict(os.environ)
     code = 0
-    recorder: MemoryRecorder | None = None
+    end_record: Callable[[BaseException], None] | None = None
 
     def shows_arrays() -> bool:
         # A fork of the program also ends here, and must not use jax.
@@ -49,9 +45,10 @@ def main() -> None:
 
     def rank() -> int:
         from jax_array_info_core.compat import process_index
+        from jax_array_info_core.compat.launchers import launcher_rank
 
         # The processes of a simulation print a table each.
-        return own_rank or (0 if job.processes else process_index())
+        return launcher_rank(environment) or (0 if job.processes else process_index())
 
     def begin_to_join() -> None:
         # Exit handlers that the program registers after it imports jax run before this one.
@@ -59,11 +56,11 @@ def main() -> None:
         announce_join(channel)
 
     def begin_to_record(*_: object) -> None:
-        nonlocal recorder
+        nonlocal end_record
         if job.record is not None:
             from jax_array_info_core.timeline.recorder import record_program
 
-            recorder = record_program(job.record)
+            end_record = record_program(job.record)
 
     if job.processes:
         end_with_parent()
@@ -91,8 +88,8 @@ def main() -> None:
     except BaseException as error:
         code = _exit_code(error)
         if code:
-            if recorder is not None:
-                recorder.end_program(error)
+            if end_record is not None:
+                end_record(error)
             if shows_arrays() and "jax" in sys.modules and not rank():
                 from jax_array_info.verbs.oom import tell_if_out_of_memory
 

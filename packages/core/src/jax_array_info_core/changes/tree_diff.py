@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CheckError, NotationError, UnsupportedValueError
+from ..files.whole import write_whole
 from ..layouts.notation import parse_spec
 from ..layouts.spec import Spec, effective_axes, placement
 from ..reports.changes import ChangedField, LeafChange, TreeDiff
-from ..reports.json import write_whole
 from ..reports.tree import TreeMesh, TreeReport, TreeRow
 from ..text import printable
 from ..trees.files import read_stored

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..errors import FileFormatError, ReportFormatError
+from ..files.whole import write_whole
 from ..reports import Report
 from ..reports.findings import Syntax
 from ..reports.hosts import HostsReport, HostSummary, UnreadHost
-from ..reports.json import from_json, is_summary, summary_from_json, summary_to_json, to_json, write_whole
+from ..reports.json import from_json, is_summary, summary_from_json, summary_to_json, to_json
 from ..reports.tree import TreeRow
 from ..stored.leaves import Progress
 from ..stored.reading import Budget, decoded_parts, json_text, open_regular, read_whole, size_of

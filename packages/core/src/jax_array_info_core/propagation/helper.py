@@ -17,6 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..files.descriptors import Descriptor, LostError
+
 TIMEOUT_SECONDS = 30
 _END_SECONDS = 5
 """Time for an end that takes milliseconds."""
@@ -35,11 +37,8 @@ class EndedError(NoAnswerError):
 class Helper(NamedTuple):
     """A helper process."""
 
-    descriptor: int
+    socket: Descriptor
     """The socket to it."""
-
-    identity: tuple[int, int]
-    """Device and inode of the socket: the program may close the descriptor, and a file may get its number."""
 
     watcher: int
     """Number of the process that watches the worker, and ends with it or with the socket."""
@@ -49,11 +48,11 @@ class Helper(NamedTuple):
 
     def is_running(self) -> bool:
         """Return whether it can be asked. Without a question, it sends nothing but how it ended."""
-        if not self._has_socket():
-            return False
-        events = select.poll()
-        events.register(self.descriptor, select.POLLIN)
-        return not events.poll(0)
+        with contextlib.suppress(LostError):
+            events = select.poll()
+            events.register(self.socket.number, select.POLLIN)
+            return not events.poll(0)
+        return False
 
     def ask(self, bytecode: bytes, deadline: float) -> dict[str, Any]:
         """Send a question, and return the answer.
@@ -62,7 +61,10 @@ class Helper(NamedTuple):
             EndedError: If it ends.
             TimeoutError: If there is no answer at the deadline.
         """
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, self.descriptor)
+        try:
+            connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, self.socket.number)
+        except OSError:
+            raise _ended("") from None
         try:
             connection.settimeout(_left(deadline))
             with contextlib.suppress(ConnectionError):  # how it ended is sent before
@@ -76,15 +78,12 @@ class Helper(NamedTuple):
         finally:
             connection.detach()
         if "ended" in found:
-            raise EndedError(
-                f"the helper process that ran Shardy ended{found['ended']}, and your program is safe"
-            )
+            raise _ended(found["ended"])
         return found
 
     def end(self) -> None:
         """End it. A child is waited for."""
-        if self._has_socket():
-            os.close(self.descriptor)
+        self.socket.close()
         deadline = time.monotonic() + _END_SECONDS
         with contextlib.suppress(ChildProcessError):
             while self.is_child and not os.waitpid(self.watcher, os.WNOHANG)[0]:
@@ -92,11 +91,9 @@ class Helper(NamedTuple):
                     os.kill(self.watcher, signal.SIGKILL)
                 time.sleep(0.001)
 
-    def _has_socket(self) -> bool:
-        """Return whether the descriptor is still that of the socket."""
-        with contextlib.suppress(OSError):
-            return _identity(self.descriptor) == self.identity
-        return False
+
+def _ended(how: str) -> EndedError:
+    return EndedError(f"the helper process that ran Shardy ended{how}, and your program is safe")
 
 
 def start_helper(deadline: float, keep: Callable[[Helper], object]) -> Helper:
@@ -181,8 +178,8 @@ def _started(deadline: float, processes: list[subprocess.Popen[bytes]], is_over:
             process.kill()
         process.wait()  # the program may have taken its exit code before
         watcher = int.from_bytes(_received(ours, 8, deadline), "little")
-        identity, is_child = _identity(ours.fileno()), _is_child(watcher)
-        return Helper(ours.detach(), identity, watcher, is_child)
+        is_child = _is_child(watcher)
+        return Helper(Descriptor(ours.detach()), watcher, is_child)
 
 
 def _is_child(process: int) -> bool:
@@ -191,11 +188,6 @@ def _is_child(process: int) -> bool:
         os.waitpid(process, os.WNOHANG)
         return True
     return False
-
-
-def _identity(descriptor: int) -> tuple[int, int]:
-    found = os.fstat(descriptor)
-    return found.st_dev, found.st_ino
 
 
 def _left(deadline: float) -> float:

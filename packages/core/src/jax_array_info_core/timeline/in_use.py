@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ..compat import shard_views
 from ..compat.devices import default_memory_kind, has_backends
 from ..devices.memory import device_memory
-from ..live.report import is_in_host_memory, sharded_type
+from ..live.report import ShardedType, is_in_host_memory, sharded_type
 
 LONGEST = 0.005
 """Seconds after which the live arrays are left uncounted."""
@@ -35,6 +35,29 @@ class InUse(NamedTuple):
     peak: tuple[int, ...] = ()
     """Peak since the process began, as the allocator reports it."""
 
+    @staticmethod
+    def of(memory: Sequence[Mapping[str, int | None]], array_nbytes: Sequence[int]) -> InUse:
+        """Return the bytes as the allocator of each device has them, else those of its live arrays."""
+        found = [one["bytes_in_use"] for one in memory]
+        in_use = [arrays if use is None else use for use, arrays in zip(found, array_nbytes, strict=True)]
+        peaks = [peak for one in memory if (peak := one["peak_bytes_in_use"]) is not None]
+        return InUse(tuple(in_use), tuple(peaks) if len(peaks) == len(memory) else ())
+
+
+class LocalDevices:
+    """The devices of this process by their places."""
+
+    def __init__(self, devices: Sequence[Any]) -> None:
+        """Number the devices, which are of one platform."""
+        self._places = {device.id: place for place, device in enumerate(devices)}
+        self._memory_kinds = {device.id: default_memory_kind(device) for device in devices}
+
+    def places(self, array_type: ShardedType) -> list[int]:
+        """Return the places of the devices whose memory has a shard of such an array."""
+        if is_in_host_memory(array_type, self._memory_kinds):
+            return []
+        return [self._places[device] for device in array_type.local_devices if device in self._places]
+
 
 class BytesInUse:
     """Reader of the bytes in use, which are those of a sample of the recorder at the same moment.
@@ -52,8 +75,7 @@ class BytesInUse:
             memory_of: Returns bytes in use, peak and limit of a device.
         """
         self._devices, self._memory_of = devices, memory_of
-        self._places = {device.id: place for place, device in enumerate(devices)}
-        self._memory_kinds = {device.id: default_memory_kind(device) for device in devices}
+        self._local = LocalDevices(devices)
         self._known: dict[tuple[Any, ...], tuple[int, list[int]]] = {}
         self._idle_until = 0.0
 
@@ -62,14 +84,9 @@ class BytesInUse:
         if not has_backends():  # the program has cleared them: looking must not start new ones
             return InUse()
         memory = [self._memory_of(device) for device in self._devices]
-        in_use = [found["bytes_in_use"] for found in memory]
-        peak = [found["peak_bytes_in_use"] for found in memory]
-        if None in in_use:
-            arrays = self._array_nbytes()
-            if arrays is None:
-                return InUse()
-            in_use = [count if found is None else found for found, count in zip(in_use, arrays, strict=True)]
-        return InUse(_numbers(in_use), _numbers(peak))
+        is_needed = any(found["bytes_in_use"] is None for found in memory)
+        arrays = self._array_nbytes() if is_needed else [0] * len(memory)
+        return InUse() if arrays is None else InUse.of(memory, arrays)
 
     def _array_nbytes(self) -> list[int] | None:
         """Return the bytes of the live arrays on each device; None if that takes too long."""
@@ -109,13 +126,4 @@ class BytesInUse:
     def _bytes_of(self, shape: tuple[int, ...], dtype: Any, sharding: Any) -> tuple[int, list[int]]:
         """Return the bytes of a shard, and the places of the devices that hold one in their memory."""
         array_type = sharded_type(shape, dtype, sharding)
-        if is_in_host_memory(array_type, self._memory_kinds):
-            return 0, []
-        places = [self._places[device] for device in array_type.local_devices if device in self._places]
-        return array_type.template.shard_nbytes, places
-
-
-def _numbers(values: Sequence[int | None]) -> tuple[int, ...]:
-    """Return the values; none if one is unknown."""
-    found = tuple(value for value in values if value is not None)
-    return found if len(found) == len(values) else ()
+        return array_type.template.shard_nbytes, self._local.places(array_type)

@@ -13,11 +13,11 @@ from operator import attrgetter, is_
 from typing import Any, TypeVar
 
 from .. import compat
-from ..compat.devices import default_memory_kind
 from ..config import shown_callers
-from ..live.report import is_in_host_memory, sharded_type
+from ..live.report import sharded_type
 from ..origins.origins import array_origins
 from ..reports.record import RecordGroup
+from .in_use import LocalDevices
 
 MOST_BYTES = 50
 """Number of groups with the most bytes in a sample."""
@@ -77,8 +77,7 @@ class LiveGroups:
         Args:
             devices: Devices of this process, of one platform.
         """
-        self._places = {device.id: place for place, device in enumerate(devices)}
-        self._memory_kinds = {device.id: default_memory_kind(device) for device in devices}
+        self._local = LocalDevices(devices)
         self._references: dict[int, weakref.ref[Any]] = {}
         self._views: set[int] = set()
         self._group_of: dict[int, LiveGroup] = {}
@@ -166,9 +165,7 @@ class LiveGroups:
     def _group(self, array: Any) -> LiveGroup:
         array_type, origin = sharded_type(array.shape, array.dtype, array.sharding), self._origin_of(array)
         template = array_type.template
-        devices = [self._places[one] for one in array_type.local_devices if one in self._places]
-        if is_in_host_memory(array_type, self._memory_kinds):
-            devices = []
+        devices = self._local.places(array_type)
         key = RecordGroup(
             id=0,
             shape=template.shape,

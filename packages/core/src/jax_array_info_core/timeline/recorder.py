@@ -91,11 +91,11 @@ def record_memory(
     return MemoryRecorder(require_folder(folder), every, max_nbytes, place)
 
 
-def record_program(folder: str | os.PathLike[str]) -> MemoryRecorder:
-    """Record a whole program, as ``jai-cli run --record`` does.
+def record_program(folder: str | os.PathLike[str]) -> Callable[[BaseException], None]:
+    """Record a whole program, as ``jai-cli run --record`` does, and return what ends it with an error.
 
-    The program's own calls of ``record_memory`` return the same recorder, which they do not end: only the
-    end of the program does, or ``end_program``. One that the program has started before is used instead.
+    The program's own calls of ``record_memory`` return the same recorder, which they do not end. One that the
+    program has started before is used instead.
 
     Args:
         folder: Folder for the files of the job.
@@ -110,7 +110,7 @@ def record_program(folder: str | os.PathLike[str]) -> MemoryRecorder:
     else:
         running._redirect(place)
     running._is_shared = True
-    return running
+    return running._end_with
 
 
 def _require_alone(recorder: MemoryRecorder | None) -> None:
@@ -207,12 +207,12 @@ class MemoryRecorder:
     ) -> None:
         """Stop. After an out-of-memory error, first record all arrays that are alive."""
         if not self._is_shared:
-            self.end_program(error)
+            self._end_with(error)
         elif error is not None:
             self.record_error(error)
 
-    def end_program(self, error: BaseException | None) -> None:
-        """End the record with the reason, which is also that of a program that ends with an error."""
+    def _end_with(self, error: BaseException | None) -> None:
+        """End the record with the reason."""
         if error is None or isinstance(error, GeneratorExit):
             self._end("stopped")
         elif isinstance(error, SystemExit) and not error.code:

@@ -15,6 +15,7 @@ from typing import Any
 
 from ..compat.devices import device_name, has_backends, process_count, process_index
 from ..devices.memory import device_memory
+from ..files.descriptors import LostError
 from ..live.report import known_origins
 from ..reports.record import (
     RecordDevice,
@@ -25,7 +26,6 @@ from ..reports.record import (
     RecordStart,
 )
 from ..text import plain_text
-from .folder import LostError
 from .in_use import InUse
 from .live_groups import LiveGroup, LiveGroups
 from .requests import End, Failure, Moment, Request
@@ -159,7 +159,7 @@ class Recording:
             with self._waiting():
                 try:
                     is_done = next(self._thinning, self) is self
-                except (OSError, LostError):
+                except OSError:
                     is_done = True  # the folder is gone
                 except Exception as error:
                     is_done = True
@@ -221,11 +221,7 @@ class Recording:
             return  # without these arrays, the bytes would be too few
         self._left_out = 0
         groups = sorted(self._live.live, key=_by_nbytes) if is_full else self._live.largest(_pause)
-        in_use = [
-            arrays if found["bytes_in_use"] is None else found["bytes_in_use"]
-            for found, arrays in zip(memory, self._live.device_nbytes, strict=True)
-        ]
-        peaks = [found["peak_bytes_in_use"] for found in memory]
+        in_use, peak = InUse.of(memory, self._live.device_nbytes)
         other_count, other_nbytes = self._live.count, list(self._live.device_nbytes)
         for group in groups:
             other_count -= group.count
@@ -234,8 +230,8 @@ class Recording:
         sample = RecordSample(
             time=moment,
             step=step,
-            in_use=tuple(in_use),
-            peak=() if None in peaks else tuple(peak for peak in peaks if peak is not None),
+            in_use=in_use,
+            peak=peak,
             counts=tuple(group.count for group in groups),
             other_count=other_count,
             other_nbytes=tuple(other_nbytes) if other_count else (),

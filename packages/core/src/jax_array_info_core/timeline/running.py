@@ -6,7 +6,7 @@ import os
 import socket
 from typing import NamedTuple
 
-from ..launchers import job_of, launcher_rank
+from ..compat.launchers import job_of, launcher_rank
 from ..reports.record import RecordStart
 from ..text import clipped, plain_text
 

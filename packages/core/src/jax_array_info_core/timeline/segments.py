@@ -13,9 +13,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ..reports.record import LINES, RecordLine
-from .folder import (
-    Held,
+from ..files.descriptors import (
+    Descriptor,
     LostError,
     UnsuitableError,
     created,
@@ -26,11 +25,12 @@ from .folder import (
     remove_file,
     write_all,
 )
+from ..reports.record import LINES, RecordLine
 
 _NAMES = {kind: name for name, kind in LINES.items()}
 _NAME = re.compile(r"process-(\d{1,9})-\d{8}T\d{6}-\d{3}\.jsonl")
 
-_open: set[Held] = set()
+_open: set[Descriptor] = set()
 """Files of this process that are open for writing."""
 
 
@@ -106,7 +106,7 @@ class Segment:
         except OSError as error:
             if error.errno == errno.EBADF:  # closed since it was checked
                 raise LostError from error
-            with contextlib.suppress(OSError, LostError):
+            with contextlib.suppress(OSError):
                 os.ftruncate(self._file.number, self.nbytes)
             raise
         self.nbytes += len(data)
@@ -126,7 +126,7 @@ class Segment:
     def close(self) -> None:
         """Close the file, if it is still ours, and remove it if it is empty."""
         if not self.nbytes:
-            with contextlib.suppress(OSError, LostError, UnsuitableError):
+            with contextlib.suppress(OSError, UnsuitableError):
                 remove_file(self._folder, self.path.name, self._file.is_at)
         _open.discard(self._file)
         with contextlib.suppress(LostError):
@@ -148,5 +148,5 @@ if hasattr(os, "register_at_fork"):
 def is_written(path: Path) -> bool:
     """Return whether a recorder has a segment open for writing; False if that cannot be known."""
     with contextlib.suppress(UnsuitableError, LostError), opened_file(path) as file:
-        return is_locked(file)
+        return bool(is_locked(file))
     return False

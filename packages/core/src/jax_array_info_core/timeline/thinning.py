@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import os
@@ -10,14 +9,15 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .folder import (
-    Held,
+from ..files.descriptors import (
+    Descriptor,
     LostError,
     UnsuitableError,
     is_locked,
-    is_part,
+    names_in,
     opened_file,
     opened_folder,
+    remove_abandoned,
     remove_file,
     replace_file,
 )
@@ -78,7 +78,7 @@ def thin_segments(
         except UnsuitableError as error:
             leave_out(name, str(error))
             done.add(name)
-        except (OSError, LostError):
+        except OSError:
             return  # the folder or the disk; after the next segment, it is tried again
 
 
@@ -87,12 +87,8 @@ def _segments(
 ) -> Generator[None, None, dict[str, _File]]:
     """Return the closed segments of a process by name."""
     with opened_folder(folder) as place:
-        every = os.listdir(place)
-        for name in filter(is_part, every):
-            with contextlib.suppress(UnsuitableError, OSError), opened_file(name, place) as file:
-                if not is_locked(file) and file.status().st_nlink == 1:
-                    os.unlink(name, dir_fd=place)  # of a process that was killed
-    names = iter(segment_names(every, process))
+        remove_abandoned(place)
+        names = iter(segment_names(names_in(place), process))
     found = {}
     while piece := [*itertools.islice(names, _FILES)]:
         yield
@@ -109,7 +105,7 @@ def _segments(
     return found
 
 
-def _checked(file: Held) -> _File:
+def _checked(file: Descriptor) -> _File:
     """Return a file that is a segment of a recorder."""
     status = file.status()
     if status.st_nlink > 1:
@@ -181,7 +177,7 @@ def _thin(folder: Path, name: str) -> Generator[None, None, bool]:
     return True
 
 
-def _lines(file: Held) -> Iterator[bytes]:
+def _lines(file: Descriptor) -> Iterator[bytes]:
     """Yield the complete lines of a file that are not too long, and an empty one after each piece."""
     rest, offset = b"", 0
     # Reading at an offset does not move that of the file.

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import FileFormatError, LayoutError, ReportFormatError, require
+from ..files.whole import write_whole
 from ..layouts.dtypes import name_of
 from ..layouts.layout import ShardingLayout, mesh_layout
 from ..layouts.spec import Spec
@@ -23,7 +24,6 @@ from ..plans.plan import dtype_bits, spec_problems
 from ..quantities import format_number
 from ..reports import Report
 from ..reports.array import ArrayReport
-from ..reports.json import write_whole
 from ..reports.tree import TreeReport, TreeRow
 from ..stored.leaves import Progress, StoredLeaf, StoredTree
 from ..stored.reading import Budget, json_text, open_regular, parse_json, read_whole, size_of

@@ -1,7 +1,7 @@
-"""Descriptors of the folder of a record and of its files, which are checked before each use.
+"""Descriptors that are checked before each use, and operations on the files of a folder.
 
 The program may close any descriptor, and open a file of its own under the same number. Anyone who can write
-to the folder may put a pipe or a link under the name of a segment.
+to a folder may put a pipe or a link into it.
 """
 
 from __future__ import annotations
@@ -24,22 +24,28 @@ except ImportError:  # on Windows
 
 MODE = 0o666
 _CLOSE_ON_EXEC = getattr(os, "O_CLOEXEC", 0)
-_FOLDER = os.O_RDONLY | _CLOSE_ON_EXEC | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
+_DIRECTORY = os.O_RDONLY | _CLOSE_ON_EXEC | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
+_PLACE = _DIRECTORY | getattr(os, "O_PATH", 0)
+"""A folder that cannot be listed can still be written to."""
 _READ = os.O_RDONLY | _CLOSE_ON_EXEC | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | _CLOSE_ON_EXEC
 _RANDOM_NBYTES = 8
+_KEPT_FLAGS = getattr(os, "O_ACCMODE", 3) | os.O_APPEND
 _PART = re.compile(r"\.jai-[0-9a-f]{16}\.part")
 
 
-class LostError(Exception):
+class LostError(OSError):
     """The program has closed a descriptor of ours."""
+
+    def __init__(self) -> None:
+        super().__init__(errno.EBADF, os.strerror(errno.EBADF))
 
 
 class UnsuitableError(Exception):
     """A file that the recorder leaves alone. The text is the reason."""
 
 
-class Held:
+class Descriptor:
     """A descriptor of ours, and the file that it was opened for."""
 
     def __init__(self, number: int) -> None:
@@ -77,7 +83,7 @@ class Held:
 
     def close(self) -> None:
         """Close the descriptor, if it is still ours."""
-        with contextlib.suppress(LostError, OSError):
+        with contextlib.suppress(OSError):
             os.close(self.number)
 
 
@@ -86,8 +92,8 @@ def _identity(status: os.stat_result) -> tuple[int, int, int]:
 
 
 def _flags(number: int) -> int:
-    """Return how a descriptor was opened."""
-    return int(fcntl.fcntl(number, fcntl.F_GETFL)) if fcntl else 0
+    """Return how a descriptor was opened: for reading or writing."""
+    return fcntl.fcntl(number, fcntl.F_GETFL) & _KEPT_FLAGS if fcntl else 0
 
 
 @contextlib.contextmanager
@@ -99,14 +105,30 @@ def opened_folder(path: Path) -> Iterator[int]:
     """
     if os.path.realpath(path) != str(path):
         raise NotADirectoryError(errno.ENOTDIR, "a part of its path is a link by now")
-    held = Held(os.open(path, _FOLDER))
+    held = Descriptor(os.open(path, _PLACE))
     try:
         yield held.number
     finally:
         held.close()
 
 
-def created(name: str, folder: int) -> Held:
+def names_in(folder: int) -> list[str]:
+    """Return the names in a folder.
+
+    Args:
+        folder: Its descriptor.
+
+    Raises:
+        OSError: If it cannot be listed.
+    """
+    held = Descriptor(os.open(".", _DIRECTORY, dir_fd=folder))
+    try:
+        return os.listdir(held.number)
+    finally:
+        held.close()
+
+
+def created(name: str, folder: int) -> Descriptor:
     """Create a file to append to.
 
     Args:
@@ -117,11 +139,11 @@ def created(name: str, folder: int) -> Held:
         FileExistsError: If there is anything with this name.
         OSError: If it cannot be created.
     """
-    return Held(os.open(name, _CREATE, MODE, dir_fd=folder))
+    return Descriptor(os.open(name, _CREATE, MODE, dir_fd=folder))
 
 
 @contextlib.contextmanager
-def opened_file(name: str | Path, folder: int | None = None) -> Iterator[Held]:
+def opened_file(name: str | Path, folder: int | None = None) -> Iterator[Descriptor]:
     """Open a regular file for reading, without waiting and without following a link.
 
     Args:
@@ -136,7 +158,7 @@ def opened_file(name: str | Path, folder: int | None = None) -> Iterator[Held]:
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)
         if not stat.S_ISREG(status.st_mode):
             raise UnsuitableError("a link" if stat.S_ISLNK(status.st_mode) else "not a regular file")
-        held = Held(os.open(name, _READ, dir_fd=folder))
+        held = Descriptor(os.open(name, _READ, dir_fd=folder))
     except OSError as error:
         raise UnsuitableError(error.strerror or str(error)) from error
     try:
@@ -147,33 +169,31 @@ def opened_file(name: str | Path, folder: int | None = None) -> Iterator[Held]:
         held.close()
 
 
-def is_part(name: str) -> bool:
-    """Return whether a name is that of an unfinished file of ours."""
-    return _PART.fullmatch(name) is not None
-
-
-def is_locked(file: Held) -> bool:
-    """Return whether another descriptor has a lock on a file; False where the file system has no locks."""
+def _has_lock(file: Descriptor, operation: int) -> bool | None:
+    """Lock a file, and return whether that is done; None where the file system has no locks."""
     if fcntl is not None:
         try:
-            fcntl.flock(file.number, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(file.number, operation | fcntl.LOCK_NB)
+            return True
         except BlockingIOError:
-            return True
-        except OSError:
             return False
-    return False
+        except OSError:
+            pass
+    return None
 
 
-def lock(file: Held) -> bool:
+def is_locked(file: Descriptor) -> bool | None:
+    """Return whether another descriptor has a lock on a file; None where the file system has no locks."""
+    has_lock = _has_lock(file, fcntl.LOCK_SH if fcntl else 0)
+    return None if has_lock is None else not has_lock
+
+
+def lock(file: Descriptor) -> bool:
     """Lock a file of ours while it is open. Return False without locks, and while another process looks."""
-    if fcntl is not None:
-        with contextlib.suppress(OSError):
-            fcntl.flock(file.number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-    return False
+    return bool(_has_lock(file, fcntl.LOCK_EX if fcntl else 0))
 
 
-def write_all(file: Held, data: bytes) -> None:
+def write_all(file: Descriptor, data: bytes) -> None:
     """Write some bytes.
 
     Raises:
@@ -184,27 +204,29 @@ def write_all(file: Held, data: bytes) -> None:
         data = data[os.write(file.number, data) :]
 
 
-def replace_file(folder: Path, name: str, data: bytes, is_alike: Callable[[os.stat_result], bool]) -> None:
-    """Replace a file as a whole.
+def replace_file(
+    folder: Path, name: str, data: bytes, is_alike: Callable[[os.stat_result], bool] | None = None
+) -> None:
+    """Write a file as a whole: to a temporary file, which is then renamed. It keeps its permissions.
 
     Args:
         folder: Path of its folder.
         name: Name of the file.
         data: Its new content.
-        is_alike: Returns whether a status is still that of the file.
+        is_alike: Returns whether a status is still that of the file to replace; None for any, or none.
 
     Raises:
-        LostError: If the program has closed the descriptor.
         OSError: If the file cannot be written.
         UnsuitableError: If there is another file with this name.
     """
     with opened_folder(folder) as place:
-        part = f".jai-{secrets.token_hex(_RANDOM_NBYTES)}.part"
-        file = created(part, place)
+        part, file = _new_part(place)
         try:
-            lock(file)
             write_all(file, data)
-            _require_alike(name, place, is_alike)
+            with contextlib.suppress(FileNotFoundError):
+                os.fchmod(file.number, os.stat(name, dir_fd=place).st_mode & 0o777)
+            if is_alike is not None:
+                _require_alike(name, place, is_alike)
             os.replace(part, name, src_dir_fd=place, dst_dir_fd=place)
         except BaseException:
             with contextlib.suppress(OSError):
@@ -219,6 +241,33 @@ def remove_file(folder: Path, name: str, is_alike: Callable[[os.stat_result], bo
     with opened_folder(folder) as place:
         _require_alike(name, place, is_alike)
         os.unlink(name, dir_fd=place)
+
+
+def remove_abandoned(folder: int) -> None:
+    """Remove the temporary files of killed processes, which are no longer locked.
+
+    Args:
+        folder: Descriptor of the folder.
+    """
+    names: list[str] = []
+    with contextlib.suppress(OSError):
+        names = names_in(folder)
+    for name in filter(_PART.fullmatch, names):
+        # Without locks in the file system, it may belong to a running process.
+        with contextlib.suppress(UnsuitableError, OSError), opened_file(name, folder) as file:
+            if is_locked(file) is False and file.status().st_nlink == 1:
+                os.unlink(name, dir_fd=folder)
+
+
+def _new_part(folder: int) -> tuple[str, Descriptor]:
+    """Return a new temporary file, locked while it is open so that other processes leave it alone."""
+    while True:
+        name = f".jai-{secrets.token_hex(_RANDOM_NBYTES)}.part"
+        file = created(name, folder)
+        lock(file)
+        if file.status().st_nlink:
+            return name, file
+        file.close()  # another process removed it as abandoned before it was locked
 
 
 def _require_alike(name: str, folder: int, is_alike: Callable[[os.stat_result], bool]) -> None:
