@@ -182,7 +182,7 @@ def multiprocess(session: nox.Session, jax: str, processes: str) -> None:
 @nox.session(python=PYTHON_FOR_JAX[NEWEST])
 def integrations(session: nox.Session) -> None:
     """Tests with flax, equinox, optax, orbax and safetensors on the newest jax, and some mutated inputs."""
-    libraries = ("equinox", "flax", "optax", "orbax-checkpoint", "safetensors")
+    libraries = ("equinox", "flax", "h5py", "optax", "orbax-checkpoint", "safetensors", "zarr")
     session.install("-e", ".[cli,test,checkpoint]", f"jax=={NEWEST}", *libraries)
     # Some of the mutated inputs of the session fuzz are tried here, in at most 90 s of one core.
     run_tests(session, "tests/integrations", "tests/fuzz")

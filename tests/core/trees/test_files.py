@@ -2,13 +2,9 @@
 
 import json
 import os
-import re
 import stat
-import struct
 import sys
-import zipfile
 
-import ml_dtypes
 import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
@@ -31,7 +27,7 @@ from jax_array_info_core.layouts import MeshAxes, Spec
 from jax_array_info_core.reports import ShardingDescription
 from jax_array_info_core.stored.leaves import StoredLeaf, StoredTree
 from jax_array_info_core.stored.reading import LIMITS, Budget
-from jax_array_info_core.trees.files import read_report, report_of_stored
+from jax_array_info_core.trees.files import report_of_stored
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -115,161 +111,6 @@ def test_device_ids_tell_meshes_apart():
     )
     assert (apart.device_count, apart.fullest_device_nbytes) == (4, 2)
     assert (same.device_count, same.fullest_device_nbytes) == (2, 4)
-
-
-def test_npz_headers(tmp_path):
-    """Names are divided at dots. Entries that are not numeric arrays count as others."""
-    path = tmp_path / "a.npz"
-    arrays = {
-        "layers.0.w": np.zeros((3, 4), "float16"),
-        "layers.0.b": np.zeros(3, ml_dtypes.bfloat16),
-        "step": np.array(3, ">i8"),
-        "names": np.array(["a"]),
-        "when": np.array(["2024-01-01"], "M8[D]"),
-    }
-    np.savez_compressed(path, **arrays)
-    with zipfile.ZipFile(path, "a") as archive:
-        archive.writestr("config.json", "{}")
-    report = load_tree(path)
-    assert [(row.path, row.shape, row.dtype, row.nbytes) for row in report.rows] == [
-        ("layers/0/w", (3, 4), "float16", 24),
-        ("layers/0/b", (3,), "V2", 6),  # numpy loses the name of bfloat16
-        ("step", (), "int64", 8),
-    ]
-    assert (report.others, report.type_name, report.name) == (3, "npz", str(path))
-
-
-def test_npz_dtypes(tmp_path):
-    """Codes of either byte order are read as NumPy reads them, without evaluating the header."""
-    codes = ["|b1", "|i1", "|u1", "<i2", ">i8", "<u4", ">u8", "<f2", ">f4", "<f8", "<c8", ">c16", "|V3"]
-    codes += ["<V2", "<U5", "|S3", "<M8[ns]", "<m8[25s]", ">M8", "<M8[us]"]
-    arrays = {f"{number:02}": np.zeros((2, 3), code) for number, code in enumerate(codes)}
-    np.savez(tmp_path / "a.npz", **arrays, scalar=np.zeros((), "f4"), fortran=np.zeros((3, 4, 5), "f4").T)
-    report = load_tree(tmp_path / "a.npz")
-    rows = {row.path: (row.shape, row.dtype, row.nbytes) for row in report.rows}
-    read = np.load(tmp_path / "a.npz")
-    assert rows == {
-        name: (
-            array.shape,
-            array.dtype.str[1:] if array.dtype.kind == "V" else array.dtype.name,
-            array.nbytes,
-        )
-        for name, array in read.items()
-        if array.dtype.kind in "biufcV"
-    }
-    assert (len(rows), report.others) == (16, 6)
-
-
-def test_npz_of_the_float_that_numpy_does_not_read_back(tmp_path):
-    """NumPy writes ``<f1`` for float8_e5m2."""
-    np.savez(tmp_path / "a.npz", w=np.zeros(3, "float8_e5m2"))
-    assert [(row.dtype, row.nbytes) for row in load_tree(tmp_path / "a.npz").rows] == [("float8_e5m2", 3)]
-
-
-def test_keys_of_names_are_part_of_the_budget(tmp_path):
-    """A name of slashes only would become as many keys."""
-    array = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
-    header = json.dumps({"/" * (LIMITS["values"] + 1): array}).encode()
-    path = written(tmp_path, "a.safetensors", struct.pack("<Q", len(header)) + header)
-    assert refusal(path) == "7,000,001 values exceed the limit of 7,000,000"
-
-
-def test_names_with_slashes_are_divided_there(tmp_path):
-    np.savez(tmp_path / "a.npz", **{"params/w.x": np.zeros(2), "params/y.z": np.zeros(2)})
-    assert [row.path for row in load_tree(tmp_path / "a.npz").rows] == ["params/w.x", "params/y.z"]
-
-
-def test_npz_reads_no_data(tmp_path):
-    """An archive whose arrays are damaged after their headers is read."""
-    path = tmp_path / "a.npz"
-    np.savez(path, w=np.zeros(100_000, "int8"))
-    data = bytearray(path.read_bytes())
-    data[50_000:60_000] = b"x" * 10_000
-    path.write_bytes(data)
-    assert load_tree(path).nbytes == 100_000
-
-
-def test_progress_of_an_archive(tmp_path):
-    np.savez(tmp_path / "a.npz", a=np.zeros(1), b=np.zeros(1))
-    shown = []
-    read_report(tmp_path / "a.npz", progress=lambda *parts: shown.append(parts))
-    assert shown == [(0, 2), (1, 2)]
-
-
-def npy(header, version=1):
-    length = struct.pack("<H" if version == 1 else "<I", len(header))
-    return b"\x93NUMPY" + bytes([version, 0]) + length + header
-
-
-def described(code, shape=b"(1,)"):
-    return b"{'descr': '%s', 'fortran_order': False, 'shape': %s, }\n" % (code, shape)
-
-
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        (b"\0" * 10**7, "w: not an array of numpy, or one of records"),
-        (
-            b"\x93NUMPY\x02\0" + struct.pack("<I", 2**32 - 1) + b" " * 10**7,
-            "w: not an array of numpy",
-        ),
-        (
-            npy(b"{'descr':'<f4','fortran_order':False,'shape':(-1,)}\n"),
-            "w: not an array of numpy",
-        ),
-        (
-            npy(b"{'descr':'<f4','fortran_order':False,'shape':" + b"(" * 5000 + b"}\n"),
-            "w: not an array of numpy",
-        ),
-        (
-            npy(b"{'descr':'|O','fortran_order':False,'shape':(1,)}\n"),
-            "w: an array of Python objects: save it",
-        ),
-        (npy(b"__import__('os').getcwd()\n"), "w: not an array of numpy"),
-        (npy(described(b"M8[Y/0]")), "w: the dtype 'M8[Y/0]' is not known"),
-        (npy(described(b"")), "w: the dtype '' is not known"),
-        (npy(b"{'descr': (), 'fortran_order': False, 'shape': (1,), }"), "w: not an array of numpy"),
-        (
-            npy(b"{'descr': [('a', '<i4')], 'fortran_order': False, 'shape': (1,), }"),
-            "w: not an array of numpy",
-        ),
-        (npy(described(b"<f4", b"(True,)")), "w: not an array of numpy"),
-        (npy(described(b"<f4", b"(%s,)" % (b"9" * 20))), "w: not an array of numpy"),
-        (
-            npy(b"{'descr':'|i1','fortran_order':False,'shape':(1152921504606846976,)}\n"),
-            "w: its header claims 1,152,921,504,606,847,055 bytes, but it has 79",
-        ),
-    ],
-    ids=[
-        "zeros",
-        "bomb",
-        "negative",
-        "deep",
-        "object",
-        "code",
-        "division by zero",
-        "empty",
-        "tuple",
-        "record",
-        "bool",
-        "digits",
-        "large",
-    ],
-)
-def test_npz_arrays_that_are_refused(tmp_path, content, problem):
-    with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("w.npy", content)
-    assert refusal(tmp_path / "a.npz").startswith(problem)
-
-
-def test_npz_directory_of_any_size(tmp_path):
-    """The directory of an archive is not read if it claims too many bytes."""
-    length = LIMITS["bytes"] + 1
-    end = struct.pack("<4sHHHHIIH", b"PK\5\6", 0, 0, 1, 1, length, 0, 0)
-    with open(tmp_path / "a.npz", "wb") as file:
-        file.seek(length)
-        file.write(end)
-    assert re.fullmatch(r"[\d,]+ bytes exceed the limit of 100,000,000", refusal(tmp_path / "a.npz"))
 
 
 @pytest.mark.parametrize(

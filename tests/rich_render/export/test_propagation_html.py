@@ -14,7 +14,7 @@ from jax_array_info_core.text import printable
 from tests.core.propagation.programs import struct
 from tests.rich_render.export.test_program_html import TRAIN, links, rows
 from tests.rich_render.svg.reading import parsed, words
-from tests.sample_programs import FROM_X, LOSS, WHY, line
+from tests.sample_propagations import FROM_X, LOSS, WHY, line
 
 pytestmark = pytest.mark.oldest_and_newest
 

@@ -9,7 +9,7 @@ from jax_array_info.render import render, text_of
 from jax_array_info.reports import AxisOrigin, SourceLine
 from jax_array_info.tables.propagation import propagation_table
 from jax_array_info_core.layouts.spec import MeshAxes
-from tests.sample_programs import FROM_X, LOSS, WHY, line, spec
+from tests.sample_propagations import FROM_X, LOSS, WHY, line, spec
 
 pytestmark = pytest.mark.oldest_and_newest
 
