@@ -92,10 +92,10 @@ def test_a_report_is_replaced_completely_or_not_at_all(tmp_path, monkeypatch):
     save_report(USUAL, tmp_path)
     before = (tmp_path / "process-0.json").read_bytes()
 
-    def full(*_):
+    def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("pathlib.Path.replace", full)
+    monkeypatch.setattr("os.replace", full)
     with pytest.raises(OSError, match="No space left"):
         save_report(OTHER, tmp_path)
     assert os.listdir(tmp_path) == ["process-0.json"]
