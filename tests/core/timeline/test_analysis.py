@@ -173,7 +173,7 @@ def test_the_end_of_a_mark(
     history = History(Held())
     places = history.segment(record_start())
     for second, name, is_end in marks:
-        history.add(record_mark(second, name, is_end=is_end), places)
+        history.add_mark(record_mark(second, name, is_end=is_end), places)
     marks = OpenMarks(history.spans())
     found = {second: marks.at(START + second) for second in expected}
     assert found == expected

@@ -85,6 +85,8 @@ def clipped(text: str) -> str:
 
 def printable_lines(text: str, encoding: str = "utf-8") -> str:
     """Return the message of an error with each line printable and clipped."""
+    if len(text) <= MAX_TEXT and text.isascii() and text.isprintable():
+        return text
     return "\n".join(clipped(printable(clipped(line), encoding)) for line in text.split("\n"))
 
 

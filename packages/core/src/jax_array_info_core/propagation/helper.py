@@ -37,8 +37,11 @@ class EndedError(NoAnswerError):
 class Helper(NamedTuple):
     """A helper process."""
 
+    connection: socket.socket
+    """The socket to it. An interrupt would lose an object that belongs to a call."""
+
     socket: Descriptor
-    """The socket to it."""
+    """Its descriptor."""
 
     watcher: int
     """Number of the process that watches the worker, and ends with it or with the socket."""
@@ -61,11 +64,9 @@ class Helper(NamedTuple):
             EndedError: If it ends.
             TimeoutError: If there is no answer at the deadline.
         """
+        connection = self.connection
         try:
-            connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, self.socket.number)
-        except OSError:
-            raise _ended("") from None
-        try:
+            self.socket.status()
             connection.settimeout(_left(deadline))
             with contextlib.suppress(ConnectionError):  # how it ended is sent before
                 connection.sendall(len(bytecode).to_bytes(8, "little") + bytecode, _NO_SIGNAL)
@@ -75,8 +76,6 @@ class Helper(NamedTuple):
             raise
         except (OSError, EOFError, ValueError):
             found = {"ended": ""}
-        finally:
-            connection.detach()
         if "ended" in found:
             raise _ended(found["ended"])
         return found
@@ -84,12 +83,17 @@ class Helper(NamedTuple):
     def end(self) -> None:
         """End it. A child is waited for."""
         self.socket.close()
+        self.let_go()
         deadline = time.monotonic() + _END_SECONDS
         with contextlib.suppress(ChildProcessError):
             while self.is_child and not os.waitpid(self.watcher, os.WNOHANG)[0]:
                 if time.monotonic() > deadline:
                     os.kill(self.watcher, signal.SIGKILL)
                 time.sleep(0.001)
+
+    def let_go(self) -> None:
+        """Leave the descriptor to the end of this process, which closes it."""
+        self.connection.detach()
 
 
 def _ended(how: str) -> EndedError:
@@ -143,7 +147,7 @@ def start_helper(deadline: float, keep: Callable[[Helper], object]) -> Helper:
         raise NoAnswerError(str(error)) from None
     finally:
         is_over.set()
-        for process in processes:
+        for process in [*processes]:
             process.kill()  # unless it has ended
         is_done.wait(_END_SECONDS)
 
@@ -153,7 +157,7 @@ def _started(deadline: float, processes: list[subprocess.Popen[bytes]], is_over:
 
     Args:
         deadline: When to stop waiting for the helper.
-        processes: A list to which that process is added.
+        processes: A list that has that process until it has ended.
         is_over: Whether the caller has stopped waiting.
     """
     if not sys.executable:
@@ -164,7 +168,8 @@ def _started(deadline: float, processes: list[subprocess.Popen[bytes]], is_over:
     options = ["-I", "-S", *(["-B"] if sys.dont_write_bytecode else [])]
     arguments = [str(os.getpid()), str(TIMEOUT_SECONDS), json.dumps(path)]
     ours, theirs = socket.socketpair()
-    with ours:
+    with contextlib.ExitStack() as failed:
+        failed.enter_context(ours)
         with theirs:
             process = subprocess.Popen(
                 [sys.executable, *options, program, *arguments],
@@ -177,9 +182,11 @@ def _started(deadline: float, processes: list[subprocess.Popen[bytes]], is_over:
         if is_over.is_set():
             process.kill()
         process.wait()  # the program may have taken its exit code before
+        processes.remove(process)  # so that it is deleted here, where no interrupt comes
         watcher = int.from_bytes(_received(ours, 8, deadline), "little")
-        is_child = _is_child(watcher)
-        return Helper(Descriptor(ours.detach()), watcher, is_child)
+        found = Helper(ours, Descriptor(ours.fileno()), watcher, _is_child(watcher))
+        failed.pop_all()
+        return found
 
 
 def _is_child(process: int) -> bool:

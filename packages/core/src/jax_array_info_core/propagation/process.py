@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import threading
@@ -70,6 +71,11 @@ class Worker:
         with self._lock:
             self._end()
 
+    def let_go(self) -> None:
+        """Leave the socket to the end of this process."""
+        if self._helper is not None:
+            self._helper.let_go()
+
     def _running(self, deadline: float) -> Helper:
         """Return the helper, which is started if it is not running."""
         helper = self._helper
@@ -115,3 +121,10 @@ def start() -> None:
 
 def _worker() -> Worker:
     return _WORKERS.setdefault(os.getpid(), Worker())
+
+
+@atexit.register
+def _let_go() -> None:
+    """Let go of the sockets, also those of the process that was forked: Python warns of those it finds."""
+    for worker in [*_WORKERS.values()]:
+        worker.let_go()

@@ -151,36 +151,47 @@ class History:
         key = tuple(self._places[device.id] for device in start.devices)
         return self._segment_places.setdefault(key, np.array(key, np.intp))
 
-    def add(self, line: RecordMark | RecordOutOfMemory | RecordEnd, places: Places) -> None:
-        """Add a mark, an error or the end.
+    def add(self, line: RecordOutOfMemory | RecordEnd) -> None:
+        """Add an error or the end."""
+        time = self.time_of(line)
+        self.last = max(self.last, time)
+        line = replace(line, time=time, message=clipped(line.message))
+        if isinstance(line, RecordEnd):
+            self.end = line
+            return
+        self._check_count()
+        self.errors.append(line)
+        if len(self.errors) > _MOST_ERRORS:
+            del self.errors[0]
+        else:
+            self.held.lines += 1
+
+    def add_mark(self, mark: RecordMark, places: Places) -> None:
+        """Add a mark, with its bytes by place unless there are too many.
 
         Args:
-            line: The line.
+            mark: The mark.
             places: Places of the devices of its segment.
         """
-        key = line.time
-        if (time := self.time_of(line)) != key:
-            line = replace(line, time=time)
-        self.last = max(self.last, line.time)
-        if isinstance(line, RecordEnd):
-            self.end = replace(line, message=clipped(line.message))
-            return
-        if self.held.lines == _MOST_LINES:
-            raise FileFormatError(f"more than {_MOST_LINES:,} marks and errors in the folder")
-        if isinstance(line, RecordMark):
-            if len(self._marks) == _MOST_MARKS:
-                raise FileFormatError(f"more than {_MOST_MARKS:,} marks")
-            self._marks.append(self._moment(line, key, places))
-        else:
-            self.errors.append(replace(line, message=clipped(line.message)))
-            if len(self.errors) > _MOST_ERRORS:
-                del self.errors[0]
-                return
+        time = self.time_of(mark)
+        self.last = max(self.last, time)
+        self._check_count()
+        if len(self._marks) == _MOST_MARKS:
+            raise FileFormatError(f"more than {_MOST_MARKS:,} marks")
+        rows = UNKNOWN, UNKNOWN
+        if mark.in_use or mark.peak:
+            rows = self._rows_of(mark, places)
+        name = clipped(mark.name)
+        self._marks.append(Moment(time, name, mark.is_end, places, mark.time, mark.begin, *rows))
         self.held.lines += 1
 
-    def _moment(self, mark: RecordMark, key: float, places: Places) -> Moment:
-        """Return a mark with its bytes by place, unless there are too many."""
-        rows = [array("q", row) if row else UNKNOWN for row in (mark.in_use, mark.peak)]
+    def _check_count(self) -> None:
+        if self.held.lines == _MOST_LINES:
+            raise FileFormatError(f"more than {_MOST_LINES:,} marks and errors in the folder")
+
+    def _rows_of(self, mark: RecordMark, places: Places) -> tuple[array[int], array[int]]:
+        """Return the bytes in use and the peaks of a mark by place."""
+        rows = array("q", mark.in_use), array("q", mark.peak)
         if len(self._peaks) < len(self._places):
             self._peaks = self.peak_of_places
         for row in filter(None, rows):
@@ -188,8 +199,8 @@ class History:
         self.held.mark_numbers += sum(map(len, rows))
         if self.held.mark_numbers > _MOST_MARK_NUMBERS:
             self.is_thinned = True
-            rows = [UNKNOWN, UNKNOWN]
-        return Moment(mark.time, clipped(mark.name), mark.is_end, places, key, mark.begin, *rows)
+            return UNKNOWN, UNKNOWN
+        return rows
 
     def group(self, group: RecordGroup, places: Places) -> tuple[int | None, int | None]:
         """Return the number of a group of arrays in all segments, and of its set of devices.

@@ -31,6 +31,8 @@ from ..text import clipped, printable
 TimedLine: TypeAlias = RecordStart | RecordSample | RecordMark | RecordOutOfMemory | RecordEnd
 """Line with a time."""
 SUFFIX = ".jsonl"
+_MANY = (RecordSample, RecordMark)
+"""Most lines of a record."""
 _LINE = re.compile(rb'\{ ?"line": ?"([a-z ]{1,20})"')
 _SURROGATE = b"\\ud"
 _CHUNK = 2**20
@@ -46,16 +48,25 @@ _MOST_OF_TAIL = 100
 
 
 @cache
+def _type(name: str) -> Any:
+    """Return the type of the lines of a name. ``isinstance`` takes it for their class."""
+    kind: Any = LINES[name]
+    if kind in _MANY:
+        import msgspec
+
+        # Frozen dataclasses take fifteen times as long to decode.
+        hints = get_type_hints(kind, include_extras=True)
+        fields = [(of.name, hints[of.name], *_default(of)) for of in dataclasses.fields(kind)]
+        names = {"__class__": property(lambda _: kind)}
+        return prepared(msgspec.defstruct(kind.__name__, fields, frozen=True, kw_only=True, namespace=names))
+    return prepared(kind)
+
+
+@cache
 def _decoder(name: str) -> Callable[[bytes], RecordLine]:
     import msgspec
 
-    kind: type = LINES[name]
-    if kind is RecordSample:
-        # Frozen dataclasses take fifteen times as long to decode, and most lines are samples.
-        hints = get_type_hints(kind, include_extras=True)
-        fields = [(of.name, hints[of.name], *_default(of)) for of in dataclasses.fields(kind)]
-        kind = msgspec.defstruct(kind.__name__, fields, frozen=True, kw_only=True)
-    decode: Callable[[bytes], RecordLine] = msgspec.json.Decoder(prepared(kind)).decode
+    decode: Callable[[bytes], RecordLine] = msgspec.json.Decoder(_type(name)).decode
     return decode
 
 
@@ -64,7 +75,7 @@ def _default(field: dataclasses.Field[Any]) -> tuple[Any, ...]:
 
 
 def read_line(line: bytes) -> RecordLine:
-    """Return a line of a record. A sample has the fields of a ``RecordSample``, and another type.
+    """Return a line of a record. A sample and a mark have the fields of their class, and another type.
 
     Raises:
         FileFormatError: If it is not one.
@@ -81,7 +92,8 @@ def read_line(line: bytes) -> RecordLine:
         # msgspec reads no lone surrogate, such as that of a file name that is not UTF-8.
         fields = json.loads(line)
         del fields["line"]
-        return msgspec.convert(fields, prepared(LINES[name]))
+        found_line: RecordLine = msgspec.convert(fields, _type(name))
+        return found_line
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise FileFormatError(clipped(printable(str(error)))) from error
 

@@ -54,23 +54,23 @@ class SegmentLines:
             FileFormatError: If it does not fit the lines before it.
         """
         match line:
-            case RecordGroup():
-                self._add_group(line)
-            case RecordStart():
-                raise FileFormatError("a second start")
-            case RecordMark():
-                self._check_row(line.in_use)
-                self._check_row(line.peak)
-                self._history.add(line, self._places)
-            case RecordOutOfMemory() | RecordEnd():
-                self._history.add(line, self._places)
-            case _:
+            case RecordSample():
                 self._check(line)
                 groups, counts, others = line.groups, line.counts, line.other_nbytes
                 if self._unnamed:
                     groups, counts, others = self._named(line)
                 numbers = map(self._numbers.__getitem__, groups)
                 self._history.add_sample(line, self._places, others, numbers, counts)
+            case RecordMark():
+                self._check_row(line.in_use)
+                self._check_row(line.peak)
+                self._history.add_mark(line, self._places)
+            case RecordGroup():
+                self._add_group(line)
+            case RecordOutOfMemory() | RecordEnd():
+                self._history.add(line)
+            case RecordStart():
+                raise FileFormatError("a second start")
 
     def _add_group(self, group: RecordGroup) -> None:
         if max(group.devices, default=-1) >= len(self._places):
@@ -102,9 +102,11 @@ class SegmentLines:
 
     def _check_row(self, row: Sequence[int]) -> None:
         """Check bytes on each device, which may be unknown."""
-        if row and len(row) != len(self._places):
+        if not row:
+            return
+        if len(row) != len(self._places):
             raise FileFormatError(f"numbers for {len(row)} of {len(self._places)} devices")
-        if row and max(row) > _MOST_NBYTES:
+        if max(row) > _MOST_NBYTES:
             raise FileFormatError("more bytes than a device can have")
 
     def _check(self, sample: RecordSample) -> None:
