@@ -371,10 +371,16 @@ class ProgramReport(Displayed):
         return tuple(line for line in self.unread if line not in self.unread_local)
 
 
-def unknown_bytes(report: ProgramReport) -> Iterator[str]:
-    """Yield each reason with the number of collectives."""
-    sends = sum(one.count for one in report.collectives if one.depends_on_data)
-    if runs := report.sent.unknown_count - sends:
+def unknown_bytes(report: ProgramReport, *, has_loops: bool = True) -> Iterator[str]:
+    """Yield each reason with the number of collectives.
+
+    Args:
+        report: The program.
+        has_loops: Whether to count those whose bytes are known per iteration of a loop.
+    """
+    rows = [one for one in report.collectives if one.times is None and (has_loops or not one.is_in_loop)]
+    sends = sum(one.count for one in rows if one.depends_on_data)
+    if runs := sum(one.count for one in rows) - sends:
         yield f"{counted(runs, 'collective runs', 'collectives run')} an unknown number of times"
     if sends:
         yield f"{counted(sends, 'collective sends', 'collectives send')} bytes that depend on data"
