@@ -240,12 +240,15 @@ Within = tuple[Enclosure, ...]
 """Loops of unknown length and branches around a computation, outermost first."""
 
 
+_Runs = Mapping[Within, int] | None
+
+
 class Executions(NamedTuple):
     """Executions in one call of the program, on one device."""
 
-    runs: Mapping[Within, int] | None
-    """Number of executions in each iteration of the loops, and each time that the branches are taken; of those
-    outside of both, by ``()``. Empty for none; None if it is not known where the computation runs."""
+    runs: _Runs
+    """Number of executions in each iteration of the loops, if the branches are taken; by ``()``, of those
+    outside of both. Empty for none; None if it is not known where the computation runs."""
 
     @property
     def times(self) -> int | None:
@@ -274,9 +277,7 @@ def executions(module: Module) -> Mapping[str, Executions]:
     run each time, or never. Computations of single elements, such as the ``to_apply`` of a reduce, count as
     not executed. Those that nothing names are unknown: the line of their caller could not be read.
     """
-    callers: dict[str, list[tuple[str, Mapping[Within, int] | None]]] = {
-        name: [] for name in module.computations
-    }
+    callers: dict[str, list[tuple[str, _Runs]]] = {name: [] for name in module.computations}
     elementwise: set[str] = set()
     trips = TripCounts(module)
     for name, computation in module.computations.items():
@@ -288,7 +289,7 @@ def executions(module: Module) -> Mapping[str, Executions]:
                     elementwise.update(names_in(instruction.attributes[attribute]))
             branch = 0
             for call in calls_of(instruction):
-                each: Mapping[Within, int] | None = {(): 1}
+                each: _Runs = {(): 1}
                 if call.role in ("body", "condition"):
                     turns = trips.of(name, instruction)
                     extra = call.role == "condition"
@@ -309,26 +310,26 @@ def executions(module: Module) -> Mapping[str, Executions]:
     except CycleError:
         # No program of XLA calls itself: the text is damaged.
         return dict.fromkeys(module.computations, Executions(None))
-    found: dict[str, Mapping[Within, int] | None] = {}
+    found: dict[str, _Runs] = {}
     for name in order:
         is_lost = not callers[name] and name != module.entry and name not in elementwise
-        total: Mapping[Within, int] | None = None if is_lost else {(): 1} if name == module.entry else {}
+        total: _Runs = None if is_lost else {(): 1} if name == module.entry else {}
         for caller, each in callers[name]:
             total = _sum(total, _product(found[caller], each))
         found[name] = total
     return {name: Executions(found[name]) for name in module.computations}
 
 
-def _sum(left: Mapping[Within, int] | None, right: Mapping[Within, int] | None) -> Mapping[Within, int] | None:
+def _sum(
+    left: Mapping[Within, int] | None, right: Mapping[Within, int] | None
+) -> Mapping[Within, int] | None:
     if left is None or right is None:
         return None
     total = {within: left.get(within, 0) + right.get(within, 0) for within in {**left, **right}}
     return total if len(total) <= _MOST_RUNS else None
 
 
-def _product(
-    outer: Mapping[Within, int] | None, inner: Mapping[Within, int] | None
-) -> Mapping[Within, int] | None:
+def _product(outer: _Runs, inner: _Runs) -> _Runs:
     if outer == {} or inner == {(): 0}:
         return {}
     if outer is None or inner is None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from functools import cached_property
 
 from ..hlo.dataflow import Dataflow
 from ..hlo.loops import Enclosure, Within
 from ..hlo.module import calls_of
 from ..origins.origins import UserLines
-from ..reports.control_flow import ControlFlow
+from ..reports.control_flow import ControlFlow, Cost, FlopTotals, per_iteration, sums_of
 
 
 class ControlFlows:
@@ -54,3 +55,17 @@ class ControlFlows:
                 origin=None if found is None else self._lines.origin(found.frames),
             )
         return self._known[one]
+
+    def flops(self, flops: Mapping[Within, int], *, is_complete: bool) -> FlopTotals:
+        """Return the totals of operations that are given by the loops and sides around them.
+
+        Args:
+            flops: Operations in one iteration of the innermost loop, if the sides are taken.
+            is_complete: Whether these are all operations.
+        """
+        outside, *loops = sums_of(Cost(self.around(within), one) for within, one in flops.items())
+        return FlopTotals(
+            known=outside.exact,
+            bound=outside.most if is_complete else None,
+            per_iteration=per_iteration(loops, "flops"),
+        )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from .. import quantities
 from ..layouts.links import LINK_WORDS, Link
 from ..quantities import format_bytes, least_seconds_words
-from .control_flow import ControlFlow, Cost, SentPerIteration, equal_loops, per_iteration_words, sums_of
+from .control_flow import ControlFlow, Cost, PerIteration, per_iteration, per_iteration_words, sums_of
 from .origin import Origin, Phase
 from .propagation import Because
 
@@ -60,8 +60,8 @@ class Collective:
     """Largest number of executions, if ``times`` is None and a bound is known."""
 
     within: tuple[ControlFlow, ...] = ()
-    """Loops of unknown length and sides of conditionals around it, outermost first. One that runs both in such
-    a loop and outside of it, like the condition of a loop, has a row for each."""
+    """Loops of unknown length and sides of conditionals around it, outermost first. A collective that runs in
+    such a loop and outside of it, as in the condition of a loop, has a row for each."""
 
     times_within: quantities.Total | None = None
     """Number of executions of each in one iteration of the innermost loop of ``within``, if its sides are
@@ -115,8 +115,10 @@ class Collective:
 
     @property
     def nbytes_within(self) -> int | None:
-        """Most bytes that all of them send in one iteration of the innermost loop of ``within``, if its sides
-        are taken; without ``within``, in one call. None if it is not known."""
+        """Most bytes that all of them send in one iteration of the innermost loop, or in one call without one.
+
+        None if it is not known.
+        """
         return self.bound_nbytes if self.times_within is None else self._nbytes(self.times_within)
 
     @property
@@ -166,22 +168,8 @@ class SentBytes:
     """Number of collectives whose bytes are unknown: they run an unknown number of times, or depend on data.
     ``nbytes`` does not include them."""
 
-    per_iteration: tuple[SentPerIteration, ...] = ()
+    per_iteration: tuple[PerIteration, ...] = ()
     """Bytes of those in loops of unknown length, in one iteration of each loop."""
-
-
-def sent_per_iteration(collectives: Iterable[Collective]) -> tuple[SentPerIteration, ...]:
-    """Return the bytes that collectives send in one iteration of each loop of unknown length."""
-    return equal_loops(
-        SentPerIteration(
-            origin=one.loops[-1].origin,
-            outer=one.loops[:-1],
-            nbytes=one.most,
-            is_bound=one.is_bound,
-            collective_count=one.count,
-        )
-        for one in sums_of(costs_of(collectives))[1:]
-    )
 
 
 def sent_by(
@@ -201,7 +189,7 @@ def sent_by(
         phase=phase,
         nbytes=sum(row.total_nbytes or 0 for row in rows),
         unknown_count=sum(row.count for row in rows if row.times is None),
-        per_iteration=sent_per_iteration(rows),
+        per_iteration=per_iteration(sums_of(costs_of(rows))[1:], "nbytes"),
     )
 
 
@@ -218,7 +206,7 @@ class SentOverLink:
     unknown_count: quantities.Size = 0
     """Number of collectives whose bytes are unknown. ``nbytes`` does not include them."""
 
-    per_iteration: tuple[SentPerIteration, ...] = ()
+    per_iteration: tuple[PerIteration, ...] = ()
     """Bytes of those in loops of unknown length, in one iteration of each loop."""
 
     bytes_per_second: quantities.Count | None = None
@@ -249,7 +237,7 @@ def sent_words(
         bound: Most bytes outside of loops of unknown length, to be added to the ``?``.
         has_loops: Whether to name the loops. If not, the bytes of a single one are added.
     """
-    unknown = sent.unknown_count - sum(one.collective_count * one.count for one in sent.per_iteration)
+    unknown = sent.unknown_count - sum(one.operation_count * one.count for one in sent.per_iteration)
     known = [format_bytes(sent.nbytes)] if sent.nbytes or not sent.unknown_count else []
     words = " + ".join([*known, *["?"] * (unknown > 0)])
     if unknown > 0 and bound is not None:
@@ -272,7 +260,7 @@ class SentTotals:
     counts its larger side, and bytes that depend on data count as the most that is possible. None if no bound
     is known."""
 
-    per_iteration: tuple[SentPerIteration, ...] = ()
+    per_iteration: tuple[PerIteration, ...] = ()
     """Bytes of the collectives in loops of unknown length, in one iteration of each loop. A loop that is in
     another one follows it."""
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple
 
 from .. import quantities
-from ..quantities import format_bytes, grouped
+from ..quantities import format_bytes, format_count, grouped
 from .origin import Origin
 
 
@@ -54,39 +54,47 @@ class PerIteration:
     """Whether an iteration may add less: it has a conditional, whose larger side is counted, or bytes that
     depend on data."""
 
-    @property
-    def amount(self) -> str:
-        """The bytes or operations as text."""
-        raise NotImplementedError
+    operation_count: quantities.Count = 1
+    """Number of operations in each loop."""
+
+    nbytes: quantities.Total | None = None
+    """Bytes that a device sends in one iteration; None of flops."""
+
+    flops: quantities.Total | None = None
+    """Floating-point operations of one iteration on one device; None of bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SentPerIteration(PerIteration):
-    """Bytes that a device sends in one iteration of a loop of unknown length."""
+class FlopTotals:
+    """Floating-point operations of one kind in one call of a program, on one device."""
 
-    nbytes: quantities.Total
-    """Bytes sent."""
+    known: quantities.Total = 0
+    """Operations outside of loops of unknown length and conditionals, without those that are not counted."""
 
-    collective_count: quantities.Count = 1
-    """Number of collectives in the loop."""
+    bound: quantities.Total | None = 0
+    """Most operations outside of loops of unknown length, with the larger side of each conditional. None if
+    some are not counted."""
 
-    @property
-    def amount(self) -> str:
-        """The bytes as text."""
-        return format_bytes(self.nbytes)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlopsPerIteration(PerIteration):
-    """Floating-point operations of dots and convolutions in one iteration of a loop of unknown length."""
-
-    flops: quantities.Total
-    """Operations on one device."""
+    per_iteration: tuple[PerIteration, ...] = ()
+    """Operations in one iteration of each loop of unknown length. A loop in another one follows it."""
 
     @property
-    def amount(self) -> str:
-        """The operations as text."""
-        return grouped(self.flops)
+    def exact(self) -> int | None:
+        """Operations of each call; None if they depend on data, or if some are not counted."""
+        return self.known if self.known == self.bound and not self.per_iteration else None
+
+    @property
+    def words(self) -> str:
+        """The operations: ``4,096 per device and call + 2,048 per iteration of while_loop (a.py:31)``."""
+        loops = [*per_iteration_words(self.per_iteration)]
+        if self.bound is None:
+            outside = f"at least {format_count(self.known)}" if self.known else "" if loops else "unknown"
+        elif self.bound or not loops:
+            bound = "" if self.bound == self.known else "at most "
+            outside = f"{bound}{grouped(self.bound)} per device and call"
+        else:
+            outside = ""
+        return " + ".join(filter(None, (outside, *loops)))
 
 
 class Cost(NamedTuple):
@@ -161,12 +169,20 @@ def _most(costs: Iterable[Cost]) -> int:
     return total + sum(max(map(_most, of_one.values())) for of_one in sides.values())
 
 
-_Figure = TypeVar("_Figure", SentPerIteration, FlopsPerIteration)
-
-
-def equal_loops(figures: Iterable[_Figure]) -> tuple[_Figure, ...]:
-    """Return figures with those of equal loops of a line as one."""
-    return tuple(replace(one, count=count) for one, count in Counter(figures).items())
+def per_iteration(loops: Iterable[Sum], unit: Literal["nbytes", "flops"]) -> tuple[PerIteration, ...]:
+    """Return the sums of loops of unknown length as figures, equal ones of a line as one."""
+    figures = Counter(
+        PerIteration(
+            origin=one.loops[-1].origin,
+            outer=one.loops[:-1],
+            is_bound=one.is_bound,
+            operation_count=one.count,
+            nbytes=one.most if unit == "nbytes" else None,
+            flops=one.most if unit == "flops" else None,
+        )
+        for one in loops
+    )
+    return tuple(replace(one, count=count) for one, count in figures.items())
 
 
 _MOST_LOOPS = 4
@@ -180,14 +196,15 @@ def per_iteration_words(figures: Sequence[PerIteration], *, has_loops: bool = Tr
         figures: The figures, as from ``sums_of``.
         has_loops: Whether to name the loops. If not, the figure of a single one is without its name.
 
-    >>> [*per_iteration_words([SentPerIteration(nbytes=14_336)])]
+    >>> [*per_iteration_words([PerIteration(nbytes=14_336)])]
     ['14.0 KiB per iteration of a while_loop']
     """
     words: list[str] = []
     before: tuple[Origin | None, ...] | None = None
     for one in figures[:_MOST_LOOPS]:
         outer = tuple(loop.origin for loop in one.outer)
-        text = f"{'at most ' if one.is_bound else ''}{one.amount} per iteration"
+        amount = grouped(one.flops or 0) if one.nbytes is None else format_bytes(one.nbytes)
+        text = f"{'at most ' if one.is_bound else ''}{amount} per iteration"
         if has_loops or len(figures) > 1:
             loop = ControlFlow(kind="while_loop", origin=one.origin).words
             text += f" of {loop}" if one.count == 1 else f" of each of {one.count} {loop.removeprefix('a ')}"

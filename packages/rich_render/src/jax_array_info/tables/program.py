@@ -8,11 +8,10 @@ from dataclasses import replace
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 
 from jax_array_info.tables.folds import folded_paths, split_rows
-from jax_array_info_core import format_bytes
 from jax_array_info_core.layouts.dtypes import type_text
-from jax_array_info_core.quantities import format_count, grouped
 from jax_array_info_core.reports import Collective, ProgramReport, SentTotals
 from jax_array_info_core.reports.collectives import link_words, sent_by, sent_words
+from jax_array_info_core.reports.control_flow import FlopTotals
 from jax_array_info_core.reports.program import uncounted_words, unknown_bytes
 from jax_array_info_core.reports.program_findings import accepted_words
 
@@ -23,7 +22,6 @@ from .program_memory import memory_table, write_memory, write_warnings_unknown
 from .program_timeline import program_timeline_table
 from .program_values import free_values_table, write_values
 from .program_words import (
-    UNKNOWN,
     because_words,
     collective_axes_words,
     counted_path,
@@ -42,8 +40,8 @@ from .words import origin_words
 _MOST_SUMS = 8
 """Maximum number of sums by kind and axes."""
 _WIDE: Grouping = (
-    ("total",), ("each",), ("runs",), ("collective",), ("over",), ("link",), ("array",), ("argument",), ("line",),
-    ("scope",), ("phase",), ("because",),
+    ("total",), ("each",), ("runs",), ("collective",), ("over",), ("link",), ("array",), ("argument",),
+    ("line",), ("scope",), ("phase",), ("because",),
 )  # fmt: skip
 _GROUPINGS: Sequence[Grouping] = (
     _WIDE,
@@ -60,7 +58,19 @@ _GROUPINGS: Sequence[Grouping] = (
     ),
     (
         ("total",),
-        ("collective", "over", "link", "array", "each", "runs", "argument", "line", "scope", "phase", "because"),
+        (
+            "collective",
+            "over",
+            "link",
+            "array",
+            "each",
+            "runs",
+            "argument",
+            "line",
+            "scope",
+            "phase",
+            "because",
+        ),
     ),
 )
 
@@ -229,7 +239,10 @@ def _write_summary(page: Page, report: ProgramReport) -> None:
         write_sent(page, report)
     write_memory(page, report)
     if report.is_known:
-        page.write(f"matmul and convolution FLOPs: {'; '.join(_flops(report))}")
+        if report.dot_flops != 0:
+            page.write(f"matmul and convolution FLOPs: {'; '.join(_flops(report))}")
+        if report.fft_flops != 0:
+            page.write(f"FFT FLOPs: {report.fft_totals.words} (5 N log2 N, half for real numbers)")
     write_values(page, report)
     write_warnings_unknown(page, report)
     for words in accepted_words(report):
@@ -241,11 +254,7 @@ def _write_summary(page: Page, report: ProgramReport) -> None:
 
 
 def _flops(report: ProgramReport) -> Iterator[str]:
-    """Yield the flops, and the operations that are not counted."""
-    if report.dot_flops is not None:
-        yield f"{grouped(report.dot_flops)} per device and call"
-    elif report.known_dot_flops:
-        yield f"at least {format_count(report.known_dot_flops)}"
-    else:
-        yield UNKNOWN
+    """Yield the flops of dots, and the operations that are not counted."""
+    dots = report.dot_totals or FlopTotals(known=report.known_dot_flops, bound=report.dot_flops)
+    yield dots.words
     yield from uncounted_words(report.uncounted_flops)

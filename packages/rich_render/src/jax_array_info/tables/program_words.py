@@ -108,7 +108,9 @@ def each_words(collective: Collective, marks: style.Marks) -> str:
     if times is not None:
         factors += [f"{times} runs"] if times != 1 else []
     else:
-        factors.append("? runs" if collective.at_most is None else f"{marks.at_most} {collective.at_most} runs")
+        factors.append(
+            "? runs" if collective.at_most is None else f"{marks.at_most} {collective.at_most} runs"
+        )
     return f" {marks.times} ".join(factors) if len(factors) > 1 else ""
 
 
