@@ -189,7 +189,7 @@ def sent_by(
         phase=phase,
         nbytes=sum(row.total_nbytes or 0 for row in rows),
         unknown_count=sum(row.count for row in rows if row.times is None),
-        per_iteration=per_iteration(sums_of(costs_of(rows))[1:], "nbytes"),
+        per_iteration=per_iteration(sums_of(costs_of(row for row in rows if row.within))[1:], "nbytes"),
     )
 
 

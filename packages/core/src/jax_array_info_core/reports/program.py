@@ -396,9 +396,11 @@ def unknown_bytes(report: ProgramReport, *, has_loops: bool = True) -> Iterator[
         report: The program.
         has_loops: Whether to count those whose bytes are known per iteration of a loop.
     """
-    rows = [one for one in report.collectives if one.times is None and (has_loops or not one.is_in_loop)]
-    sends = sum(one.count for one in rows if one.depends_on_data)
-    if runs := sum(one.count for one in rows) - sends:
+    in_loops = 0 if has_loops else sum(one.count for one in report.collectives if one.is_in_loop)
+    sends = sum(
+        one.count for one in report.collectives if one.depends_on_data and (has_loops or not one.is_in_loop)
+    )
+    if runs := report.sent.unknown_count - in_loops - sends:
         yield f"{counted(runs, 'collective runs', 'collectives run')} an unknown number of times"
     if sends:
         yield f"{counted(sends, 'collective sends', 'collectives send')} bytes that depend on data"
