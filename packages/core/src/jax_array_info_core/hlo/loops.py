@@ -335,6 +335,9 @@ def _product(outer: _Runs, inner: _Runs) -> _Runs:
     if outer is None or inner is None:
         return None
     runs = {
-        around + within: times * each for around, times in outer.items() for within, each in inner.items()
+        # An iteration of a loop is one of any of its executions.
+        around + within: each if loops_of(within) else times * each
+        for around, times in outer.items()
+        for within, each in inner.items()
     }
     return runs if max(map(len, runs)) <= _DEEPEST else None

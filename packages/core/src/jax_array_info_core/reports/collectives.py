@@ -69,7 +69,7 @@ class Collective:
 
     depends_on_data: bool = False
     """Whether the bytes of one execution depend on data: those of a ragged-all-to-all, which sends up to its
-    whole operand."""
+    whole operand to each other device of its group."""
 
     origin: Origin | None = None
     """Line of the operation that needs the array; else of the one that computes it or uses it first, with

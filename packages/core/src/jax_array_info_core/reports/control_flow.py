@@ -137,11 +137,12 @@ def sums_of(costs: Iterable[Cost]) -> list[Sum]:
 
     A loop that is in another one follows it.
     """
-    by_loop: dict[tuple[int, ...], tuple[tuple[ControlFlow, ...], list[Cost]]] = {(): ((), [])}
+    by_loop: dict[tuple[tuple[int, int], ...], tuple[tuple[ControlFlow, ...], list[Cost]]] = {(): ((), [])}
     for cost in costs:
         last = max((place for place, one in enumerate(cost.within) if one.side is None), default=-1)
-        loops = tuple(one for one in cost.within[: last + 1] if one.side is None)
-        _, inside = by_loop.setdefault(tuple(one.number for one in loops), (loops, []))
+        around = cost.within[: last + 1]
+        key = tuple((one.number, one.side or 0) for one in around)
+        _, inside = by_loop.setdefault(key, (tuple(one for one in around if one.side is None), []))
         inside.append(cost._replace(within=cost.within[last + 1 :]))
     return [
         Sum(
