@@ -115,7 +115,7 @@ class Collective:
 
     @property
     def nbytes_within(self) -> int | None:
-        """Most bytes that all of them send in one iteration of the innermost loop, or in one call without one.
+        """Most bytes that all of them send in one iteration of the innermost loop, else in one call.
 
         None if it is not known.
         """
@@ -225,24 +225,32 @@ class SentOverLink:
         return " ".join(parts)
 
 
-def sent_words(
-    sent: SentBytes | SentOverLink | SentTotals, *, bound: int | None = None, has_loops: bool = True
-) -> str:
-    """Return bytes sent: ``22.0 B + ? + 14.0 KiB per iteration of while_loop (solver.py:31)``.
-
-    The ``?`` stands for bytes that are not known per iteration of a loop, either.
+def sent_outside_words(sent: SentBytes | SentOverLink | SentTotals, bound: int | None = None) -> str:
+    """Return bytes sent outside of loops of unknown length: ``22.0 B + ?, at most 4.0 MiB``.
 
     Args:
         sent: The bytes.
-        bound: Most bytes outside of loops of unknown length, to be added to the ``?``.
-        has_loops: Whether to name the loops. If not, the bytes of a single one are added.
+        bound: Most bytes, to be added where some are unknown.
     """
     unknown = sent.unknown_count - sum(one.operation_count * one.count for one in sent.per_iteration)
-    known = [format_bytes(sent.nbytes)] if sent.nbytes or not sent.unknown_count else []
-    words = " + ".join([*known, *["?"] * (unknown > 0)])
-    if unknown > 0 and bound is not None:
-        words += f", at most {format_bytes(bound)}"
-    return " + ".join(filter(None, (words, *per_iteration_words(sent.per_iteration, has_loops=has_loops))))
+    known = format_bytes(sent.nbytes) if sent.nbytes or unknown <= 0 else ""
+    most = f", at most {format_bytes(bound)}" if unknown > 0 and bound is not None else ""
+    return " + ".join(filter(None, (known, "?" * (unknown > 0)))) + most
+
+
+def sent_words(
+    sent: SentBytes | SentOverLink | SentTotals, *, bound: int | None = None, has_loops: bool = True
+) -> str:
+    """Return bytes sent: ``22.0 B + 14.0 KiB per iteration of while_loop (solver.py:31)``.
+
+    Args:
+        sent: The bytes.
+        bound: Most bytes outside of loops of unknown length, to be added where some are unknown.
+        has_loops: Whether to name the loops.
+    """
+    loops = [*per_iteration_words(sent.per_iteration, has_loops=has_loops)]
+    outside = sent_outside_words(sent, bound)
+    return " + ".join(loops if loops and outside == format_bytes(0) else [outside, *loops])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

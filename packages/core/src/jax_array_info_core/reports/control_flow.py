@@ -195,24 +195,27 @@ def per_iteration_words(figures: Sequence[PerIteration], *, has_loops: bool = Tr
 
     Args:
         figures: The figures, as from ``sums_of``.
-        has_loops: Whether to name the loops. If not, the figure of a single one is without its name.
+        has_loops: Whether to name the loops. If not, several of them have no figures.
 
     >>> [*per_iteration_words([PerIteration(nbytes=14_336)])]
     ['14.0 KiB per iteration of a while_loop']
     """
+    if len(figures) > 1 and not has_loops:
+        yield f"more per iteration of {len(figures)} loops"
+        return
     words: list[str] = []
     before: tuple[Origin | None, ...] | None = None
     for one in figures[:_MOST_LOOPS]:
         outer = tuple(loop.origin for loop in one.outer)
         amount = grouped(one.flops or 0) if one.nbytes is None else format_bytes(one.nbytes)
         text = f"{'at most ' if one.is_bound else ''}{amount} per iteration"
-        if has_loops or len(figures) > 1:
+        if has_loops:
             loop = ControlFlow(kind="while_loop", origin=one.origin).words
             text += f" of {loop}" if one.count == 1 else f" of each of {one.count} {loop.removeprefix('a ')}"
         if outer and before == outer:
             words[-1] += f" and {text} in it"
         else:
-            words.append(text + (f" in {one.outer[-1].words}" if outer and has_loops else ""))
+            words.append(text + (f" in {one.outer[-1].words}" if outer else ""))
         before = (*outer, one.origin)
     yield from words
     if len(figures) > _MOST_LOOPS:

@@ -10,8 +10,14 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType
 from jax_array_info.tables.folds import folded_paths, split_rows
 from jax_array_info_core.layouts.dtypes import type_text
 from jax_array_info_core.reports import Collective, ProgramReport, SentTotals
-from jax_array_info_core.reports.collectives import link_words, sent_by, sent_words
-from jax_array_info_core.reports.control_flow import FlopTotals
+from jax_array_info_core.reports.collectives import (
+    link_words,
+    most_nbytes,
+    sent_by,
+    sent_outside_words,
+    sent_words,
+)
+from jax_array_info_core.reports.control_flow import FlopTotals, per_iteration_words
 from jax_array_info_core.reports.program import uncounted_words, unknown_bytes
 from jax_array_info_core.reports.program_findings import accepted_words
 
@@ -78,20 +84,21 @@ _GROUPINGS: Sequence[Grouping] = (
 def write_sent(page: Page, report: ProgramReport) -> None:
     """Add the bytes that a device sends, with the sums by kind and axes."""
     sent = report.sent
-    words = sent_words(sent, bound=sent.bound_nbytes)
+    words = sent_words(sent, bound=most_nbytes(report.collectives))
     if not report.collectives and not sent.nbytes and not sent.unknown_count:
         words = "none" if not report.unread_sending else "none in the lines that could be read"
     page.write(f"sent per device and call: {words}{_phases(sent)}", look="bold")
     has_loops = len(sent.per_iteration) > 1
     shown, rest = split_rows(sent.by_kind_and_axes, _MOST_SUMS)
-    sizes = [sent_words(part, has_loops=has_loops) for part in shown]
+    sizes = [*map(sent_outside_words, shown)]
     widest = max(map(len, sizes), default=0)
     for size, part in zip(sizes, shown, strict=True):
-        page.write_entry(size.rjust(widest), "", f"{part.kind or 'unknown'} {over_words(part.axes)}")
+        loops = [f"+ {words}" for words in per_iteration_words(part.per_iteration, has_loops=has_loops)]
+        page.write_entry(size.rjust(widest), "", f"{part.kind or 'unknown'} {over_words(part.axes)}", *loops)
     if rest:
         keys = {(part.kind, part.axes) for part in rest}
         more = sent_by(one for one in report.collectives if (one.kind, one.axes) in keys)
-        page.write_entry("", "", f"and {len(rest)} more, {sent_words(more, has_loops=has_loops)}")
+        page.write_entry("", "", f"and {len(rest)} more, {sent_words(more, has_loops=False)}")
     for reason in unknown_bytes(report, has_loops=False):
         page.write(f"?: {reason}", indent=2, look=style.WARNING)
 
@@ -255,6 +262,8 @@ def _write_summary(page: Page, report: ProgramReport) -> None:
 
 def _flops(report: ProgramReport) -> Iterator[str]:
     """Yield the flops of dots, and the operations that are not counted."""
-    dots = report.dot_totals or FlopTotals(known=report.known_dot_flops, bound=report.dot_flops)
+    flops = report.dot_flops
+    older = FlopTotals(known=report.known_dot_flops if flops is None else flops, bound=flops)
+    dots = report.dot_totals or older
     yield dots.words
     yield from uncounted_words(report.uncounted_flops)
