@@ -402,7 +402,7 @@ def print_propagation(
     >>> print_propagation(project, **arrays)
     1 finding: JAI301 conflicting-shardings
     project, lowered for TPU, 4096 devices: data=256, model=16
-    ── JAI301 conflicting-shardings: 4.0 KiB per device ────────────────────────────
+    ── JAI301 conflicting-shardings: smallest operands, 4.0 KiB per device ─────────
     1 operation has operands that exclude each other, so that data moves: one
     operand is gathered, or the result is summed over devices.
     Gathered weights of FSDP are meant. Otherwise, shard one operand over another
