@@ -1,16 +1,31 @@
+from typing import NamedTuple
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jax_array_info_core.hlo.loops import Executions, executions
+from jax_array_info_core.hlo.loops import executions as found_executions
 from jax_array_info_core.hlo.module import calls_of
 from jax_array_info_core.hlo.read import read_module
 from tests.hlo_texts import ACCELERATORS, CPU, EVERYWHERE, text
 
 pytestmark = pytest.mark.oldest_and_newest
 
+
+class Executions(NamedTuple):
+    """The exact number of executions, else the largest one."""
+
+    times: int | None
+    at_most: int | None
+
+
 ONCE = Executions(1, None)
 UNKNOWN = Executions(None, None)
+
+
+def executions(module):
+    """Return the executions of each computation."""
+    return {name: Executions(one.times, one.at_most) for name, one in found_executions(module).items()}
 
 
 def module_of(*computations):

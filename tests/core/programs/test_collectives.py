@@ -128,10 +128,16 @@ def test_small_programs_send_the_same_bytes_in_each_version(version):
 @pytest.mark.parametrize("where", EVERYWHERE)
 def test_the_length_of_a_loop_that_depends_on_data_is_unknown(where):
     found = kept(where, "while")
-    assert found
-    assert {(one.times, one.at_most, one.total_nbytes) for one in found} == {(None, None, None)}
-    assert totals_of(found).nbytes == 0
-    assert totals_of(found).unknown_count == sum(one.count for one in found)
+    in_loop = [one for one in found if one.within]
+    assert {(one.times, one.at_most, one.total_nbytes) for one in in_loop} == {(None, None, None)}
+    assert {one.times_within for one in in_loop} == {1}
+    # The condition runs once more than the body.
+    assert {one.times for one in found if not one.within} <= {1}
+    total = totals_of(found)
+    assert total.nbytes == sum(one.total_nbytes for one in found if not one.within)
+    assert total.unknown_count == sum(one.count for one in in_loop)
+    (loop,) = total.per_iteration
+    assert (loop.nbytes, loop.is_bound) == (sum(one.sent_nbytes * one.count for one in in_loop), False)
 
 
 @pytest.mark.parametrize("where", EVERYWHERE)

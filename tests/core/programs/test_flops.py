@@ -19,10 +19,14 @@ def test_a_dot_in_a_loop_of_unknown_length_is_named_and_the_rest_is_known():
 
     report = program_report(step, X)
     assert (report.dot_flops, report.known_dot_flops) == (None, 2 * 16**3)
-    (row,) = report.uncounted_flops
-    assert (row.reason, row.count, row.origin.line) == ("executions", 1, step.__code__.co_firstlineno + 1)
-    (words,) = uncounted_words(report.uncounted_flops)
-    assert words.endswith("runs an unknown number of times")
+    (loop,) = report.dot_totals.per_iteration
+    assert (loop.flops, loop.is_bound, loop.origin.line) == (
+        2 * 16**3,
+        False,
+        step.__code__.co_firstlineno + 1,
+    )
+    words = report.dot_totals.words
+    assert words.startswith("8,192 per device and call + 8,192 per iteration of while_loop (test_flops.py:")
     diff = program_diff_report(program_report(lambda x: x @ x @ x, X), report)
     figures = {figure.name: (figure.before, figure.after) for figure in diff.figures}
     assert figures["dot_flops"] == (4 * 16**3, None)

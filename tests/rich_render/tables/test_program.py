@@ -399,8 +399,7 @@ def test_a_program_on_one_device_has_no_shardings():
 step (train.py:14), 1 CPU device
 sent per device and call: none
 memory per device: about 0.0 B = arguments 0.0 B (the CPU backend reports no
-  peak)
-matmul and convolution FLOPs: 0 per device and call"""
+  peak)"""
     )
 
 

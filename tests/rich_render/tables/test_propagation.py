@@ -17,7 +17,7 @@ TEXT = """\
 3 findings: JAI301 conflicting-shardings, JAI302 lost-mesh-axis, JAI303
   replicated-value
 step, lowered for TPU, 8 devices: data=2, fsdp=2, tensor=2
-── JAI301 conflicting-shardings: 512.0 KiB per device ──────────────────────────
+── JAI301 conflicting-shardings: smallest operands, 512.0 KiB per device ───────
 2 operations have operands that exclude each other, so that data moves: one
 operand is gathered, or the result is summed over devices.
 Gathered weights of FSDP are meant. Otherwise, shard one operand over another
@@ -92,7 +92,7 @@ def test_a_report_without_findings_has_no_empty_line():
 
 def test_titles_are_whole_in_narrow_consoles():
     text = " ".join(to_text(WHY, width=40).split())
-    assert "JAI301 conflicting-shardings: 512.0 KiB per device" in text
+    assert "JAI301 conflicting-shardings: smallest operands, 512.0 KiB per device" in text
 
 
 def test_the_function_is_shown_where_it_fits_80_columns():

@@ -115,7 +115,8 @@ def movements(dataflow: Dataflow, slices: ProgramSlices | None = None) -> tuple[
 def sent_nbytes(kind: str, operand_nbytes: int, result_nbytes: int, group_size: int) -> int:
     """Return the bytes that the device which sends the most sends, with an algorithm that sends the fewest.
 
-    Of a ragged-all-to-all, whose sizes are data, the most: those of a device that sends its whole operand.
+    Of a ragged-all-to-all, whose sizes are data, the most: those of a device that sends its whole operand to
+    each of the others.
 
     Args:
         kind: Operation, such as ``all-gather``.
@@ -134,6 +135,8 @@ def sent_nbytes(kind: str, operand_nbytes: int, result_nbytes: int, group_size: 
         return _ceil(operand_nbytes * (group_size - 1), group_size)
     if kind == "all-reduce":
         return _ceil(2 * operand_nbytes * (group_size - 1), group_size)
+    if kind == "ragged-all-to-all":
+        return operand_nbytes * (group_size - 1)
     return operand_nbytes
 
 

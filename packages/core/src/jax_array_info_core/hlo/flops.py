@@ -1,17 +1,20 @@
-"""Floating-point operations of the contractions of a program."""
+"""Floating-point operations of the contractions and Fourier transforms of a program."""
 
 from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from .loops import Executions
+from .loops import Executions, Within
 from .module import ArrayShape, Computation, Instruction, Module
 
 _DOTS = frozenset(("dot", "scaled-dot"))
+_REAL_PRODUCTS = 4
+"""Real products in one of complex numbers. TPU has three, as separate instructions of real numbers."""
 
 # Kernels of libraries, and those that users write. Others, such as lapack_spotrf_ffi, contract nothing.
 _KERNELS = re.compile(r"(?i)matmul|gemm|conv|fmha|attention|triton|mosaic|pallas|cutlass|tpu_custom_call")
@@ -48,10 +51,37 @@ class _Side(NamedTuple):
 
 
 def multiply_adds(instruction: Instruction, computation: Computation) -> int | None:
-    """Return the multiply-adds of an instruction: 0 if it is neither a dot nor a convolution.
+    """Return the multiply-adds of real numbers in an instruction: 0 if it is neither a dot nor a convolution.
 
-    None if it is one whose count is not known, such as a kernel of the user or an attention of cuDNN.
+    One of complex numbers counts as four. None if it is one whose count is not known, such as a kernel of the
+    user or an attention of cuDNN.
     """
+    found = _products(instruction, computation)
+    is_complex = bool(found) and any(shape.dtype.startswith("complex") for shape in instruction.shapes)
+    return _REAL_PRODUCTS * found if found and is_complex else found
+
+
+def fft_flops(instruction: Instruction, computation: Computation) -> int | None:
+    """Return the operations of the Fourier transforms of an instruction, 5 N log2 N each, rounded.
+
+    N is the number of elements that are transformed together. Transforms of real numbers, or to them, have
+    half. 0 for other instructions; None if the lengths were not understood.
+    """
+    if instruction.opcode != "fft":
+        return 0
+    kind, lengths = instruction.attributes.get("fft_type", ""), instruction.attributes.get("fft_length", "")
+    size = math.prod(_numbers(lengths))
+    shape = _shape(instruction, computation, -1 if kind == "IRFFT" else 0)
+    if shape is None or not _numbers(lengths) or kind not in ("FFT", "IFFT", "RFFT", "IRFFT"):
+        return None
+    if size < 2:
+        return 0
+    # The batch times N is the number of elements of the side with real numbers, or of both.
+    return round(5 * math.prod(shape.dims) * math.log2(size) / (2 if "R" in kind else 1))
+
+
+def _products(instruction: Instruction, computation: Computation) -> int | None:
+    """Return the multiply-adds of an instruction, of complex numbers too."""
     opcode = instruction.opcode
     if opcode in _DOTS:
         return _dot(instruction, computation)
@@ -206,38 +236,55 @@ def _met(start: int, step: int, count: int, side: _Side) -> int:
     return max(0, (last - first) // period + 1)
 
 
-class DotFlops(NamedTuple):
-    """Operations of dots and convolutions in one call of a program, on one device."""
+class Flops(NamedTuple):
+    """Operations of a program on one device.
 
-    known: int
-    """Operations, without those that are not counted."""
+    Those in loops of unknown length and on sides of conditionals count in one iteration, and if taken.
+    """
+
+    dots: Mapping[Within, int]
+    """Operations of dots and convolutions by the loops and sides around them; by ``()``, of each call."""
+
+    ffts: Mapping[Within, int]
+    """Operations of Fourier transforms, in the same way."""
 
     runs_unknown: tuple[Instruction, ...]
-    """Dots and convolutions in a loop of unknown length or in a branch."""
+    """Those in parts of the program that run an unknown number of times."""
 
     size_unknown: tuple[Instruction, ...]
     """Kernels that may contain dots, such as one written in Pallas, and dots whose size depends on data."""
 
+    @property
+    def known(self) -> int:
+        """Operations of dots and convolutions in each call, without those that are not counted."""
+        return self.dots.get((), 0)
 
-def counted_flops(module: Module, executions: Mapping[str, Executions]) -> DotFlops:
-    """Return the operations of dots and convolutions in one call of a program, on one device.
 
-    A multiply-add counts as two, of complex numbers too. A convolution counts as in XLA's cost analysis:
-    without the products with padding. Unlike there, a loop counts as often as it turns.
+def counted_flops(module: Module, executions: Mapping[str, Executions]) -> Flops:
+    """Return the operations of dots, convolutions and Fourier transforms of a program, on one device.
+
+    A multiply-add of real numbers counts as two. A convolution counts as in XLA's cost analysis: without the
+    products with padding. Unlike there, a loop counts as often as it turns, and complex numbers count more.
     """
-    total = 0
+    dots: Counter[Within] = Counter()
+    ffts: Counter[Within] = Counter()
     runs_unknown: list[Instruction] = []
     size_unknown: list[Instruction] = []
     for name, computation in module.computations.items():
-        times = executions[name].times
+        runs = executions[name].runs
         for instruction in computation.instructions:
-            one = multiply_adds(instruction, computation)
-            if one == 0 or times == 0:
+            products, transforms = (
+                multiply_adds(instruction, computation),
+                fft_flops(instruction, computation),
+            )
+            if runs == {} or products == transforms == 0:
                 continue
-            if one is None:
+            if products is None or transforms is None:
                 size_unknown.append(instruction)
-            elif times is None:
+            elif runs is None:
                 runs_unknown.append(instruction)
             else:
-                total += 2 * one * times
-    return DotFlops(total, tuple(runs_unknown), tuple(size_unknown))
+                for within, times in runs.items():
+                    dots[within] += 2 * products * times
+                    ffts[within] += transforms * times
+    return Flops(+dots, +ffts, tuple(runs_unknown), tuple(size_unknown))

@@ -219,23 +219,55 @@ def _turns(direction: str, start: int, step: int, limit: int) -> int | None:
 
 
 _OF_ELEMENTS = frozenset(("to_apply", "select", "scatter"))
+_MOST_RUNS = 64
+"""Number of different ways through loops and branches to one computation, above which it is unknown."""
+
+
+class Enclosure(NamedTuple):
+    """A loop of unknown length, or a branch of a conditional, around a computation."""
+
+    computation: str
+    """Computation that has the loop or the conditional."""
+
+    name: str
+    """Name of its instruction."""
+
+    branch: int | None
+    """Number of the branch of a conditional; None for a loop."""
+
+
+Within = tuple[Enclosure, ...]
+"""Loops of unknown length and branches around a computation, outermost first."""
+
+
+_Runs = Mapping[Within, int] | None
 
 
 class Executions(NamedTuple):
-    """Number of executions in one call of the program, on one device."""
+    """Executions in one call of the program, on one device."""
 
-    times: int | None
-    """Exact number; None if it is not known: below a loop of unknown length, or a conditional."""
+    runs: _Runs
+    """Number of executions in each iteration of the loops, if the branches are taken; by ``()``, of those
+    outside of both. Empty for none; None if it is not known where the computation runs."""
 
-    at_most: int | None
-    """Largest number, where only that is known: in a branch of a conditional. Else None."""
+    @property
+    def times(self) -> int | None:
+        """Exact number; None if it is not known: below a loop of unknown length, or a conditional."""
+        is_exact = self.runs is not None and not any(self.runs)
+        return sum(self.runs.values()) if self.runs is not None and is_exact else None
+
+    @property
+    def at_most(self) -> int | None:
+        """Largest number, where only that is known: in a branch of a conditional. Else None."""
+        if self.runs is None or self.times is not None or any(map(loops_of, self.runs)):
+            return None
+        return sum(self.runs.values())
 
 
-class _Range(NamedTuple):
-    """Smallest and largest number of executions."""
-
-    least: int
-    most: int | None
+def loops_of(within: Within) -> Within:
+    """Return what is around the iterations of the innermost loop of unknown length; empty without one."""
+    last = max((place for place, one in enumerate(within) if one.branch is None), default=-1)
+    return within[: last + 1]
 
 
 def executions(module: Module) -> Mapping[str, Executions]:
@@ -245,7 +277,7 @@ def executions(module: Module) -> Mapping[str, Executions]:
     run each time, or never. Computations of single elements, such as the ``to_apply`` of a reduce, count as
     not executed. Those that nothing names are unknown: the line of their caller could not be read.
     """
-    callers: dict[str, dict[str, _Range]] = {name: {} for name in module.computations}
+    callers: dict[str, list[tuple[str, _Runs]]] = {name: [] for name in module.computations}
     elementwise: set[str] = set()
     trips = TripCounts(module)
     for name, computation in module.computations.items():
@@ -255,47 +287,57 @@ def executions(module: Module) -> Mapping[str, Executions]:
             if not _OF_ELEMENTS.isdisjoint(instruction.attributes):
                 for attribute in _OF_ELEMENTS & instruction.attributes.keys():
                     elementwise.update(names_in(instruction.attributes[attribute]))
+            branch = 0
             for call in calls_of(instruction):
-                if call.name not in callers:
-                    continue
-                once = _Range(1, 1)
+                each: _Runs = {(): 1}
                 if call.role in ("body", "condition"):
                     turns = trips.of(name, instruction)
                     extra = call.role == "condition"
-                    once = _Range(0, None) if turns is None else _Range(turns + extra, turns + extra)
+                    if turns is not None:
+                        each = {(): turns + extra}
+                    else:
+                        each = {(Enclosure(name, instruction.name, None),): 1, **({(): 1} if extra else {})}
                 elif call.role == "branch":
-                    once = _Range(0, 1)
+                    each = {(Enclosure(name, instruction.name, branch),): 1}
+                    branch += 1
                 elif call.role == "unknown":
-                    once = _Range(0, None)
-                callers[call.name][name] = _sum(callers[call.name].get(name, _Range(0, 0)), once)
+                    each = None
+                if call.name in callers:
+                    callers[call.name].append((name, each))
     try:
-        order = tuple(TopologicalSorter(callers).static_order())
+        graph = {name: [caller for caller, _ in calls] for name, calls in callers.items()}
+        order = tuple(TopologicalSorter(graph).static_order())
     except CycleError:
         # No program of XLA calls itself: the text is damaged.
-        return dict.fromkeys(module.computations, Executions(None, None))
-    ranges: dict[str, _Range] = {}
+        return dict.fromkeys(module.computations, Executions(None))
+    found: dict[str, _Runs] = {}
     for name in order:
-        total = _Range(1, 1) if name == module.entry else _Range(0, 0)
-        if not callers[name] and name != module.entry and name not in elementwise:
-            total = _Range(0, None)
-        for caller, each in callers[name].items():
-            total = _sum(total, _product(ranges[caller], each))
-        ranges[name] = total
-    return {name: _executions(ranges[name]) for name in module.computations}
+        is_lost = not callers[name] and name != module.entry and name not in elementwise
+        total: _Runs = None if is_lost else {(): 1} if name == module.entry else {}
+        for caller, each in callers[name]:
+            total = _sum(total, _product(found[caller], each))
+        found[name] = total
+    return {name: Executions(found[name]) for name in module.computations}
 
 
-def _sum(left: _Range, right: _Range) -> _Range:
-    most = None if left.most is None or right.most is None else left.most + right.most
-    return _Range(left.least + right.least, most)
+def _sum(
+    left: Mapping[Within, int] | None, right: Mapping[Within, int] | None
+) -> Mapping[Within, int] | None:
+    if left is None or right is None:
+        return None
+    total = {within: left.get(within, 0) + right.get(within, 0) for within in {**left, **right}}
+    return total if len(total) <= _MOST_RUNS else None
 
 
-def _product(outer: _Range, inner: _Range) -> _Range:
-    if 0 in (outer.most, inner.most):
-        return _Range(0, 0)
-    most = None if outer.most is None or inner.most is None else outer.most * inner.most
-    return _Range(outer.least * inner.least, most)
-
-
-def _executions(range_: _Range) -> Executions:
-    is_exact = range_.least == range_.most
-    return Executions(range_.least if is_exact else None, None if is_exact else range_.most)
+def _product(outer: _Runs, inner: _Runs) -> _Runs:
+    if outer == {} or inner == {(): 0}:
+        return {}
+    if outer is None or inner is None:
+        return None
+    runs = {
+        # An iteration of a loop is one of any of its executions.
+        around + within: each if loops_of(within) else times * each
+        for around, times in outer.items()
+        for within, each in inner.items()
+    }
+    return runs if max(map(len, runs)) <= _DEEPEST else None

@@ -14,7 +14,7 @@ from ..layouts.notation import as_nbytes
 from ..layouts.spec import SpecLike, as_spec, placement
 from ..names import with_former_keywords
 from ..quantities import counted, format_bytes
-from ..reports.collectives import SLOW_LINKS, Collective, link_words
+from ..reports.collectives import SLOW_LINKS, Collective, link_words, sent_by, sent_words
 from ..reports.program import ProgramReport, ProgramValue
 from ..text import printable
 
@@ -250,6 +250,8 @@ def _words(one: Collective, link: Link | None = None) -> str:
     else:
         bound = "" if one.at_most is None else f", at most {one.at_most:,} times"
         size = f"{format_bytes(one.sent_nbytes * one.count)} × an unknown number of times{bound}"
+        if one.is_in_loop:
+            size = sent_words(sent_by([one]))
     of = f" of {one.path}" if one.path else ""
     line = f", {one.origin}" if one.origin else ""
     by = f" by {link_words(one.link)}" if link and one.link != link else ""

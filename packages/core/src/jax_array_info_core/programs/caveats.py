@@ -7,6 +7,7 @@ from collections.abc import Collection
 from ..compat.topology_names import Topology
 from ..hlo.module import Module
 from ..reports.collectives import Collective
+from ..reports.control_flow import FlopTotals
 
 _ON_CPU = (
     "Same on TPU and GPU: requested shardings, donations, loop counts, FLOPs.",
@@ -19,7 +20,12 @@ _NARROW = ("bfloat16", "float16")
 
 
 def caveats_of(
-    platform: str, dtypes: Collection[str], collectives: Collection[Collective], module: Module
+    platform: str,
+    dtypes: Collection[str],
+    collectives: Collection[Collective],
+    module: Module,
+    dots: FlopTotals,
+    ffts: FlopTotals,
 ) -> tuple[str, ...]:
     """Return what differs on another platform, and what is left out, as sentences.
 
@@ -28,6 +34,8 @@ def caveats_of(
         dtypes: Dtypes of the arguments and outputs.
         collectives: Collectives of the program.
         module: The compiled program.
+        dots: Its dots and convolutions.
+        ffts: Its Fourier transforms.
     """
     if platform == "tpu" and _uses_vmem(module):
         return ("Values in VMEM are not among the temporaries that are listed.",)
@@ -37,8 +45,12 @@ def caveats_of(
     narrow = [dtype for dtype in _NARROW if dtype in dtypes]
     if narrow and any(one.dtype == "float32" for one in collectives):
         caveats.append(f"CPU sends {' and '.join(narrow)} as float32, twice the bytes of an accelerator.")
-    elif any(one.dtype == "float32" for one in collectives):
+    elif dots.exact != 0 and any(one.dtype == "float32" for one in collectives):
         caveats.append("TPU may send float32 operands of matrix products as bfloat16, half the bytes.")
+    if ffts.exact != 0:
+        caveats.append("TPU computes Fourier transforms as matrix products, with other FLOPs.")
+    if _has_complex_dots(module):
+        caveats.append("TPU computes a product of complex numbers as 3 real ones, not 4: FLOPs are fewer.")
     return tuple(caveats)
 
 
@@ -57,6 +69,13 @@ def caveats_of_tracing(traced_on: str | None, topology: Topology | None) -> tupl
         f" mesh.devices.flat[0].platform, took the branch for {traced_on}. With a mesh from topology_mesh, it"
         f" takes the branch for {target}.",
     )
+
+
+def _has_complex_dots(module: Module) -> bool:
+    """Return whether a program multiplies matrices of complex numbers."""
+    computations = module.computations.values()
+    dots = (one for computation in computations for one in computation.instructions if one.opcode == "dot")
+    return any(shape.dtype.startswith("complex") for one in dots for shape in one.shapes)
 
 
 def _uses_vmem(module: Module) -> bool:

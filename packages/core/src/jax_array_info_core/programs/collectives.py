@@ -16,7 +16,7 @@ from ..compat.devices import device_places
 from ..hlo.collectives import COLLECTIVES, Movement, movements
 from ..hlo.dataflow import Dataflow, Value
 from ..hlo.frames import pass_of, scope_of
-from ..hlo.loops import Executions
+from ..hlo.loops import Executions, loops_of
 from ..hlo.module import Instruction, Module, Passing, operations
 from ..hlo.replica_groups import group_axes, pair_axes
 from ..hlo.slices import ProgramSlices
@@ -24,11 +24,19 @@ from ..layouts.links import LINKS, Link, Places
 from ..layouts.spec import MeshAxes, effective_axes
 from ..origins.origins import UserLines
 from ..quantities import LARGEST
-from ..reports.collectives import Collective, SentBytes, SentOverLink, SentTotals
+from ..reports.collectives import (
+    Collective,
+    SentBytes,
+    SentOverLink,
+    SentTotals,
+    most_nbytes,
+    sent_by,
+)
 from ..reports.origin import Origin, Phase
 from ..reports.program import Constraint
 from ..reports.program_memory import Temporary
 from ..reports.propagation import Because
+from .control_flow import ControlFlows
 
 MOST_SCOPES = 16
 """Maximum number of named scopes of a row."""
@@ -128,7 +136,8 @@ def collectives_of(
         Dataflow(module), executions, sizes, paths, lines, _constrained(constraints), because, places
     )
     moved, unread = movements(describe.dataflow, slices)
-    return tuple(sorted(merged(map(describe.collective, moved)), key=_order)), tuple(unread)
+    rows = (row for one in moved for row in describe.collectives(one))
+    return tuple(sorted(merged(rows), key=_order)), tuple(unread)
 
 
 def _order(collective: Collective) -> tuple[bool, int, str, str]:
@@ -169,15 +178,30 @@ class _Describer:
         self.constrained = constrained
         self.because = because
         self.places = places
+        self.flows = ControlFlows(dataflow, lines)
         self.group_axes: dict[int, tuple[str, ...] | None] = {}
         self.group_links: dict[int, Link | None] = {}
 
-    def collective(self, moved: Movement) -> Collective:
-        """Return the facts on a collective."""
-        within = moved.value.computation
-        times = self.executions.get(within, Executions(None, None))
-        if moved.depends_on_data and times.times is not None:
-            times = Executions(None, times.times)
+    def collectives(self, moved: Movement) -> Iterator[Collective]:
+        """Yield the facts on a collective, once for each way through loops and branches to it."""
+        runs = self.executions.get(moved.value.computation, Executions(None)).runs
+        found = self._collective(moved)
+        if runs is None:
+            yield replace(found, times=None)
+        elif not runs:
+            yield replace(found, times=0)
+        for within, times in (runs or {}).items():
+            is_exact = not (within or moved.depends_on_data)
+            yield replace(
+                found,
+                times=times if is_exact else None,
+                at_most=None if is_exact or loops_of(within) else times,
+                within=self.flows.around(within),
+                times_within=times if within else None,
+            )
+
+    def _collective(self, moved: Movement) -> Collective:
+        """Return the facts on a collective, without its executions."""
         users = self._users(moved.value)
         found = Collective(
             kind=moved.kind,
@@ -186,8 +210,6 @@ class _Describer:
             dtype=moved.shape.dtype,
             shape=moved.shape.dims,
             sent_nbytes=moved.sent_nbytes,
-            times=times.times,
-            at_most=times.at_most,
             depends_on_data=moved.depends_on_data,
             origin=self._origin(moved, users),
             path=self._path(moved),
@@ -386,9 +408,12 @@ def totals_of(collectives: Iterable[Collective], bandwidths: Mapping[Link, int] 
         bandwidths: Bytes per second of some links, per device and direction.
     """
     rows = tuple(collectives)
+    total = sent_by(rows)
     return SentTotals(
-        nbytes=sum(row.total_nbytes or 0 for row in rows),
-        unknown_count=sum(row.count for row in rows if row.times is None),
+        nbytes=total.nbytes,
+        unknown_count=total.unknown_count,
+        bound_nbytes=most_nbytes(rows),
+        per_iteration=total.per_iteration,
         by_kind=_totals(rows, "kind"),
         by_axes=_totals(rows, "axes"),
         by_kind_and_axes=_totals(rows, "kind", "axes"),
@@ -407,14 +432,15 @@ def _by_link(rows: Iterable[Collective], bandwidths: Mapping[Link, int]) -> tupl
     for link in (*reversed(LINKS), None):
         if link not in by_link:
             continue
-        nbytes = sum(row.total_nbytes or 0 for row in by_link[link])
+        total = sent_by(by_link[link])
         sure = sum(row.total_nbytes or 0 for row in by_link[link] if row.is_over_link_alone)
         bandwidth = None if link is None else bandwidths.get(link)
         totals.append(
             SentOverLink(
                 link=link,
-                nbytes=nbytes,
-                unknown_count=sum(row.count for row in by_link[link] if row.times is None),
+                nbytes=total.nbytes,
+                unknown_count=total.unknown_count,
+                per_iteration=total.per_iteration,
                 bytes_per_second=bandwidth,
                 # A larger number may be none of a float.
                 least_seconds=None if bandwidth is None else min(sure, LARGEST) / bandwidth,
@@ -425,13 +451,8 @@ def _by_link(rows: Iterable[Collective], bandwidths: Mapping[Link, int]) -> tupl
 
 def _totals(rows: Iterable[Collective], *names: str) -> tuple[SentBytes, ...]:
     """Return the totals of the rows that agree in some fields, the most bytes first."""
-    totals: dict[tuple[Any, ...], SentBytes] = {}
+    alike: dict[tuple[Any, ...], list[Collective]] = {}
     for row in rows:
-        key = tuple(getattr(row, name) for name in names)
-        known = totals.get(key, SentBytes(nbytes=0, **dict(zip(names, key, strict=True))))
-        totals[key] = replace(
-            known,
-            nbytes=known.nbytes + (row.total_nbytes or 0),
-            unknown_count=known.unknown_count + (row.count if row.times is None else 0),
-        )
-    return tuple(sorted(totals.values(), key=lambda one: (-one.nbytes, -one.unknown_count, repr(one))))
+        alike.setdefault(tuple(getattr(row, name) for name in names), []).append(row)
+    totals = [sent_by(found, **dict(zip(names, key, strict=True))) for key, found in alike.items()]
+    return tuple(sorted(totals, key=lambda one: (-one.nbytes, -one.unknown_count, repr(one))))

@@ -262,6 +262,8 @@ def _figure_changes(before: ProgramReport, after: ProgramReport) -> Iterator[Fig
             yield FigureChange(name=name, before=getattr(old, name), after=getattr(new, name))
     if before.dot_flops != after.dot_flops:
         yield FigureChange(name="dot_flops", before=before.dot_flops, after=after.dot_flops)
+    if before.fft_flops != after.fft_flops:
+        yield FigureChange(name="fft_flops", before=before.fft_flops, after=after.fft_flops)
     known = before.known_dot_flops, after.known_dot_flops
     if None in (before.dot_flops, after.dot_flops) and known[0] != known[1]:
         yield FigureChange(name="known_dot_flops", before=known[0], after=known[1])
@@ -385,3 +387,6 @@ def _unknown(report: ProgramReport) -> Iterator[str]:
         yield f"{counted(len(report.unread), 'line', 'lines')} could not be read"
     yield from unknown_bytes(report)
     yield from (f"flops: {words}" for words in uncounted_words(report.uncounted_flops))
+    for kind, totals in (("flops", report.dot_totals), ("FFT flops", report.fft_totals)):
+        if totals is not None and totals.bound is not None and totals.exact is None:
+            yield f"{kind}: {totals.words}"

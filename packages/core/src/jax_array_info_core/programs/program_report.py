@@ -38,6 +38,7 @@ from ..compat.topologies import topology_of
 from ..compat.topology_names import Topology, parse_topology
 from ..compat.values import is_sharding
 from ..errors import UnsupportedValueError
+from ..hlo.dataflow import Dataflow
 from ..hlo.flops import counted_flops
 from ..hlo.frames import renumbered, scope_of
 from ..hlo.liveness import LiveValue, temporaries_of
@@ -59,6 +60,7 @@ from .caveats import caveats_of, caveats_of_tracing
 from .collectives import collectives_of, devices_of, merged, totals_of
 from .compiled import CompiledStages, compiled_stages, gpu_shortage
 from .constraints import constraints_of, with_padding
+from .control_flow import ControlFlows
 from .donations import donatable, donations_of
 from .live_bytes import timeline_of
 from .out_of_memory import out_of_memory_of
@@ -189,10 +191,8 @@ def module_of(text: str | None, lowered: Any) -> Module | None:
     return read_module(text if mlir is None else renumbered(text, mlir))
 
 
-def flops_of(
-    module: Module, executions: Mapping[str, Executions], lines: UserLines
-) -> tuple[int, tuple[UncountedFlops, ...]]:
-    """Return the flops that are known, and the operations whose flops are not, equal ones merged.
+def flops_of(module: Module, executions: Mapping[str, Executions], lines: UserLines) -> dict[str, Any]:
+    """Return the fields of a report on the flops of a program.
 
     Args:
         module: The program.
@@ -212,7 +212,15 @@ def flops_of(
         )
         for reason, one in found
     )
-    return flops.known, tuple(replace(row, count=count) for row, count in counts.items())
+    flows = ControlFlows(Dataflow(module), lines)
+    dots = flows.flops(flops.dots, is_complete=not found)
+    return {
+        "dot_flops": dots.exact,
+        "known_dot_flops": dots.known,
+        "dot_totals": dots,
+        "fft_totals": flows.flops(flops.ffts, is_complete=True),
+        "uncounted_flops": tuple(replace(row, count=count) for row, count in counts.items()),
+    }
 
 
 def program_report(
@@ -347,12 +355,12 @@ def _with_program(
 ) -> ProgramReport:
     """Return a report with the facts from the text of the compiled program."""
     times = executions(module)
+    flops = flops_of(module, times, lines)
     paths = {
         leaf.label: argument.path
         for leaf, argument in zip(leaves, report.arguments, strict=True)
         if leaf.label is not None
     }
-    flops, uncounted = flops_of(module, times, lines)
     reasons = Reasons(report.arguments, report.outputs, compiled.stages.lowered, lines)
     because = reasons.of if explains else None
     devices = devices_of(program_devices(compiled.stages, leaves))
@@ -390,14 +398,14 @@ def _with_program(
         rematerializations=rematerializations,
         memory=memory,
         out_of_memory=out_of_memory,
-        dot_flops=None if uncounted else flops,
-        known_dot_flops=flops,
-        uncounted_flops=uncounted,
+        **flops,
         unread=tuple(dict.fromkeys((*module.unread, *unread))),
         unread_local=tuple(dict.fromkeys(line for line in module.unread if not may_send(line))),
         caveats=(
             *report.caveats,
-            *caveats_of(report.platform, dtypes, collectives, module),
+            *caveats_of(
+                report.platform, dtypes, collectives, module, flops["dot_totals"], flops["fft_totals"]
+            ),
             *reasons.caveats,
         ),
     )

@@ -47,6 +47,11 @@ from .compiles import (
     LogReport as LogReport,
     UnusableDonation as UnusableDonation,
 )
+from .control_flow import (
+    ControlFlow as ControlFlow,
+    FlopTotals as FlopTotals,
+    PerIteration as PerIteration,
+)
 from .devices import (
     DeviceReport as DeviceReport,
     DevicesReport as DevicesReport,

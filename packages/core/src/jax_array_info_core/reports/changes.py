@@ -84,8 +84,8 @@ class FigureChange:
     """A figure that differs between two programs."""
 
     name: str
-    """Field of the figure: ``temporary_nbytes``, another field of ``ProgramMemory``, ``dot_flops``, or
-    ``known_dot_flops`` where that is unknown."""
+    """Field of the figure: ``temporary_nbytes``, another field of ``ProgramMemory``, ``dot_flops``,
+    ``known_dot_flops`` where that is unknown, or ``fft_flops``."""
 
     before: quantities.Total | None
     """Figure of the first program; None if unknown."""

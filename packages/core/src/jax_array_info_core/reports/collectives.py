@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .. import quantities
 from ..layouts.links import LINK_WORDS, Link
 from ..quantities import format_bytes, least_seconds_words
+from .control_flow import ControlFlow, Cost, PerIteration, per_iteration, per_iteration_words, sums_of
 from .origin import Origin, Phase
 from .propagation import Because
 
@@ -57,9 +59,17 @@ class Collective:
     at_most: quantities.Total | None = None
     """Largest number of executions, if ``times`` is None and a bound is known."""
 
+    within: tuple[ControlFlow, ...] = ()
+    """Loops of unknown length and sides of conditionals around it, outermost first. A collective that runs in
+    such a loop and outside of it, as in the condition of a loop, has a row for each."""
+
+    times_within: quantities.Total | None = None
+    """Number of executions of each in one iteration of the innermost loop of ``within``, if its sides are
+    taken. None without ``within``."""
+
     depends_on_data: bool = False
     """Whether the bytes of one execution depend on data: those of a ragged-all-to-all, which sends up to its
-    whole operand."""
+    whole operand to each other device of its group."""
 
     origin: Origin | None = None
     """Line of the operation that needs the array; else of the one that computes it or uses it first, with
@@ -98,7 +108,41 @@ class Collective:
     def bound_nbytes(self) -> int | None:
         """Most bytes that all of them may send in one call of the program; None if no bound is known."""
         times = self.at_most if self.times is None else self.times
-        return None if times is None else self.sent_nbytes * self.count * times
+        return None if times is None else self._nbytes(times)
+
+    def _nbytes(self, times: int) -> int:
+        return self.sent_nbytes * self.count * times
+
+    @property
+    def nbytes_within(self) -> int | None:
+        """Most bytes that all of them send in one iteration of the innermost loop, else in one call.
+
+        None if it is not known.
+        """
+        return self.bound_nbytes if self.times_within is None else self._nbytes(self.times_within)
+
+    @property
+    def is_in_loop(self) -> bool:
+        """Whether it runs once or more in each iteration of a loop of unknown length."""
+        return any(one.side is None for one in self.within)
+
+
+def costs_of(collectives: Iterable[Collective]) -> list[Cost]:
+    """Return the bytes of collectives, with the loops and sides that they run in; without unknown ones."""
+    return [
+        Cost(one.within, nbytes, one.depends_on_data or (one.times is None and not one.within), one.count)
+        for one in collectives
+        if (nbytes := one.nbytes_within) is not None
+    ]
+
+
+def most_nbytes(collectives: Iterable[Collective]) -> int | None:
+    """Return the most bytes that collectives send in one call outside of loops of unknown length.
+
+    Each conditional counts its larger side. None if it is not known where one of them runs.
+    """
+    rows = tuple(collectives)
+    return None if any(one.nbytes_within is None for one in rows) else sums_of(costs_of(rows))[0].most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +168,30 @@ class SentBytes:
     """Number of collectives whose bytes are unknown: they run an unknown number of times, or depend on data.
     ``nbytes`` does not include them."""
 
+    per_iteration: tuple[PerIteration, ...] = ()
+    """Bytes of those in loops of unknown length, in one iteration of each loop."""
+
+
+def sent_by(
+    collectives: Iterable[Collective],
+    *,
+    kind: str | None = None,
+    axes: tuple[str, ...] | None = None,
+    origin: Origin | None = None,
+    phase: Phase | None = None,
+) -> SentBytes:
+    """Return the bytes that collectives send, with what they have in common."""
+    rows = tuple(collectives)
+    return SentBytes(
+        kind=kind,
+        axes=axes,
+        origin=origin,
+        phase=phase,
+        nbytes=sum(row.total_nbytes or 0 for row in rows),
+        unknown_count=sum(row.count for row in rows if row.times is None),
+        per_iteration=per_iteration(sums_of(costs_of(row for row in rows if row.within))[1:], "nbytes"),
+    )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentOverLink:
@@ -138,6 +206,9 @@ class SentOverLink:
     unknown_count: quantities.Size = 0
     """Number of collectives whose bytes are unknown. ``nbytes`` does not include them."""
 
+    per_iteration: tuple[PerIteration, ...] = ()
+    """Bytes of those in loops of unknown length, in one iteration of each loop."""
+
     bytes_per_second: quantities.Count | None = None
     """Bandwidth of the link per device and direction, as given to ``program_report``; None if not given."""
 
@@ -148,11 +219,38 @@ class SentOverLink:
     @property
     def words(self) -> str:
         """The link, its bytes, and the lower bound of their time: ``DCN 96.0 MiB (at least 16.1 ms)``."""
-        nbytes = format_bytes(self.nbytes) if self.nbytes or not self.unknown_count else ""
-        parts = [link_words(self.link), " + ".join(filter(None, (nbytes, "?" * bool(self.unknown_count))))]
+        parts = [link_words(self.link), sent_words(self, has_loops=False)]
         if self.least_seconds is not None:
             parts.append(f"({least_seconds_words(self.least_seconds)})")
         return " ".join(parts)
+
+
+def sent_outside_words(sent: SentBytes | SentOverLink | SentTotals, bound: int | None = None) -> str:
+    """Return bytes sent outside of loops of unknown length: ``22.0 B + ?, at most 4.0 MiB``.
+
+    Args:
+        sent: The bytes.
+        bound: Most bytes, to be added where some are unknown.
+    """
+    unknown = sent.unknown_count - sum(one.operation_count * one.count for one in sent.per_iteration)
+    known = format_bytes(sent.nbytes) if sent.nbytes or unknown <= 0 else ""
+    most = f", at most {format_bytes(bound)}" if unknown > 0 and bound is not None else ""
+    return " + ".join(filter(None, (known, "?" * (unknown > 0)))) + most
+
+
+def sent_words(
+    sent: SentBytes | SentOverLink | SentTotals, *, bound: int | None = None, has_loops: bool = True
+) -> str:
+    """Return bytes sent: ``22.0 B + 14.0 KiB per iteration of while_loop (solver.py:31)``.
+
+    Args:
+        sent: The bytes.
+        bound: Most bytes outside of loops of unknown length, to be added where some are unknown.
+        has_loops: Whether to name the loops.
+    """
+    loops = [*per_iteration_words(sent.per_iteration, has_loops=has_loops)]
+    outside = sent_outside_words(sent, bound)
+    return " + ".join(loops if loops and outside == format_bytes(0) else [outside, *loops])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +262,15 @@ class SentTotals:
 
     unknown_count: quantities.Size = 0
     """Number of collectives whose bytes are unknown."""
+
+    bound_nbytes: quantities.Total | None = None
+    """Most bytes sent per call of the program outside of the loops in ``per_iteration``: each conditional
+    counts its larger side, and bytes that depend on data count as the most that is possible. None if no bound
+    is known."""
+
+    per_iteration: tuple[PerIteration, ...] = ()
+    """Bytes of the collectives in loops of unknown length, in one iteration of each loop. A loop that is in
+    another one follows it."""
 
     by_kind: tuple[SentBytes, ...] = ()
     """By operation."""

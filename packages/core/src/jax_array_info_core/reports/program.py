@@ -12,6 +12,7 @@ from ..notebooks import Displayed
 from ..quantities import counted
 from .array import Leaf, ShardingDescription, same_sharding
 from .collectives import Collective, SentTotals
+from .control_flow import FlopTotals
 from .findings import Finding, findings_words
 from .origin import Origin
 from .program_findings import program_findings
@@ -23,7 +24,7 @@ Uncounted = Literal["kernel", "size", "executions"]
 
 - ``kernel``: a custom call that may contain dots, such as one written in Pallas, or an attention of cuDNN;
 - ``size``: a dot whose size depends on data, such as a ragged dot, or was not understood;
-- ``executions``: a dot or a convolution in a loop of unknown length, or in a branch.
+- ``executions``: a dot or a convolution in a part of the program whose caller could not be read.
 """
 
 _MOST = 3
@@ -325,13 +326,21 @@ class ProgramReport(Displayed):
 
     dot_flops: quantities.Total | None = None
     """Floating-point operations of dots and convolutions in one call, on one device: two for each
-    multiply-add. None if some are not counted."""
+    multiply-add of real numbers, eight for one of complex numbers. None if some are not counted, in a loop of
+    unknown length, or on one side of a conditional."""
 
     known_dot_flops: quantities.Total = 0
-    """``dot_flops`` without those that are not counted."""
+    """``dot_flops`` without these."""
+
+    dot_totals: FlopTotals | None = None
+    """Operations of dots and convolutions, with those in loops of unknown length and in conditionals. None in
+    reports of older versions."""
+
+    fft_totals: FlopTotals = field(default_factory=FlopTotals)
+    """Operations of Fourier transforms: 5 N log2 N for each of N elements, half for real numbers."""
 
     uncounted_flops: tuple[UncountedFlops, ...] = ()
-    """Operations that are not counted: kernels such as Pallas, and dots in loops of unknown length."""
+    """Operations that are not counted, such as kernels of Pallas."""
 
     unread: tuple[str, ...] = ()
     """Lines of the program that could not be read. The other figures do not include them."""
@@ -366,15 +375,32 @@ class ProgramReport(Displayed):
         return self.out_of_memory is None or self.out_of_memory.is_program_known
 
     @property
+    def fft_flops(self) -> int | None:
+        """Floating-point operations of Fourier transforms in one call, on one device.
+
+        N elements have 5 N log2 N, half for real numbers. None if some are in a loop of unknown length or on
+        one side of a conditional.
+        """
+        return self.fft_totals.exact
+
+    @property
     def unread_sending(self) -> tuple[str, ...]:
         """Lines of ``unread`` that may send bytes to other devices. With any, the bytes sent are unknown."""
         return tuple(line for line in self.unread if line not in self.unread_local)
 
 
-def unknown_bytes(report: ProgramReport) -> Iterator[str]:
-    """Yield each reason with the number of collectives."""
-    sends = sum(one.count for one in report.collectives if one.depends_on_data)
-    if runs := report.sent.unknown_count - sends:
+def unknown_bytes(report: ProgramReport, *, has_loops: bool = True) -> Iterator[str]:
+    """Yield each reason with the number of collectives.
+
+    Args:
+        report: The program.
+        has_loops: Whether to count those whose bytes are known per iteration of a loop.
+    """
+    in_loops = 0 if has_loops else sum(one.count for one in report.collectives if one.is_in_loop)
+    sends = sum(
+        one.count for one in report.collectives if one.depends_on_data and (has_loops or not one.is_in_loop)
+    )
+    if runs := report.sent.unknown_count - in_loops - sends:
         yield f"{counted(runs, 'collective runs', 'collectives run')} an unknown number of times"
     if sends:
         yield f"{counted(sends, 'collective sends', 'collectives send')} bytes that depend on data"

@@ -12,7 +12,13 @@ from jax_array_info.tables.folds import split_rows
 from jax_array_info_core import format_bytes
 from jax_array_info_core.layouts.dtypes import type_text
 from jax_array_info_core.reports import Collective, Origin, ProgramReport, ProgramTimelineReport, Temporary
-from jax_array_info_core.reports.collectives import SLOW_LINKS, link_words
+from jax_array_info_core.reports.collectives import (
+    SLOW_LINKS,
+    link_words,
+    most_nbytes,
+    sent_by,
+    sent_words,
+)
 
 from .. import style
 from ..pictures.areas import areas_figure
@@ -26,7 +32,6 @@ from ..tables.program_words import (
     kept_words,
     phase_words,
     scope_words,
-    sent_words,
     sharding_words,
     spec_words,
     total_words,
@@ -153,20 +158,22 @@ def program_lines(report: ProgramReport) -> list[ProgramLine]:
 def _mark_collectives(collectives: Iterable[Collective], line_of: Callable[[Origin], ProgramLine]) -> None:
     """Add the collectives to their lines; those with the same words have one note with their sum."""
     alike: dict[tuple[int, str], list[Collective]] = {}
+    bounded: dict[int, list[Collective]] = {}
     for one in collectives:
         if one.origin is not None:
             line = line_of(one.origin)
-            bound = one.bound_nbytes
-            line.sent_nbytes += bound or 0
-            line.has_unknown |= bound is None
-            line.is_bound |= one.times is None and bound is not None
+            if one.bound_nbytes is None:
+                line.has_unknown = True
+            else:
+                bounded.setdefault(id(line), []).append(one)
+                line.sent_nbytes = most_nbytes(bounded[id(line)]) or 0
+                line.is_bound |= one.times is None
             alike.setdefault((id(line), ", ".join(_collective_words(one))), []).append(one)
     for (_, words), rows in alike.items():
         assert rows[0].origin is not None
         size = total_words(rows[0])
         if len(rows) > 1:
-            unknown = sum(row.times is None for row in rows)
-            size = sent_words(sum(row.total_nbytes or 0 for row in rows), unknown)
+            size = sent_words(sent_by(rows), has_loops=False)
         line_of(rows[0].origin).notes.append(Note(words, size, SENT))
 
 

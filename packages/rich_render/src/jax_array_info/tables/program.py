@@ -8,11 +8,16 @@ from dataclasses import replace
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 
 from jax_array_info.tables.folds import folded_paths, split_rows
-from jax_array_info_core import format_bytes
 from jax_array_info_core.layouts.dtypes import type_text
-from jax_array_info_core.quantities import format_count, grouped
-from jax_array_info_core.reports import Collective, ProgramReport, SentBytes, SentTotals
-from jax_array_info_core.reports.collectives import link_words
+from jax_array_info_core.reports import Collective, ProgramReport, SentTotals
+from jax_array_info_core.reports.collectives import (
+    link_words,
+    most_nbytes,
+    sent_by,
+    sent_outside_words,
+    sent_words,
+)
+from jax_array_info_core.reports.control_flow import FlopTotals, per_iteration_words
 from jax_array_info_core.reports.program import uncounted_words, unknown_bytes
 from jax_array_info_core.reports.program_findings import accepted_words
 
@@ -23,7 +28,6 @@ from .program_memory import memory_table, write_memory, write_warnings_unknown
 from .program_timeline import program_timeline_table
 from .program_values import free_values_table, write_values
 from .program_words import (
-    UNKNOWN,
     because_words,
     collective_axes_words,
     counted_path,
@@ -32,9 +36,9 @@ from .program_words import (
     over_words,
     phase_words,
     scope_words,
-    sent_words,
     title_words,
     total_words,
+    within_words,
     without_indices,
 )
 from .words import origin_words
@@ -42,25 +46,37 @@ from .words import origin_words
 _MOST_SUMS = 8
 """Maximum number of sums by kind and axes."""
 _WIDE: Grouping = (
-    ("total",), ("each",), ("collective",), ("over",), ("link",), ("array",), ("argument",), ("line",),
-    ("scope",), ("phase",), ("because",),
+    ("total",), ("each",), ("runs",), ("collective",), ("over",), ("link",), ("array",), ("argument",),
+    ("line",), ("scope",), ("phase",), ("because",),
 )  # fmt: skip
 _GROUPINGS: Sequence[Grouping] = (
     _WIDE,
     (
         ("total",),
         ("collective", "over", "link"),
-        ("array", "each", "argument"),
+        ("array", "each", "runs", "argument"),
         ("line", "scope", "phase", "because"),
     ),
     (
         ("total",),
         ("collective", "over", "link", "phase"),
-        ("array", "each", "argument", "line", "scope", "because"),
+        ("array", "each", "runs", "argument", "line", "scope", "because"),
     ),
     (
         ("total",),
-        ("collective", "over", "link", "array", "each", "argument", "line", "scope", "phase", "because"),
+        (
+            "collective",
+            "over",
+            "link",
+            "array",
+            "each",
+            "runs",
+            "argument",
+            "line",
+            "scope",
+            "phase",
+            "because",
+        ),
     ),
 )
 
@@ -68,36 +84,30 @@ _GROUPINGS: Sequence[Grouping] = (
 def write_sent(page: Page, report: ProgramReport) -> None:
     """Add the bytes that a device sends, with the sums by kind and axes."""
     sent = report.sent
-    words = _total(sent)
+    words = sent_words(sent, bound=most_nbytes(report.collectives))
     if not report.collectives and not sent.nbytes and not sent.unknown_count:
         words = "none" if not report.unread_sending else "none in the lines that could be read"
-    elif sent.unknown_count:
-        bounds = [collective.bound_nbytes for collective in report.collectives]
-        known = [bound for bound in bounds if bound is not None]
-        if len(known) == len(bounds):
-            words += f", at most {format_bytes(sum(known))}"
     page.write(f"sent per device and call: {words}{_phases(sent)}", look="bold")
+    has_loops = len(sent.per_iteration) > 1
     shown, rest = split_rows(sent.by_kind_and_axes, _MOST_SUMS)
-    sizes = [_total(part) for part in shown]
+    sizes = [*map(sent_outside_words, shown)]
     widest = max(map(len, sizes), default=0)
     for size, part in zip(sizes, shown, strict=True):
-        page.write_entry(size.rjust(widest), "", f"{part.kind or 'unknown'} {over_words(part.axes)}")
+        loops = [f"+ {words}" for words in per_iteration_words(part.per_iteration, has_loops=has_loops)]
+        page.write_entry(size.rjust(widest), "", f"{part.kind or 'unknown'} {over_words(part.axes)}", *loops)
     if rest:
-        more = sent_words(sum(part.nbytes for part in rest), sum(part.unknown_count for part in rest))
-        page.write_entry("", "", f"and {len(rest)} more, {more}")
-    for reason in unknown_bytes(report):
+        keys = {(part.kind, part.axes) for part in rest}
+        more = sent_by(one for one in report.collectives if (one.kind, one.axes) in keys)
+        page.write_entry("", "", f"and {len(rest)} more, {sent_words(more, has_loops=False)}")
+    for reason in unknown_bytes(report, has_loops=False):
         page.write(f"?: {reason}", indent=2, look=style.WARNING)
-
-
-def _total(part: SentBytes | SentTotals) -> str:
-    return sent_words(part.nbytes, part.unknown_count)
 
 
 def _phases(sent: SentTotals) -> str:
     """Return the sums by pass, if any collective has one."""
     if not any(part.phase for part in sent.by_phase):
         return ""
-    parts = [f"{part.phase or 'unknown pass'} {_total(part)}" for part in sent.by_phase]
+    parts = [f"{part.phase or 'unknown pass'} {sent_words(part, has_loops=False)}" for part in sent.by_phase]
     return f" ({', '.join(parts)})"
 
 
@@ -127,7 +137,16 @@ def _folded(collectives: Sequence[Collective], marks: style.Marks) -> list[tuple
     paths = [one.path or "" for one in collectives]
     words = [because_words(one) for one in collectives]
     facts = [
-        (replace(one, path=None, count=1, because=()), without_indices(text))
+        (
+            replace(
+                one,
+                path=None,
+                count=1,
+                because=(),
+                within=tuple(each if each.side is None else replace(each, number=0) for each in one.within),
+            ),
+            without_indices(text),
+        )
         for one, text in zip(collectives, words, strict=True)
     ]
     folded = []
@@ -149,6 +168,7 @@ def _columns(
     return [
         StackedColumn("total", [*map(total_words, collectives)], is_number=True),
         StackedColumn("each", [each_words(one, marks) for one in collectives]),
+        StackedColumn("runs", [*map(within_words, collectives)], is_text=True),
         StackedColumn("collective", [one.kind for one in collectives]),
         StackedColumn("over", [*map(collective_axes_words, collectives)], "over "),
         StackedColumn("link", [link_words(one.link) if has_links else "" for one in collectives], "by "),
@@ -163,11 +183,9 @@ def _columns(
 
 def _rest(rest: Sequence[Collective]) -> dict[str, str]:
     """Return the cells of the row that sums further collectives."""
-    known = sum(one.total_nbytes or 0 for one in rest)
-    unknown = sum(one.count for one in rest if one.total_nbytes is None)
     count = sum(one.count for one in rest)
     return {
-        "total": sent_words(known, unknown),
+        "total": sent_words(sent_by(rest), has_loops=False),
         "collective": f"{count} more" if count != 1 else "1 more",
     }
 
@@ -228,7 +246,10 @@ def _write_summary(page: Page, report: ProgramReport) -> None:
         write_sent(page, report)
     write_memory(page, report)
     if report.is_known:
-        page.write(f"matmul and convolution FLOPs: {'; '.join(_flops(report))}")
+        if report.dot_flops != 0:
+            page.write(f"matmul and convolution FLOPs: {'; '.join(_flops(report))}")
+        if report.fft_flops != 0:
+            page.write(f"FFT FLOPs: {report.fft_totals.words} (5 N log2 N, half for real numbers)")
     write_values(page, report)
     write_warnings_unknown(page, report)
     for words in accepted_words(report):
@@ -240,11 +261,9 @@ def _write_summary(page: Page, report: ProgramReport) -> None:
 
 
 def _flops(report: ProgramReport) -> Iterator[str]:
-    """Yield the flops, and the operations that are not counted."""
-    if report.dot_flops is not None:
-        yield f"{grouped(report.dot_flops)} per device and call"
-    elif report.known_dot_flops:
-        yield f"at least {format_count(report.known_dot_flops)}"
-    else:
-        yield UNKNOWN
+    """Yield the flops of dots, and the operations that are not counted."""
+    flops = report.dot_flops
+    older = FlopTotals(known=report.known_dot_flops if flops is None else flops, bound=flops)
+    dots = report.dot_totals or older
+    yield dots.words
     yield from uncounted_words(report.uncounted_flops)

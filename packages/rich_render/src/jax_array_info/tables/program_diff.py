@@ -47,6 +47,7 @@ _FIGURES = {
     "host_temporary_nbytes": "host temporaries",
     "dot_flops": "matmul and convolution FLOPs",
     "known_dot_flops": "known FLOPs",
+    "fft_flops": "FFT FLOPs",
 }
 """Printed name of each figure."""
 _UNCOUNTED = (
@@ -183,7 +184,7 @@ class _Tables:
         shown, rest = split_rows(changes, self._max_rows)
         columns = [
             StackedColumn("of", [_FIGURES.get(one.name, one.name) for one in shown]),
-            *_number_columns([(one.before, one.after, not one.name.endswith("dot_flops")) for one in shown]),
+            *_number_columns([(one.before, one.after, not one.name.endswith("_flops")) for one in shown]),
         ]
         return self._table("memory and flops per device", "figure", columns, _NUMBERS, len(rest))
 

@@ -86,34 +86,39 @@ def collective_axes_words(collective: Collective) -> str:
     return axes_words(collective.axes)
 
 
-def sent_words(nbytes: int, unknown_count: int) -> str:
-    """Return bytes sent, with a ``?`` where those of some collectives are unknown."""
-    if not unknown_count:
-        return format_bytes(nbytes)
-    return f"{format_bytes(nbytes)} + ?" if nbytes else "?"
-
-
 def total_words(collective: Collective) -> str:
-    """Return the bytes that equal collectives send in one call."""
-    if collective.total_nbytes is not None:
-        return format_bytes(collective.total_nbytes)
-    bound = collective.bound_nbytes
-    return "?" if bound is None else f"at most {format_bytes(bound)}"
+    """Return the bytes that equal collectives send in one call, or in one iteration of a loop."""
+    nbytes = collective.nbytes_within
+    if nbytes is None:
+        return "?"
+    is_exact = not collective.depends_on_data and not any(one.side is not None for one in collective.within)
+    is_bound = collective.times is None and not (collective.is_in_loop and is_exact)
+    words = f"{'at most ' if is_bound else ''}{format_bytes(nbytes)}"
+    return f"{words} per iteration" if collective.is_in_loop else words
 
 
 def each_words(collective: Collective, marks: style.Marks) -> str:
     """Return the factors of the total: ``2 collectives × 8.0 MiB × 4 runs``. Empty if there is only one."""
-    nbytes, most = format_bytes(collective.sent_nbytes), collective.at_most
+    nbytes, times = format_bytes(collective.sent_nbytes), collective.times_within or collective.times
     factors = [f"{marks.at_most} {nbytes}" if collective.depends_on_data else nbytes]
     if collective.count != 1:
         factors.insert(0, f"{collective.count} collectives")
-    if collective.depends_on_data and most is not None:
-        factors += [f"{most} runs"] if most != 1 else []
-    elif collective.times is None:
-        factors.append("? runs" if most is None else f"{marks.at_most} {most} runs")
-    elif collective.times != 1:
-        factors.append(f"{collective.times} runs")
+    if times is None and collective.depends_on_data:
+        times = collective.at_most
+    if times is not None:
+        factors += [f"{times} runs"] if times != 1 else []
+    else:
+        factors.append(
+            "? runs" if collective.at_most is None else f"{marks.at_most} {collective.at_most} runs"
+        )
     return f" {marks.times} ".join(factors) if len(factors) > 1 else ""
+
+
+def within_words(collective: Collective) -> str:
+    """Return the innermost loop of unknown length, and the sides of conditionals that exclude others."""
+    loops = [one.words for one in collective.within if one.side is None]
+    sides = [one.words for one in collective.within if one.side is not None]
+    return ", ".join([*sides, *(f"per iteration of {one}" for one in loops[-1:])])
 
 
 def phase_words(part: Collective | SentBytes) -> str:

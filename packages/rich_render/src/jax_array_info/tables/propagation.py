@@ -109,7 +109,9 @@ def _write_ways(page: Page, report: PropagationReport, max_rows: int | None) -> 
 def _write(page: Page, report: PropagationReport, max_rows: int | None) -> None:
     """Add the findings with their entries, then what is not known."""
     for finding in report.findings:
-        cost = f": {format_bytes(finding.nbytes)} per device" if finding.nbytes else ""
+        # What the compiled program sends for a conflict is another figure, in the output of print_program.
+        of = "smallest operands, " if finding.kind == "conflict" else ""
+        cost = f": {of}{format_bytes(finding.nbytes)} per device" if finding.nbytes else ""
         page.write_rule(f"{finding.code} {finding.name}{cost}")
         page.write(finding.problem, hang=0)
         page.write(finding.remedy, hang=0)

@@ -100,8 +100,9 @@ def print_program(
     - The first line is the answer: the bytes over each link, if some leave a host or a slice; whether the
       program fits, if a topology is given; and the findings. They are below the summary: lost mesh axes,
       shardings that are not as requested, donations that are not reused, resharding by full replication.
-    - ``sent per device and call`` are the sums by kind of collective and mesh axes. ``+ ?`` marks sums
-      without the collectives in a loop of unknown length or in a branch.
+    - ``sent per device and call`` are the sums by kind of collective and mesh axes. A loop of unknown length
+      has a figure ``per iteration``. ``+ ?`` marks sums without collectives on one side of a conditional and
+      those whose bytes depend on data; ``at most`` is then their bound.
     - ``largest temporaries`` are the largest values at the highest point of the schedule, with their lines.
     - ``kept for the backward pass`` are the bytes that the lines of the forward pass keep for it, at the
       highest point or not.
@@ -402,7 +403,7 @@ def print_propagation(
     >>> print_propagation(project, **arrays)
     1 finding: JAI301 conflicting-shardings
     project, lowered for TPU, 4096 devices: data=256, model=16
-    ── JAI301 conflicting-shardings: 4.0 KiB per device ────────────────────────────
+    ── JAI301 conflicting-shardings: smallest operands, 4.0 KiB per device ─────────
     1 operation has operands that exclude each other, so that data moves: one
     operand is gathered, or the result is summed over devices.
     Gathered weights of FSDP are meant. Otherwise, shard one operand over another

@@ -1,0 +1,71 @@
+"""Lines of the loops of unknown length and of the conditionals of a program."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from functools import cached_property
+
+from ..hlo.dataflow import Dataflow
+from ..hlo.loops import Enclosure, Within
+from ..hlo.module import calls_of
+from ..origins.origins import UserLines
+from ..reports.control_flow import ControlFlow, Cost, FlopTotals, per_iteration, sums_of
+
+
+class ControlFlows:
+    """The loops and conditionals of a program, with their lines.
+
+    Args:
+        dataflow: The connections between the values of the program.
+        lines: The search for the user's line.
+    """
+
+    def __init__(self, dataflow: Dataflow, lines: UserLines) -> None:
+        self._dataflow = dataflow
+        self._lines = lines
+        self._known: dict[Enclosure, ControlFlow] = {}
+
+    @cached_property
+    def _numbers(self) -> dict[tuple[str, str], int]:
+        """Numbers of the loops and conditionals, in the order of the text, by computation and name."""
+        computations = self._dataflow.module.computations.values()
+        places = (
+            (computation.name, one.name)
+            for computation in computations
+            for one in computation.instructions
+            if calls_of(one)
+        )
+        return {place: number for number, place in enumerate(places)}
+
+    def around(self, within: Within) -> tuple[ControlFlow, ...]:
+        """Return the loops and branches around a computation, outermost first."""
+        return tuple(map(self._of, within))
+
+    def _of(self, one: Enclosure) -> ControlFlow:
+        if one not in self._known:
+            instruction = self._dataflow.module.computations[one.computation].by_name[one.name]
+            sites = self._dataflow.sites.get(one.computation, ())
+            around = itertools.chain([instruction], (site.instruction for site in sites))
+            found = self._lines.nearest(around)
+            self._known[one] = ControlFlow(
+                kind="while_loop" if one.branch is None else "cond",
+                number=self._numbers[one.computation, one.name],
+                side=one.branch,
+                origin=None if found is None else self._lines.origin(found.frames),
+            )
+        return self._known[one]
+
+    def flops(self, flops: Mapping[Within, int], *, is_complete: bool) -> FlopTotals:
+        """Return the totals of operations that are given by the loops and sides around them.
+
+        Args:
+            flops: Operations in one iteration of the innermost loop, if the sides are taken.
+            is_complete: Whether these are all operations.
+        """
+        outside, *loops = sums_of(Cost(self.around(within), one) for within, one in flops.items())
+        return FlopTotals(
+            known=outside.exact,
+            bound=outside.most if is_complete else None,
+            per_iteration=per_iteration(loops, "flops"),
+        )

@@ -1,0 +1,222 @@
+"""Loops of unknown length and branches around operations, and the sums of what the operations cost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+from .. import quantities
+from ..quantities import format_bytes, format_count, grouped
+from .origin import Origin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlFlow:
+    """A loop whose number of iterations is unknown, or a side of a conditional, around an operation."""
+
+    kind: Literal["while_loop", "cond"]
+    """Function of ``jax.lax``: ``while_loop`` also of other loops of unknown length, ``cond`` also of
+    ``switch``."""
+
+    number: quantities.Size = 0
+    """Number in the text of the program. It tells the loops and conditionals of one line apart."""
+
+    side: quantities.Size | None = None
+    """Number of the side of a conditional, which excludes the others; None for a loop."""
+
+    origin: Origin | None = None
+    """Line of the loop or the conditional."""
+
+    @property
+    def words(self) -> str:
+        """The loop or the side: ``while_loop (solver.py:31)``, ``one side of cond step.py:9``."""
+        if self.side is None:
+            return f"{self.kind} ({self.origin.place})" if self.origin else f"a {self.kind}"
+        return f"one side of {self.kind} {self.origin.place}" if self.origin else f"one side of a {self.kind}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PerIteration:
+    """What one iteration of a loop of unknown length adds, without the loops of unknown length in it."""
+
+    origin: Origin | None = None
+    """Line of the loop."""
+
+    outer: tuple[ControlFlow, ...] = ()
+    """Loops of unknown length around the loop, outermost first."""
+
+    count: quantities.Count = 1
+    """Number of equal loops of this line, in the same loops."""
+
+    is_bound: bool = False
+    """Whether an iteration may add less: it has a conditional, whose larger side is counted, or bytes that
+    depend on data."""
+
+    operation_count: quantities.Count = 1
+    """Number of operations in each loop."""
+
+    nbytes: quantities.Total | None = None
+    """Bytes that a device sends in one iteration; None of flops."""
+
+    flops: quantities.Total | None = None
+    """Floating-point operations of one iteration on one device; None of bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlopTotals:
+    """Floating-point operations of one kind in one call of a program, on one device."""
+
+    known: quantities.Total = 0
+    """Operations outside of loops of unknown length and conditionals, without those that are not counted."""
+
+    bound: quantities.Total | None = 0
+    """Most operations outside of loops of unknown length, with the larger side of each conditional. None if
+    some are not counted."""
+
+    per_iteration: tuple[PerIteration, ...] = ()
+    """Operations in one iteration of each loop of unknown length. A loop in another one follows it."""
+
+    @property
+    def exact(self) -> int | None:
+        """Operations of each call; None if they depend on data, or if some are not counted."""
+        return self.known if self.known == self.bound and not self.per_iteration else None
+
+    @property
+    def words(self) -> str:
+        """The operations: ``4,096 per device and call + 2,048 per iteration of while_loop (a.py:31)``."""
+        loops = [*per_iteration_words(self.per_iteration)]
+        if self.bound is None:
+            outside = f"at least {format_count(self.known)}" if self.known else "" if loops else "unknown"
+        elif self.bound or not loops:
+            bound = "" if self.bound == self.known else "at most "
+            outside = f"{bound}{grouped(self.bound)} per device and call"
+        else:
+            outside = ""
+        return " + ".join(filter(None, (outside, *loops)))
+
+
+class Cost(NamedTuple):
+    """What an operation costs in one iteration of the loops around it, on the sides around it."""
+
+    within: Sequence[ControlFlow]
+    """Loops of unknown length and sides, outermost first."""
+
+    amount: int
+    """Bytes or operations."""
+
+    is_bound: bool = False
+    """Whether it may be less."""
+
+    count: int = 1
+    """Number of equal operations, whose cost this is."""
+
+
+class Sum(NamedTuple):
+    """Costs outside of loops of unknown length, or in one iteration of one of them."""
+
+    loops: tuple[ControlFlow, ...]
+    """The loop, after those around it; empty outside of all."""
+
+    exact: int
+    """Sum of what is certain."""
+
+    most: int
+    """Largest sum that is possible: with the larger side of each conditional."""
+
+    is_bound: bool
+    """Whether less is possible."""
+
+    count: int
+    """Number of operations."""
+
+
+def sums_of(costs: Iterable[Cost]) -> list[Sum]:
+    """Return the sum of the costs outside of all loops of unknown length, then that of each loop.
+
+    A loop that is in another one follows it.
+    """
+    by_loop: dict[tuple[tuple[int, int], ...], tuple[tuple[ControlFlow, ...], list[Cost]]] = {(): ((), [])}
+    for cost in costs:
+        last = max((place for place, one in enumerate(cost.within) if one.side is None), default=-1)
+        around = cost.within[: last + 1]
+        key = tuple((one.number, one.side or 0) for one in around)
+        _, inside = by_loop.setdefault(key, (tuple(one for one in around if one.side is None), []))
+        inside.append(cost._replace(within=cost.within[last + 1 :]))
+    return [
+        Sum(
+            loops,
+            sum(one.amount for one in inside if not (one.within or one.is_bound)),
+            _most(inside),
+            any(one.within or one.is_bound for one in inside),
+            sum(one.count for one in inside),
+        )
+        for _, (loops, inside) in sorted(by_loop.items())
+    ]
+
+
+def _most(costs: Iterable[Cost]) -> int:
+    """Return the largest sum of costs, of which those of one side exclude those of another."""
+    total = 0
+    sides: dict[int, dict[int | None, list[Cost]]] = {}
+    for cost in costs:
+        if cost.within:
+            first, *rest = cost.within
+            inside = sides.setdefault(first.number, {}).setdefault(first.side, [])
+            inside.append(cost._replace(within=rest))
+        else:
+            total += cost.amount
+    return total + sum(max(map(_most, of_one.values())) for of_one in sides.values())
+
+
+def per_iteration(loops: Iterable[Sum], unit: Literal["nbytes", "flops"]) -> tuple[PerIteration, ...]:
+    """Return the sums of loops of unknown length as figures, equal ones of a line as one."""
+    figures = Counter(
+        PerIteration(
+            origin=one.loops[-1].origin,
+            outer=one.loops[:-1],
+            is_bound=one.is_bound,
+            operation_count=one.count,
+            nbytes=one.most if unit == "nbytes" else None,
+            flops=one.most if unit == "flops" else None,
+        )
+        for one in loops
+    )
+    return tuple(replace(one, count=count) for one, count in figures.items())
+
+
+_MOST_LOOPS = 4
+"""Maximum number of loops that are named."""
+
+
+def per_iteration_words(figures: Sequence[PerIteration], *, has_loops: bool = True) -> Iterator[str]:
+    """Yield the figure of each loop, with that of a loop inside of it.
+
+    Args:
+        figures: The figures, as from ``sums_of``.
+        has_loops: Whether to name the loops. If not, several of them have no figures.
+
+    >>> [*per_iteration_words([PerIteration(nbytes=14_336)])]
+    ['14.0 KiB per iteration of a while_loop']
+    """
+    if len(figures) > 1 and not has_loops:
+        yield f"more per iteration of {len(figures)} loops"
+        return
+    words: list[str] = []
+    before: tuple[Origin | None, ...] | None = None
+    for one in figures[:_MOST_LOOPS]:
+        outer = tuple(loop.origin for loop in one.outer)
+        amount = grouped(one.flops or 0) if one.nbytes is None else format_bytes(one.nbytes)
+        text = f"{'at most ' if one.is_bound else ''}{amount} per iteration"
+        if has_loops:
+            loop = ControlFlow(kind="while_loop", origin=one.origin).words
+            text += f" of {loop}" if one.count == 1 else f" of each of {one.count} {loop.removeprefix('a ')}"
+        if outer and before == outer:
+            words[-1] += f" and {text} in it"
+        else:
+            words.append(text + (f" in {one.outer[-1].words}" if outer else ""))
+        before = (*outer, one.origin)
+    yield from words
+    if len(figures) > _MOST_LOOPS:
+        yield f"? in {len(figures) - _MOST_LOOPS} more loops"
