@@ -183,7 +183,7 @@ CODES: dict[FindingKind, Code] = {
         "JAI401",
         "axis-across-hosts",
         "warning",
-        "A mesh axis crosses hosts or slices, and would not in the order of jax.make_mesh.",
+        "A mesh axis crosses hosts, slices or processes, and would not in the order of jax.make_mesh.",
     ),
     "missing process": Code(
         "JAI411", "missing-process", "error", "Processes of the job did not answer or left no file."
