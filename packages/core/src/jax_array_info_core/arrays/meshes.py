@@ -101,7 +101,7 @@ def planned_mesh_report(
     if hosts is None:
         return MeshReport(axes=axes, layout=layout)
     count = layout.device_ids.size
-    owners = np.repeat(np.arange(hosts), _devices_per_host(count, hosts))
+    owners = np.repeat(np.arange(hosts), devices_per_host(count, hosts))
     return MeshReport(
         axes=axes,
         layout=layout,
@@ -111,8 +111,13 @@ def planned_mesh_report(
     )
 
 
-def _devices_per_host(count: int, hosts: Any) -> int:
-    """Return the devices of each host."""
+def devices_per_host(count: int, hosts: Any) -> int:
+    """Return the number of devices of each host.
+
+    Raises:
+        SpecError: (a ValueError) If the devices cannot be divided among the hosts.
+        UnsupportedValueError: (a ValueError) If ``hosts`` is not an integer.
+    """
     if isinstance(hosts, bool) or not isinstance(hosts, int | np.integer):
         raise UnsupportedValueError(f"hosts is a number of hosts, got {plain_text(hosts, repr)}")
     if hosts < 1 or count % hosts:
@@ -167,8 +172,7 @@ def _owners(ids: NDArray[Any], owners: NDArray[Any] | None) -> Processes:
 
 
 def _crossing(axes: MeshAxes, devices: Sequence[Any], links: Sequence[AxisLinks]) -> Finding | None:
-    """Return the finding for axes that cross hosts or the like, and would not in JAX's order of the devices.
-    """
+    """Return the finding for axes that cross hosts, and would not in JAX's order of the devices."""
     if all(one.leaves_host == "never" for one in links):
         return None
     slices = _usual_slices(axes, len({getattr(device, "slice_index", 0) for device in devices}), links)
@@ -210,5 +214,7 @@ def _usual_slices(axes: MeshAxes, slice_count: int, links: Sequence[AxisLinks]) 
     if slice_count == 1 or not able:
         return None
     # A slice of GPUs counts as a host.
-    spanning = max(able, key=lambda one: (one.groups_over_slices, one.groups_over_hosts or 0, -one.group_count))
+    spanning = max(
+        able, key=lambda one: (one.groups_over_slices, one.groups_over_hosts or 0, -one.group_count)
+    )
     return {name: slice_count if name == spanning.axis else 1 for name in axes.names}

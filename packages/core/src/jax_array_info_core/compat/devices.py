@@ -50,8 +50,8 @@ def device_places(devices: Sequence[Any]) -> Places:
     """Return where some devices are, in their order.
 
     A GPU with a ``slice_index`` is in an NVLink domain, which may have several processes: it counts as one
-    host. A process of TPUs with coordinates or slices is one, too. Of other devices only the process is known:
-    several processes may be on one host.
+    host. A process of TPUs with coordinates or slices is one, too. Of other devices only the process is
+    known: several processes may be on one host.
 
     Args:
         devices: The devices, at least one.

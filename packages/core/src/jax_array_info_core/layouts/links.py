@@ -59,7 +59,7 @@ class Places:
     """Where the devices of a mesh are. Each array has a row for each device, in the order of the mesh."""
 
     hosts: NDArray[np.int64]
-    """Host of each device; of a GPU its NVLink domain, where it is known. Its process if ``are_processes``."""
+    """Host of each device; of a GPU its NVLink domain, where it is known. A process if ``are_processes``."""
 
     are_processes: bool = False
     """Whether only the process of each device is known. Several processes may be on one host."""

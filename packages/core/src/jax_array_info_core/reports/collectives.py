@@ -79,7 +79,8 @@ class Collective:
 
     link: Link | None = None
     """Slowest link between devices that exchange data: ``dcn`` between slices, ``other-host``,
-    ``other-process``, ``ici``, … None if it is not known where the devices are, and of a collective that moves nothing."""
+    ``other-process``, ``ici``, … None if it is not known where the devices are, and of a collective that
+    moves nothing."""
 
     is_over_link_alone: bool = True
     """Whether each two devices that exchange data are connected by ``link``. If not, as in an all-to-all over

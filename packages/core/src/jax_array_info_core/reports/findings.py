@@ -111,7 +111,9 @@ CODES: dict[FindingKind, Code] = {
         "warning",
         "Optimizer state is sharded differently from its parameter.",
     ),
-    "memory": Code("JAI108", "tree-memory", "error", "The tree does not fit the memory of a device."),
+    "memory": Code(
+        "JAI108", "tree-memory", "error", "The tree does not fit the memory of a device or a host."
+    ),
     "not checked": Code(
         "JAI109",
         "not-checked",

@@ -40,7 +40,7 @@ def link_words(links: AxisLinks) -> str:
 
 
 def _crossing(links: AxisLinks) -> str:
-    """Return in how many groups of an axis slices, hosts or processes are crossed; empty if in all or none."""
+    """Return in how many groups slices, hosts or processes are crossed; empty if in all or none."""
     for noun, where, count in (
         ("slices", links.leaves_slice, links.groups_over_slices),
         ("hosts", links.leaves_host, links.groups_over_hosts),
