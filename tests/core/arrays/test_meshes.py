@@ -42,7 +42,10 @@ class FakeGpu(FakeDevice):
 
 def facts(report):
     return {
-        links.axis: (links.leaves_process or links.leaves_host, [(each.link, each.pair_count) for each in links.neighbors])
+        links.axis: (
+            links.leaves_process or links.leaves_host,
+            [(each.link, each.pair_count) for each in links.neighbors],
+        )
         for links in report.links
     }
 
@@ -77,7 +80,9 @@ def test_a_shuffled_mesh_is_a_finding_where_the_usual_order_would_stay_on_a_host
     assert facts(report)["model"] == ("partly", [("other-process", 2), ("same-host", 2)])
     [finding] = report.findings
     assert (finding.code, finding.mesh_axes) == ("JAI401", ("model",))
-    assert "'model' crosses processes in 2 of 4 groups; in the order of jax.make_mesh it does not" in str(finding)
+    assert "'model' crosses processes in 2 of 4 groups; in the order of jax.make_mesh it does not" in str(
+        finding
+    )
     assert "jax.make_mesh((4, 2), ('data', 'model'))" in finding.remedy
     assert "data" not in finding.mesh_axes  # it crosses processes in the usual order, too
 
