@@ -184,12 +184,13 @@ def test_empty_arrays_have_no_bytes():
 
 
 @pytest.mark.needs_devices(4)
-def test_a_single_device_is_named_and_compared_with_the_default_device():
+def test_a_single_device_is_named_and_compared_with_the_first_device():
     array = jax.device_put(jnp.zeros(3), jax.devices()[2])
     assert array_report(array).device == "cpu:2"
     assert not array_report(array).is_default_device
     with jax.default_device(jax.devices()[2]):
-        assert array_report(array).is_default_device
+        assert not array_report(array).is_default_device
+        assert not array_report(jnp.zeros(3)).is_default_device
     assert array_report(jnp.zeros(3)).is_default_device
 
 

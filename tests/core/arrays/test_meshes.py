@@ -22,6 +22,12 @@ class FakeTpu(FakeDevice):
         self.coords, self.slice_index, self.core_on_chip = coords, slice_index, core
 
 
+class BareTpu(FakeDevice):
+    """A TPU without coordinates."""
+
+    platform = "tpu"
+
+
 class FakeGpu(FakeDevice):
     """A GPU with a process of its own."""
 
@@ -36,7 +42,10 @@ class FakeGpu(FakeDevice):
 
 def facts(report):
     return {
-        links.axis: (links.leaves_host, [(each.link, each.pair_count) for each in links.neighbors])
+        links.axis: (
+            links.leaves_process or links.leaves_host,
+            [(each.link, each.pair_count) for each in links.neighbors],
+        )
         for links in report.links
     }
 
@@ -47,14 +56,19 @@ def test_devices_of_one_process_are_on_one_host():
     assert (report.hosts, report.slices, report.findings) == ((), (), ())
 
 
-def test_an_axis_whose_groups_are_on_two_hosts_leaves_its_host():
-    devices = [FakeDevice(number, number // 4) for number in range(8)]
+@pytest.mark.parametrize("make", [FakeDevice, lambda *at: FakeGpu(*at), lambda *at: BareTpu(*at)])
+def test_an_axis_whose_groups_are_on_two_processes_may_be_on_one_host(make):
+    devices = [make(number, number // 4) for number in range(8)]
     report = mesh_report(mesh_of((2, 4), ("data", "model"), devices))
     assert facts(report) == {
-        "data": ("always", [("other-host", 4)]),
+        "data": ("always", [("other-process", 4)]),
         "model": ("never", [("same-host", 6)]),
     }
-    assert report.hosts == ((0, (0, 1, 2, 3)), (1, (4, 5, 6, 7)))
+    data, model = report.links
+    assert (data.leaves_host, data.groups_over_hosts, data.host_count) == (None, None, None)
+    assert (model.leaves_host, model.groups_over_hosts, model.host_count) == ("never", 0, 1)
+    assert report.hosts == ()
+    assert report.layout.processes == ((0, (0, 1, 2, 3)), (1, (4, 5, 6, 7)))
     assert report.findings == ()
     assert from_json(to_json(report)) == report
 
@@ -63,12 +77,14 @@ def test_a_shuffled_mesh_is_a_finding_where_the_usual_order_would_stay_on_a_host
     devices = [FakeDevice(number, number // 4) for number in range(8)]
     devices[3], devices[7] = devices[7], devices[3]
     report = mesh_report(mesh_of((4, 2), ("data", "model"), devices))
-    assert facts(report)["model"] == ("partly", [("other-host", 2), ("same-host", 2)])
+    assert facts(report)["model"] == ("partly", [("other-process", 2), ("same-host", 2)])
     [finding] = report.findings
     assert (finding.code, finding.mesh_axes) == ("JAI401", ("model",))
-    assert "'model' crosses hosts in 2 of 4 groups; in the order of jax.make_mesh it does not" in str(finding)
+    assert "'model' crosses processes in 2 of 4 groups; in the order of jax.make_mesh it does not" in str(
+        finding
+    )
     assert "jax.make_mesh((4, 2), ('data', 'model'))" in finding.remedy
-    assert "data" not in finding.mesh_axes  # it crosses hosts in the usual order, too
+    assert "data" not in finding.mesh_axes  # it crosses processes in the usual order, too
 
 
 def test_gpus_with_a_slice_index_are_on_one_host_whatever_their_process():
@@ -81,7 +97,7 @@ def test_gpus_with_a_slice_index_are_on_one_host_whatever_their_process():
     assert report.links[0].leaves_slice is None
     assert [host for host, _ in report.hosts] == [0, 1]
     without = [FakeGpu(number, number) for number in range(8)]
-    assert facts(mesh_report(mesh_of((8,), ("a",), without))) == {"a": ("always", [("other-host", 7)])}
+    assert facts(mesh_report(mesh_of((8,), ("a",), without))) == {"a": ("always", [("other-process", 7)])}
 
 
 def test_tpus_of_two_slices_are_connected_by_dcn():
@@ -124,10 +140,7 @@ def test_two_cores_of_a_chip():
 
 
 def test_tpus_without_coordinates_have_unknown_links_inside_a_slice():
-    class Bare(FakeDevice):
-        platform = "tpu"
-
-    devices = [Bare(number, number) for number in range(2)]
+    devices = [BareTpu(number, number) for number in range(2)]
     for device in devices:
         device.slice_index = 0
     assert facts(mesh_report(mesh_of((2,), ("a",), devices))) == {"a": ("always", [("unknown", 1)])}
@@ -179,8 +192,8 @@ def test_options_that_do_not_fit(options, error, message):
 def test_a_large_mesh_of_devices_is_reported():
     devices = np.array([FakeDevice(number, number // 8) for number in range(65_536)])
     report = mesh_report(mesh_of((256, 256), ("data", "model"), devices))
-    assert len(report.hosts) == 8192
-    assert facts(report)["model"] == ("always", [("other-host", 7936), ("same-host", 57_344)])
+    assert len(report.layout.processes) == 8192
+    assert facts(report)["model"] == ("always", [("other-process", 7936), ("same-host", 57_344)])
 
 
 def test_a_shuffled_mesh_of_gpus_with_slices_is_a_finding():

@@ -47,7 +47,7 @@ _to_json = functools.cache(to_json)
 
 def summary(report=USUAL, process=0, count=1, **fields):
     """Return the summary of a report of some process."""
-    name = {"process": process, "process_count": count, "host_name": f"host-{process}"}
+    name = {"process": process, "process_count": count, "host_name": f"host-{process}", "boot_id": None}
     return replace(_summary_of(report), **(name | fields))
 
 

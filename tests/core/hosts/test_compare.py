@@ -30,6 +30,29 @@ def test_equal_processes_have_no_findings():
     assert (report.passed, report.missing, report.differences, report.alike_count) == (True, (), (), 8)
 
 
+@pytest.mark.parametrize(
+    ("boot_ids", "names", "hosts"),
+    [
+        (("a", "a", "a", "a"), ("node", "node", "node", "node"), 1),
+        (("a", "a", "a", "a"), ("container-0", "container-1", "container-2", "container-3"), 1),
+        (("a", "b", "c", "d"), ("localhost", "localhost", "localhost", "localhost"), 4),
+        (("a", "a", "b", "b"), ("node", "node", "node", "node"), 2),
+        ((None, None, None, None), ("node-0", "node-0", "node-1", "node-1"), 2),
+        (("a", "b", "c", None), ("node-0", "node-0", "node-1", "node-1"), 2),
+    ],
+)
+def test_a_host_is_a_boot_id_where_each_process_has_one_else_a_name(boot_ids, names, hosts):
+    summaries = [
+        summary(USUAL, process, 4, boot_id=boot_id, host_name=name)
+        for process, (boot_id, name) in enumerate(zip(boot_ids, names, strict=True))
+    ]
+    report = hosts_of([Source(one.host_name, one) for one in summaries], lambda _: arrays_of(USUAL))
+    assert report.machine_count == hosts
+    words = {1: "4 processes on 1 host", 2: "4 processes on 2 hosts", 4: "4 hosts"}[hosts]
+    assert report.answer == f"{words}: 1.0 KiB of live arrays on each {report.unit}"
+    assert from_json(to_json(report)) == report
+
+
 def test_the_answer_has_the_range_the_difference_and_the_missing_process():
     report = compared({0: USUAL, 1: USUAL, 2: USUAL, 5: OTHER, 7: USUAL}, count=8)
     assert report.answer == (

@@ -75,16 +75,23 @@ def test_the_links_of_each_axis_are_those_of_all_pairs_of_neighbors(case):
         assert places.slowest(lines) == max(of_all, key=LINKS.index, default=None)
 
 
-@given(st.lists(st.integers(0, 3), min_size=12, max_size=12))
-def test_without_coordinates_a_host_is_all_that_is_known(hosts):
-    places = Places(hosts=np.array(hosts))
+@given(st.lists(st.integers(0, 3), min_size=12, max_size=12), st.booleans())
+def test_without_coordinates_a_host_or_a_process_is_all_that_is_known(hosts, are_processes):
+    places = Places(hosts=np.array(hosts), are_processes=are_processes)
     first, _ = mesh_links(places, {"a": 3, "b": 4})
     grid = np.array(hosts).reshape(3, 4)
     near = int((grid[1:] == grid[:-1]).sum())
     found = {each.link: each.pair_count for each in first.neighbors}
-    assert found == {link: count for link, count in (("same-host", near), ("other-host", 8 - near)) if count}
+    far = "other-process" if are_processes else "other-host"
+    assert found == {link: count for link, count in (("same-host", near), (far, 8 - near)) if count}
     crossing = sum(len(set(column)) > 1 for column in grid.T.tolist())
-    assert first.leaves_host == ("never" if not crossing else "always" if crossing == 4 else "partly")
+    share = "never" if not crossing else "always" if crossing == 4 else "partly"
+    most = max(len(set(column)) for column in grid.T.tolist())
+    of_hosts = (first.leaves_host, first.groups_over_hosts, first.host_count)
+    of_processes = (first.leaves_process, first.groups_over_processes, first.process_count)
+    # One process is on one host. Several may be, too.
+    assert of_hosts == ((None,) * 3 if are_processes and crossing else (share, crossing, most))
+    assert of_processes == ((share, crossing, most) if are_processes else (None, 0, 1))
     assert first.leaves_slice is None
 
 
@@ -143,5 +150,7 @@ def test_only_groups_with_one_device_per_slice_or_host_take_the_slow_link_alone(
     across, both, padded = np.array([[0, 2], [1, 3]]), np.array([[0, 1, 2, 3]]), np.array([[0, 2, -1]])
     assert [places.is_uniform(groups) for groups in (across, both, padded)] == [True, False, True]
     hosts = Places(hosts=np.array([0, 0, 1, 1]))
-    assert [hosts.is_uniform(groups) for groups in (across, both, padded)] == [True, False, True]
+    processes = Places(hosts=np.array([0, 0, 1, 1]), are_processes=True)
+    for where in (hosts, processes):
+        assert [where.is_uniform(groups) for groups in (across, both, padded)] == [True, False, True]
     assert places.is_uniform(np.array([[0, 1], [2, 3]]))

@@ -9,7 +9,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info_core import program_report
+from jax_array_info_core import program_report, tree_report
 from jax_array_info_core.compat.stages import MemoryStatistics, memory_analysis
 from jax_array_info_core.hlo.read import read_module
 from jax_array_info_core.origins.origins import UserLines
@@ -226,3 +226,49 @@ def test_memory_is_that_of_one_device():
     assert product.origin is not None
     assert (product.origin.file, product.origin.line) == (__file__, line)
     assert isinstance(product.origin, Origin)
+
+
+def has_pinned_host():
+    return any(memory.kind == "pinned_host" for memory in jax.devices()[0].addressable_memories())
+
+
+@pytest.mark.needs_devices(8)
+@pytest.mark.skipif(not has_pinned_host(), reason=f"jax {jax.__version__} has one memory kind on CPU")
+@pytest.mark.parametrize("donated", [(), (0,), (0, 1)])
+@pytest.mark.parametrize("spec", [P("x"), P()])
+def test_values_in_host_memory_are_apart_on_a_backend_that_counts_them_together(spec, donated):
+    """The figures of both memories add up to those of XLA, and are those of the trees of values."""
+    on_device = NamedSharding(Mesh(np.array(jax.devices()[:8]), ("x",)), spec)
+    on_host = on_device.with_memory_kind("pinned_host")
+    held, w = (
+        jax.device_put(np.ones(shape, np.float32), sharding)
+        for shape, sharding in (((64, 16), on_host), ((64, 32), on_device))
+    )
+    step = jax.jit(
+        lambda held, w: (held, w + 1, jnp.ones((64, 8), jnp.float32)),
+        out_shardings=(on_host, on_device, on_host),
+        donate_argnums=donated,
+    )
+    found = program_report(step, held, w, explain=False).memory
+    of_xla = memory_analysis(step.lower(held, w).compile())
+    for name in ("argument", "output", "alias"):
+        parts = (getattr(found, f"{name}_nbytes"), getattr(found, f"host_{name}_nbytes"))
+        assert sum(parts) == getattr(of_xla, f"{name}_nbytes")
+    arguments = tree_report((held, w))
+    assert (found.argument_nbytes, found.host_argument_nbytes) == (
+        arguments.fullest_device_nbytes,
+        arguments.host_nbytes,
+    )
+    shards = 8 if spec == P("x") else 1
+    assert found.host_output_nbytes == 64 * (16 + 8) * 4 // shards
+    assert found.host_alias_nbytes == (64 * 16 * 4 // shards if 0 in donated else 0)
+    assert found.host_nbytes == 64 * (8 + 16 * (1 if 0 in donated else 2)) * 4 // shards
+
+
+@pytest.mark.needs_devices(8)
+@pytest.mark.skipif(not has_pinned_host(), reason=f"jax {jax.__version__} has one memory kind on CPU")
+def test_an_argument_in_host_memory_that_is_not_used_counts_nowhere():
+    sharding = NamedSharding(Mesh(np.array(jax.devices()[:8]), ("x",)), P("x"), memory_kind="pinned_host")
+    held = jax.device_put(np.ones((64, 16), np.float32), sharding)
+    found = program_report(jax.jit(lambda held, w: w + 1), held, np.ones(8, np.float32), explain=False).memory
+    assert (found.argument_nbytes, found.host_nbytes) == (32, 0)

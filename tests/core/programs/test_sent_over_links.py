@@ -84,6 +84,7 @@ def test_a_bound_of_more_bytes_than_a_float_has_is_still_one():
         ([collective("same-host")], {}, ""),
         ([collective("ici"), collective(None, 0)], {}, ""),
         ([collective("other-host")], {}, "other host 1.0 MiB per call"),
+        ([collective("other-process")], {}, "other process 1.0 MiB per call"),
         ([collective("same-chip"), collective("ici")], {}, "ICI 1.0 MiB, same chip 1.0 MiB per call"),
         ([collective("dcn", times=None), collective("ici")], {}, "DCN ?, ICI 1.0 MiB per call"),
         ([collective("dcn", times=None), collective("dcn")], {}, "DCN 1.0 MiB + ? per call"),
@@ -126,6 +127,17 @@ def test_an_unknown_link_fails_an_assertion(link, asked):
             check()
 
 
+@pytest.mark.parametrize("asked", ["same-host", "other-host", "other-process"])
+def test_another_process_may_be_on_the_same_host_or_on_another_one(asked):
+    found = report(collective("other-process"))
+    assert_sent(found, 0, link="dcn")
+    assert_no_collective(found, "all-reduce", link="ici")
+    with pytest.raises(CheckError, match="by other process"):
+        assert_no_collective(found, "all-reduce", link=asked)
+    with pytest.raises(CheckError, match="more than 0 bytes"):
+        assert_sent(found, 0, link=asked)
+
+
 def test_a_link_that_is_not_dcn_and_what_moves_nothing_pass():
     """An unknown link inside a slice is not DCN."""
     found = report(collective("unknown"), collective(None, 0))
@@ -134,7 +146,7 @@ def test_a_link_that_is_not_dcn_and_what_moves_nothing_pass():
 
 
 def test_other_links_are_refused_with_those_that_there_are():
-    problem = "'DCN' is not a link between devices: there are 'dcn', 'other-host', 'unknown', 'ici', 'same-host', 'same-chip'"
+    problem = "'DCN' is not a link between devices: there are 'dcn', 'other-host', 'other-process', 'unknown', 'ici', 'same-host', 'same-chip'"
     for check in (
         lambda: assert_sent(report(), 0, link="DCN"),
         lambda: assert_no_collective(report(), "all-gather", link="DCN"),
@@ -203,7 +215,7 @@ def test_a_program_on_one_host_has_one_link_and_no_more_words():
 
 
 @pytest.mark.needs_devices(8)
-def test_groups_that_cross_processes_leave_the_host(monkeypatch):
+def test_groups_that_cross_processes_have_a_link_of_their_own(monkeypatch):
     """The devices of two processes, as the eight of this one in the order of the mesh."""
     hosts = [0] * 4 + [1] * 4
     devices = [SimpleNamespace(id=at, process_index=host, platform="cpu") for at, host in enumerate(hosts)]
@@ -212,11 +224,11 @@ def test_groups_that_cross_processes_leave_the_host(monkeypatch):
     def summed(x):
         return jax.lax.with_sharding_constraint(x.sum(0), jax.sharding.NamedSharding(cube(), P()))
 
-    for axis, link in (("data", "other-host"), ("fsdp", "same-host"), ("tensor", "same-host")):
+    for axis, link in (("data", "other-process"), ("fsdp", "same-host"), ("tensor", "same-host")):
         found = program_report(summed, abstract(cube(), P(axis), (64, 128)))
         assert {(one.axes, one.link) for one in found.collectives} == {((axis,), link)}
         assert_no_collective(found, "all-reduce", link="dcn")
-        assert found.answer.startswith("other host") == (link == "other-host")
+        assert found.answer.startswith("other process") == (link == "other-process")
 
 
 @pytest.mark.needs_devices(8)

@@ -140,7 +140,7 @@ def test_a_mesh_drops_process_labels_before_devices(capsys):
         "┏━━━━━━━┳━━━━━━━━┳━━━━━━━┳━━━━━━━━┳━━━━━━━┳━━━━━━━━┳━━━━━━━┳━━━━━━━━┓",
         "┃ CPU 0 ┃CPU 2048┃ CPU 1 ┃CPU 2049┃ CPU 2 ┃CPU 2050┃ CPU 3 ┃CPU 2051┃",
         "┗━━━━━━━┻━━━━━━━━┻━━━━━━━┻━━━━━━━━┻━━━━━━━┻━━━━━━━━┻━━━━━━━┻━━━━━━━━┛",
-        "━ 2 hosts",
-        "a: other host, 2 hosts",
+        "━ 2 processes",
+        "a: other process, 2 processes",
         "process 0: CPU 0-3        process 1: CPU 2048-2051",
     ]

@@ -84,8 +84,8 @@ def test_a_finding_is_the_first_line_of_a_mesh():
     text = to_text(mesh_report(mesh_of((4, 2), ("data", "model"), devices)))
     assert text.splitlines()[:2] == ["1 finding: JAI401 axis-across-hosts", "mesh data=4, model=2"]
     flat = " ".join(text.split())
-    assert "model: crosses hosts in 2 of 4 groups: 2 × other host, 2 × same host" in flat
-    assert "JAI401 axis-across-hosts: Mesh axis 'model' crosses hosts in 2 of 4 groups;" in flat
+    assert "model: crosses processes in 2 of 4 groups: 2 × other process, 2 × same host" in flat
+    assert "JAI401 axis-across-hosts: Mesh axis 'model' crosses processes in 2 of 4 groups;" in flat
 
 
 def links(neighbors, **facts):
@@ -94,6 +94,7 @@ def links(neighbors, **facts):
     return AxisLinks(axis="a", neighbors=pairs, **(usual | facts))
 
 
+PROCESSES = {"leaves_host": None, "groups_over_hosts": None, "host_count": None, "process_count": 2}
 INSIDE = {"leaves_host": "never", "groups_over_hosts": 0, "host_count": 1}
 
 
@@ -116,6 +117,11 @@ INSIDE = {"leaves_host": "never", "groups_over_hosts": 0, "host_count": 1}
          "crosses slices in 1 of 4 groups: 2 × DCN, 4 × ICI 1 hop"),
         (links([("other-host", None, 1), ("same-host", None, 3)], leaves_host="partly", groups_over_hosts=1),
          "crosses hosts in 1 of 4 groups: 1 × other host, 3 × same host"),
+        (links([("other-process", None, 4)], leaves_process="always", groups_over_processes=4, **PROCESSES),
+         "other process, 2 processes"),
+        (links([("other-process", None, 1), ("same-host", None, 3)], leaves_process="partly",
+               groups_over_processes=1, **PROCESSES),
+         "crosses processes in 1 of 4 groups: 1 × other process, 3 × same host"),
         (links([("unknown", None, 4)]), "unknown link, 2 hosts"),
     ],
 )  # fmt: skip

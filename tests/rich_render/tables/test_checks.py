@@ -19,6 +19,8 @@ from jax_array_info.layouts import MeshAxes, Spec
 from jax_array_info.render import text_of
 from jax_array_info.reports import CheckReport, ElsewhereBytes, Finding, FindingLeaf, TreeReport, TreeRow
 from jax_array_info.tables.checks import check_table
+from jax_array_info_core.trees.rows import DeviceSet
+from jax_array_info_core.trees.totals import tree_of_rows
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -262,4 +264,47 @@ def test_logical_axes_without_a_match_are_listed_after_the_bytes():
         'unused3', 'unused4' and 3 more
         not mesh axes, left out of rules: 'y'
         """
+    )
+
+
+def hosted(report):
+    """Return the report of a tree with its leaves in host memory."""
+    rows = (replace(row, memory_kind="pinned_host", is_in_host_memory=True) for row in report.rows)
+    return tree_of_rows(list(rows), [DeviceSet(mesh, None) for mesh in report.meshes])
+
+
+@pytest.mark.parametrize(
+    ("options", "syntax", "lines"),
+    [
+        (
+            {},
+            "python",
+            [
+                "1 leaf on 8 devices (x=8) takes 0.0 B and 2.0 KiB in pinned_host per device",
+                'does it fit? pass hbm_nbytes="95GiB"; gradients and activations are not included',
+                'does the host memory fit? pass host_nbytes="512GiB", of one host',
+            ],
+        ),
+        (
+            {"host_nbytes": "1GiB", "hbm_nbytes": 1},
+            "shell",
+            [
+                "1 leaf on 8 devices (x=8) takes 0.0 B and 2.0 KiB in pinned_host per device",
+                "host memory: summed over all devices, hosts are not known: pass --hosts",
+            ],
+        ),
+        (
+            {"host_nbytes": "1GiB", "hbm_nbytes": 1, "hosts": 2},
+            "python",
+            ["1 leaf on 8 devices (x=8) takes 0.0 B and 2.0 KiB in pinned_host per device"],
+        ),
+    ],
+)
+def test_bytes_in_both_memories_stand_side_by_side(options, syntax, lines):
+    tree = hosted(planned({"*": Spec((("x",),))}, {"x": 8}, w=(64, 64)))
+    text = to_text(replace(check_report(tree, **options), syntax=syntax), width=200)
+    assert text.splitlines()[1:] == lines
+    of_process = replace(check_report(tree, host_nbytes=1, hbm_nbytes=1), host_unit="process")
+    assert "summed over the devices of a process, several may be on one host: pass hosts=" in to_text(
+        of_process, width=120
     )

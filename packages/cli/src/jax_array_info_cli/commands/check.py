@@ -31,6 +31,17 @@ if TYPE_CHECKING:
 @planned_tree
 @click.option("--hbm", metavar="SIZE", help="Memory of a device, such as 95GiB, 16GB or 1e9.")
 @click.option(
+    "--host-memory",
+    metavar="SIZE",
+    help="Memory of one host for leaves in host memory, such as 512GiB.",
+)
+@click.option(
+    "--hosts",
+    metavar="COUNT",
+    type=click.IntRange(min=1),
+    help="Number of hosts, each with the same number of consecutive devices, for --host-memory.",
+)
+@click.option(
     "--optimizer",
     type=click.Choice(("adam", "adamw", "lion", "momentum")),
     help="Add the state of this optimizer, unless the tree has it: moments that are sharded like their"
@@ -86,6 +97,8 @@ if TYPE_CHECKING:
 def check(
     planned: Planned,
     hbm: str | None,
+    host_memory: str | None,
+    hosts: int | None,
     optimizer: str | None,
     moment_dtype: str | None,
     replicated_over: tuple[str, ...],
@@ -104,8 +117,8 @@ def check(
 
     Findings are a tree without arrays, avoidable replication, leaves on fewer devices than the mesh, padding,
     invalid specs, mesh axes that shard no leaf, leaves that differ from --expect, optimizer moments that are
-    sharded differently from their parameters, and a tree that does not fit --hbm. Gradients and
-    activations are not counted.
+    sharded differently from their parameters, and a tree that does not fit --hbm or --host-memory. Gradients
+    and activations are not counted.
 
     Exits with 0 if nothing was found, with 1 if there are findings, and with 2 if there is no answer, for
     example because a file cannot be read or the output cannot be written.
@@ -117,6 +130,11 @@ def check(
     arguments = planned.arguments(problems)
     names = [problems.catch("--replicated-over", parse_names, text) or () for text in replicated_over]
     hbm_nbytes = None if hbm is None else problems.catch("--hbm", _positive_bytes, hbm)
+    host_nbytes = (
+        None if host_memory is None else problems.catch("--host-memory", _positive_bytes, host_memory)
+    )
+    if hosts is not None and host_memory is None:
+        problems.add(["--hosts needs --host-memory, the memory of one"])
     if not 0 <= max_replicated <= 1:
         problems.add([f"--max-replicated must be a fraction from 0 to 1, got {max_replicated:g}"])
     expected = path_rules("--expect", expect, problems)
@@ -138,6 +156,8 @@ def check(
         ignore_codes=ignore_codes,
         allow_empty=allow_empty,
         hbm_nbytes=hbm_nbytes,
+        host_nbytes=host_nbytes,
+        hosts=hosts,
         optimizer=optimizer,
         moment_dtype=moment_dtype,
     )

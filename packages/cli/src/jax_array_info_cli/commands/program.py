@@ -96,7 +96,8 @@ def function_options(function: Callable[..., _T]) -> Callable[..., _T]:
     metavar="LINK=SPEED",
     multiple=True,
     help="Bandwidth of a link per device and direction, such as dcn=6.25GB/s, for a lower bound of the time."
-    " Repeat the option for each link: dcn, other-host, ici, same-host, same-chip.",
+    " Repeat the option for each link: dcn, other-host, other-process, ici,"
+    " same-host, same-chip.",
 )
 @click.option(
     "--timeline",

@@ -26,8 +26,8 @@ from ..text import plain_text
 def mesh_report(mesh: Any) -> MeshReport:
     """Return the report of a mesh: its axes, the positions of its devices, and the links between them.
 
-    Where a mesh of devices crosses hosts or slices along an axis, and the order of ``jax.make_mesh`` would
-    not, the report has a finding.
+    Where a mesh of devices crosses hosts, slices or processes along an axis, and the order of
+    ``jax.make_mesh`` would not, the report has a finding.
 
     Args:
         mesh: A Mesh, an AbstractMesh, or the size of each mesh axis by name. Without devices, links are
@@ -49,7 +49,7 @@ def mesh_report(mesh: Any) -> MeshReport:
         axes=axes,
         layout=layout,
         links=links,
-        hosts=_owners(ids, places.hosts),
+        hosts=_hosts(ids, places),
         slices=_owners(ids, places.slices),
         findings=reported([_crossing(axes, devices, links)], ()),
     )
@@ -101,7 +101,7 @@ def planned_mesh_report(
     if hosts is None:
         return MeshReport(axes=axes, layout=layout)
     count = layout.device_ids.size
-    owners = np.repeat(np.arange(hosts), _devices_per_host(count, hosts))
+    owners = np.repeat(np.arange(hosts), devices_per_host(count, hosts))
     return MeshReport(
         axes=axes,
         layout=layout,
@@ -111,8 +111,13 @@ def planned_mesh_report(
     )
 
 
-def _devices_per_host(count: int, hosts: Any) -> int:
-    """Return the devices of each host."""
+def devices_per_host(count: int, hosts: Any) -> int:
+    """Return the number of devices of each host.
+
+    Raises:
+        SpecError: (a ValueError) If the devices cannot be divided among the hosts.
+        UnsupportedValueError: (a ValueError) If ``hosts`` is not an integer.
+    """
     if isinstance(hosts, bool) or not isinstance(hosts, int | np.integer):
         raise UnsupportedValueError(f"hosts is a number of hosts, got {plain_text(hosts, repr)}")
     if hosts < 1 or count % hosts:
@@ -143,11 +148,16 @@ def _on_topology(axes: MeshAxes, topology: str, dcn: Mapping[str, int] | None) -
         axes=axes,
         layout=mesh_layout(axes.sizes, axes.shape, names, ids.reshape(axes.sizes), platform, processes),
         links=mesh_links(places, axes.shape),
-        hosts=_owners(ids, places.hosts),
+        hosts=_hosts(ids, places),
         slices=_owners(ids, places.slices),
         topology=found.name,
         order=order,
     )
+
+
+def _hosts(ids: NDArray[Any], places: Places) -> Processes:
+    """Return the device ids of each host; empty for one host, and where hosts are not known."""
+    return () if places.are_processes else _owners(ids, places.hosts)
 
 
 def _owners(ids: NDArray[Any], owners: NDArray[Any] | None) -> Processes:
@@ -162,7 +172,7 @@ def _owners(ids: NDArray[Any], owners: NDArray[Any] | None) -> Processes:
 
 
 def _crossing(axes: MeshAxes, devices: Sequence[Any], links: Sequence[AxisLinks]) -> Finding | None:
-    """Return the finding for axes that cross hosts or slices, and would not in JAX's order of the devices."""
+    """Return the finding for axes that cross hosts, and would not in JAX's order of the devices."""
     if all(one.leaves_host == "never" for one in links):
         return None
     slices = _usual_slices(axes, len({getattr(device, "slice_index", 0) for device in devices}), links)
@@ -175,6 +185,7 @@ def _crossing(axes: MeshAxes, devices: Sequence[Any], links: Sequence[AxisLinks]
         for noun, count, usual_count in (
             ("slices", here.groups_over_slices, there.groups_over_slices),
             ("hosts", here.groups_over_hosts, there.groups_over_hosts),
+            ("processes", here.groups_over_processes, there.groups_over_processes),
         ):
             if count and not usual_count and here.axis not in problems:
                 groups = counted(here.group_count, "group", "groups")
@@ -203,5 +214,7 @@ def _usual_slices(axes: MeshAxes, slice_count: int, links: Sequence[AxisLinks]) 
     if slice_count == 1 or not able:
         return None
     # A slice of GPUs counts as a host.
-    spanning = max(able, key=lambda one: (one.groups_over_slices, one.groups_over_hosts, -one.group_count))
+    spanning = max(
+        able, key=lambda one: (one.groups_over_slices, one.groups_over_hosts or 0, -one.group_count)
+    )
     return {name: slice_count if name == spanning.axis else 1 for name in axes.names}

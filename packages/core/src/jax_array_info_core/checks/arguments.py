@@ -36,9 +36,9 @@ def checked_limit(max_replicated: Any) -> float:
     return limit
 
 
-def checked_hbm(hbm_nbytes: Any) -> int | None:
+def checked_nbytes(argument: str, nbytes: Any) -> int | None:
     """Return a positive number of bytes or None, or raise UnsupportedValueError."""
-    return None if hbm_nbytes is None else _positive("hbm_nbytes", as_nbytes("hbm_nbytes", hbm_nbytes))
+    return None if nbytes is None else _positive(argument, as_nbytes(argument, nbytes))
 
 
 def checked_devices(devices: Any) -> int | None:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
-from ..errors import CheckError
+from ..errors import CheckError, UnsupportedValueError
 from ..layouts.spec import Spec
 from ..reports.checks import CheckReport
 from ..reports.findings import Finding, known_codes, reported
@@ -18,9 +18,9 @@ from ..trees.rows import Avoidable, avoidable
 from ..trees.totals import holds_fullest, tree_of_rows
 from .arguments import (
     checked_devices,
-    checked_hbm,
     checked_limit,
     checked_moment_dtype,
+    checked_nbytes,
     checked_optimizer,
     ignored_paths,
     known_axes,
@@ -38,6 +38,7 @@ from .findings import (
     unused_axes,
     unused_mesh_axes,
 )
+from .host_memory import exceeded_host_memory, host_bytes
 from .moments import (
     AddedMoments,
     added_moments,
@@ -67,6 +68,8 @@ def check_report(
     ignore_codes: str | Iterable[str] = (),
     allow_empty: bool = False,
     hbm_nbytes: int | str | None = None,
+    host_nbytes: int | str | None = None,
+    hosts: int | None = None,
     optimizer: str | None = None,
     moment_dtype: Any = None,
 ) -> CheckReport:
@@ -89,12 +92,13 @@ def check_report(
       parameter below ``params``, but another sharding, unless it is over more mesh axes than that of the
       parameter, as in ZeRO-1. In a tree without ``params``, the leaves below ``mu``, ``nu`` and ``trace`` are
       compared with the leaves of the same path elsewhere;
-    - JAI108, memory: more bytes per device than ``hbm_nbytes``;
+    - JAI108, memory: more bytes per device than ``hbm_nbytes``, or more bytes in host memory than
+      ``host_nbytes``;
     - JAI110, not finite: elements that are NaN or infinite, in a TreeReport with statistics.
 
     No array is created, read or waited for, and no devices are needed. NumPy arrays, and array-like objects
     that JAX does not hold, such as datasets in files, take no device memory, and are compared with ``expect``
-    only. Leaves in host memory do not count in bytes per device. An
+    only. Leaves in host memory, such as ``pinned_host``, have figures of their own. An
     abstract leaf without a sharding counts in full on each device, as if it were replicated. No finding is
     about a leaf whose sharding is unknown, such as a traced value.
 
@@ -119,7 +123,12 @@ def check_report(
         allow_empty: Whether to accept a tree without arrays, such as the state of ``optax.sgd``. Objects with
             arrays in them are still a finding, and so is a TreeReport with leaves that are not arrays.
         hbm_nbytes: Memory of a device in bytes, or a size such as ``"16GiB"``. Gradients and activations are
-            not counted.
+            not counted, and leaves in host memory neither.
+        host_nbytes: Memory of one host for leaves in host memory, in bytes, or a size such as ``"512GiB"``.
+            They are summed over the devices of a process, which is a host of TPUs; where it is not known,
+            over all devices.
+        hosts: Number of hosts, each with the same number of devices of consecutive ids, in place of
+            processes.
         optimizer: Optimizer whose state will be added, sharded like the parameters: ``"adam"`` and
             ``"adamw"`` add two moments of each parameter, ``"lion"`` and ``"momentum"`` one. Nothing is
             added if the tree already has them: below ``mu`` and ``nu``, ``mu``, or ``trace``, as in optax.
@@ -146,7 +155,9 @@ def check_report(
     """
     tree = opened(tree)
     limit = checked_limit(max_replicated)
-    hbm = checked_hbm(hbm_nbytes)
+    hbm, host_limit = checked_nbytes("hbm_nbytes", hbm_nbytes), checked_nbytes("host_nbytes", host_nbytes)
+    if hosts is not None and host_limit is None:
+        raise UnsupportedValueError("hosts needs host_nbytes, the memory of one")
     optimizer = checked_optimizer(optimizer)
     moment_dtype = checked_moment_dtype(moment_dtype, optimizer)
     devices = checked_devices(devices)
@@ -203,6 +214,12 @@ def check_report(
         and not row.is_deleted
         and row.elsewhere is None
     ]
+    on_host = host_bytes(required, planned.devices, hosts)
+    optimizer_hosted = required.host_nbytes - report.host_nbytes
+    if host_limit is not None:
+        words = added.words if optimizer_hosted else ""
+        untold = uncounted if hbm is None else []
+        findings.insert(0, exceeded_host_memory(on_host, host_limit, words, untold))
     if hbm is not None:
         findings.insert(0, exceeded_memory(report, required, uncounted, hbm, added.words))
     unplaced = [row for row in rows if row.mesh is None or row.shard_shape is None]
@@ -228,6 +245,13 @@ def check_report(
         optimizer_words=added.words,
         required_nbytes=required.fullest_device_nbytes,
         hbm_nbytes=hbm,
+        hosted_nbytes=report.host_nbytes,
+        host_memory_kinds=report.host_memory_kinds,
+        optimizer_hosted_nbytes=optimizer_hosted,
+        required_host_nbytes=on_host.nbytes,
+        host_unit=on_host.unit,
+        host_device_count=on_host.device_count,
+        host_nbytes=host_limit,
         unmatched_axes=report.unmatched_axes,
         ignored_codes=codes,
         max_replicated=limit,
@@ -248,6 +272,8 @@ def assert_tree(
     ignore_codes: str | Iterable[str] = (),
     allow_empty: bool = False,
     hbm_nbytes: int | str | None = None,
+    host_nbytes: int | str | None = None,
+    hosts: int | None = None,
     optimizer: str | None = None,
     moment_dtype: Any = None,
 ) -> None:
@@ -273,6 +299,8 @@ def assert_tree(
         ignore_codes: Codes of findings to leave out, such as ``"JAI101"``.
         allow_empty: Whether to accept a tree without arrays.
         hbm_nbytes: Memory of a device in bytes, or a size such as ``"16GiB"``.
+        host_nbytes: Memory of one host for leaves in host memory, in bytes, or a size such as ``"512GiB"``.
+        hosts: Number of hosts, each with the same number of devices of consecutive ids.
         optimizer: Optimizer whose state will be added.
         moment_dtype: Dtype of that state; None is that of the parameters.
 
@@ -310,6 +338,8 @@ def assert_tree(
         ignore_codes=ignore_codes,
         allow_empty=allow_empty,
         hbm_nbytes=hbm_nbytes,
+        host_nbytes=host_nbytes,
+        hosts=hosts,
         optimizer=optimizer,
         moment_dtype=moment_dtype,
     )

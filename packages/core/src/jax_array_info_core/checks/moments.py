@@ -275,7 +275,7 @@ def exceeded_memory(
     """
     nbytes, leaves = required.fullest_device_nbytes, report.fullest_device_nbytes
     if nbytes <= hbm_nbytes:
-        return _uncounted_memory(uncounted) if uncounted else None
+        return uncounted_memory(uncounted) if uncounted else None
     added = f" ({format_bytes(leaves)} of leaves and {format_bytes(nbytes - leaves)} for {optimizer_words})"
     if required.ideal_nbytes <= hbm_nbytes:
         remedy = (
@@ -297,7 +297,7 @@ def exceeded_memory(
     )
 
 
-def _uncounted_memory(rows: Sequence[TreeRow]) -> Finding:
+def uncounted_memory(rows: Sequence[TreeRow]) -> Finding:
     """Return the finding on leaves without which the memory of a tree is not known."""
     count = counted(len(rows), "leaf", "leaves")
     return Finding(

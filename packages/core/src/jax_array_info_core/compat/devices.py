@@ -50,7 +50,8 @@ def device_places(devices: Sequence[Any]) -> Places:
     """Return where some devices are, in their order.
 
     A GPU with a ``slice_index`` is in an NVLink domain, which may have several processes: it counts as one
-    host. Other devices of one process are on one host.
+    host. A process of TPUs with coordinates or slices is one, too. Of other devices only the process is
+    known: several processes may be on one host.
 
     Args:
         devices: The devices, at least one.
@@ -59,11 +60,12 @@ def device_places(devices: Sequence[Any]) -> Places:
     hosts = _numbers(devices, "process_index")
     slices = _numbers(devices, "slice_index")
     assert hosts is not None
-    if platform != "tpu":
-        return Places(hosts=hosts if platform != "gpu" or slices is None else slices)
-    coords = _numbers(devices, "coords")
+    if platform == "gpu" and slices is not None:
+        return Places(hosts=slices)
+    coords = _numbers(devices, "coords") if platform == "tpu" else None
     if coords is None or coords.ndim != 2:
-        return Places(hosts=hosts, slices=slices)
+        slices = slices if platform == "tpu" else None
+        return Places(hosts=hosts, slices=slices, are_processes=slices is None)
     everywhere = _slice_of(devices[0]) or devices
     chips = _numbers(everywhere, "coords")
     assert chips is not None
@@ -107,7 +109,7 @@ def device_facts(devices: Collection[Any], ids: Any, processes: Processes) -> De
     return DeviceFacts(
         ids=tuple(np.sort(ids, axis=None).tolist()),
         name=device_name(local) if single else None,
-        is_default=not single or _is_default_device(local),
+        is_default=not single or _is_first_device(local),
         default_memory_kind=default_memory_kind(local),
         visible=_visible_devices(local.platform),
         process=here if processes or local.process_index != here else None,
@@ -124,17 +126,14 @@ def _visible_devices(platform: str) -> int | None:
         return None
 
 
-def _is_default_device(device: Any) -> bool:
-    """Return whether a device is JAX's default device, or the default device of its platform."""
+def _is_first_device(device: Any) -> bool:
+    """Return whether a device has the id of the first device of its platform, of all processes."""
     import jax
 
-    default = jax.config.jax_default_device
-    if default is None or isinstance(default, str):
-        try:
-            default = jax.local_devices(backend=default or device.platform)[0]
-        except RuntimeError:
-            return False
-    return bool(device == default)
+    try:
+        return bool(device.id == jax.devices(device.platform)[0].id)
+    except RuntimeError:
+        return False  # a platform that is only a compilation target
 
 
 def local_first(devices: Collection[Any]) -> Any:

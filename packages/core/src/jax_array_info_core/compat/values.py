@@ -129,7 +129,7 @@ class DeviceFacts:
     """Name of the device if there is only one, else None."""
 
     is_default: bool = True
-    """False only for a single device that is not JAX's default device."""
+    """False only for a single device whose id is not that of the first device of its platform."""
 
     default_memory_kind: str | None = None
     """The devices' default memory kind."""

@@ -8,6 +8,7 @@ import socket
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeAlias
 
 from .. import compat, quantities
@@ -169,6 +170,7 @@ def summary_of(report: HostReport) -> HostSummary:
         process=compat.process_index(),
         process_count=max(compat.process_count(), compat.process_index() + 1),
         host_name=_clipped(socket.gethostname(), _LONGEST_NAME),
+        boot_id=_boot_id(),
         of=of,  # type: ignore[arg-type]
         platform=_clipped(_platform(report), _LONGEST_PLATFORM),
         nbytes=nbytes,
@@ -177,6 +179,14 @@ def summary_of(report: HostReport) -> HostSummary:
         array_count=arrays.counts.total() if has_arrays else None,
         digest=arrays.digest if has_arrays else "",
     )
+
+
+def _boot_id() -> str | None:
+    """Return the identifier that Linux draws when a machine starts; None on other systems."""
+    try:
+        return _clipped(Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip(), _LONGEST_NAME)
+    except (OSError, ValueError):
+        return None
 
 
 def _clipped(text: str, longest: int) -> str:

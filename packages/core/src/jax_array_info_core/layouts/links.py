@@ -1,8 +1,8 @@
 """Links between the devices of a mesh: what a collective over one of its axes has to cross.
 
 A link is known from where two devices are. TPUs: the same chip, another chip of the slice (ICI, the network
-between the chips), or another slice (DCN, the network of the data center). Other devices: the same host or
-another one.
+between the chips), or another slice (DCN, the network of the data center). Other devices: the same host,
+another process, which may be on the same host, or another host, where the hosts are known.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import quantities
 
-Link = Literal["same-chip", "same-host", "ici", "unknown", "other-host", "dcn"]
-"""What connects two devices, fastest first. ``unknown`` can be any but the last two."""
+Link = Literal["same-chip", "same-host", "ici", "unknown", "other-process", "other-host", "dcn"]
+"""What connects two devices, fastest first. ``MAY_BE`` has what ``unknown`` and ``other-process`` can be."""
 
 LINKS: tuple[Link, ...] = get_args(Link)
 
@@ -27,10 +27,17 @@ LINK_WORDS: dict[Link, str] = {
     "same-host": "same host",
     "ici": "ICI",
     "unknown": "unknown link",
+    "other-process": "other process",
     "other-host": "other host",
     "dcn": "DCN",
 }
 """How each link is printed."""
+
+MAY_BE: dict[Link, tuple[Link, ...]] = {
+    "unknown": ("same-chip", "same-host", "ici"),
+    "other-process": ("same-host", "other-host"),
+}
+"""The links that a link which is not fully known can be."""
 
 Share = Literal["never", "partly", "always"]
 """Whether the groups of a mesh axis leave a host or a slice: none, some, or all of them."""
@@ -52,7 +59,10 @@ class Places:
     """Where the devices of a mesh are. Each array has a row for each device, in the order of the mesh."""
 
     hosts: NDArray[np.int64]
-    """Host of each device; of a GPU its NVLink domain, where it is known."""
+    """Host of each device; of a GPU its NVLink domain, where it is known. A process if ``are_processes``."""
+
+    are_processes: bool = False
+    """Whether only the process of each device is known. Several processes may be on one host."""
 
     slices: NDArray[np.int64] | None = None
     """Slice of each TPU; None for other devices."""
@@ -81,7 +91,8 @@ class Places:
         is_near = self.hosts[some] == self.hosts[others]
         hops = np.full(is_near.shape, _NOT_KNOWN)
         if self.slices is None and self.coords is None:
-            return np.where(is_near, number("same-host"), number("other-host")), hops
+            far = number("other-process" if self.are_processes else "other-host")
+            return np.where(is_near, number("same-host"), far), hops
         found = np.where(is_near, number("same-host"), number("unknown"))
         is_one_slice = np.ones_like(is_near)
         if self.coords is not None:
@@ -131,7 +142,7 @@ class Places:
             groups: Groups of devices, of shape ``(groups, size)``; -1 in place of a device that is missing.
         """
         link = self.slowest(groups)
-        owners = self.slices if link == "dcn" else self.hosts if link == "other-host" else None
+        owners = {"dcn": self.slices, "other-host": self.hosts, "other-process": self.hosts}.get(link or "")
         if owners is None:
             return True
         # Distinct numbers for missing devices.
@@ -170,20 +181,30 @@ class AxisLinks:
     group_count: quantities.Count
     """Number of groups."""
 
-    leaves_host: Share
-    """Whether the groups are on more than one host: ``never``, ``partly`` or ``always``."""
+    leaves_host: Share | None
+    """Whether the groups are on more than one host: ``never``, ``partly`` or ``always``. None if that is not
+    known: they are on several processes, which may be on one host."""
 
     leaves_slice: Share | None = None
     """Whether the groups are in more than one slice; None for devices without slices."""
 
-    groups_over_hosts: quantities.Size
-    """Number of groups on more than one host."""
+    leaves_process: Share | None = None
+    """Whether the groups are on more than one process; None where the hosts are known."""
+
+    groups_over_hosts: quantities.Size | None
+    """Number of groups on more than one host; None if ``leaves_host`` is."""
+
+    groups_over_processes: quantities.Size = 0
+    """Number of groups on more than one process; 0 where the hosts are known."""
 
     groups_over_slices: quantities.Size = 0
     """Number of groups in more than one slice."""
 
-    host_count: quantities.Count
-    """Largest number of hosts of a group."""
+    host_count: quantities.Count | None
+    """Largest number of hosts of a group; None if ``leaves_host`` is."""
+
+    process_count: quantities.Count = 1
+    """Largest number of processes of a group; 1 where the hosts are known."""
 
     slice_count: quantities.Count = 1
     """Largest number of slices of a group."""
@@ -220,6 +241,14 @@ def _axis_links(places: Places, axis: str, groups: Positions) -> AxisLinks:
     slices = _distinct(np.zeros_like(groups) if places.slices is None else places.slices[groups])
     over_hosts, over_slices = int(np.count_nonzero(hosts > 1)), int(np.count_nonzero(slices > 1))
     sides, form, chips = _form(places, groups, is_one_slice=not over_slices)
+    is_known = not (places.are_processes and over_hosts)
+    processes: dict[str, Any] = {}
+    if places.are_processes:
+        processes = {
+            "leaves_process": _share(over_hosts, len(groups)),
+            "groups_over_processes": over_hosts,
+            "process_count": int(np.max(hosts)),
+        }
     return AxisLinks(
         axis=axis,
         neighbors=tuple(
@@ -227,15 +256,16 @@ def _axis_links(places: Places, axis: str, groups: Positions) -> AxisLinks:
             for (link, hop), count in sorted(counts.items(), reverse=True)
         ),
         group_count=len(groups),
-        leaves_host=_share(over_hosts, len(groups)),
+        leaves_host=_share(over_hosts, len(groups)) if is_known else None,
         leaves_slice=None if places.slices is None else _share(over_slices, len(groups)),
-        groups_over_hosts=over_hosts,
+        groups_over_hosts=over_hosts if is_known else None,
         groups_over_slices=over_slices,
-        host_count=int(np.max(hosts)),
+        host_count=int(np.max(hosts)) if is_known else None,
         slice_count=int(np.max(slices)),
         sides=sides,
         form=form,
         chip_count=chips,
+        **processes,
     )
 
 

@@ -9,12 +9,12 @@ from typing import Any
 from ..errors import CheckError, UnsupportedValueError, require_report
 from ..hlo.collectives import COLLECTIVES
 from ..layouts.bandwidths import as_link
-from ..layouts.links import Link
+from ..layouts.links import MAY_BE, Link
 from ..layouts.notation import as_nbytes
 from ..layouts.spec import SpecLike, as_spec, placement
 from ..names import with_former_keywords
 from ..quantities import counted, format_bytes
-from ..reports.collectives import SLOW_LINKS, Collective, link_words, sent_by, sent_words
+from ..reports.collectives import Collective, link_words, sent_by, sent_words
 from ..reports.program import ProgramReport, ProgramValue
 from ..text import printable
 
@@ -39,7 +39,7 @@ def assert_no_collective(
         kind: Name of the operation in XLA, such as ``"all-gather"``.
         mesh_axis: Mesh axis. If given, only collectives over this axis count, also over a part of it.
         link: Link between devices, such as ``"dcn"`` or ``"other-host"``. If given, only collectives count
-            whose slowest link is this one.
+            whose slowest link is this one, or may be.
         min_nbytes: Bytes sent per device and call from which equal collectives of one line count. A step
             that reduces a loss over devices has all-reduces of a few bytes.
 
@@ -94,7 +94,7 @@ def assert_sent(
         kind: Name of the operation in XLA; None for all.
         mesh_axis: Mesh axis. If given, only collectives over this axis count, also over a part of it.
         link: Link between devices, such as ``"dcn"`` or ``"other-host"``. If given, only collectives count
-            whose slowest link is this one.
+            whose slowest link is this one, or may be.
 
     Raises:
         CheckError: (an AssertionError) If it sends more, or an unknown number of bytes. The message lists
@@ -232,7 +232,7 @@ def _may_be_over(one: Collective, link: Link) -> bool:
     """Return whether the slowest link of a collective is a link, or may be."""
     if one.link is None:
         return one.sent_nbytes > 0
-    return one.link == link or (one.link == "unknown" and link not in SLOW_LINKS)
+    return one.link == link or link in MAY_BE.get(one.link, ())
 
 
 def _words(one: Collective, link: Link | None = None) -> str:

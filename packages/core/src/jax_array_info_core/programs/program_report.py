@@ -62,6 +62,7 @@ from .compiled import CompiledStages, compiled_stages, gpu_shortage
 from .constraints import constraints_of, with_padding
 from .control_flow import ControlFlows
 from .donations import donatable, donations_of
+from .host_memory import with_host_apart
 from .live_bytes import timeline_of
 from .out_of_memory import out_of_memory_of
 from .updates import with_lost_axes, with_replaced
@@ -375,19 +376,20 @@ def _with_program(
         lowered=compiled.stages.lowered,
         platform=report.platform,
     )
+    is_donated = [leaf.is_donated for leaf in leaves]
+    donations = donations_of(report.arguments, is_donated, report.outputs, module)
     dtypes = {value.dtype for value in (*report.arguments, *report.outputs)}
     memory, out_of_memory = None, report.out_of_memory
     if not compiled.refusal:
         traced = compiled.stages.traced
         names = None if traced is None else CheckpointNames(traced.jaxpr, lines)
         memory = memory_of(module, memory_analysis(compiled.stages.compiled), report.platform, lines, names)
+        memory = with_host_apart(memory, report.arguments, report.outputs, donations)
         if topology is not None:
             memory = replace(
                 memory, required_nbytes=memory.needed_nbytes, available_nbytes=topology.memory_nbytes
             )
             out_of_memory = gpu_shortage(topology, memory) if topology.is_gpu else None
-    is_donated = [leaf.is_donated for leaf in leaves]
-    donations = donations_of(report.arguments, is_donated, report.outputs, module)
     return replace(
         report,
         device_count=module.device_count if devices is None else devices.count(module),

@@ -289,7 +289,7 @@ class ArrayReport(Displayed):
     """Name of the device of a single-device array."""
 
     is_default_device: bool = True
-    """Whether ``device`` is JAX's default device."""
+    """Whether ``device`` has the id of the first device of its platform, ``jax.devices()[0]``."""
 
     visible_devices: quantities.Size | None = None
     """Number of devices that this process sees, including those of other processes; None if the report

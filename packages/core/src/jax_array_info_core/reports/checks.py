@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from .. import quantities
 from ..layouts.notation import format_mesh
@@ -12,6 +13,10 @@ from ..quantities import counted, format_bytes
 from ..text import printable
 from .findings import Finding, Syntax, findings_words
 from .tree import ElsewhereBytes, UnmatchedAxes
+
+HostUnit = Literal["host", "process", "all devices"]
+"""What host memory is summed over: the devices of a host, those of a process, of which several may be on a
+host, or all devices, where neither is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +89,29 @@ class CheckReport(Displayed):
 
     hbm_nbytes: quantities.Size | None = None
     """Memory of a device, as passed; None if it was not passed."""
+
+    hosted_nbytes: quantities.Total = 0
+    """Bytes per device of the leaves in host memory: the maximum over the devices. No other figure of a
+    device includes them."""
+
+    host_memory_kinds: tuple[str, ...] = ()
+    """Memory kinds of these leaves, such as ``pinned_host``."""
+
+    optimizer_hosted_nbytes: quantities.Total = 0
+    """Bytes per device in host memory of the moments that ``optimizer`` adds."""
+
+    required_host_nbytes: quantities.Total = 0
+    """Bytes of the leaves in host memory and of such moments, summed over the devices of ``host_unit``."""
+
+    host_unit: HostUnit = "all devices"
+    """What ``required_host_nbytes`` is summed over: the devices of the fullest host or process, or all."""
+
+    host_device_count: quantities.Count = 1
+    """Number of these devices."""
+
+    host_nbytes: quantities.Size | None = None
+    """Memory of a host, as passed, with which ``required_host_nbytes`` was compared; None if it was not
+    passed."""
 
     unmatched_axes: UnmatchedAxes | None = None
     """Logical axes and rules that did not match, as in ``TreeReport``."""
@@ -162,17 +190,28 @@ class CheckReport(Displayed):
 
     @property
     def _fit(self) -> str:
-        """Whether the tree fits the memory of a device, in words; empty if this was not asked."""
-        if self.hbm_nbytes is None:
+        """Whether the tree fits a device and a host, in words; empty if neither was asked."""
+        devices = counted(self.host_device_count, "device", "devices")
+        place = (
+            f"for all {devices}" if self.host_unit == "all devices" else f"per {self.host_unit} of {devices}"
+        )
+        on_device = self._fit_of("", self.required_nbytes, self.hbm_nbytes, "per device")
+        on_host = self._fit_of("host memory ", self.required_host_nbytes, self.host_nbytes, place)
+        without = ", without gradients and activations" if on_device.startswith("fits") else ""
+        return "; ".join(filter(None, (on_device + without, on_host)))
+
+    def _fit_of(self, memory: str, required: int, limit: int | None, place: str) -> str:
+        """Return whether the tree fits a memory, in words; empty if this was not asked."""
+        if limit is None:
             return ""
-        needs, has = format_bytes(self.required_nbytes), format_bytes(self.hbm_nbytes)
+        needs, has = format_bytes(required), format_bytes(limit)
         if any(finding.kind == "invalid spec" for finding in self.findings):
-            return f"fit unknown: without the invalid specs, needs {needs} of {has} per device"
-        if self.required_nbytes > self.hbm_nbytes:
-            return f"does not fit: needs {needs}, has {has} per device"
+            return f"{memory}fit unknown: without the invalid specs, needs {needs} of {has} {place}"
+        if required > limit:
+            return f"{memory}does not fit: needs {needs}, has {has} {place}"
         if self.uncounted_count:
-            return f"may not fit: needs more than {needs}, has {has} per device"
-        return f"fits: needs {needs} of {has} per device, without gradients and activations"
+            return f"{memory}may not fit: needs more than {needs}, has {has} {place}"
+        return f"{memory}fits: needs {needs} of {has} {place}"
 
     def __str__(self) -> str:
         texts = (finding.text(self.syntax) for finding in self.findings)

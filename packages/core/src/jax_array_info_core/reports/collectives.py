@@ -12,8 +12,8 @@ from .control_flow import ControlFlow, Cost, PerIteration, per_iteration, per_it
 from .origin import Origin, Phase
 from .propagation import Because
 
-SLOW_LINKS: tuple[Link, ...] = ("other-host", "dcn")
-"""Links outside of the fast network of a host or a slice."""
+SLOW_LINKS: tuple[Link, ...] = ("other-process", "other-host", "dcn")
+"""Links that are, or may be, outside of the fast network of a host or a slice."""
 
 
 def link_words(link: Link | None) -> str:
@@ -88,8 +88,9 @@ class Collective:
     """Whether it starts and ends in separate instructions, so that computation can overlap."""
 
     link: Link | None = None
-    """Slowest link between devices that exchange data: ``dcn`` between slices, ``other-host``, ``ici``, …
-    None if it is not known where the devices are, and of a collective that moves nothing."""
+    """Slowest link between devices that exchange data: ``dcn`` between slices, ``other-host``,
+    ``other-process``, ``ici``, … None if it is not known where the devices are, and of a collective that
+    moves nothing."""
 
     is_over_link_alone: bool = True
     """Whether each two devices that exchange data are connected by ``link``. If not, as in an all-to-all over

@@ -111,7 +111,9 @@ CODES: dict[FindingKind, Code] = {
         "warning",
         "Optimizer state is sharded differently from its parameter.",
     ),
-    "memory": Code("JAI108", "tree-memory", "error", "The tree does not fit the memory of a device."),
+    "memory": Code(
+        "JAI108", "tree-memory", "error", "The tree does not fit the memory of a device or a host."
+    ),
     "not checked": Code(
         "JAI109",
         "not-checked",
@@ -183,7 +185,7 @@ CODES: dict[FindingKind, Code] = {
         "JAI401",
         "axis-across-hosts",
         "warning",
-        "A mesh axis crosses hosts or slices, and would not in the order of jax.make_mesh.",
+        "A mesh axis crosses hosts, slices or processes, and would not in the order of jax.make_mesh.",
     ),
     "missing process": Code(
         "JAI411", "missing-process", "error", "Processes of the job did not answer or left no file."

@@ -65,6 +65,9 @@ class HostSummary:
     host_name: str
     """Name of the machine, its first 64 characters."""
 
+    boot_id: str | None = None
+    """Identifier of the machine since it was started; None where the system has none, as outside of Linux."""
+
     of: SummaryOf
     """Class of the report."""
 
@@ -249,10 +252,13 @@ class HostsReport(Displayed):
     """Bytes of the emptiest process."""
 
     machine_count: quantities.Size = field(init=False, default=0, compare=False)
-    """Number of different host names."""
+    """Number of different machines: of boot ids where each process has one, else of host names."""
 
     def __post_init__(self) -> None:
-        derived: dict[str, int] = {"machine_count": len({host.host_name for host in self.hosts})}
+        machines = {host.boot_id for host in self.hosts}
+        if None in machines:
+            machines = {host.host_name for host in self.hosts}
+        derived: dict[str, int] = {"machine_count": len(machines)}
         if self.hosts:
             most = max(self.hosts, key=lambda host: host.nbytes)
             least = min(self.hosts, key=lambda host: host.nbytes)

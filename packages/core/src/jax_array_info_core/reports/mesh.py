@@ -56,8 +56,9 @@ class MeshReport(Displayed):
     devices."""
 
     hosts: Processes = ()
-    """``(host, ids of its devices)``; empty if all devices are on one host, or the mesh has none. A host is a
-    process; of GPUs a ``slice_index``, where they have one."""
+    """``(host, ids of its devices)``; empty if all devices are on one host, the mesh has none, or only the
+    processes are known, which ``layout`` has. A host is a process of TPUs with coordinates or slices, a
+    ``slice_index`` of GPUs that have one, or an equal part of the devices of a planned mesh."""
 
     slices: Processes = ()
     """``(slice, ids of its devices)`` of TPUs; empty for a single slice."""
@@ -70,7 +71,8 @@ class MeshReport(Displayed):
     devices."""
 
     findings: tuple[Finding, ...] = ()
-    """Axes that leave a host or a slice although they would not in the order of ``jax.make_mesh``."""
+    """Axes that leave a host, a slice or a process although they would not in the order of
+    ``jax.make_mesh``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

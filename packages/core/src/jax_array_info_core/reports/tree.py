@@ -206,6 +206,16 @@ class TreeRow(Leaf):
         return (self.path,) if self.full_path is None else (self.path, self.full_path)
 
 
+def both_memories(nbytes: int, host_nbytes: int, host_memory_kinds: Iterable[str]) -> str:
+    """Return bytes in device memory, and those in host memory if there are any, with their memory kinds.
+
+    >>> both_memories(1024, 2048, ("pinned_host",)), both_memories(1024, 0, ())
+    ('1.0 KiB and 2.0 KiB in pinned_host', '1.0 KiB')
+    """
+    on_host = f" and {format_bytes(host_nbytes)} in {', '.join(host_memory_kinds)}" if host_nbytes else ""
+    return f"{format_bytes(nbytes)}{on_host}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElsewhereBytes:
     """Leaves that take no memory of JAX's devices, in one place.
@@ -343,7 +353,7 @@ class TreeReport(Displayed):
     if there are none."""
 
     nbytes: quantities.Total = 0
-    """Bytes of the leaves, without replicas."""
+    """Bytes of the leaves in device memory, without replicas."""
 
     device_count: quantities.Count = 1
     """Number of devices of all leaves together."""
@@ -370,6 +380,9 @@ class TreeReport(Displayed):
     """Leaves that take no memory of JAX's devices, by place: NumPy leaves, and array-like ones, such as
     datasets in files and arrays of other libraries."""
 
+    host_global_nbytes: quantities.Total = 0
+    """Bytes of the leaves in host memory, without replicas."""
+
     host_nbytes: quantities.Total = 0
     """Bytes per device of leaves in host memory, such as ``pinned_host``: the maximum over the devices."""
 
@@ -379,3 +392,8 @@ class TreeReport(Displayed):
 
     unmatched_axes: UnmatchedAxes | None = None
     """Logical axes and rules that did not match; None for a tree that was not planned with rules."""
+
+    @property
+    def host_memory_kinds(self) -> tuple[str, ...]:
+        """The memory kinds of the leaves in host memory, such as ``pinned_host``."""
+        return tuple(dict.fromkeys(row.host_memory_kind for row in self.rows if row.host_memory_kind))

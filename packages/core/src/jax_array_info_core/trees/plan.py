@@ -206,7 +206,7 @@ def _mesh_index(mesh: Any, devices: DeviceSets) -> int:
     found = TreeMesh(
         axes=axes, device_count=ids.size, platform=platform, process_count=max(1, len(processes))
     )
-    return devices.add((axes, tuple(ascending.tolist())), DeviceSet(found, ascending))
+    return devices.add((axes, tuple(ascending.tolist())), DeviceSet(found, ascending, processes))
 
 
 class TreeRows(NamedTuple):

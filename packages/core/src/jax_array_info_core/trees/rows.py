@@ -18,7 +18,7 @@ from ..compat.arrays import array_facts, array_like
 from ..compat.values import ArrayFacts
 from ..errors import ArrayInfoError
 from ..layouts.dtypes import dtype_name, packed_nbytes
-from ..layouts.layout import mesh_layout
+from ..layouts.layout import Processes, mesh_layout
 from ..layouts.spec import MeshAxes, Spec, UnevenAxis, finer_axes
 from ..layouts.xla import parse_xla_sharding
 from ..plans.plan import uneven_axes, uneven_counts
@@ -85,6 +85,8 @@ class DeviceSet(NamedTuple):
     mesh: TreeMesh
     ids: np.ndarray[Any, Any] | None
     """Device ids, ascending; None for the positions 0…n−1 of a mesh without devices."""
+    processes: Processes = ()
+    """The device ids of each process; empty if all belong to one process, and without ids."""
 
 
 class DeviceSets:
@@ -129,7 +131,10 @@ class DeviceSets:
             devices=report.devices if axes is None else None,
             process_count=max(1, len(layout.processes) if layout else 1),
         )
-        return self.add((axes, report.devices), DeviceSet(mesh, np.array(report.devices, np.int64)))
+        processes = layout.processes if layout else ()
+        return self.add(
+            (axes, report.devices), DeviceSet(mesh, np.array(report.devices, np.int64), processes)
+        )
 
 
 def row_of_report(

@@ -46,8 +46,6 @@ def tree_of_rows(
     least = int(per_device.min()) if len(per_device) else 0
     ideal = -(-nbytes // count)
     is_full = [_holds(found, universe, fullest) for found in devices]
-    hosted = [row for row in once if row.is_in_host_memory and row.shard_nbytes is not None]
-    on_host = _per_device(hosted, devices, _universe(hosted, devices))
     params = [row for row in once if row.variable == "parameter" or f"{row.path}/".startswith("params/")]
     return TreeReport(
         name=name,
@@ -69,11 +67,29 @@ def tree_of_rows(
         ),
         numpy_nbytes=sum(row.nbytes or 0 for row in once if row.kind == "numpy"),
         elsewhere=elsewhere_bytes(rows),
-        host_nbytes=int(max(on_host, default=0)),
+        host_nbytes=int(max(hosted_per_device(rows, devices)[1], default=0)),
+        host_global_nbytes=sum(row.nbytes or 0 for row in _hosted(once)),
         unknown_count=sum(
             row.shard_nbytes is None and not row.is_deleted and row.elsewhere is None for row in once
         ),
     )
+
+
+def _hosted(rows: Iterable[TreeRow]) -> list[TreeRow]:
+    """Return the rows in host memory of known size."""
+    return [row for row in rows if row.is_in_host_memory and row.shard_nbytes is not None]
+
+
+def hosted_per_device(
+    rows: Iterable[TreeRow], devices: Sequence[DeviceSet]
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return the ids of all devices of a tree, ascending, and the bytes in host memory of each.
+
+    Without device sets, there are no ids, and one device.
+    """
+    once = [row for row in rows if row.same_as is None]
+    universe = _universe(once, devices)
+    return universe, _per_device(_hosted(once), devices, universe)
 
 
 def holds_fullest(rows: Iterable[TreeRow], devices: Sequence[DeviceSet]) -> list[bool]:

@@ -32,18 +32,21 @@ def link_words(links: AxisLinks) -> str:
         return "inside a host"
     if links.leaves_host == "never" and kinds != {"same-chip"}:
         return f"inside a host: {words}"
-    return (
-        words if kinds <= {"ici", "same-chip"} else f"{words}, {counted(links.host_count, 'host', 'hosts')}"
-    )
+    if kinds <= {"ici", "same-chip"}:
+        return words
+    if links.host_count is None:
+        return f"{words}, {counted(links.process_count, 'process', 'processes')}"
+    return f"{words}, {counted(links.host_count, 'host', 'hosts')}"
 
 
 def _crossing(links: AxisLinks) -> str:
-    """Return in how many groups of an axis slices or hosts are crossed; empty if in all or none."""
+    """Return in how many groups slices, hosts or processes are crossed; empty if in all or none."""
     for noun, where, count in (
         ("slices", links.leaves_slice, links.groups_over_slices),
         ("hosts", links.leaves_host, links.groups_over_hosts),
+        ("processes", links.leaves_process, links.groups_over_processes),
     ):
-        if where == "partly":
+        if where == "partly" and count is not None:
             groups = counted(links.group_count, "group", "groups")
             return f"crosses {noun} in {format_number(count)} of {groups}"
     return ""

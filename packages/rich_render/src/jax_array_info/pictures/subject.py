@@ -43,7 +43,7 @@ class Subject:
     slices: Processes = ()
     """The devices of each slice of a mesh of TPUs; empty for one slice."""
     hosts: Processes = ()
-    """The devices of each host of a mesh; empty for one host."""
+    """The devices of each host of a mesh; empty for one host, and where hosts are not known."""
     links: tuple[str, ...] = ()
     """Lines below the drawing of a mesh: how the devices along each axis are connected."""
 
@@ -54,7 +54,7 @@ class Subject:
 
     @cached_property
     def frames(self) -> Frames:
-        """The frames round hosts and slices; of an array, round processes."""
+        """The frames round hosts and slices; round processes of an array, and where hosts are not known."""
         return Frames(self.grids, self.hosts or self.layout.processes, self.slices)
 
     @cached_property
@@ -234,11 +234,13 @@ def footer(
     """
     layout = subject.layout
     lines = [*subject.links, *_process_lines(layout, max_width)]
+    processes = layout.processes if subject.is_mesh else ()
     frames = [
-        f"{frame} {counted(len(found), noun, f'{noun}s')}"
-        for frame, found, noun in (
-            (host_frame, subject.hosts, "host"),
-            (slice_frame, subject.slices, "slice"),
+        f"{frame} {counted(len(found), *nouns)}"
+        for frame, found, nouns in (
+            (host_frame, subject.hosts, ("host", "hosts")),
+            (host_frame, () if subject.hosts else processes, ("process", "processes")),
+            (slice_frame, subject.slices, ("slice", "slices")),
         )
         if found
     ]

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.text import Text
 
-from jax_array_info_core import format_bytes
 from jax_array_info_core.quantities import counted
 from jax_array_info_core.reports import CheckReport
-from jax_array_info_core.reports.tree import other_leaves_words
+from jax_array_info_core.reports.checks import HostUnit
+from jax_array_info_core.reports.tree import both_memories, other_leaves_words
 
 from .. import style
 from .findings import MIN_SHARE, check_share, write_findings
@@ -53,20 +53,34 @@ def check_table(report: CheckReport, *, width: int = 80, min_share: float = MIN_
     return style.ForConsole(make)
 
 
+_UNITS: dict[HostUnit, str] = {"process": "the devices of a process", "all devices": "all devices"}
+"""What host memory is summed over where hosts are not known, in words."""
+
+
 def _summary(report: CheckReport) -> Iterator[str]:
     """Yield the bytes per device, and the leaves to which some of the checks do not apply."""
     if report.plan_words:
         yield report.plan_words
     if not report.is_unchecked:
         verb = "takes" if report.placed_count == 1 else "take"
-        nbytes = f"{format_bytes(report.fullest_device_nbytes)} per device"
-        yield f"{report.subject} {verb} {nbytes}"
+        nbytes = both_memories(report.fullest_device_nbytes, report.hosted_nbytes, report.host_memory_kinds)
+        yield f"{report.subject} {verb} {nbytes} per device"
         if report.hbm_nbytes is None:
             option = "--hbm 95GiB" if report.syntax == "shell" else 'hbm_nbytes="95GiB"'
             yield f"does it fit? pass {option}; gradients and activations are not included"
+        if report.hosted_nbytes and report.host_nbytes is None:
+            option = "--host-memory 512GiB" if report.syntax == "shell" else 'host_nbytes="512GiB"'
+            yield f"does the host memory fit? pass {option}, of one host"
+        if report.host_nbytes is not None and report.host_unit != "host":
+            option = "--hosts" if report.syntax == "shell" else "hosts="
+            known = "several may be on one host" if report.host_unit == "process" else "hosts are not known"
+            yield f"host memory: summed over {_UNITS[report.host_unit]}, {known}: pass {option}"
     # The finding on memory has the same words.
     if report.optimizer_words and not any(report.optimizer_words in one.problem for one in report.findings):
-        yield f"optimizer: {format_bytes(report.optimizer_nbytes)} per device ({report.optimizer_words})"
+        nbytes = both_memories(
+            report.optimizer_nbytes, report.optimizer_hosted_nbytes, report.host_memory_kinds
+        )
+        yield f"optimizer: {nbytes} per device ({report.optimizer_words})"
     if report.unsharded_count:
         leaves = counted(report.unsharded_count, "leaf without a sharding", "leaves without a sharding")
         yield f"counted in full on each device: {leaves}"

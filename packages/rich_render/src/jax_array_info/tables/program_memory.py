@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from rich.console import RenderableType
@@ -53,11 +53,9 @@ def _memory_words(memory: ProgramMemory, platform: str) -> str:
         (memory.temporary_nbytes, "+ temporaries"),
         (memory.alias_nbytes, "- reused by donation"),
     )
-    words = " ".join(
-        f"{name} {UNKNOWN if nbytes is None else format_bytes(nbytes)}"
-        for nbytes, name in parts
-        if nbytes is None or nbytes or name == "+ arguments"
-    ).removeprefix("+ ")
+    words = _parts_words(
+        (nbytes, name) for nbytes, name in parts if nbytes is None or nbytes or name == "+ arguments"
+    )
     code = f"; code {format_bytes(memory.code_nbytes)}" if memory.code_nbytes else ""
     if memory.peak_nbytes is not None:
         return f"{format_bytes(needed)} at the peak ({words}){code}"
@@ -68,15 +66,21 @@ def _memory_words(memory: ProgramMemory, platform: str) -> str:
 def _write_host(page: Page, memory: ProgramMemory) -> None:
     """Add the parts in host memory."""
     on_host = (
-        (memory.host_argument_nbytes, "arguments"),
-        (memory.host_output_nbytes, "outputs"),
-        (memory.host_alias_nbytes, "reused by donation"),
-        (memory.host_temporary_nbytes, "temporaries"),
+        (memory.host_argument_nbytes, "+ arguments"),
+        (memory.host_output_nbytes, "+ outputs"),
+        (memory.host_temporary_nbytes, "+ temporaries"),
+        (memory.host_alias_nbytes, "- reused by donation"),
     )
-    known = [f"{name} {format_bytes(nbytes)}" for nbytes, name in on_host if nbytes]
+    known = [(nbytes, name) for nbytes, name in on_host if nbytes]
     if known:
-        total = f", sum {format_bytes(memory.host_nbytes)}" if len(known) > 1 else ""
-        page.write(f"host memory per device: {', '.join(known)}{total}")
+        total = f"{format_bytes(memory.host_nbytes)} = " if len(known) > 1 else ""
+        page.write(f"host memory per device: {total}{_parts_words(known)}")
+
+
+def _parts_words(parts: Iterable[tuple[int | None, str]]) -> str:
+    """Return parts of a memory that add up, each with its sign: ``arguments 1.0 MiB + outputs 2.0 MiB``."""
+    words = (f"{name} {UNKNOWN if nbytes is None else format_bytes(nbytes)}" for nbytes, name in parts)
+    return " ".join(words).removeprefix("+ ")
 
 
 def _write_temporaries(page: Page, memory: ProgramMemory) -> None:

@@ -21,7 +21,7 @@ from jax_array_info_core.reports import (
     UnmatchedAxes,
     UnmatchedName,
 )
-from jax_array_info_core.reports.tree import other_leaves_words
+from jax_array_info_core.reports.tree import both_memories, other_leaves_words
 
 from .. import style
 from .words import mesh_words, reason_words
@@ -228,7 +228,7 @@ def total_lines(report: TreeReport, rows: Iterable[TreeTableRow], marks: style.M
         yield f"cost on the fullest device: {', '.join(map(_excess_words, report.excess))}"
     if report.avoidable_nbytes:
         yield f"sharding could save {format_bytes(report.avoidable_nbytes)} per device: see print_check"
-    yield from _host_words(report)
+    yield from (f"{place}, not included above" for place in report.elsewhere)
     deleted = sum(row.is_deleted for row in report.rows)
     if deleted:
         yield f"deleted: {leaves_words(deleted)}"
@@ -268,7 +268,8 @@ def _names_words(names: Sequence[UnmatchedName | str]) -> str:
 
 
 def _elements_words(report: TreeReport) -> str:
-    words = [f"global size {format_bytes(report.nbytes)}", leaves_words(len(report.rows))]
+    nbytes = both_memories(report.nbytes, report.host_global_nbytes, report.host_memory_kinds)
+    words = [f"global size {nbytes}", leaves_words(len(report.rows))]
     words.append(_counted_number(report.elements, "element"))
     if report.parameters is not None:
         words.append(_counted_number(report.parameters, "parameter"))
@@ -291,13 +292,15 @@ def answer_words(report: TreeReport) -> str:
     infinite = f"NaN or infinities in {leaves_words(len(found))} (JAI110); " if found else ""
     if not report.rows:
         return "the tree has no arrays"
-    nbytes = format_bytes(report.fullest_device_nbytes)
+    fullest, most_hosted, kinds = report.fullest_device_nbytes, report.host_nbytes, report.host_memory_kinds
+    nbytes = both_memories(fullest, most_hosted, kinds)
     if report.device_count == 1 and not report.excess:
         return f"{infinite}{nbytes} on {counted(report.device_count, 'device', 'devices')}"
-    least = ""
-    if report.emptiest_device_nbytes != report.fullest_device_nbytes:
-        least = f" on the fullest, {format_bytes(report.emptiest_device_nbytes)} on the emptiest device"
-    words = f"{infinite}per device {nbytes}{least}; evenly sharded {format_bytes(report.ideal_nbytes)}"
+    if report.emptiest_device_nbytes != fullest:
+        least = format_bytes(report.emptiest_device_nbytes)
+        nbytes = f"{format_bytes(fullest)} on the fullest, {least} on the emptiest device"
+        nbytes += f", {format_bytes(most_hosted)} in {', '.join(kinds)}" if most_hosted else ""
+    words = f"{infinite}per device {nbytes}; evenly sharded {format_bytes(report.ideal_nbytes)}"
     cost = report.fullest_device_nbytes - report.ideal_nbytes
     causes = dict.fromkeys(_CAUSES.get(part.cause, part.cause) for part in report.excess)
     if not causes:
@@ -331,16 +334,6 @@ def _excess_words(part: ExcessBytes) -> str:
     elif part.cause == "no sharding":
         words = "without a sharding"
     return f"{format_bytes(part.nbytes)} {words} in {leaves_words(part.leaf_count)}"
-
-
-def _host_words(report: TreeReport) -> Iterator[str]:
-    """Yield the bytes in host memory, and elsewhere."""
-    if report.host_nbytes:
-        kinds = {row.memory_kind: None for row in report.rows if row.is_in_host_memory}
-        nbytes = format_bytes(report.host_nbytes)
-        yield f"in {', '.join(map(str, kinds))}: {nbytes} per device, not included above"
-    for place in report.elsewhere:
-        yield f"{place}, not included above"
 
 
 def _mesh_words(mesh: TreeMesh) -> str:

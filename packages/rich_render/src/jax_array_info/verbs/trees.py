@@ -236,6 +236,8 @@ def print_check(
     ignore_codes: str | Iterable[str] = (),
     allow_empty: bool = False,
     hbm_nbytes: int | str | None = None,
+    host_nbytes: int | str | None = None,
+    hosts: int | None = None,
     optimizer: str | None = None,
     moment_dtype: Any = None,
     min_share: float = MIN_SHARE,
@@ -301,7 +303,12 @@ def print_check(
         allow_empty: Whether to accept a tree without arrays, such as the state of ``optax.sgd``. Objects with
             arrays in them are still a finding.
         hbm_nbytes: Memory of a device in bytes, or a size such as ``"16GiB"``. Gradients and activations are
-            not counted.
+            not counted, and leaves in host memory neither.
+        host_nbytes: Memory of one host for leaves in host memory, in bytes, or a size such as ``"512GiB"``.
+            They are summed over the devices of a process, which is a host of TPUs; where it is not known,
+            over all devices.
+        hosts: Number of hosts, each with the same number of devices of consecutive ids, in place of
+            processes.
         optimizer: Optimizer whose state will be added, sharded like the parameters: ``"adam"`` and
             ``"adamw"`` add two moments of each parameter, ``"lion"`` and ``"momentum"`` one.
         moment_dtype: Dtype of all moments that ``optimizer`` adds, such as ``"float32"``. None is that of
@@ -329,6 +336,8 @@ def print_check(
         ignore_codes=ignore_codes,
         allow_empty=allow_empty,
         hbm_nbytes=hbm_nbytes,
+        host_nbytes=host_nbytes,
+        hosts=hosts,
         optimizer=optimizer,
         moment_dtype=moment_dtype,
     )
