@@ -109,7 +109,7 @@ class Cost(NamedTuple):
     is_bound: bool = False
     """Whether it may be less."""
 
-    count: int = 1
+    operations: int = 1
     """Number of equal operations, whose cost this is."""
 
 
@@ -128,7 +128,7 @@ class Sum(NamedTuple):
     is_bound: bool
     """Whether less is possible."""
 
-    count: int
+    operations: int
     """Number of operations."""
 
 
@@ -150,14 +150,14 @@ def sums_of(costs: Iterable[Cost]) -> list[Sum]:
             sum(one.amount for one in inside if not (one.within or one.is_bound)),
             _most(inside),
             any(one.within or one.is_bound for one in inside),
-            sum(one.count for one in inside),
+            sum(one.operations for one in inside),
         )
         for _, (loops, inside) in sorted(by_loop.items())
     ]
 
 
 def _most(costs: Iterable[Cost]) -> int:
-    """Return the largest sum of costs, of which those of one side exclude those of another."""
+    """Return the largest sum of costs. Those of one side of a conditional exclude those of another."""
     total = 0
     sides: dict[int, dict[int | None, list[Cost]]] = {}
     for cost in costs:
@@ -177,7 +177,7 @@ def per_iteration(loops: Iterable[Sum], unit: Literal["nbytes", "flops"]) -> tup
             origin=one.loops[-1].origin,
             outer=one.loops[:-1],
             is_bound=one.is_bound,
-            operation_count=one.count,
+            operation_count=one.operations,
             nbytes=one.most if unit == "nbytes" else None,
             flops=one.most if unit == "flops" else None,
         )
