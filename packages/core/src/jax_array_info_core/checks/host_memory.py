@@ -36,7 +36,7 @@ class HostBytes(NamedTuple):
 def host_bytes(report: TreeReport, devices: Sequence[DeviceSet], hosts: int | None) -> HostBytes:
     """Return the bytes of a tree in host memory, summed over the devices of a host.
 
-    The devices of a host are those of a process, of which several may be on a host unless they are TPUs.
+    The devices of a host are those of a process. Unless they are TPUs, several processes may be on a host.
     Where the processes are not known, all devices count as one.
 
     Args:

@@ -15,8 +15,8 @@ from .findings import Finding, Syntax, findings_words
 from .tree import ElsewhereBytes, UnmatchedAxes
 
 HostUnit = Literal["host", "process", "all devices"]
-"""What host memory is summed over: the devices of a host, those of a process, of which several may be on a
-host, or all devices, where neither is known."""
+"""What host memory is summed over: the devices of a host; those of a process, where several processes may be
+on a host; or all devices, where neither is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
