@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..output import Output, ignore_codes_option, output_options
+from ..output import Output, ignore_codes_option, min_size_option, output_options
 from ..usage import Problems
 from . import VerdictCommand
 from .tree import WRITE_MODEL, Planned, path_rules, planned_tree
@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     "--ignore", metavar="PATTERN", multiple=True, help="Leave out leaves whose paths match. Can be repeated."
 )
 @ignore_codes_option
+@min_size_option
 @click.option(
     "--min-share",
     metavar="FRACTION",
@@ -93,6 +94,7 @@ def check(
     devices: int | None,
     ignore: tuple[str, ...],
     ignore_codes: tuple[str, ...],
+    min_nbytes: int,
     min_share: float,
     allow_empty: bool,
     expect: tuple[str, ...],
@@ -136,6 +138,7 @@ def check(
         replicated_over=tuple(name for found in names for name in found),
         ignore=ignore,
         ignore_codes=ignore_codes,
+        min_nbytes=min_nbytes,
         allow_empty=allow_empty,
         hbm_nbytes=hbm_nbytes,
         optimizer=optimizer,

@@ -19,7 +19,7 @@ from ..compat.values import ArrayFacts
 from ..errors import ArrayInfoError
 from ..layouts.dtypes import dtype_name, packed_nbytes
 from ..layouts.layout import mesh_layout
-from ..layouts.spec import MeshAxes, Spec, UnevenAxis, finer_axes
+from ..layouts.spec import MeshAxes, Spec, UnevenAxis, advised_axes, finer_axes
 from ..layouts.xla import parse_xla_sharding
 from ..plans.plan import uneven_axes, uneven_counts
 from ..reports.array import ArrayReport, Dim, ShardingDescription
@@ -37,10 +37,13 @@ class Avoidable(NamedTuple):
     """Bytes per device; 0 if it cannot be sharded further."""
 
     axes: tuple[tuple[str, ...], ...]
-    """Additional mesh axes of each array axis."""
+    """Additional mesh axes of each array axis, as far as shards do not become small."""
+
+    advised_nbytes: int
+    """Bytes per device that these save; 0 if there are none."""
 
 
-NOTHING = Avoidable(0, ())
+NOTHING = Avoidable(0, (), 0)
 
 
 def avoidable(row: TreeRow, mesh: TreeMesh | None, excluded: Collection[str] = ()) -> Avoidable:
@@ -60,14 +63,17 @@ def avoidable(row: TreeRow, mesh: TreeMesh | None, excluded: Collection[str] = (
     free = replicated_axes(row, mesh)
     if not free and mesh.axes is None:
         free = ((UNNAMED_AXIS, row.replicas),)
-    axes = finer_axes(tuple(lengths), tuple(axis for axis in free if axis[0] not in excluded))
+    free, shard_nbytes = tuple(axis for axis in free if axis[0] not in excluded), row.shard_nbytes
     sizes = dict(free)
-    finer = [
-        dim // math.prod(sizes[name] for name in names) for dim, names in zip(lengths, axes, strict=True)
-    ]
-    nbytes = row.nbytes_of(finer)
-    saved = 0 if nbytes is None else row.shard_nbytes - nbytes
-    return Avoidable(saved, axes) if saved > 0 else NOTHING
+
+    def saved(axes: tuple[tuple[str, ...], ...]) -> int:
+        pairs = zip(lengths, axes, strict=True)
+        nbytes = row.nbytes_of([dim // math.prod(sizes[name] for name in names) for dim, names in pairs])
+        return 0 if nbytes is None else max(shard_nbytes - nbytes, 0)
+
+    most = saved(finer_axes(tuple(lengths), free))
+    axes = advised_axes(tuple(lengths), free) if most else ()
+    return Avoidable(most, axes, saved(axes)) if most else NOTHING
 
 
 def replicated_axes(row: TreeRow, mesh: TreeMesh) -> tuple[tuple[str, int], ...]:

@@ -14,7 +14,7 @@ from jax_array_info_core.quantities import format_count, grouped
 from jax_array_info_core.reports import Collective, ProgramReport, SentBytes, SentTotals
 from jax_array_info_core.reports.collectives import link_words
 from jax_array_info_core.reports.program import uncounted_words, unknown_bytes
-from jax_array_info_core.reports.program_findings import accepted_words
+from jax_array_info_core.reports.program_findings import accepted
 
 from .. import style
 from .findings import write_findings
@@ -231,7 +231,7 @@ def _write_summary(page: Page, report: ProgramReport) -> None:
         page.write(f"matmul and convolution FLOPs: {'; '.join(_flops(report))}")
     write_values(page, report)
     write_warnings_unknown(page, report)
-    for words in accepted_words(report):
+    for words in accepted(report):
         page.write(words)
     for caveat in report.caveats:
         page.write(caveat, look=style.ASIDE)
