@@ -168,7 +168,8 @@ class CheckReport(Displayed):
             "avoidable replication": self.avoidable_nbytes - small,
             "fewer devices": self.fewer_devices_nbytes,
         }
-        words = [limits.words(kind, nbytes) for kind, nbytes in costs.items()]
+        told = {one.kind for one in self.findings}
+        words = [limits.words(kind, cost) for kind, cost in costs.items() if cost and kind not in told]
         if small:
             share = f"{format_bytes(small)} ({small / self.fullest_device_nbytes:.2%})"
             words.append(
@@ -179,7 +180,7 @@ class CheckReport(Displayed):
             words.append(f"ignored: {counted(self.ignored_count, 'leaf', 'leaves')}")
         if self.ignored_codes:
             words.append(f"ignored codes: {', '.join(self.ignored_codes)}")
-        return tuple(filter(None, words))
+        return tuple(words)
 
     @property
     def _fit(self) -> str:

@@ -431,8 +431,8 @@ def accepted_words(
 ) -> Iterator[str]:
     """Yield what the findings of a report pass over: costs that are accepted, and ignored codes."""
     for one in findings:
-        if one.code not in ignored_codes and limits.accept(one.kind, one.nbytes):
-            yield from filter(None, [limits.words(one.kind, one.nbytes or 0)])
+        if one.nbytes and one.code not in ignored_codes and limits.accept(one.kind, one.nbytes):
+            yield limits.words(one.kind, one.nbytes)
     if ignored_codes:
         yield f"ignored codes: {', '.join(ignored_codes)}"
 

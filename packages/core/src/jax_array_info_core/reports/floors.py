@@ -55,11 +55,10 @@ class Limits:
         return bool(kind in FLOORS and nbytes is not None and self._reason(FLOORS[kind], nbytes))
 
     def words(self, kind: FindingKind, nbytes: int) -> str:
-        """Return the accepted cost with its limit; empty if it is none or not accepted."""
+        """Return a cost that is no finding, with the limit that it does not exceed if there is one."""
         reason = self._reason(floor := FLOORS[kind], nbytes)
         share = f" ({nbytes / self.total_nbytes:.2%})" if floor.has_share and self.total_nbytes else ""
-        cost = floor.cost.format(format_bytes(nbytes))
-        return f"accepted: {cost}{share}, {reason}" if nbytes and reason else ""
+        return f"accepted: {floor.cost.format(format_bytes(nbytes))}{share}{reason and f', {reason}'}"
 
     def _reason(self, floor: Floor, nbytes: int) -> str:
         """Return the limit that a cost does not exceed, in words."""
