@@ -38,6 +38,7 @@ TREES = {
     "JAI108": ({"w": W}, {**FSDP, "hbm_nbytes": 1024}),
     "JAI109": ({"step": 1}, {}),
     "JAI110": (NOT_FINITE, {}),
+    "JAI111": ([W] * 4, {"mesh": {"fsdp": 8}, "specs": [P("fsdp")] * 3 + [P(None, "fsdp")]}),
 }
 PROGRAMS = {
     "JAI201": program(outputs=(replace(OUTPUT, lost_axes=("data",), like="w"),)),

@@ -105,9 +105,10 @@ def check(
     FILE and the options --mesh, --spec, --axes, --dtype and --item are those of jai-cli tree.
 
     Findings are a tree without arrays, avoidable replication, leaves on fewer devices than the mesh, padding,
-    invalid specs, mesh axes that shard no leaf, leaves that differ from --expect, optimizer moments that are
-    sharded differently from their parameters, and a tree that does not fit --hbm. Gradients and
-    activations are not counted.
+    invalid specs, mesh axes that shard no leaf, leaves that differ from --expect, leaves that are sharded
+    differently from others whose paths differ only in numbers, optimizer moments that are sharded
+    differently from their parameters, and a tree that does not fit --hbm. Gradients and activations are not
+    counted.
 
     Exits with 0 if nothing was found, with 1 if there are findings, and with 2 if there is no answer, for
     example because a file cannot be read or the output cannot be written.

@@ -49,6 +49,7 @@ from .moments import (
     moments_of,
     unexpected_shardings,
 )
+from .odd_ones import odd_one_out, odd_ones
 
 UNPLACED = ("abstract", "planned")
 """Kinds of leaves that count in full on each device if they have no sharding."""
@@ -95,7 +96,9 @@ def check_report(
       parameter, as in ZeRO-1. In a tree without ``params``, the leaves below ``mu``, ``nu`` and ``trace`` are
       compared with the leaves of the same path elsewhere;
     - JAI108, memory: more bytes per device than ``hbm_nbytes``;
-    - JAI110, not finite: elements that are NaN or infinite, in a TreeReport with statistics.
+    - JAI110, not finite: elements that are NaN or infinite, in a TreeReport with statistics;
+    - JAI111, odd one out: of at least four leaves of equal shape whose paths differ only in numbers, at most
+      a quarter, if all others are sharded alike. Not those that alternate, such as every fourth layer.
 
     No array is created, read or waited for, and no devices are needed. NumPy arrays, and array-like objects
     that JAX does not hold, such as datasets in files, take no device memory, and are compared with ``expect``
@@ -196,7 +199,10 @@ def check_report(
     ]
     if expected is not None:
         findings.append(unexpected_shardings(rows, report.meshes, expected))
-    # A moment on fewer devices has one finding, unless its code is ignored.
+    # A leaf on fewer devices has one finding, unless its code is ignored.
+    listed = {leaf.path for one in reported([fewer], codes, limits) for leaf in one.leaves}
+    listed.update(() if expected is None else expected.named)
+    findings.append(odd_one_out(odd_ones(report.rows, report.meshes), rows, listed))
     told = set() if fewer is None or fewer.code in codes else found
     findings.append(differing_moments(moments, [row for row in rows if row.path not in told], report.meshes))
     added = (
@@ -245,6 +251,7 @@ def check_report(
         ignored_codes=codes,
         max_replicated=limit,
         min_nbytes=least,
+        is_compared=not (expect is None and specs is None and logical_axes is None),
     )
 
 

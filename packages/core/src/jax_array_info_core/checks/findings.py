@@ -399,7 +399,7 @@ def fewer_devices(
         if own.device_count >= wanted or row.shard_nbytes is None or row.same_as is not None:
             continue
         is_chosen = row.spec is not None or (own.device_count > 1 and own.device_count in stages)
-        if not (is_chosen and devices is None) and not _is_scalar_or_key(row):
+        if not (is_chosen and devices is None) and not is_scalar_or_key(row):
             leaves.append(_leaf(row, own, mesh, replicated_over))
     if not leaves:
         return None
@@ -446,7 +446,7 @@ def _leaf(row: TreeRow, own: TreeMesh, mesh: TreeMesh, replicated_over: Collecti
     return replace(leaf_of(row, row.shard_nbytes, remedy=words), nbytes_after=then)
 
 
-def _is_scalar_or_key(row: TreeRow) -> bool:
+def is_scalar_or_key(row: TreeRow) -> bool:
     """Return whether a leaf has at most one element, or contains PRNG keys."""
     is_raw_key = row.dtype == "uint32" and len(row.shape) in (1, 2) and row.shape[-1] in _KEY_SIZES
     is_small = math.prod(dim if isinstance(dim, int) else 2 for dim in row.shape) <= 1

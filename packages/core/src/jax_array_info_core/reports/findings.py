@@ -19,6 +19,7 @@ from .origin import Origin
 FindingKind = Literal[
     "not checked",
     "not finite",
+    "odd one out",
     "avoidable replication",
     "fewer devices",
     "padding",
@@ -120,6 +121,12 @@ CODES: dict[FindingKind, Code] = {
         "The tree has no arrays, only unknown shardings, or objects with arrays that JAX does not flatten.",
     ),
     "not finite": Code("JAI110", "not-finite", "error", "Leaves have elements that are NaN or infinite."),
+    "odd one out": Code(
+        "JAI111",
+        "odd-one-out",
+        "warning",
+        "Leaves are sharded differently from leaves of equal shape whose paths differ only in numbers.",
+    ),
     "lost mesh axes": Code(
         "JAI201",
         "lost-mesh-axes",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import math
-from collections.abc import Collection, Hashable, Sequence
+import operator
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import replace
 from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -25,6 +27,26 @@ from ..plans.plan import uneven_axes, uneven_counts
 from ..reports.array import ArrayReport, Dim, ShardingDescription
 from ..reports.tree import TreeMesh, TreeReport, TreeRow
 from .leaves import Structure, TreeLeaf, TreeLeaves
+
+_Found = TypeVar("_Found")
+
+
+def kept_for_last_rows(find: Callable[..., _Found]) -> Callable[..., _Found]:
+    """Make a function of the rows and the meshes of a tree keep its last answer.
+
+    A tree that is checked at every step has the same rows.
+    """
+    last: list[Any] = [(None,), None]
+
+    @functools.wraps(find)
+    def kept(*parts: object) -> _Found:
+        if any(map(operator.is_not, last[0], parts)):
+            last[:] = parts, find(*parts)
+        found: _Found = last[1]
+        return found
+
+    return kept
+
 
 UNNAMED_AXIS = "replicas"
 """Stand-in for the mesh axes of a sharding without a mesh."""

@@ -11,6 +11,7 @@ from rich.text import Text
 from jax_array_info_core import format_bytes
 from jax_array_info_core.quantities import counted
 from jax_array_info_core.reports import CheckReport
+from jax_array_info_core.reports.findings import Option
 from jax_array_info_core.reports.tree import other_leaves_words
 
 from .. import style
@@ -64,6 +65,9 @@ def _summary(report: CheckReport) -> Iterator[str]:
         if report.hbm_nbytes is None:
             option = "--hbm 95GiB" if report.syntax == "shell" else 'hbm_nbytes="95GiB"'
             yield f"does it fit? pass {option}; gradients and activations are not included"
+        if report.is_compared is False and report.device_count > 1:
+            option = Option("expect").written(report.syntax)
+            yield f"shardings were not compared: pass {option}{'' if report.syntax == 'shell' else '='}"
     # The finding on memory has the same words.
     if report.optimizer_words and not any(report.optimizer_words in one.problem for one in report.findings):
         yield f"optimizer: {format_bytes(report.optimizer_nbytes)} per device ({report.optimizer_words})"

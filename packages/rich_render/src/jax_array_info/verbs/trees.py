@@ -245,8 +245,9 @@ def print_check(
     """Print whether a tree is sharded as meant and fits the memory of a device.
 
     The findings are those of ``check_report``: arrays that are not checked, avoidable replication, leaves on
-    fewer devices than the mesh, padding, invalid specs, unused mesh axes, unexpected shardings, optimizer
-    state that is sharded differently from its parameter, and too little memory. Each finding lists its leaves
+    fewer devices than the mesh, padding, invalid specs, unused mesh axes, unexpected shardings, leaves that
+    are the odd one out of many, optimizer state that is sharded differently from its parameter, and too
+    little memory. Each finding lists its leaves
     in at most 10 rows; the error of ``assert_tree`` lists all. The first line is the answer.
 
     >>> import jax, jax.numpy as jnp
