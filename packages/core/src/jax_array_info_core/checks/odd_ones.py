@@ -6,10 +6,9 @@ import itertools
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 from ..quantities import counted
-from ..reports.findings import Finding, Option, remedies
+from ..reports.findings import Finding, FindingLeaf, Option, remedies
 from ..reports.tree import TreeMesh, TreeRow
 from ..trees.rows import kept_for_last_rows
 from .findings import has_known_sharding, is_scalar_or_key, leaf_of, most_first, same_sharding
@@ -20,19 +19,8 @@ _LEAST_ALIKE = 4
 _NUMBERS = re.compile(r"\d+")
 
 
-class OddOne(NamedTuple):
-    """A leaf that is sharded differently from others whose paths differ only in numbers."""
-
-    row: TreeRow
-    usual: TreeRow
-    """One of the others."""
-
-    others: int
-    """Number of the others, which are all sharded alike."""
-
-
 @kept_for_last_rows
-def odd_ones(rows: Sequence[TreeRow], meshes: Sequence[TreeMesh]) -> list[OddOne]:
+def odd_ones(rows: Sequence[TreeRow], meshes: Sequence[TreeMesh]) -> list[FindingLeaf]:
     """Return the leaves that differ from most leaves of equal shape whose paths differ only in numbers.
 
     There are at least four such leaves, at most a quarter of them are odd, and all others are sharded alike.
@@ -55,7 +43,7 @@ def _numbers(row: TreeRow) -> list[tuple[int, str]]:
     return [(len(number), number) for number in _NUMBERS.findall(row.path)]
 
 
-def _odd_of(group: Sequence[TreeRow], meshes: Sequence[TreeMesh]) -> Iterator[OddOne]:
+def _odd_of(group: Sequence[TreeRow], meshes: Sequence[TreeMesh]) -> Iterator[FindingLeaf]:
     """Yield the odd ones of leaves of one kind, in the order of their numbers."""
     most = len(group) // _LEAST_ALIKE
     kinds: list[list[int]] = []
@@ -70,7 +58,9 @@ def _odd_of(group: Sequence[TreeRow], meshes: Sequence[TreeMesh]) -> Iterator[Od
     usual = max(kinds, key=len)
     odd = sorted({*range(len(group))}.difference(usual))
     if len(odd) <= most and not _alternates(odd, len(group)):
-        yield from (OddOne(group[place], group[usual[0]], len(usual)) for place in odd)
+        for row in (group[place] for place in odd):
+            words = filter(None, [sharding_words(row, group[usual[0]]), f"unlike {len(usual)} others"])
+            yield leaf_of(row, row.shard_nbytes, expected=group[usual[0]], remedy="; ".join(words))
 
 
 def _alternates(places: Sequence[int], count: int) -> bool:
@@ -79,7 +69,9 @@ def _alternates(places: Sequence[int], count: int) -> bool:
     return len(steps) == 1 and (step := steps.pop()) > places[0] and places[-1] + step >= count
 
 
-def odd_one_out(odd: Sequence[OddOne], rows: Iterable[TreeRow], listed: Collection[str]) -> Finding | None:
+def odd_one_out(
+    odd: Sequence[FindingLeaf], rows: Iterable[TreeRow], listed: Collection[str]
+) -> Finding | None:
     """Return the finding on leaves that are sharded differently from the others of their kind.
 
     Args:
@@ -88,26 +80,17 @@ def odd_one_out(odd: Sequence[OddOne], rows: Iterable[TreeRow], listed: Collecti
         listed: Paths of leaves that another finding or the caller's expectation is about.
     """
     paths = {row.path for row in rows} if odd else set()
-    found = [one for one in odd if one.row.path in paths.difference(listed)]
-    if not found:
+    leaves = most_first(leaf for leaf in odd if leaf.path in paths.difference(listed))
+    if not leaves:
         return None
-    leaves = most_first(
-        leaf_of(
-            row,
-            row.shard_nbytes,
-            expected=usual,
-            remedy="; ".join(filter(None, [sharding_words(row, usual), f"unlike {others} others"])),
-        )
-        for row, usual, others in found
-    )
-    are = counted(len(found), "leaf is", "leaves are")
+    are = counted(len(leaves), "leaf is", "leaves are")
     return Finding(
         kind="odd one out",
         problem=f"{are} sharded differently from leaves whose paths differ only in numbers.",
         **remedies(
             "Shard {them} like the others. If the difference is intended, list the {paths} in {ignore}.",
-            them="it" if len(found) == 1 else "them",
-            paths="path" if len(found) == 1 else "paths",
+            them="it" if len(leaves) == 1 else "them",
+            paths="path" if len(leaves) == 1 else "paths",
             ignore=Option("ignore"),
         ),
         nbytes=sum(leaf.nbytes or 0 for leaf in leaves),
