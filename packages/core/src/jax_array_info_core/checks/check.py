@@ -251,7 +251,7 @@ def check_report(
         ignored_codes=codes,
         max_replicated=limit,
         min_nbytes=least,
-        is_compared=not (expect is None and specs is None and logical_axes is None),
+        is_uncompared=expect is None and specs is None and logical_axes is None,
     )
 
 

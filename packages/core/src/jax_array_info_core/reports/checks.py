@@ -105,9 +105,8 @@ class CheckReport(Displayed):
     min_nbytes: quantities.Size = 0
     """Bytes per device below which replicas and leaves on fewer devices are accepted."""
 
-    is_compared: bool | None = None
-    """Whether shardings were compared with ``expect``, or are those that ``specs`` or ``logical_axes`` plan;
-    None if it is not known."""
+    is_uncompared: bool = False
+    """Whether shardings are neither compared with ``expect`` nor planned by ``specs`` or ``logical_axes``."""
 
     syntax: Syntax = "python"
     """Language in which the printed report names arguments."""

@@ -55,7 +55,7 @@ class Limits:
         return bool(kind in FLOORS and nbytes is not None and self._reason(FLOORS[kind], nbytes))
 
     def words(self, kind: FindingKind, nbytes: int) -> str:
-        """Return a cost that is no finding, with the limit that it does not exceed if there is one."""
+        """Return a cost that is accepted, with the limit that it does not exceed if there is one."""
         reason = self._reason(floor := FLOORS[kind], nbytes)
         share = f" ({nbytes / self.total_nbytes:.2%})" if floor.has_share and self.total_nbytes else ""
         return f"accepted: {floor.cost.format(format_bytes(nbytes))}{share}{reason and f', {reason}'}"

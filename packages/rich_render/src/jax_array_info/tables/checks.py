@@ -65,7 +65,7 @@ def _summary(report: CheckReport) -> Iterator[str]:
         if report.hbm_nbytes is None:
             option = "--hbm 95GiB" if report.syntax == "shell" else 'hbm_nbytes="95GiB"'
             yield f"does it fit? pass {option}; gradients and activations are not included"
-        if report.is_compared is False and report.device_count > 1:
+        if report.is_uncompared and report.device_count > 1:
             option = Option("expect").written(report.syntax)
             yield f"shardings were not compared: pass {option}{'' if report.syntax == 'shell' else '='}"
     # The finding on memory has the same words.
