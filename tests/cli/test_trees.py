@@ -260,11 +260,15 @@ def test_check_exits_with_1_if_it_finds_something(call):
         "*embed=fsdp",
         "--spec",
         "*=-",
+        "--min-size",
+        "48KiB",
     ]
     done = call("check", *args)
     assert (done.returncode, done.stderr) == (1, "")
     assert "'data'" in done.stdout
     assert kinds(call("check", *args, "--format", "json")) == ["avoidable replication", "unused mesh axis"]
+    small = call("check", *args[:-1], "48.1KiB")
+    assert "accepted: avoidable replicas of 48.0 KiB (49.74%), below the limit of 48.1 KiB" in small.stdout
     done = call("check", *args, "--replicated-over", "data")
     assert (done.returncode, done.stderr) == (0, "")
     assert call("check", *args, "--replicated-over", "data,fsdp").returncode == 0
@@ -277,12 +281,12 @@ def test_check_finds_the_replicas_in_one_of_three_dumps_of_maxtext(call, folder)
     path = str(write_dump(folder, "deepseek2-16b fsdp=8,expert=2"))
     found = from_json(call("check", path, "--format", "json").stdout)
     [finding] = found.findings
-    assert (finding.mesh_axes[0], len(finding.leaves), finding.nbytes) == ("expert", 72, 4 * 246_263_136)
+    assert (finding.mesh_axes[0], len(finding.leaves), finding.nbytes) == ("expert", 57, 4 * 246_206_976)
     assert "'expert'" in call("check", path).stdout
     done = call("check", path, "--replicated-over", "expert", "--format", "json")
     assert (done.returncode, from_json(done.stdout).avoidable_nbytes) == (0, 4 * 331_968)
     done = call("check", path, "--dtype", "bfloat16", "--format", "json")
-    assert from_json(done.stdout).findings[0].nbytes == 2 * 246_263_136
+    assert from_json(done.stdout).findings[0].nbytes == 2 * 246_206_976
 
 
 def test_check_accepts_one_device_and_an_empty_tree_by_name(call):
@@ -322,11 +326,14 @@ def test_the_options_of_check_are_those_of_check_report(call):
         "*embed=fsdp",
         "--expect",
         "*wo=tensor,fsdp",
+        "--min-size",
+        "1KiB",
     )
     expected = check_report(
         planned(),
         ignore=("*scale", "step"),
         max_replicated=0.9,
+        min_nbytes=1024,
         hbm_nbytes=30 * 1024,
         host_nbytes="1GiB",
         hosts=2,

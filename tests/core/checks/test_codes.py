@@ -38,6 +38,7 @@ TREES = {
     "JAI108": ({"w": W}, {**FSDP, "hbm_nbytes": 1024}),
     "JAI109": ({"step": 1}, {}),
     "JAI110": (NOT_FINITE, {}),
+    "JAI111": ([W] * 4, {"mesh": {"fsdp": 8}, "specs": [P("fsdp")] * 3 + [P(None, "fsdp")]}),
 }
 PROGRAMS = {
     "JAI201": program(outputs=(replace(OUTPUT, lost_axes=("data",), like="w"),)),
@@ -88,7 +89,7 @@ def codes(report):
 def test_a_code_of_a_tree_is_found_and_ignored(code):
     tree, options = TREES[code]
     if tree is ONE_DEVICE:
-        tree = {"w": jnp.ones((64, 64))}
+        tree = {"w": jnp.ones((256, 256))}
     elif tree is NOT_FINITE:
         tree = tree_report({"w": jnp.array([1.0, jnp.nan])}, statistics=True)
     report = check_report(tree, **options)
@@ -186,7 +187,7 @@ def test_json_has_the_code_the_page_and_both_forms_of_the_fix():
     assert "pass --replicated-over fsdp." in finding["shell_remedy"]
     for name in ("code", "page", "shell_remedy"):
         del finding[name]
-    for name in ("syntax", "ignored_codes", "max_replicated"):
+    for name in ("syntax", "ignored_codes", "max_replicated", "min_nbytes", "fewer_devices_nbytes"):
         del made[name]
     old = from_json(json.dumps(made))
     assert (codes(old), old.findings[0].page) == (codes(report), "findings/JAI101.md")

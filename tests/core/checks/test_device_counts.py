@@ -67,12 +67,12 @@ def test_a_parameter_that_was_never_sharded_is_accepted_by_name_count_and_expect
 
 def test_replication_over_the_data_axis_does_not_hide_it():
     """The leaf is not replicated. It would be over ``x`` only."""
-    report = check_report(model(head=on_one_device(64, 64)), replicated_over="x")
-    assert the_finding(report, "fewer devices").nbytes_after == 64 * 64 * 4 // 2
-    report = check_report(model(odd=on_one_device(17)), replicated_over=("x", "y"))
+    report = check_report(model(head=on_one_device(256, 256)), replicated_over="x")
+    assert the_finding(report, "fewer devices").nbytes_after == 256 * 256 * 4 // 2
+    report = check_report(model(odd=on_one_device(2**16 + 1)), replicated_over=("x", "y"))
     [leaf] = the_finding(report, "fewer devices").leaves
     assert leaf.remedy == "on 1 of 8 devices; replicate"
-    assert report.findings[0].problem.endswith("68.0 B as it is, 68.0 B per device on all 8.")
+    assert report.findings[0].problem.endswith("256.0 KiB as it is, 256.0 KiB per device on all 8.")
 
 
 def test_scalars_keys_host_arrays_and_other_meshes_are_no_finding():
@@ -102,13 +102,13 @@ def test_scalars_keys_host_arrays_and_other_meshes_are_no_finding():
 
 def test_a_tree_on_one_device_is_a_finding_where_the_mesh_says_more():
     """Also if replication is intended: the leaves are not replicated yet."""
-    tree = {"a": on_one_device(64, 64), "b": on_one_device(64), "step": on_one_device()}
+    tree = {"a": on_one_device(512, 512), "b": on_one_device(2**15), "step": on_one_device()}
     assert_tree(tree)
     mesh = mesh_of((8,), ("data",))
     for more in ({"mesh": mesh}, {"mesh": {"data": 8}}, {"devices": 8}):
         finding = the_finding(check_report(tree, **more), "fewer devices")
         assert paths(finding) == ["a", "b"]
-        assert (finding.nbytes, finding.nbytes_after) == (64 * 65 * 4, 64 * 65 * 4 // 8)
+        assert (finding.nbytes, finding.nbytes_after) == (512 * 576 * 4, 512 * 576 * 4 // 8)
         assert "avoidable replication" not in kinds(check_report(tree, **more)), "listed once"
     assert finding.leaves[0].remedy == "on 1 of 8 devices; shard axis 0 over 8 devices"
     assert kinds(check_report(tree, mesh=mesh, replicated_over="data")) == ["fewer devices"]
@@ -117,7 +117,7 @@ def test_a_tree_on_one_device_is_a_finding_where_the_mesh_says_more():
 
 def test_specs_plan_leaves_that_are_on_one_device():
     """Leaves without a spec stay where they are."""
-    tree = {"a": on_one_device(64, 64), "b": on_one_device(64, 8)}
+    tree = {"a": on_one_device(512, 512), "b": on_one_device(512, 64)}
     assert_tree(tree, mesh={"x": 8}, specs=P("x"))
     report = check_report(tree, mesh={"x": 8}, specs=PathRules({"a": P("x")}))
     assert paths(the_finding(report, "fewer devices")) == ["b"]
@@ -130,7 +130,7 @@ def test_specs_plan_leaves_that_are_on_one_device():
 
 def test_a_struct_on_one_device_and_meshes_of_the_same_size():
     """The first of the largest meshes says over which mesh axes the leaf could be sharded."""
-    struct = jax.ShapeDtypeStruct((64, 64), jnp.float32, sharding=SingleDeviceSharding(jax.devices()[3]))
+    struct = jax.ShapeDtypeStruct((512, 512), jnp.float32, sharding=SingleDeviceSharding(jax.devices()[3]))
     tree = {"a": sharded((8, 8), mesh_of((8,), ("z",)), "z"), **model(), "x": struct}
     [leaf] = the_finding(check_report(tree), "fewer devices").leaves
     assert leaf.remedy == "on 1 of 8 devices; shard axis 0 over 'z'"
@@ -139,7 +139,7 @@ def test_a_struct_on_one_device_and_meshes_of_the_same_size():
 def test_a_number_of_devices_applies_to_leaves_of_any_mesh():
     """The caller says how many devices each leaf must be on."""
     half = mesh_of((4,), ("x",), jax.devices()[:4])
-    tree = {"w": jax.device_put(on_one_device(64, 64), NamedSharding(half, P("x")))}
+    tree = {"w": jax.device_put(on_one_device(512, 512), NamedSharding(half, P("x")))}
     assert_tree(tree)
     assert paths(the_finding(check_report(tree, devices=8), "fewer devices")) == ["w"]
     for wrong in (0, True, 2.5):

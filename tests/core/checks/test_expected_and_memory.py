@@ -111,8 +111,8 @@ def test_moments_are_compared_with_their_parameters():
 def test_a_moment_on_fewer_devices_has_one_finding_unless_its_code_is_ignored():
     mesh = mesh_of((8,), ("x",))
     state = {
-        "params": {"w": sharded((64, 8), mesh, "x")},
-        "opt_state": {"mu": {"w": jax.device_put(jnp.zeros((64, 8)), jax.devices()[0])}},
+        "params": {"w": sharded((512, 64), mesh, "x")},
+        "opt_state": {"mu": {"w": jax.device_put(jnp.zeros((512, 64)), jax.devices()[0])}},
     }
     assert kinds(check_report(state)) == ["fewer devices"]
     assert kinds(check_report(state, ignore_codes="JAI102")) == ["moments"]

@@ -233,10 +233,10 @@ def test_a_line_has_its_replicated_values_however_many_larger_ones_there_are():
     def many(x):
         small = jnp.sin(x[0])
         for size in range(2, 26):
-            x = jnp.tanh(jnp.broadcast_to(x[:1], (8 * size, 64)))
+            x = jnp.tanh(jnp.broadcast_to(x[:1], (8 * size, 8192)))
         return x, small
 
-    report = propagation_report(many, struct((8, 64)))
+    report = propagation_report(many, struct((8, 8192)))
     assert len(report.replicated) > 20
     rows = at_line(report, f"test_report.py:{line_of(many)}").replicated
     assert "sin" in {one.op for one in rows}

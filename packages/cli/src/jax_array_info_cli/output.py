@@ -174,6 +174,31 @@ def output_options(function: Callable[..., _T]) -> Callable[..., _T]:
     return command
 
 
+def min_size_option(function: Callable[..., _T]) -> Callable[..., _T]:
+    """Add ``--min-size`` to a command, passed to it as the argument ``min_nbytes``."""
+
+    @click.option(
+        "--min-size",
+        "min_nbytes",
+        metavar="SIZE",
+        default="64KiB",
+        show_default=True,
+        help="Bytes per device, such as 1MiB, below which bytes that are held or repeated without need are no"
+        " finding. 0 accepts none.",
+    )
+    @functools.wraps(function)
+    def command(*args: Any, min_nbytes: str, **rest: Any) -> _T:
+        from jax_array_info_core.quantities import parse_bytes
+
+        try:
+            nbytes = parse_bytes(min_nbytes)
+        except ValueError as error:
+            raise click.UsageError(f"--min-size: {error}") from error
+        return function(*args, min_nbytes=nbytes, **rest)
+
+    return command
+
+
 def ignore_codes_option(function: Callable[..., _T]) -> Callable[..., _T]:
     """Add ``--ignore-code`` to a command, passed to it as the argument ``ignore_codes``."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..output import Output, ignore_codes_option, output_options
+from ..output import Output, ignore_codes_option, min_size_option, output_options
 from ..usage import Problems
 from . import VerdictCommand
 from .tree import WRITE_MODEL, Planned, path_rules, planned_tree
@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     "--ignore", metavar="PATTERN", multiple=True, help="Leave out leaves whose paths match. Can be repeated."
 )
 @ignore_codes_option
+@min_size_option
 @click.option(
     "--min-share",
     metavar="FRACTION",
@@ -106,6 +107,7 @@ def check(
     devices: int | None,
     ignore: tuple[str, ...],
     ignore_codes: tuple[str, ...],
+    min_nbytes: int,
     min_share: float,
     allow_empty: bool,
     expect: tuple[str, ...],
@@ -116,9 +118,10 @@ def check(
     FILE and the options --mesh, --spec, --axes, --dtype and --item are those of jai-cli tree.
 
     Findings are a tree without arrays, avoidable replication, leaves on fewer devices than the mesh, padding,
-    invalid specs, mesh axes that shard no leaf, leaves that differ from --expect, optimizer moments that are
-    sharded differently from their parameters, and a tree that does not fit --hbm or --host-memory. Gradients
-    and activations are not counted.
+    invalid specs, mesh axes that shard no leaf, leaves that differ from --expect, leaves that are sharded
+    differently from others whose paths differ only in numbers, optimizer moments that are sharded
+    differently from their parameters, and a tree that does not fit --hbm or --host-memory. Gradients and
+    activations are not counted.
 
     Exits with 0 if nothing was found, with 1 if there are findings, and with 2 if there is no answer, for
     example because a file cannot be read or the output cannot be written.
@@ -154,6 +157,7 @@ def check(
         replicated_over=tuple(name for found in names for name in found),
         ignore=ignore,
         ignore_codes=ignore_codes,
+        min_nbytes=min_nbytes,
         allow_empty=allow_empty,
         hbm_nbytes=hbm_nbytes,
         host_nbytes=host_nbytes,

@@ -11,7 +11,7 @@ import click
 
 from jax_array_info_core.quantities import format_number
 
-from ..output import Output, ignore_codes_option, line_options, output_options
+from ..output import Output, ignore_codes_option, line_options, min_size_option, output_options
 from ..usage import Problems, Refusal, in_shell
 from ..user_code.compiling import NotCompiledError, Request, report_on
 from ..user_code.loading import parse_function
@@ -106,6 +106,7 @@ def function_options(function: Callable[..., _T]) -> Callable[..., _T]:
 )
 @rows_option
 @ignore_codes_option
+@min_size_option
 @line_options
 @output_options
 def program(
@@ -119,6 +120,7 @@ def program(
     timeline: bool,
     max_rows: int,
     ignore_codes: tuple[str, ...],
+    min_nbytes: int,
     output: Output,
 ) -> bool:
     """Compile a function, and report its shardings, collectives, donations and memory. Nothing runs.
@@ -159,6 +161,7 @@ def program(
         dcn=None if dcn is None else problems.catch("--dcn", parse_mesh, dcn),
         bandwidths=problems.catch("--bandwidth:", _bandwidths, bandwidths),
         ignore_codes=ignore_codes,
+        min_nbytes=min_nbytes,
         timeline=timeline,
     )
     try:

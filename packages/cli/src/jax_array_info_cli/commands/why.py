@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..output import Output, ignore_codes_option, line_options, output_options
+from ..output import Output, ignore_codes_option, line_options, min_size_option, output_options
 from ..usage import Problems, Refusal
 from ..user_code.compiling import NotCompiledError, propagation_on
 from . import VerdictCommand
@@ -47,6 +47,7 @@ FAIL_ON = ("JAI301", "JAI302", "JAI303")
 )
 @rows_option
 @ignore_codes_option
+@min_size_option
 @line_options
 @output_options
 def why(
@@ -58,6 +59,7 @@ def why(
     fail_on: tuple[str, ...],
     max_rows: int,
     ignore_codes: tuple[str, ...],
+    min_nbytes: int,
     output: Output,
 ) -> bool:
     """Report where each sharding inside a function comes from, and where mesh axes are lost or conflict.
@@ -82,7 +84,9 @@ def why(
     problems = Problems()
     if never := sorted({*fail_on} & {*ignore_codes}):
         problems.add([f"--fail-on and --ignore-code both have {', '.join(never)}: omit one of them"])
-    request = requested(problems, function, mesh, args_from, arrays, ignore_codes=ignore_codes)
+    request = requested(
+        problems, function, mesh, args_from, arrays, ignore_codes=ignore_codes, min_nbytes=min_nbytes
+    )
     output = output.require_place()
     try:
         report = propagation_on(request)

@@ -50,6 +50,7 @@ class Request:
     bandwidths: Mapping[str, str] | None = None
     """Bandwidth of links by name."""
     ignore_codes: tuple[str, ...] = ()
+    min_nbytes: int = 0
     timeline: bool = False
     """Whether to report the memory along the schedule."""
 
@@ -159,7 +160,9 @@ def _report(
 
     try:
         with contained(), _argument_context(arguments, mesh):
-            return report_of(function, *arguments, ignore_codes=request.ignore_codes)
+            return report_of(
+                function, *arguments, ignore_codes=request.ignore_codes, min_nbytes=request.min_nbytes
+            )
     except (TopologyError, UnsupportedValueError) as error:
         raise Refusal(in_shell(str(error))) from error
     except KeyboardInterrupt:

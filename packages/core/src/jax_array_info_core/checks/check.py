@@ -7,9 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import CheckError, UnsupportedValueError
+from ..layouts.notation import as_nbytes
 from ..layouts.spec import Spec
 from ..reports.checks import CheckReport
 from ..reports.findings import Finding, known_codes, reported
+from ..reports.floors import MIN_NBYTES, Limits
 from ..reports.tree import TreeReport, TreeRow, elsewhere_bytes
 from ..trees.leaves import opened, require_tree
 from ..trees.logical_axes import LogicalAxes
@@ -48,6 +50,7 @@ from .moments import (
     moments_of,
     unexpected_shardings,
 )
+from .odd_ones import odd_one_out, odd_ones
 
 UNPLACED = ("abstract", "planned")
 """Kinds of leaves that count in full on each device if they have no sharding."""
@@ -62,6 +65,7 @@ def check_report(
     logical_axes: LogicalAxes | None = None,
     expect: Any = None,
     max_replicated: float = 0.02,
+    min_nbytes: int | str = MIN_NBYTES,
     replicated_over: str | Iterable[str] = (),
     devices: int | None = None,
     ignore: str | Iterable[str] = (),
@@ -81,9 +85,11 @@ def check_report(
       a tree of unknown shardings only. Functions, and objects without arrays, are accepted in a tree with
       arrays;
     - JAI101, avoidable replication: leaves that could be sharded over mesh axes that they are replicated
-      over, if this would save more than ``max_replicated`` of the bytes of the fullest device;
+      over, if this would save more than ``max_replicated`` of the bytes of the fullest device, and at least
+      ``min_nbytes``. Not leaves whose shards would hold fewer than 1,024 elements;
     - JAI102, fewer devices: leaves on fewer devices than ``mesh``, or than the largest mesh of the tree, such
-      as an array that was never sharded. Not scalars, keys, and leaves with a NamedSharding on another mesh;
+      as an array that was never sharded, of at least ``min_nbytes``. Not scalars, keys, and leaves with a
+      NamedSharding on another mesh;
     - JAI103, padding: array axes that are not divisible by their number of shards;
     - JAI104, invalid specs: unknown and repeated mesh axes, and more entries than the array has axes;
     - JAI105, unused mesh axes: those of size 2 or more that shard no leaf;
@@ -94,7 +100,9 @@ def check_report(
       compared with the leaves of the same path elsewhere;
     - JAI108, memory: more bytes per device than ``hbm_nbytes``, or more bytes in host memory than
       ``host_nbytes``;
-    - JAI110, not finite: elements that are NaN or infinite, in a TreeReport with statistics.
+    - JAI110, not finite: elements that are NaN or infinite, in a TreeReport with statistics;
+    - JAI111, odd one out: of at least four leaves of equal shape whose paths differ only in numbers, at most
+      a quarter, if all others are sharded alike. Not those that alternate, such as every fourth layer.
 
     No array is created, read or waited for, and no devices are needed. NumPy arrays, and array-like objects
     that JAX does not hold, such as datasets in files, take no device memory, and are compared with ``expect``
@@ -113,6 +121,8 @@ def check_report(
             tuples of one name.
         max_replicated: Bytes of all avoidable replicas that are accepted, as a fraction from 0 to 1 of the
             bytes of the fullest device.
+        min_nbytes: Bytes per device, or a size such as ``"1MiB"``, below which replicas and leaves on fewer
+            devices are no finding. 0 accepts none.
         replicated_over: Mesh axes over which replication is intended, such as ``("data",)``.
         devices: Least number of devices of each leaf, other than scalars and keys. ``devices=1`` accepts
             leaves, and a whole tree, on one device. None is the number of devices of ``mesh``, or of the
@@ -154,7 +164,7 @@ def check_report(
     "shard axis 0 over 'expert'"
     """
     tree = opened(tree)
-    limit = checked_limit(max_replicated)
+    limit, least = checked_limit(max_replicated), as_nbytes("min_nbytes", min_nbytes)
     hbm, host_limit = checked_nbytes("hbm_nbytes", hbm_nbytes), checked_nbytes("host_nbytes", host_nbytes)
     if hosts is not None and host_limit is None:
         raise UnsupportedValueError("hosts needs host_nbytes, the memory of one")
@@ -177,6 +187,7 @@ def check_report(
     found = set() if fewer is None else {leaf.path for leaf in fewer.leaves}
     candidates = [row for row in rows if row.path not in found]
     wasteful = _wasteful(candidates, planned, intended)
+    limits = Limits(min_nbytes=least, max_replicated=limit, total_nbytes=report.fullest_device_nbytes)
     unused = unused_axes(report, intended)
     moments = moments_of(report.rows)
     unknown_count = sum(not has_known_sharding(row) for row in rows)
@@ -189,7 +200,7 @@ def check_report(
             is_empty=bool(ignored) or (allow_empty and not (report.others and type(tree) is TreeReport)),
         ),
         avoidable_replication(
-            wasteful, lambda axes: _wasteful(candidates, planned, axes), report, limit, unused, intended
+            wasteful, lambda axes: _wasteful(candidates, planned, axes), limits, unused, intended
         ),
         fewer,
         padded_leaves(rows, report.meshes),
@@ -199,7 +210,10 @@ def check_report(
     ]
     if expected is not None:
         findings.append(unexpected_shardings(rows, report.meshes, expected))
-    # A moment on fewer devices has one finding, unless its code is ignored.
+    # A leaf on fewer devices has one finding, unless its code is ignored.
+    listed = {leaf.path for one in reported([fewer], codes, limits) for leaf in one.leaves}
+    listed.update(() if expected is None else expected.named)
+    findings.append(odd_one_out(odd_ones(report.rows, report.meshes), rows, listed))
     told = set() if fewer is None or fewer.code in codes else found
     findings.append(differing_moments(moments, [row for row in rows if row.path not in told], report.meshes))
     added = (
@@ -225,7 +239,7 @@ def check_report(
     unplaced = [row for row in rows if row.mesh is None or row.shard_shape is None]
     return CheckReport(
         name=report.name,
-        findings=reported(findings, codes),
+        findings=reported(findings, codes, limits),
         meshes=tuple(dict.fromkeys(mesh.axes for mesh in report.meshes if mesh.axes is not None)),
         leaf_count=len(rows),
         ignored_count=len(report.rows) - len(rows),
@@ -241,6 +255,11 @@ def check_report(
         fullest_device_nbytes=report.fullest_device_nbytes,
         # The devices of several meshes in a file are not known: each mesh may hold the fullest.
         avoidable_nbytes=min(sum(saving.nbytes for _, saving in wasteful), report.fullest_device_nbytes),
+        small_shard_nbytes=min(
+            sum(saving.nbytes - saving.advised_nbytes for _, saving in wasteful),
+            report.fullest_device_nbytes,
+        ),
+        fewer_devices_nbytes=0 if fewer is None else fewer.nbytes or 0,
         optimizer_nbytes=required.fullest_device_nbytes - report.fullest_device_nbytes,
         optimizer_words=added.words,
         required_nbytes=required.fullest_device_nbytes,
@@ -255,6 +274,8 @@ def check_report(
         unmatched_axes=report.unmatched_axes,
         ignored_codes=codes,
         max_replicated=limit,
+        min_nbytes=least,
+        is_uncompared=expect is None and specs is None and logical_axes is None,
     )
 
 
@@ -266,6 +287,7 @@ def assert_tree(
     logical_axes: LogicalAxes | None = None,
     expect: Any = None,
     max_replicated: float = 0.02,
+    min_nbytes: int | str = MIN_NBYTES,
     replicated_over: str | Iterable[str] = (),
     devices: int | None = None,
     ignore: str | Iterable[str] = (),
@@ -293,6 +315,7 @@ def assert_tree(
         logical_axes: Rules for logical axis names.
         expect: Expected spec or sharding of each leaf.
         max_replicated: Largest accepted fraction of avoidable replicas.
+        min_nbytes: Bytes per device below which replicas and leaves on fewer devices are accepted.
         replicated_over: Mesh axes over which replication is intended.
         devices: Least number of devices of each leaf.
         ignore: Path patterns of leaves that no finding is about.
@@ -332,6 +355,7 @@ def assert_tree(
         logical_axes=logical_axes,
         expect=expect,
         max_replicated=max_replicated,
+        min_nbytes=min_nbytes,
         replicated_over=replicated_over,
         devices=devices,
         ignore=ignore,

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from ..layouts.spec import Spec, effective_axes, placement
 from ..quantities import counted, format_bytes
-from ..reports.findings import Finding, FindingLeaf, Fix, Option, remedies
+from ..reports.findings import Finding, FindingKind, FindingLeaf, Fix, Option, remedies
+from ..reports.floors import Limits
 from ..reports.tree import TreeMesh, TreeReport, TreeRow
 from ..trees.plan import PlannedTree
 from ..trees.rows import UNNAMED_AXIS, Avoidable, avoidable, same_tiles
@@ -97,8 +98,7 @@ Wasteful = Sequence[tuple[TreeRow, Avoidable]]
 def avoidable_replication(
     wasteful: Wasteful,
     wasteful_unless: Callable[[Sequence[str]], Wasteful],
-    report: TreeReport,
-    max_replicated: float,
+    limits: Limits,
     unused: Mapping[str, int],
     replicated_over: Sequence[str],
 ) -> Finding | None:
@@ -107,50 +107,56 @@ def avoidable_replication(
     Args:
         wasteful: Leaves that could be sharded further.
         wasteful_unless: Returns these leaves if replication over some mesh axes is intended.
-        report: The tree.
-        max_replicated: Limit, as a fraction of the bytes of the fullest device.
+        limits: The limits up to which replicas are accepted.
         unused: Size of each mesh axis that shards no leaf.
         replicated_over: Mesh axes over which replication is intended.
     """
-    total = report.fullest_device_nbytes
+    total = limits.total_nbytes
+    kind: FindingKind = "avoidable replication"
+    wasteful = _advised(wasteful)
     nbytes = min(_saved(wasteful), total)  # of a file, totals may be wrong
-    if nbytes <= max_replicated * total:
+    if limits.accept(kind, nbytes):
         return None
     over = _saved_over(wasteful)
     everywhere = {name: size for name, size in unused.items() if name in over}
     accepted, left = [*replicated_over, *everywhere], wasteful
     if everywhere:
-        left = wasteful_unless(accepted)
+        left = _advised(wasteful_unless(accepted))
     # An axis that is no longer free may leave another one to the same leaf.
-    while _saved(left) > max_replicated * total and (further := _saved_over(left)):
+    while not limits.accept(kind, _saved(left)) and (further := _saved_over(left)):
         accepted.append(max(further, key=further.__getitem__))
-        left = wasteful_unless(accepted)
-    is_enough = _saved(left) <= max_replicated * total
+        left = _advised(wasteful_unless(accepted))
+    is_enough = limits.accept(kind, _saved(left))
     return Finding(
-        kind="avoidable replication",
+        kind=kind,
         problem=(
             f"Sharding {counted(len(wasteful), 'leaf', 'leaves')} further would save {format_bytes(nbytes)} "
             f"of {format_bytes(total)} per device: {nbytes / total:.2%}, more than the accepted "
-            f"{max_replicated:.2%}."
+            f"{limits.max_replicated:.2%}."
         ),
         **_intended(everywhere, accepted[len(replicated_over) :] if is_enough else (), replicated_over),
         nbytes=nbytes,
         leaves=most_first(
-            leaf_of(row, saving.nbytes, remedy=finer_words(row, saving)) for row, saving in wasteful
+            leaf_of(row, saving.advised_nbytes, remedy=finer_words(row, saving)) for row, saving in wasteful
         ),
         mesh_axes=tuple(name for name, _ in over.most_common()),
     )
 
 
+def _advised(wasteful: Wasteful) -> Wasteful:
+    """Return the leaves whose shards would not be small."""
+    return [(row, saving) for row, saving in wasteful if saving.advised_nbytes]
+
+
 def _saved(wasteful: Wasteful) -> int:
-    return sum(saving.nbytes for _, saving in wasteful)
+    return sum(saving.advised_nbytes for _, saving in wasteful)
 
 
 def _saved_over(wasteful: Wasteful) -> Counter[str]:
     """Return the bytes that sharding over each mesh axis could save."""
     over: Counter[str] = Counter()
     for _, saving in wasteful:
-        over.update({name: saving.nbytes for names in saving.axes for name in names})
+        over.update({name: saving.advised_nbytes for names in saving.axes for name in names})
     del over[UNNAMED_AXIS]
     return over
 
@@ -393,7 +399,7 @@ def fewer_devices(
         if own.device_count >= wanted or row.shard_nbytes is None or row.same_as is not None:
             continue
         is_chosen = row.spec is not None or (own.device_count > 1 and own.device_count in stages)
-        if not (is_chosen and devices is None) and not _is_scalar_or_key(row):
+        if not (is_chosen and devices is None) and not is_scalar_or_key(row):
             leaves.append(_leaf(row, own, mesh, replicated_over))
     if not leaves:
         return None
@@ -430,13 +436,17 @@ def _leaf(row: TreeRow, own: TreeMesh, mesh: TreeMesh, replicated_over: Collecti
         replicas=mesh.device_count,
     )
     saving = avoidable(whole, mesh, replicated_over)
-    then = (row.nbytes or 0) - saving.nbytes
-    fix = finer_words(whole, saving, others=f"{mesh.device_count} devices") if saving.nbytes else "replicate"
+    then = (row.nbytes or 0) - saving.advised_nbytes
+    fix = (
+        finer_words(whole, saving, others=f"{mesh.device_count} devices")
+        if saving.advised_nbytes
+        else "replicate"
+    )
     words = f"on {own.device_count} of {mesh.device_count} devices; {fix}"
     return replace(leaf_of(row, row.shard_nbytes, remedy=words), nbytes_after=then)
 
 
-def _is_scalar_or_key(row: TreeRow) -> bool:
+def is_scalar_or_key(row: TreeRow) -> bool:
     """Return whether a leaf has at most one element, or contains PRNG keys."""
     is_raw_key = row.dtype == "uint32" and len(row.shape) in (1, 2) and row.shape[-1] in _KEY_SIZES
     is_small = math.prod(dim if isinstance(dim, int) else 2 for dim in row.shape) <= 1

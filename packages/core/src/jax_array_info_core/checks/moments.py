@@ -15,7 +15,7 @@ from ..reports.findings import Finding, Option, remedies
 from ..reports.tree import TreeMesh, TreeReport, TreeRow
 from ..trees.path_rules import specs_by_path
 from ..trees.plan import PlannedTree, Planner
-from ..trees.rows import DeviceSets
+from ..trees.rows import DeviceSets, kept_for_last_rows
 from .findings import (
     has_known_sharding,
     is_sharded_further,
@@ -36,10 +36,7 @@ class Moment(NamedTuple):
     parameter: TreeRow
 
 
-_last: tuple[Sequence[TreeRow], list[Moment]] = ((), [])
-"""The rows of the last call and their moments. A tree that is checked at every step has the same rows."""
-
-
+@kept_for_last_rows
 def moments_of(rows: Sequence[TreeRow]) -> list[Moment]:
     """Return the leaves with the shape of a parameter and a path that ends with the path of that parameter.
 
@@ -47,15 +44,6 @@ def moments_of(rows: Sequence[TreeRow]) -> list[Moment]:
     the candidates are the leaves below ``mu``, ``nu`` or ``trace``, and their parameter is the leaf elsewhere
     whose path ends with the keys below these.
     """
-    global _last
-    known, moments = _last
-    if known is not rows:
-        moments = _found_moments(rows)
-        _last = rows, moments
-    return moments
-
-
-def _found_moments(rows: Sequence[TreeRow]) -> list[Moment]:
     below, elsewhere = _divided(rows)
     parameters = {row.path[len(_ROOT) :]: row for row in below}
     if parameters:
@@ -320,6 +308,9 @@ class Expectation(NamedTuple):
     problems: Mapping[str, str]
     """Problem of each expected spec that is invalid, by path."""
 
+    named: frozenset[str]
+    """Paths of the leaves that have an expected sharding."""
+
     def accepts_any(self, row: TreeRow) -> bool:
         """Return whether any sharding of a leaf is as expected."""
         return self.rows[row.path] is row and row.path not in self.problems
@@ -363,7 +354,8 @@ def expectation(expect: Any, planned: PlannedTree) -> Expectation:
     for planner in {id(planner): planner for planner in (on_own, on_common, on_all)}.values():
         for path, problem in planner.problems:
             problems[path] = f"{problems[path]}; {problem}" if path in problems else problem
-    return Expectation(by_path, [found.mesh for found in devices.sets], problems)
+    named_paths = frozenset(row.path for row, entry in zip(rows, entries, strict=True) if entry is not None)
+    return Expectation(by_path, [found.mesh for found in devices.sets], problems, named_paths)
 
 
 def _without_surplus(spec: Spec, ndim: int) -> Spec:
@@ -388,7 +380,7 @@ def unexpected_shardings(
             not same_sharding(row, meshes, wanted, expected.meshes)
             or row.host_memory_kind != wanted.host_memory_kind
         ):
-            leaves.append(leaf_of(row, row.shard_nbytes, expected=wanted, remedy=_words(row, wanted)))
+            leaves.append(leaf_of(row, row.shard_nbytes, expected=wanted, remedy=sharding_words(row, wanted)))
     if not leaves:
         return None
     return Finding(
@@ -440,13 +432,13 @@ def differing_moments(
         ),
         nbytes=now,
         leaves=most_first(
-            leaf_of(row, row.shard_nbytes, expected=parameter, remedy=_words(row, parameter))
+            leaf_of(row, row.shard_nbytes, expected=parameter, remedy=sharding_words(row, parameter))
             for row, parameter in differing
         ),
     )
 
 
-def _words(row: TreeRow, wanted: TreeRow) -> str:
+def sharding_words(row: TreeRow, wanted: TreeRow) -> str:
     """Return the shardings of two leaves that have no spec, and memory kinds that differ."""
     words = [] if row.spec is not None else [row.sharding_text]
     words += [] if wanted.spec is not None else [f"expected {wanted.sharding_text}"]

@@ -189,6 +189,40 @@ def finer_axes(
     return found[min(found, key=preference)]
 
 
+MIN_SHARD_ELEMENTS = 1024
+"""Number of elements per device below which no array is advised to be sharded."""
+_LARGE = 256 * MIN_SHARD_ELEMENTS
+"""Number of elements from which an array is sharded over some of the mesh axes rather than over none."""
+
+
+def advised_axes(
+    shard_shape: tuple[int, ...], mesh_axes: tuple[tuple[str, int], ...]
+) -> tuple[tuple[str, ...], ...]:
+    """Return the mesh axes over which each array axis of a shard should additionally be sharded.
+
+    These are the ``finer_axes`` if each device then holds at least 1,024 elements. Else they are none, or for
+    a large array, those of as many mesh axes as leave each device so many, the smallest ones left out first.
+
+    Args:
+        shard_shape: Shape of the shard.
+        mesh_axes: Name and size of each mesh axis that does not shard the array yet.
+
+    >>> advised_axes((8192,), (("data", 4), ("fsdp", 512)))
+    ((),)
+    >>> advised_axes((4096, 4096), (("data", 64), ("fsdp", 512)))
+    (('fsdp',), ())
+    """
+    count, left, sizes = math.prod(shard_shape), mesh_axes, dict(mesh_axes)
+    while True:
+        axes = finer_axes(shard_shape, left)
+        if count // math.prod(sizes[name] for names in axes for name in names) >= MIN_SHARD_ELEMENTS:
+            return axes
+        if count < _LARGE:
+            return ((),) * len(shard_shape)
+        smallest = min(left, key=lambda axis: axis[1])
+        left = tuple(axis for axis in left if axis is not smallest)
+
+
 def _used(axes: Sequence[tuple[str, ...]]) -> int:
     """Return the number of array axes that are sharded."""
     return sum(map(bool, axes))

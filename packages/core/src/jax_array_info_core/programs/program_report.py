@@ -48,10 +48,12 @@ from ..hlo.read import may_send, read_module
 from ..layouts.bandwidths import as_bandwidths
 from ..layouts.dtypes import dtype_name
 from ..layouts.links import Link
+from ..layouts.notation import as_nbytes
 from ..layouts.spec import mesh_sizes
 from ..origins.origins import UserLines, code_origin, described_for_user
 from ..propagation.process import start
 from ..reports.findings import known_codes
+from ..reports.floors import MIN_NBYTES
 from ..reports.origin import Origin
 from ..reports.program import ProgramReport, Rematerialization, Uncounted, UncountedFlops
 from ..reports.program_memory import KeptLine, ProgramMemory, Temporary
@@ -234,6 +236,7 @@ def program_report(
     explain: bool | None = False,
     bandwidths: Mapping[str, int | str] | None = None,
     ignore_codes: str | Iterable[str] = (),
+    min_nbytes: int | str = MIN_NBYTES,
     timeline: bool = False,
     **kwargs: Any,
 ) -> ProgramReport:
@@ -265,13 +268,15 @@ def program_report(
             ``{"dcn": "6.25GB/s", "ici": "90GB/s"}``, for a lower bound of the time of what is sent. None for
             no such bound.
         ignore_codes: Codes of findings to leave out, such as ``"JAI207"``.
+        min_nbytes: Bytes per device, or a size such as ``"1MiB"``, below which bytes that are held or
+            repeated without need are no finding. 0 accepts none.
         timeline: Whether to add the memory along the schedule, as in ``program_timeline_report``.
         **kwargs: Keyword arguments of the function.
 
     Raises:
         UnsupportedValueError: (a ValueError) If ``f`` is neither a function nor a stage, or a stage with
-            arguments; if a bandwidth is not one; with ``explain=True``, before JAX 0.10.1, of a Compiled, or
-            without Shardy.
+            arguments; if a bandwidth or a size is not one; with ``explain=True``, before JAX 0.10.1, of a
+            Compiled, or without Shardy.
         TopologyError: (a ValueError) If the topology does not exist, has another number of devices than
             the mesh, or needs a package that is not installed.
 
@@ -288,6 +293,7 @@ def program_report(
         raise UnsupportedValueError("dcn needs a topology of several slices, such as 2*v5p:2x2x2")
     slices = None if dcn is None else mesh_sizes(dcn)
     codes, speeds = known_codes(ignore_codes), as_bandwidths(bandwidths)
+    least = as_nbytes("min_nbytes", min_nbytes)
     lines = UserLines(has_code=True)
     values = array_leaves(args, kwargs)
     # JAX's default device, which tracing and lowering can ask for, can be an accelerator of another process.
@@ -334,6 +340,7 @@ def program_report(
         device_count=1 if mesh is None else math.prod(mesh.sizes),
         caveats=caveats_of_tracing(compiled.traced_on, place),
         ignored_codes=codes,
+        min_nbytes=least,
     )
     if module is None:
         return report

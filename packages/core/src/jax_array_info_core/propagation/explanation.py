@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Collection, Hashable
 from typing import Any
 
-from ..layouts.spec import finer_axes
+from ..layouts.spec import advised_axes
 from ..reports.propagation import Loss, PropagatedValue, ReplicatedValue
 from .causes import Causes
 from .conflicts import MOST_STEPS, dtype_of, most_first
@@ -69,10 +69,10 @@ class Explanation(Causes):
         return tuple(sorted(most_first(rows), key=lambda row: -row.avoidable_nbytes * row.count))
 
     def _finer_axes(self, shape: tuple[int, ...], axes: Axes) -> tuple[tuple[str, ...], int]:
-        """Return the mesh axes that could shard a value further, and the number of their devices."""
+        """Return the mesh axes that should shard a value further, and the number of their devices."""
         sizes = self._graph.sizes
         unused = tuple((name, size) for name, size in sizes.items() if not self._has(axes, name))
-        further = finer_axes(shard_of(shape, axes, sizes), unused)
+        further = advised_axes(shard_of(shape, axes, sizes), unused)
         names = tuple(name for dim in further for name in dim)
         return names, math.prod(sizes[name] for name in names)
 

@@ -17,9 +17,11 @@ from ..compat.propagation import (
     require_shardy,
 )
 from ..compat.stages import argument_leaves, array_leaves, output_leaves, program_name, stages_of
+from ..layouts.notation import as_nbytes
 from ..layouts.spec import MeshAxes, Spec
 from ..origins.origins import UserLines
 from ..reports.findings import known_codes
+from ..reports.floors import MIN_NBYTES
 from ..reports.program import ProgramValue
 from ..reports.propagation import AxisOrigin, OriginKind, PropagatedLeaf, PropagationReport
 from .explanation import Explanation
@@ -29,7 +31,12 @@ from .process import ask, start
 
 
 def propagation_report(
-    f: Any, /, *args: Any, ignore_codes: str | Iterable[str] = (), **kwargs: Any
+    f: Any,
+    /,
+    *args: Any,
+    ignore_codes: str | Iterable[str] = (),
+    min_nbytes: int | str = MIN_NBYTES,
+    **kwargs: Any,
 ) -> PropagationReport:
     """Return why each value of a program is sharded as it is: its origins, conflicts and lost mesh axes.
 
@@ -41,11 +48,13 @@ def propagation_report(
         f: A jitted or plain function; or a ``jax.stages.Traced`` or ``Lowered``, without arguments.
         *args: Arguments of the function: arrays or ShapeDtypeStructs.
         ignore_codes: Codes of findings to leave out, such as ``"JAI301"``.
+        min_nbytes: Bytes per device, or a size such as ``"1MiB"``, below which replicated values are no
+            finding. 0 accepts none.
         **kwargs: Keyword arguments of the function.
 
     Raises:
         UnsupportedValueError: (a ValueError) Before JAX 0.10.1, or if ``jax_use_shardy_partitioner`` is off;
-            or if ``f`` is neither a function nor a stage that can be lowered.
+            or if ``f`` is neither a function nor a stage that can be lowered, or another argument is invalid.
 
     An error of the function itself is raised unchanged. If Shardy fails, ``reason`` of the report tells why.
 
@@ -55,6 +64,7 @@ def propagation_report(
     'nothing is sharded: there is no mesh'
     """
     lines, codes = UserLines(has_code=True), known_codes(ignore_codes)
+    least = as_nbytes("min_nbytes", min_nbytes)
     values = array_leaves(args, kwargs)
     require_shardy()
     start()
@@ -78,6 +88,7 @@ def propagation_report(
             outputs=tuple(_requested_leaf(one, "output") for one in outputs),
             reason=str(error),
             ignored_codes=codes,
+            min_nbytes=least,
         )
     if mesh is None and graph.sizes:
         mesh = MeshAxes(tuple(graph.sizes), tuple(graph.sizes.values()))
@@ -103,6 +114,7 @@ def propagation_report(
         ),
         unread=found.opaque(),
         ignored_codes=codes,
+        min_nbytes=least,
     )
 
 

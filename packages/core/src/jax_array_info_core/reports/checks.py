@@ -7,11 +7,12 @@ from typing import Literal
 
 from .. import quantities
 from ..layouts.notation import format_mesh
-from ..layouts.spec import MeshAxes
+from ..layouts.spec import MIN_SHARD_ELEMENTS, MeshAxes
 from ..notebooks import Displayed
 from ..quantities import counted, format_bytes
 from ..text import printable
-from .findings import Finding, Syntax, findings_words
+from .findings import Finding, FindingKind, Syntax, findings_words
+from .floors import Limits
 from .tree import ElsewhereBytes, UnmatchedAxes
 
 HostUnit = Literal["host", "process", "all devices"]
@@ -77,6 +78,13 @@ class CheckReport(Displayed):
     avoidable_nbytes: quantities.Total = 0
     """Bytes that further sharding could save on the fullest device, not over axes in ``replicated_over``."""
 
+    small_shard_nbytes: quantities.Total = 0
+    """Those of ``avoidable_nbytes`` in leaves whose shards would hold fewer than 1,024 elements. No finding
+    is about them."""
+
+    fewer_devices_nbytes: quantities.Total = 0
+    """Bytes of the leaves on fewer devices than the mesh of the tree."""
+
     optimizer_nbytes: quantities.Total = 0
     """Bytes per device of the moments that ``optimizer`` adds; 0 if the tree already has them."""
 
@@ -121,6 +129,12 @@ class CheckReport(Displayed):
 
     max_replicated: float | None = None
     """Fraction of the bytes of the fullest device up to which avoidable replicas are accepted."""
+
+    min_nbytes: quantities.Size = 0
+    """Bytes per device below which replicas and leaves on fewer devices are accepted."""
+
+    is_uncompared: bool = False
+    """Whether shardings are neither compared with ``expect`` nor planned by ``specs`` or ``logical_axes``."""
 
     syntax: Syntax = "python"
     """Language in which the printed report names arguments."""
@@ -174,14 +188,25 @@ class CheckReport(Displayed):
 
     @property
     def accepted(self) -> tuple[str, ...]:
-        """What the check passes over, in words: replicas within the limit, ignored leaves and codes."""
-        words = []
-        if self.avoidable_nbytes and all(one.kind != "avoidable replication" for one in self.findings):
-            share = self.avoidable_nbytes / self.fullest_device_nbytes
-            is_within = self.max_replicated is not None and share <= self.max_replicated
-            limit = f", within the limit of {self.max_replicated:.2%}" if is_within else ""
-            nbytes = f"{format_bytes(self.avoidable_nbytes)} ({share:.2%})"
-            words.append(f"accepted: avoidable replicas of {nbytes}{limit}")
+        """What the check passes over, in words: costs within the limits, ignored leaves and codes."""
+        limits = Limits(
+            min_nbytes=self.min_nbytes,
+            max_replicated=self.max_replicated or 0,
+            total_nbytes=self.fullest_device_nbytes,
+        )
+        small = self.small_shard_nbytes
+        costs: dict[FindingKind, int] = {
+            "avoidable replication": self.avoidable_nbytes - small,
+            "fewer devices": self.fewer_devices_nbytes,
+        }
+        told = {one.kind for one in self.findings}
+        words = [limits.words(kind, cost) for kind, cost in costs.items() if cost and kind not in told]
+        if small:
+            share = f"{format_bytes(small)} ({small / self.fullest_device_nbytes:.2%})"
+            words.append(
+                f"accepted: avoidable replicas of {share}, in leaves whose shards would hold fewer than "
+                f"{MIN_SHARD_ELEMENTS:,} elements"
+            )
         if self.ignored_count:
             words.append(f"ignored: {counted(self.ignored_count, 'leaf', 'leaves')}")
         if self.ignored_codes:

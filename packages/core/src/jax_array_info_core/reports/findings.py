@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypedDict, get_args
 
@@ -13,11 +13,13 @@ from ..layouts.spec import Spec
 from ..quantities import counted, format_bytes
 from ..text import plain_text, printable
 from .array import Leaf
+from .floors import Limits
 from .origin import Origin
 
 FindingKind = Literal[
     "not checked",
     "not finite",
+    "odd one out",
     "avoidable replication",
     "fewer devices",
     "padding",
@@ -121,6 +123,12 @@ CODES: dict[FindingKind, Code] = {
         "The tree has no arrays, only unknown shardings, or objects with arrays that JAX does not flatten.",
     ),
     "not finite": Code("JAI110", "not-finite", "error", "Leaves have elements that are NaN or infinite."),
+    "odd one out": Code(
+        "JAI111",
+        "odd-one-out",
+        "warning",
+        "Leaves are sharded differently from leaves of equal shape whose paths differ only in numbers.",
+    ),
     "lost mesh axes": Code(
         "JAI201",
         "lost-mesh-axes",
@@ -406,11 +414,36 @@ class Finding:
         return self.text()
 
 
-def reported(findings: Iterable[Finding | None], ignored_codes: Collection[str]) -> tuple[Finding, ...]:
-    """Return the findings of a report: without ignored codes, errors first and advice last."""
+def reported(
+    findings: Iterable[Finding | None], ignored_codes: Collection[str], limits: Limits | None = None
+) -> tuple[Finding, ...]:
+    """Return the findings of a report: without ignored codes and accepted costs, errors first, advice last.
+
+    Args:
+        findings: All findings.
+        ignored_codes: Codes to leave out.
+        limits: Limits of the findings that have a floor; None if none of them has one.
+    """
     order = get_args(Severity)
-    kept = (one for one in findings if one is not None and one.code not in ignored_codes)
+    kept = (
+        one
+        for one in findings
+        if one is not None
+        and one.code not in ignored_codes
+        and not (limits is not None and limits.accept(one.kind, one.nbytes))
+    )
     return tuple(sorted(kept, key=lambda one: order.index(one.severity)))
+
+
+def accepted_words(
+    findings: Iterable[Finding], ignored_codes: Collection[str], limits: Limits
+) -> Iterator[str]:
+    """Yield what the findings of a report pass over: costs that are accepted, and ignored codes."""
+    for one in findings:
+        if one.nbytes and one.code not in ignored_codes and limits.accept(one.kind, one.nbytes):
+            yield limits.words(one.kind, one.nbytes)
+    if ignored_codes:
+        yield f"ignored codes: {', '.join(ignored_codes)}"
 
 
 def findings_words(findings: Iterable[Finding]) -> str:

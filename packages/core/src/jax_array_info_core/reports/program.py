@@ -354,6 +354,9 @@ class ProgramReport(Displayed):
     ignored_codes: tuple[str, ...] = ()
     """Codes of findings to leave out."""
 
+    min_nbytes: quantities.Size = 0
+    """Bytes per device below which findings about bytes are left out."""
+
     findings: tuple[Finding, ...] = ()
     """Findings, computed from the other fields."""
 

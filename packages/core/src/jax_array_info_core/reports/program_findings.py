@@ -9,20 +9,28 @@ from typing import TYPE_CHECKING
 from ..layouts.dtypes import type_text
 from ..layouts.spec import MeshAxes, Spec, effective_spec
 from ..quantities import counted, format_bytes
-from .findings import Finding, FindingLeaf, reported
+from .findings import Finding, FindingLeaf, accepted_words, reported
+from .floors import Limits
 
 if TYPE_CHECKING:
     from .compiles import LogReport
     from .program import Constraint, Donation, ProgramReport, ProgramValue, Rematerialization
     from .program_memory import OutOfMemory
 
-_LEAST_DONATABLE = 2**20
-"""Bytes per device below which missing donations are not found."""
-
 
 def program_findings(report: ProgramReport) -> tuple[Finding, ...]:
-    """Return the findings about a program that are not in its ``ignored_codes``."""
-    found = (
+    """Return the findings about a program that are neither in its ``ignored_codes`` nor accepted."""
+    return reported(_found(report), report.ignored_codes, Limits(min_nbytes=report.min_nbytes))
+
+
+def accepted(report: ProgramReport) -> Iterator[str]:
+    """Yield what the findings pass over: small costs, and ignored codes."""
+    yield from accepted_words(_found(report), report.ignored_codes, Limits(min_nbytes=report.min_nbytes))
+
+
+def _found(report: ProgramReport) -> tuple[Finding, ...]:
+    """Return all findings about a program."""
+    return (
         *_refusal(report.out_of_memory),
         *_lost_axes([one for one in report.outputs if one.lost_axes]),
         *_not_as_requested([one for one in (*report.arguments, *report.outputs) if one.differs]),
@@ -39,7 +47,6 @@ def program_findings(report: ProgramReport) -> tuple[Finding, ...]:
             "" if report.unread_sending else " without collectives",
         ),
     )
-    return reported(found, report.ignored_codes)
 
 
 def log_findings(report: LogReport) -> tuple[Finding, ...]:
@@ -295,7 +302,7 @@ def _unused(donations: Sequence[Donation]) -> Iterator[Finding]:
 
 def _missing(donatable: Sequence[Donation]) -> Iterator[Finding]:
     nbytes = sum(one.nbytes for one in donatable)
-    if nbytes < _LEAST_DONATABLE:
+    if not donatable:
         return
     by_argument: dict[str, list[Donation]] = {}
     for one in donatable:
@@ -316,16 +323,6 @@ def _missing(donatable: Sequence[Donation]) -> Iterator[Finding]:
             for path, ones in by_argument.items()
         ),
     )
-
-
-def accepted_words(report: ProgramReport) -> Iterator[str]:
-    """Yield what the findings pass over: small arguments that are not donated, and ignored codes."""
-    nbytes = sum(one.nbytes for one in report.donatable)
-    if 0 < nbytes < _LEAST_DONATABLE and "JAI207" not in report.ignored_codes:
-        limit = format_bytes(_LEAST_DONATABLE)
-        yield f"accepted: {format_bytes(nbytes)} per device not donated, below the limit of {limit}"
-    if report.ignored_codes:
-        yield f"ignored codes: {', '.join(report.ignored_codes)}"
 
 
 def _leaf(value: ProgramValue, reason: str) -> FindingLeaf:

@@ -11,7 +11,8 @@ from ..layouts.spec import MeshAxes, Spec
 from ..notebooks import Displayed
 from ..quantities import counted
 from .array import Leaf
-from .findings import Finding, FindingKind, FindingLeaf, findings_words, reported
+from .findings import Finding, FindingKind, FindingLeaf, accepted_words, findings_words, reported
+from .floors import Limits
 from .origin import Origin, Phase, SourceLine
 
 OriginKind = Literal["argument", "output", "constraint", "shard_map"]
@@ -295,12 +296,22 @@ class PropagationReport(Displayed):
     ignored_codes: tuple[str, ...] = ()
     """Codes of findings to leave out."""
 
+    min_nbytes: quantities.Size = 0
+    """Bytes per device below which findings about bytes are left out."""
+
     findings: tuple[Finding, ...] = ()
     """Findings in the order of their codes, computed from the other fields."""
 
     def __post_init__(self) -> None:
-        found = sorted(reported(_findings(self), self.ignored_codes), key=lambda one: one.code)
+        limits = Limits(min_nbytes=self.min_nbytes)
+        found = sorted(reported(_findings(self), self.ignored_codes, limits), key=lambda one: one.code)
         object.__setattr__(self, "findings", tuple(found))
+
+    @property
+    def accepted(self) -> tuple[str, ...]:
+        """What the findings pass over, in words: small costs, and ignored codes."""
+        limits = Limits(min_nbytes=self.min_nbytes)
+        return tuple(accepted_words(_findings(self), self.ignored_codes, limits))
 
     @property
     def answer(self) -> str:

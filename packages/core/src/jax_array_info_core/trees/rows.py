@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import math
-from collections.abc import Collection, Hashable, Sequence
+import operator
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import replace
 from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -19,12 +21,32 @@ from ..compat.values import ArrayFacts
 from ..errors import ArrayInfoError
 from ..layouts.dtypes import dtype_name, packed_nbytes
 from ..layouts.layout import Processes, mesh_layout
-from ..layouts.spec import MeshAxes, Spec, UnevenAxis, finer_axes
+from ..layouts.spec import MeshAxes, Spec, UnevenAxis, advised_axes, finer_axes
 from ..layouts.xla import parse_xla_sharding
 from ..plans.plan import uneven_axes, uneven_counts
 from ..reports.array import ArrayReport, Dim, ShardingDescription
 from ..reports.tree import TreeMesh, TreeReport, TreeRow
 from .leaves import Structure, TreeLeaf, TreeLeaves
+
+_Found = TypeVar("_Found")
+
+
+def kept_for_last_rows(find: Callable[..., _Found]) -> Callable[..., _Found]:
+    """Make a function of the rows and the meshes of a tree keep its last answer.
+
+    A tree that is checked at every step has the same rows.
+    """
+    last: list[Any] = [(None,), None]
+
+    @functools.wraps(find)
+    def kept(*parts: object) -> _Found:
+        if any(map(operator.is_not, last[0], parts)):
+            last[:] = parts, find(*parts)
+        found: _Found = last[1]
+        return found
+
+    return kept
+
 
 UNNAMED_AXIS = "replicas"
 """Stand-in for the mesh axes of a sharding without a mesh."""
@@ -37,10 +59,13 @@ class Avoidable(NamedTuple):
     """Bytes per device; 0 if it cannot be sharded further."""
 
     axes: tuple[tuple[str, ...], ...]
-    """Additional mesh axes of each array axis."""
+    """Additional mesh axes of each array axis, as far as shards do not become small."""
+
+    advised_nbytes: int
+    """Bytes per device that these save; 0 if there are none."""
 
 
-NOTHING = Avoidable(0, ())
+NOTHING = Avoidable(0, (), 0)
 
 
 def avoidable(row: TreeRow, mesh: TreeMesh | None, excluded: Collection[str] = ()) -> Avoidable:
@@ -60,14 +85,17 @@ def avoidable(row: TreeRow, mesh: TreeMesh | None, excluded: Collection[str] = (
     free = replicated_axes(row, mesh)
     if not free and mesh.axes is None:
         free = ((UNNAMED_AXIS, row.replicas),)
-    axes = finer_axes(tuple(lengths), tuple(axis for axis in free if axis[0] not in excluded))
+    free, shard_nbytes = tuple(axis for axis in free if axis[0] not in excluded), row.shard_nbytes
     sizes = dict(free)
-    finer = [
-        dim // math.prod(sizes[name] for name in names) for dim, names in zip(lengths, axes, strict=True)
-    ]
-    nbytes = row.nbytes_of(finer)
-    saved = 0 if nbytes is None else row.shard_nbytes - nbytes
-    return Avoidable(saved, axes) if saved > 0 else NOTHING
+
+    def saved(axes: tuple[tuple[str, ...], ...]) -> int:
+        pairs = zip(lengths, axes, strict=True)
+        nbytes = row.nbytes_of([dim // math.prod(sizes[name] for name in names) for dim, names in pairs])
+        return 0 if nbytes is None else max(shard_nbytes - nbytes, 0)
+
+    most = saved(finer_axes(tuple(lengths), free))
+    axes = advised_axes(tuple(lengths), free) if most else ()
+    return Avoidable(most, axes, saved(axes)) if most else NOTHING
 
 
 def replicated_axes(row: TreeRow, mesh: TreeMesh) -> tuple[tuple[str, int], ...]:

@@ -11,6 +11,7 @@ from rich.text import Text
 from jax_array_info_core.quantities import counted
 from jax_array_info_core.reports import CheckReport
 from jax_array_info_core.reports.checks import HostUnit
+from jax_array_info_core.reports.findings import Option
 from jax_array_info_core.reports.tree import both_memories, other_leaves_words
 
 from .. import style
@@ -75,6 +76,9 @@ def _summary(report: CheckReport) -> Iterator[str]:
             option = "--hosts" if report.syntax == "shell" else "hosts="
             known = "several may be on one host" if report.host_unit == "process" else "hosts are not known"
             yield f"host memory: summed over {_UNITS[report.host_unit]}, {known}: pass {option}"
+        if report.is_uncompared and report.device_count > 1:
+            option = Option("expect").written(report.syntax)
+            yield f"shardings were not compared: pass {option}{'' if report.syntax == 'shell' else '='}"
     # The finding on memory has the same words.
     if report.optimizer_words and not any(report.optimizer_words in one.problem for one in report.findings):
         nbytes = both_memories(

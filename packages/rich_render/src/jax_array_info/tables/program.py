@@ -19,7 +19,7 @@ from jax_array_info_core.reports.collectives import (
 )
 from jax_array_info_core.reports.control_flow import FlopTotals, per_iteration_words
 from jax_array_info_core.reports.program import uncounted_words, unknown_bytes
-from jax_array_info_core.reports.program_findings import accepted_words
+from jax_array_info_core.reports.program_findings import accepted
 
 from .. import style
 from .findings import write_findings
@@ -252,7 +252,7 @@ def _write_summary(page: Page, report: ProgramReport) -> None:
             page.write(f"FFT FLOPs: {report.fft_totals.words} (5 N log2 N, half for real numbers)")
     write_values(page, report)
     write_warnings_unknown(page, report)
-    for words in accepted_words(report):
+    for words in accepted(report):
         page.write(words)
     for caveat in report.caveats:
         page.write(caveat, look=style.ASIDE)

@@ -62,8 +62,8 @@ def propagation_summary(report: PropagationReport, *, width: int = 80) -> Render
         devices = counted(report.device_count, "device", "devices")
         mesh = "" if report.mesh is None else f": {mesh_words(report.mesh)}"
         page.write(f"{report.name}, lowered for {report.platform.upper()}, {devices}{mesh}")
-        if report.ignored_codes:
-            page.write(f"ignored codes: {', '.join(report.ignored_codes)}")
+        for words in report.accepted:
+            page.write(words)
         return page.text()
 
     return style.ForConsole(make)

@@ -25,6 +25,7 @@ from jax_array_info_core.reports import (
     ProgramReport,
     PropagationReport,
 )
+from jax_array_info_core.reports.floors import MIN_NBYTES
 
 from ..style import ForConsole, shows_colors
 from ..tables.compilations import compilations_table, compile_caches_table, log_table
@@ -50,6 +51,7 @@ def print_program(
     explain: bool | None = None,
     bandwidths: Mapping[str, int | str] | None = None,
     ignore_codes: str | Iterable[str] = (),
+    min_nbytes: int | str = MIN_NBYTES,
     timeline: bool = False,
     max_rows: int | None = 20,
     **kwargs: Any,
@@ -125,6 +127,8 @@ def print_program(
         bandwidths: Bytes per second and device, in each direction, of the links between devices, such as
             ``{"dcn": "6.25GB/s", "ici": "90GB/s"}``, for a lower bound of the time of what is sent.
         ignore_codes: Codes of findings to leave out, such as ``"JAI207"``.
+        min_nbytes: Bytes per device, or a size such as ``"1MiB"``, below which bytes that are held or
+            repeated without need are no finding. 0 accepts none.
         timeline: Whether to show the live bytes along the schedule too, as ``print_program_timeline`` does.
         max_rows: Maximum number of rows of each table. One more row sums the others. None shows all.
         **kwargs: Keyword arguments of the function.
@@ -136,7 +140,8 @@ def print_program(
     """
     check_max_rows(max_rows)
     if isinstance(f, ProgramReport):
-        if any((args, kwargs, topology, dcn, fresh, explain, bandwidths, ignore_codes, timeline)):
+        others = (args, kwargs, topology, dcn, fresh, explain, bandwidths, ignore_codes, timeline)
+        if any(others) or min_nbytes != MIN_NBYTES:
             refuse_with(ProgramReport, ["the other arguments"])
         report = f
     else:
@@ -147,6 +152,7 @@ def print_program(
             "explain": explain,
             "bandwidths": bandwidths,
             "ignore_codes": ignore_codes,
+            "min_nbytes": min_nbytes,
             "timeline": timeline,
         }
         report = program_report(f, *args, **options, **kwargs)
@@ -384,6 +390,7 @@ def print_propagation(
     *args: Any,
     line: str | None = None,
     ignore_codes: str | Iterable[str] = (),
+    min_nbytes: int | str = MIN_NBYTES,
     max_rows: int | None = 20,
     **kwargs: Any,
 ) -> None:
@@ -442,6 +449,8 @@ def print_propagation(
         line: A line, such as ``"model.py:42"``, or the path of an argument or output. Then what is about it
             is printed alone, with the way of each mesh axis from its origin.
         ignore_codes: Codes of findings to leave out, such as ``"JAI301"``.
+        min_nbytes: Bytes per device, or a size such as ``"1MiB"``, below which replicated values are no
+            finding. 0 accepts none.
         max_rows: Maximum number of entries of each kind. One more has the number of the others. None shows
             all.
         **kwargs: Keyword arguments of the function.
@@ -454,11 +463,11 @@ def print_propagation(
     """
     check_max_rows(max_rows)
     if isinstance(f, PropagationReport):
-        if args or kwargs or ignore_codes:
+        if args or kwargs or ignore_codes or min_nbytes != MIN_NBYTES:
             refuse_with(PropagationReport, ["the other arguments"])
         report = f
     else:
-        report = propagation_report(f, *args, ignore_codes=ignore_codes, **kwargs)
+        report = propagation_report(f, *args, ignore_codes=ignore_codes, min_nbytes=min_nbytes, **kwargs)
     if line is not None:
         report = at_line(report, line)
     with_ways = line is not None

@@ -11,6 +11,7 @@ from jax_array_info.tables.tree_rows import Sort, check_view
 from jax_array_info_core import check_report, reshard_report, tree_diff_report, tree_report
 from jax_array_info_core.delivery import deliver
 from jax_array_info_core.reports import CheckReport, ReshardReport, TreeDiff, TreeReport
+from jax_array_info_core.reports.floors import MIN_NBYTES
 from jax_array_info_core.trees.logical_axes import LogicalAxes
 from jax_array_info_core.trees.tree_report import report_tree_when_known
 
@@ -230,6 +231,7 @@ def print_check(
     logical_axes: LogicalAxes | None = None,
     expect: Any = None,
     max_replicated: float = 0.02,
+    min_nbytes: int | str = MIN_NBYTES,
     replicated_over: str | Iterable[str] = (),
     devices: int | None = None,
     ignore: str | Iterable[str] = (),
@@ -245,8 +247,9 @@ def print_check(
     """Print whether a tree is sharded as meant and fits the memory of a device.
 
     The findings are those of ``check_report``: arrays that are not checked, avoidable replication, leaves on
-    fewer devices than the mesh, padding, invalid specs, unused mesh axes, unexpected shardings, optimizer
-    state that is sharded differently from its parameter, and too little memory. Each finding lists its leaves
+    fewer devices than the mesh, padding, invalid specs, unused mesh axes, unexpected shardings, leaves that
+    are the odd one out of many, optimizer state that is sharded differently from its parameter, and too
+    little memory. Each finding lists its leaves
     in at most 10 rows; the error of ``assert_tree`` lists all. The first line is the answer.
 
     >>> import jax, jax.numpy as jnp
@@ -292,6 +295,8 @@ def print_check(
         expect: Expected spec or sharding of each leaf, in the forms of ``specs``.
         max_replicated: Bytes of all avoidable replicas that are accepted, as a fraction from 0 to 1 of the
             bytes of the fullest device.
+        min_nbytes: Bytes per device, or a size such as ``"1MiB"``, below which replicas and leaves on fewer
+            devices are no finding. 0 accepts none.
         replicated_over: Mesh axes over which replication is intended, such as ``("data",)``.
         devices: Least number of devices of each leaf, other than scalars and keys. ``devices=1`` accepts
             leaves, and a whole tree, on one device. None is the number of devices of ``mesh``, or of the
@@ -330,6 +335,7 @@ def print_check(
         logical_axes=logical_axes,
         expect=expect,
         max_replicated=max_replicated,
+        min_nbytes=min_nbytes,
         replicated_over=replicated_over,
         devices=devices,
         ignore=ignore,

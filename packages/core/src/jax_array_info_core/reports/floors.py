@@ -1,0 +1,68 @@
+"""Costs that are accepted: the least bytes and the share that a finding needs, for all codes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..quantities import format_bytes
+
+if TYPE_CHECKING:
+    from .findings import FindingKind
+
+MIN_NBYTES = 64 * 2**10
+"""Bytes per device below which a finding about bytes is left out, unless another limit is passed."""
+
+
+class Floor(NamedTuple):
+    """What a finding of a category costs at least."""
+
+    cost: str
+    """The cost in words, with braces for the bytes."""
+
+    has_share: bool = False
+    """Whether it also needs more than ``max_replicated`` of the bytes of the fullest device."""
+
+    nbytes: int | None = None
+    """Least bytes per device that no argument changes; None for those of ``min_nbytes``."""
+
+
+FLOORS: dict[FindingKind, Floor] = {
+    "avoidable replication": Floor("avoidable replicas of {}", has_share=True),
+    "fewer devices": Floor("{} of leaves on fewer devices"),
+    "missing donation": Floor("{} per device not donated", nbytes=2**20),
+    "replicated value": Floor("{} per device of replicated values"),
+}
+"""The floors of the findings whose cost is bytes that are held or repeated. Findings about correctness, such
+as unexpected shardings and invalid specs, have none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The limits of a report below which costs are accepted."""
+
+    min_nbytes: int = 0
+    """Least bytes per device of a finding that has a floor."""
+
+    max_replicated: float = 0
+    """Share of ``total_nbytes`` that is accepted by the findings that need one."""
+
+    total_nbytes: int = 0
+    """Bytes of the fullest device."""
+
+    def accept(self, kind: FindingKind, nbytes: int | None) -> bool:
+        """Return whether a cost in bytes per device is accepted; not if it is unknown."""
+        return bool(kind in FLOORS and nbytes is not None and self._reason(FLOORS[kind], nbytes))
+
+    def words(self, kind: FindingKind, nbytes: int) -> str:
+        """Return a cost that is accepted, with the limit that it does not exceed if there is one."""
+        reason = self._reason(floor := FLOORS[kind], nbytes)
+        share = f" ({nbytes / self.total_nbytes:.2%})" if floor.has_share and self.total_nbytes else ""
+        return f"accepted: {floor.cost.format(format_bytes(nbytes))}{share}{reason and f', {reason}'}"
+
+    def _reason(self, floor: Floor, nbytes: int) -> str:
+        """Return the limit that a cost does not exceed, in words."""
+        if floor.has_share and nbytes <= self.max_replicated * self.total_nbytes:
+            return f"within the limit of {self.max_replicated:.2%}"
+        least = self.min_nbytes if floor.nbytes is None else floor.nbytes
+        return f"below the limit of {format_bytes(least)}" if nbytes < least else ""
