@@ -118,14 +118,18 @@ def _device_nbytes(shape: tuple[Any, ...], dtype: Any, sharding: Any) -> int | N
 
 
 def shard_shape(shape: tuple[Any, ...], sharding: Any) -> tuple[int, ...] | None:
-    """Return the shape of the largest shard, padded where it is uneven; None if it is unknown."""
+    """Return the shape of the largest shard, padded where it is uneven; None if it is unknown.
+
+    On a mesh with Manual axes, ``shape`` is that of a local value, which a spec can shard further.
+    """
     if not all(isinstance(dim, int) for dim in shape):
         return None
-    try:
-        return tuple(sharding.shard_shape(shape))
-    except ValueError:
-        if not is_named(sharding):
+    if not is_named(sharding):
+        try:
+            return tuple(sharding.shard_shape(shape))
+        except (ValueError, NotImplementedError):
             return None
+    # JAX itself refuses uneven shards, and each mesh with Manual axes.
     sizes = sharding.mesh.shape
     axes = effective_axes(describe_sharding(sharding, len(shape)).spec, sizes, len(shape))  # type: ignore[arg-type]
     counts = [math.prod(sizes[name] for name in names) for names in axes]
