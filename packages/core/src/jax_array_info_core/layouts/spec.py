@@ -104,8 +104,13 @@ def effective_axes(spec: Spec, sizes: Mapping[str, int], ndim: int) -> tuple[tup
     """
     axes = [tuple(name for name in names if sizes.get(name) != 1) for names in spec.axes]
     axes += [()] * (ndim - len(axes))
-    while len(axes) > ndim and not axes[-1]:
-        axes.pop()
+    return without_last(axes, ndim)
+
+
+def without_last(axes: Sequence[tuple[str, ...]], least: int = 0) -> tuple[tuple[str, ...], ...]:
+    """Return the entries of a spec without the last ones that are empty, but at least as many as given."""
+    while len(axes) > least and not axes[-1]:
+        axes = axes[:-1]
     return tuple(axes)
 
 
