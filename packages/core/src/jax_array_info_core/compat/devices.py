@@ -210,7 +210,7 @@ def concrete_mesh(mesh: Any) -> Any:
 
     if not is_abstract_mesh(mesh) or not hasattr(jax, "set_mesh"):
         return mesh
-    found = getattr(private("mesh"), "get_concrete_mesh", lambda: None)()
+    found: Any = getattr(private("mesh"), "get_concrete_mesh", lambda: None)()
     return found if getattr(found, "abstract_mesh", None) == mesh and not found.empty else mesh
 
 

@@ -44,8 +44,7 @@ class MeshAxes:
 def other_types(one: MeshAxes | None, other: MeshAxes | None) -> bool:
     """Return whether an axis that two meshes have is known to be of another type in the second.
 
-    JAX calls arrays on such meshes differently sharded. A mesh of which only the sizes are known, as in a
-    file, has no types.
+    JAX calls arrays on such meshes differently sharded. A mesh from a file has no types.
 
     >>> one, other = (MeshAxes(("data",), (4,), (type_,)) for type_ in ("Auto", "Explicit"))
     >>> other_types(one, other), other_types(one, MeshAxes(("data",), (4,)))
