@@ -170,3 +170,35 @@ def test_ctrl_c_is_no_answer(call, monkeypatch, folder):
     write_program(folder, "raise KeyboardInterrupt", "interrupted.py")
     done = call("program", "interrupted.py:f", *MESH)
     assert (done.returncode, done.stderr) == (2, "Error: interrupted\n")
+
+
+@pytest.mark.newest
+@pytest.mark.parametrize("command", ["program", "why"])
+def test_a_function_whose_report_fails_is_not_one_that_does_not_compile(call, monkeypatch, command):
+    def failing(*args, **options):
+        raise NotImplementedError("of the report")
+
+    monkeypatch.setattr("jax_array_info_core.programs.program_report.constraints_of", failing)
+    monkeypatch.setattr("jax_array_info_core.propagation.propagation_report.explanation_of", failing)
+    with pytest.raises(NotImplementedError, match="of the report"):
+        call(command, "step.py:twice", *MESH, "--arg", "f32[8]@data")
+
+
+@pytest.mark.newest
+def test_a_function_with_a_constraint_on_manual_axes_compiles(call, folder):
+    write_program(
+        folder,
+        """
+        import jax
+        from jax.sharding import NamedSharding, PartitionSpec as P
+        def f(x, mesh):
+            inner = lambda a: jax.lax.with_sharding_constraint(a, P(None, "tensor")) * 2
+            return jax.shard_map(
+                inner, mesh=mesh, in_specs=P("data"), out_specs=P("data"), axis_names={"data"}
+            )(x)
+        """,
+        "manual.py",
+    )
+    done = call("program", "manual.py:f", *MESH, "--arg", "f32[64,16]@data")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "1 constraint" in done.stdout

@@ -5,6 +5,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import program_report
+from jax_array_info_core.arrays.stage_leaves import shard_shape
 from jax_array_info_core.origins.origins import UserLines
 from jax_array_info_core.programs.constraints import constraints_of
 from jax_array_info_core.programs.program_report import module_of
@@ -125,3 +126,44 @@ def test_an_unconstrained_axis_does_not_hide_an_uneven_one():
     ).constraints
     assert constraint.got is None
     assert "17 % 8 = 1" in constraint.reason
+
+
+def constrained_in_scan(value):
+    def body(carry, _):
+        return jax.lax.with_sharding_constraint(carry, P(None, "j")) * 2, None
+
+    return jax.lax.scan(body, value, None, length=3)[0]
+
+
+@pytest.mark.newest  # earlier versions refuse or crash on some of them
+@pytest.mark.parametrize(
+    ("axis_type", "body", "asked"),
+    [
+        ("Auto", lambda a: jax.lax.with_sharding_constraint(a, P("j")) * 2, "P('j',)"),
+        ("Auto", lambda a: jax.lax.with_sharding_constraint(a, P()) * 2, "P()"),
+        ("Auto", constrained_in_scan, "P(None, 'j')"),
+        ("Auto", jax.grad(lambda a: jnp.sum(jax.lax.with_sharding_constraint(a**2, P("j")))), "P('j',)"),
+        ("Explicit", lambda a: jax.sharding.reshard(a, P(None, "j")) * 2, "P(None, 'j')"),
+    ],
+)
+def test_a_constraint_on_a_mesh_with_manual_axes_is_a_constraint(axis_type, body, asked):
+    types = (getattr(jax.sharding.AxisType, axis_type),) * 2
+    mesh = jax.make_mesh((4, 2), ("i", "j"), axis_types=types)
+    mapped = jax.shard_map(
+        body, mesh=mesh, in_specs=P("i"), out_specs=P("i"), axis_names={"i"}, check_vma=False
+    )
+    with jax.set_mesh(mesh):
+        report = program_report(jax.jit(mapped), abstract(mesh, P("i"), (64, 16)))
+    assert asked in [str(one.asked.spec) for one in report.constraints]
+    assert {one.shape for one in report.constraints} == {(16, 16)}, "of a local value"
+
+
+def test_shards_are_as_large_as_a_spec_makes_them_and_unknown_where_jax_has_none():
+    mesh = jax.make_mesh((4, 2), ("i", "j"))
+    assert shard_shape((3, 7), NamedSharding(mesh, P("i", "j"))) == (1, 4)
+
+    class Manual:
+        def shard_shape(self, shape):
+            raise NotImplementedError("Unhandled OpSharding type")
+
+    assert shard_shape((16, 16), Manual()) is None

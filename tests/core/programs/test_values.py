@@ -54,6 +54,57 @@ def test_an_output_that_a_constraint_gathers_has_not_lost_an_axis(wrap):
     ]
 
 
+def mapped(body, mesh, in_specs, out_specs):
+    """Return a function inside shard_map, without checks of what varies."""
+    if hasattr(jax, "shard_map"):
+        return jax.shard_map(body, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+    from jax.experimental.shard_map import shard_map
+
+    return shard_map(body, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_rep=False)
+
+
+@pytest.mark.parametrize("wrap", [jax.jit, lambda f: f, lambda f: jax.jit(jax.jit(f))])
+@pytest.mark.parametrize(
+    ("in_spec", "out_spec", "words"),
+    [
+        (P("data"), P("data"), "P('data',)"),
+        (P("data"), P(None, ("fsdp", "data")), "P(None, ('fsdp', 'data'))"),
+        (P(("data", "fsdp")), P(), "P()"),
+    ],
+)
+def test_the_out_specs_of_a_shard_map_are_a_request(wrap, in_spec, out_spec, words):
+    mesh = cube()
+    function = wrap(
+        mapped(lambda a: (a[:1, :1] + jnp.zeros((2, 4)), a * 2), mesh, in_spec, (out_spec, in_spec))
+    )
+    report = program_report(function, abstract(mesh, in_spec, (64, 16)))
+    first, second = report.outputs
+    assert (str(first.asked.spec), first.is_free, first.is_as_asked) == (words, False, True)
+    assert str(second.asked.spec) == str(second.got.spec)
+    report = program_report(lambda a: function(a)[0] * 2, abstract(mesh, in_spec, (64, 16)))
+    assert report.outputs[0].is_free, "an operation after the shard_map"
+
+
+def test_a_constraint_is_a_request_where_its_value_is_returned_as_it_is():
+    mesh = line("x")
+
+    def constrained(a):
+        return jax.lax.with_sharding_constraint(a * 2, NamedSharding(mesh, P(None, "x")))
+
+    def scanned(a):
+        return jax.lax.scan(lambda carry, _: (constrained(carry), None), a, None, length=2)[0]
+
+    for function in (constrained, jax.jit(constrained), scanned):
+        [output] = program_report(function, abstract(mesh, P("x"), (16, 16))).outputs
+        assert (str(output.got.spec), output.is_as_asked) == ("P(None, 'x')", True)
+
+    def stacked(a):
+        return jax.lax.scan(lambda carry, _: (carry, constrained(carry)), a, None, length=2)[1]
+
+    [output] = program_report(stacked, abstract(mesh, P("x"), (16, 16))).outputs
+    assert output.is_free, "of a scan, it is stacked"
+
+
 def test_a_gradient_is_matched_by_the_flow_of_values_without_names():
     """The paths of gradients of nnx and Equinox differ from those of the parameters."""
     params, x = step_arguments(cube())

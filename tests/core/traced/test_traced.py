@@ -2,8 +2,9 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
-from jax.sharding import NamedSharding
+from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import array_report, to_json
@@ -119,3 +120,39 @@ def test_explicit_axes_give_a_traced_value_the_sharding_in_its_type():
     assert (
         array_report(jax.typeof(jax.device_put(jnp.zeros(8), NamedSharding(mesh, P("a"))))).source == "type"
     )
+
+
+@pytest.mark.needs_devices(8)
+@pytest.mark.skipif(not hasattr(jax, "set_mesh"), reason="jax.set_mesh exists since JAX 0.7")
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        (P("a", "b"), "P('a', 'b')"),
+        (P("a"), "P('a',)"),
+        (P(None, ("b", "a")), "P(None, ('b', 'a'))"),
+        (P(), "P()"),
+    ],
+)
+def test_explicit_axes_have_the_spec_as_written_and_the_devices_of_set_mesh(spec, words):
+    types = (jax.sharding.AxisType.Explicit,) * 2
+    devices = np.array(jax.devices()[:8])[::-1].reshape(4, 2)
+    mesh = Mesh(devices, ("a", "b"), axis_types=types)
+    x = jax.device_put(jnp.zeros((8, 8, 8)), NamedSharding(mesh, spec))
+    reports = []
+
+    def function(x):
+        reports.append(array_report(x))
+        return x
+
+    jax.jit(function)(x)
+    with jax.set_mesh(mesh):
+        jax.jit(function)(x)
+        jax.eval_shape(lambda x: function(x), x)
+    # The mesh of another type is not the one of the value.
+    with jax.set_mesh(Mesh(devices, ("a", "b"))):
+        jax.eval_shape(lambda x: function(x), jax.ShapeDtypeStruct(x.shape, x.dtype))
+    assert [str(report.sharding.spec) for report in reports[:3]] == [words] * 3
+    assert [report.layout.platform for report in reports[:3]] == [None, "cpu", "cpu"]
+    assert [report.layout.device_ids.ravel()[0] for report in reports[:3]] == [0, 7, 7]
+    assert reports[1].layout == array_report(x).layout
+    assert (reports[3].source, reports[3].layout) == ("unknown", None)

@@ -101,9 +101,18 @@ def test_the_function_is_shown_where_it_fits_80_columns():
 
 
 def test_a_value_in_a_shard_map_has_the_shape_of_a_shard():
-    inside = value(spec=spec(), in_shard_map=True)
-    assert cells(with_values(inside))[0][2] == "P() in shard_map"
-    assert "P() in shard_map" in to_text(with_values(inside), width=160)
+    axes = MeshAxes(("data", "model"), (4, 2))
+    for facts, words in (
+        ({"manual_axes": axes}, "manual: 1 of 8 shards over ('data','model')"),
+        (
+            {"manual_axes": axes, "invariant_axes": ("data",)},
+            "manual: 1 of 2 shards over ('model'), 4 replicas",
+        ),
+        ({"manual_axes": axes, "invariant_axes": None}, "manual over data=4, model=2"),
+        ({}, "P() in shard_map"),  # of an older report
+    ):
+        inside = value(spec=spec(), in_shard_map=True, **facts)
+        assert words in to_text(with_values(inside), width=160)
 
 
 def test_a_wide_console_has_a_line_for_each_value_and_all_columns():

@@ -9,6 +9,7 @@ import inspect
 import math
 import os
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -168,10 +169,22 @@ def _report(
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # the function may raise any
+        if not _is_of_jax(error):
+            raise
         # JAX refuses an argument that it cannot trace before it calls the function.
         if request.args_from and isinstance(error, TypeError) and origin_of(error) is None:
             _require_arrays(request.args_from, arguments)
         raise NotCompiledError(f"{request.function} does not compile: {described(error)}") from error
+
+
+def _is_of_jax(error: BaseException) -> bool:
+    """Return whether an error was raised while JAX traced, lowered or compiled the function."""
+    from jax_array_info_core.compat.propagation import lowered_for_propagation
+    from jax_array_info_core.compat.stages import array_leaves, stages_of
+    from jax_array_info_core.programs.compiled import compiled_stages
+
+    steps = {one.__code__ for one in (array_leaves, stages_of, lowered_for_propagation, compiled_stages)}
+    return any(frame.f_code in steps for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def _prepare_jax(devices: int) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..compat.jaxprs import JaxprConstraint
 from ..compat.shardings import describe_sharding, host_memory_kind, is_named
 from ..compat.stages import ProgramLeaf
 from ..errors import ArrayInfoError
@@ -48,6 +49,27 @@ def output_values(leaves: Sequence[ProgramLeaf], mesh: MeshAxes | None) -> tuple
     """
     paths = distinct_paths([path_text(["outputs", *key_path_keys(leaf.keys)]) for leaf in leaves])
     return tuple(_value(path, leaf, mesh, is_whole=False) for path, leaf in zip(paths, leaves, strict=True))
+
+
+def with_requested(
+    outputs: Sequence[ProgramValue], requested: Sequence[JaxprConstraint | None]
+) -> tuple[ProgramValue, ...]:
+    """Return the outputs, with the shardings that the function itself requests and that they have.
+
+    XLA did not choose the sharding of an output that comes from a ``shard_map`` or a constraint as it is.
+
+    Args:
+        outputs: Outputs of the program.
+        requested: What each of them is requested to be inside the function.
+    """
+    found = []
+    for output, one in zip(outputs, requested, strict=True):
+        if one is not None and output.asked is None and output.is_asked_known and one.shape == output.shape:
+            asked = describe_sharding(one.sharding, len(output.shape))
+            if same_sharding(asked, output.got, len(output.shape)):
+                output = replace(output, asked=asked)
+        found.append(output)
+    return tuple(found)
 
 
 def _argument_path(leaf: ProgramLeaf) -> str:
@@ -118,14 +140,18 @@ def _device_nbytes(shape: tuple[Any, ...], dtype: Any, sharding: Any) -> int | N
 
 
 def shard_shape(shape: tuple[Any, ...], sharding: Any) -> tuple[int, ...] | None:
-    """Return the shape of the largest shard, padded where it is uneven; None if it is unknown."""
+    """Return the shape of the largest shard, padded where it is uneven; None if it is unknown.
+
+    On a mesh with Manual axes, ``shape`` is that of a local value, which a spec can shard further.
+    """
     if not all(isinstance(dim, int) for dim in shape):
         return None
-    try:
-        return tuple(sharding.shard_shape(shape))
-    except ValueError:
-        if not is_named(sharding):
+    if not is_named(sharding):
+        try:
+            return tuple(sharding.shard_shape(shape))
+        except (ValueError, NotImplementedError):
             return None
+    # JAX itself refuses uneven shards, and each mesh with Manual axes.
     sizes = sharding.mesh.shape
     axes = effective_axes(describe_sharding(sharding, len(shape)).spec, sizes, len(shape))  # type: ignore[arg-type]
     counts = [math.prod(sizes[name] for name in names) for names in axes]

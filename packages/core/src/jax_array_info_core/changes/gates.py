@@ -13,10 +13,17 @@ from ..errors import CheckError, NotationError, UnsupportedValueError, require
 from ..hlo.collectives import COLLECTIVES
 from ..layouts.links import LINKS, Link
 from ..programs.assertions import matching
-from ..programs.program_diff import all_values, program_diff_report, sent_nbytes
+from ..programs.program_diff import all_values, is_placed_alike, program_diff_report, sent_nbytes
 from ..quantities import format_bytes, format_number, parse_bytes
-from ..reports.array import same_sharding
-from ..reports.changes import ChangedField, ProgramDiff, RuleResult, TreeDiff, ValuesDiff, rule_lines
+from ..reports.changes import (
+    ChangedField,
+    LeafChange,
+    ProgramDiff,
+    RuleResult,
+    TreeDiff,
+    ValuesDiff,
+    rule_lines,
+)
 from ..reports.collectives import Collective, link_words
 from ..reports.program import ProgramReport, ProgramValue
 from ..reports.tree import TreeReport, TreeRow
@@ -34,8 +41,8 @@ _WITH_AMOUNT = frozenset({"memory", "flops"}) | _WITH_AXIS
 _FORMS = (
     "programs have the rules sent, memory, flops, sharding, donation, new-collective, and the name of a"
     " collective such as all-gather or new-all-gather; trees have memory, added, removed, changed, shape,"
-    " dtype, spec, memory_kind and values. Write an accepted growth as sent+5% or memory+1GiB, and a mesh"
-    " axis or a link as all-gather:fsdp or sent@dcn"
+    " dtype, spec, axis_types, memory_kind and values. Write an accepted growth as sent+5% or memory+1GiB,"
+    " and a mesh axis or a link as all-gather:fsdp or sent@dcn"
 )
 _PERCENT = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*%")
 _MOST = 3
@@ -301,14 +308,13 @@ def _other_shardings(before: ProgramReport, after: ProgramReport) -> Iterator[st
     for one, other in all_values(before, after):
         if one is None or other is None or one.is_pruned or other.is_pruned:
             continue
-        is_same = same_sharding(one.got, other.got, len(other.shape)) is True
-        if not is_same or one.host_memory_kind != other.host_memory_kind:
-            yield f"{other.path} ({_placed(one)} to {_placed(other)})"
+        if one.got is None or not is_placed_alike(one, other):
+            yield f"{other.path} ({_placed(one, other)} to {_placed(other, one)})"
 
 
-def _placed(value: ProgramValue) -> str:
+def _placed(value: ProgramValue, other: ProgramValue) -> str:
     memory = f" in {value.host_memory_kind}" if value.host_memory_kind else ""
-    return ("unknown" if value.got is None else str(value.got)) + memory
+    return ("unknown" if value.got is None else value.got.beside(other.got)) + memory
 
 
 def _lost_donations(diff: ProgramDiff) -> Iterator[str]:
@@ -335,7 +341,7 @@ def _of_trees(rule: Rule, before: TreeReport, after: TreeReport, diff: TreeDiff)
             # The values of a leaf in one file only cannot be equal.
             return _of_leaves(rule, [*differing, *(row.path for row in (*diff.removed, *diff.added))])
     changed = [
-        f"{one.after.path} ({_property(one.before, field)} to {_property(one.after, field)})"
+        f"{one.after.path} ({' to '.join(_properties(one, field))})"
         for one in diff.changed
         for field in one.fields
         if rule.subject in ("changed", field)
@@ -348,6 +354,13 @@ def _of_trees(rule: Rule, before: TreeReport, after: TreeReport, diff: TreeDiff)
             if row.unknown_because is not None
         ]
     return _of_leaves(rule, dict.fromkeys(changed))
+
+
+def _properties(change: LeafChange, field: ChangedField) -> tuple[str, str]:
+    """Return a field of a leaf before and after."""
+    if field == "axis_types":
+        return change.before_types, change.after_types
+    return _property(change.before, field), _property(change.after, field)
 
 
 def _property(row: TreeRow, field: ChangedField) -> str:

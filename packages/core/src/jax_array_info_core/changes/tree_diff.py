@@ -13,9 +13,9 @@ from typing import Any
 from ..errors import CheckError, NotationError, UnsupportedValueError
 from ..files.whole import write_whole
 from ..layouts.notation import parse_spec
-from ..layouts.spec import Spec, effective_axes, placement
+from ..layouts.spec import Spec, effective_axes, other_types, placement
 from ..reports.changes import ChangedField, LeafChange, TreeDiff
-from ..reports.tree import TreeMesh, TreeReport, TreeRow
+from ..reports.tree import TreeMesh, TreeReport, TreeRow, axes_of
 from ..text import printable
 from ..trees.files import read_stored
 from ..trees.leaves import opened, require_tree
@@ -29,8 +29,9 @@ def tree_diff_report(before: Any, after: Any, *, values: bool = False) -> TreeDi
     """Return the leaves that were added, removed or changed between two trees, and the bytes per device.
 
     Leaves are matched by path, with or without the keys of boxes. A leaf is changed if its shape, dtype,
-    partition spec or memory kind differs. Without ``values=True``, values are not compared: trees of zeros
-    and of ones are equal.
+    partition spec or memory kind differs, or the types of its mesh axes, such as Auto and Explicit, where
+    both sides have them: plans and files have none. Without ``values=True``, values are not compared: trees
+    of zeros and of ones are equal.
     Equivalent specs are equal: trailing None, tuples of one name and mesh axes of size 1 make no difference,
     and neither does the size of the mesh. A sharding without a spec equals ``P()`` if it replicates the
     leaf, and an array on a single device equals ``P()`` on a mesh of one device. A leaf without a sharding,
@@ -65,9 +66,7 @@ def tree_diff_report(before: Any, after: Any, *, values: bool = False) -> TreeDi
     paths = {row.path for row in first.rows}
     shared = [(row, rows[row.path]) for row in first.rows if row.path in rows]
     compared = [(old, new, tuple(_changed_fields(old, first, new, second))) for old, new in shared]
-    changed = tuple(
-        LeafChange(before=old, after=new, fields=fields) for old, new, fields in compared if fields
-    )
+    changed = tuple(_change(old, first, new, second, fields) for old, new, fields in compared if fields)
     return TreeDiff(
         before_name=first.name,
         after_name=second.name,
@@ -92,6 +91,16 @@ def _stored_side(path: Any) -> StoredSide:
     return StoredSide(Path(path), *read_stored(path))
 
 
+def _change(
+    old: TreeRow, first: TreeReport, new: TreeRow, second: TreeReport, fields: tuple[ChangedField, ...]
+) -> LeafChange:
+    change = LeafChange(before=old, after=new, fields=fields)
+    before, after = axes_of(old, first.meshes), axes_of(new, second.meshes)
+    if "axis_types" not in fields or before is None or after is None:
+        return change
+    return replace(change, before_types=before.types_text, after_types=after.types_text)
+
+
 def _changed_fields(
     old: TreeRow, first: TreeReport, new: TreeRow, second: TreeReport
 ) -> Iterator[ChangedField]:
@@ -101,6 +110,9 @@ def _changed_fields(
         yield "dtype"
     if not _same_sharding(old, first.meshes, new, second.meshes):
         yield "spec"
+    axes = axes_of(old, first.meshes), axes_of(new, second.meshes)
+    if "planned" not in (old.kind, new.kind) and other_types(*axes):
+        yield "axis_types"
     # The default kind has a name of its own on each platform, and a planned leaf has none.
     if old.host_memory_kind != new.host_memory_kind:
         yield "memory_kind"
@@ -139,7 +151,7 @@ def same_spec(one: Spec, sizes: Mapping[str, int], other: Spec, other_sizes: Map
 
 
 def _sizes(row: TreeRow, meshes: Sequence[TreeMesh]) -> dict[str, int]:
-    axes = None if row.mesh is None else meshes[row.mesh].axes
+    axes = axes_of(row, meshes)
     return {} if axes is None else axes.shape
 
 

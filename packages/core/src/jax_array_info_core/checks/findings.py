@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from ..layouts.spec import Spec, effective_axes, placement
+from ..layouts.spec import MeshAxes, Spec, effective_axes, other_types, placement
 from ..quantities import counted, format_bytes
 from ..reports.findings import Finding, FindingKind, FindingLeaf, Fix, Option, remedies
 from ..reports.floors import Limits
-from ..reports.tree import TreeMesh, TreeReport, TreeRow
+from ..reports.tree import TreeMesh, TreeReport, TreeRow, axes_of
 from ..trees.plan import PlannedTree
 from ..trees.rows import UNNAMED_AXIS, Avoidable, avoidable, same_tiles
 
@@ -24,7 +24,8 @@ def same_sharding(
     Equivalent specs are equal: with or without a trailing None, mesh axes of size 1, or tuples of one name.
     Without a spec, as in a GSPMDSharding, the devices of each shard are compared by their places in the mesh;
     if these are not known, the shapes of the shards, their replicas and the number of devices. The ids of the
-    devices do not count.
+    devices do not count. Axes of another type, Auto or Explicit, are another sharding, unless a leaf is
+    planned.
 
     Args:
         row: A leaf.
@@ -36,11 +37,19 @@ def same_sharding(
         return True  # leaves share their spec objects
     specs = _by_spec(row, meshes), _by_spec(other, other_meshes)
     if None not in specs:
-        return specs[0] == specs[1]
+        axes = both_axes(row, meshes, other, other_meshes)
+        return specs[0] == specs[1] and ("planned" in (row.kind, other.kind) or not other_types(*axes))
     same = same_tiles(row, _mesh_of(row, meshes), other, _mesh_of(other, other_meshes))
     if same is not None:
         return same
     return _by_shards(row, meshes) == _by_shards(other, other_meshes)
+
+
+def both_axes(
+    row: TreeRow, meshes: Sequence[TreeMesh], other: TreeRow, other_meshes: Sequence[TreeMesh]
+) -> tuple[MeshAxes | None, MeshAxes | None]:
+    """Return the mesh axes of two leaves; None for a sharding without a mesh."""
+    return axes_of(row, meshes), axes_of(other, other_meshes)
 
 
 def is_sharded_further(row: TreeRow, other: TreeRow, meshes: Sequence[TreeMesh]) -> bool:
@@ -77,7 +86,7 @@ def _by_spec(row: TreeRow, meshes: Sequence[TreeMesh]) -> Hashable:
 
 def _mesh_axes(row: TreeRow, meshes: Sequence[TreeMesh]) -> set[tuple[str, int | None]]:
     """Return the names and sizes of the mesh axes that shard a leaf."""
-    axes = None if row.mesh is None else meshes[row.mesh].axes
+    axes = axes_of(row, meshes)
     sizes = {} if axes is None else axes.shape
     assert row.spec is not None
     names = {name for entry in effective_axes(row.spec, sizes, len(row.shape)) for name in entry}

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ..compat import values
 from ..layouts.dtypes import bits_of_name, packed_nbytes
-from ..layouts.spec import MeshAxes, Spec, as_spec
+from ..layouts.spec import MeshAxes, Spec, as_spec, other_types
 from ..quantities import counted, format_bytes
 from ..reports.findings import Finding, Option, remedies
 from ..reports.tree import TreeMesh, TreeReport, TreeRow
@@ -17,6 +17,7 @@ from ..trees.path_rules import specs_by_path
 from ..trees.plan import PlannedTree, Planner
 from ..trees.rows import DeviceSets, kept_for_last_rows
 from .findings import (
+    both_axes,
     has_known_sharding,
     is_sharded_further,
     leaf_of,
@@ -379,8 +380,10 @@ def unexpected_shardings(
         elif (
             not same_sharding(row, meshes, wanted, expected.meshes)
             or row.host_memory_kind != wanted.host_memory_kind
+            or (row.kind != "planned" and other_types(*both_axes(row, meshes, wanted, expected.meshes)))
         ):
-            leaves.append(leaf_of(row, row.shard_nbytes, expected=wanted, remedy=sharding_words(row, wanted)))
+            remedy = sharding_words(row, meshes, wanted, expected.meshes)
+            leaves.append(leaf_of(row, row.shard_nbytes, expected=wanted, remedy=remedy))
     if not leaves:
         return None
     return Finding(
@@ -432,16 +435,21 @@ def differing_moments(
         ),
         nbytes=now,
         leaves=most_first(
-            leaf_of(row, row.shard_nbytes, expected=parameter, remedy=sharding_words(row, parameter))
+            leaf_of(row, row.shard_nbytes, expected=parameter, remedy=_words(row, meshes, parameter, meshes))
             for row, parameter in differing
         ),
     )
 
 
-def sharding_words(row: TreeRow, wanted: TreeRow) -> str:
-    """Return the shardings of two leaves that have no spec, and memory kinds that differ."""
+def sharding_words(
+    row: TreeRow, meshes: Sequence[TreeMesh], wanted: TreeRow, wanted_meshes: Sequence[TreeMesh]
+) -> str:
+    """Return the shardings of two leaves that have no spec, and axis types and memory kinds that differ."""
     words = [] if row.spec is not None else [row.sharding_text]
     words += [] if wanted.spec is not None else [f"expected {wanted.sharding_text}"]
+    axes, wanted_axes = both_axes(row, meshes, wanted, wanted_meshes)
+    if axes is not None and wanted_axes is not None and other_types(axes, wanted_axes):
+        words.append(f"axis types {axes.types_text}, expected {wanted_axes.types_text}")
     if row.host_memory_kind != wanted.host_memory_kind:
         kinds = (one.host_memory_kind or "device memory" for one in (row, wanted))
         words.append("in {}, expected in {}".format(*kinds))

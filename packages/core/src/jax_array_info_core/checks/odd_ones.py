@@ -59,7 +59,9 @@ def _odd_of(group: Sequence[TreeRow], meshes: Sequence[TreeMesh]) -> Iterator[Fi
     odd = sorted({*range(len(group))}.difference(usual))
     if len(odd) <= most and not _alternates(odd, len(group)):
         for row in (group[place] for place in odd):
-            words = filter(None, [sharding_words(row, group[usual[0]]), f"unlike {len(usual)} others"])
+            words = filter(
+                None, [sharding_words(row, meshes, group[usual[0]], meshes), f"unlike {len(usual)} others"]
+            )
             yield leaf_of(row, row.shard_nbytes, expected=group[usual[0]], remedy="; ".join(words))
 
 

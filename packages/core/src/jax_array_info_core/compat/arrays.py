@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from ..layouts.dtypes import bits_of_name, bits_per_element, dtype_name, packed_nbytes
-from ..layouts.spec import MeshAxes, some_axes
+from ..layouts.spec import MeshAxes, some_axes, without_last
 from ..quantities import LARGEST
 from ..reports.array import COMPILER_DECIDES, IN_A_KERNEL, IN_A_REDUCER, BatchAxes, Dim, Transformation
 from ..text import plain_shape, plain_text
-from .devices import mesh_axes
+from .devices import concrete_mesh, mesh_axes
 from .jax_stack import unpartitioned_context
 from .jitted import attribute_dicts
 from .shardings import device_assignment, sharding_facts
@@ -272,14 +273,24 @@ def known_by_type(aval: Any) -> KnownSharding:
 
     A type has a sharding only over Explicit mesh axes. On a mesh with Auto axes alone its spec is
     ``P(None)``, which is meaningless. With axes of both types, the sharding is incomplete and has no layout.
+    The spec in a type has an entry for each array axis: the last ones of None, which the user need not have
+    written, are left out. The devices are those of ``jax.set_mesh``; without it, they are not known.
     """
+    import jax
+
     types = set(_type_axes(aval).types)
     if "Explicit" not in types:
         return KnownSharding()
-    return KnownSharding(
-        source="type",
-        sharding=sharding_facts(aval.sharding, plain_shape(aval.shape), is_decided=types == {"Explicit"}),
-    )
+    sharding = aval.sharding
+    mesh = concrete_mesh(sharding.mesh)
+    if mesh is not sharding.mesh:
+        sharding = jax.sharding.NamedSharding(mesh, sharding.spec, memory_kind=sharding.memory_kind)
+    facts = sharding_facts(sharding, plain_shape(aval.shape), is_decided=types == {"Explicit"})
+    described = facts.description
+    if described is not None and described.spec is not None:
+        spec = replace(described.spec, axes=without_last(described.spec.axes))
+        facts = replace(facts, description=replace(described, spec=spec))
+    return KnownSharding(source="type", sharding=facts)
 
 
 def _type_axes(aval: Any) -> MeshAxes:

@@ -200,6 +200,19 @@ def mesh_axes(mesh: Any) -> MeshAxes:
     return mesh_placement(mesh).axes
 
 
+def concrete_mesh(mesh: Any) -> Any:
+    """Return the mesh of ``jax.set_mesh`` whose abstract mesh this is, else the mesh itself.
+
+    JAX refuses to run a program on other devices than those of ``jax.set_mesh``, which exists since 0.7.
+    """
+    import jax
+
+    if not is_abstract_mesh(mesh) or not hasattr(jax, "set_mesh"):
+        return mesh
+    found: Any = getattr(private("mesh"), "get_concrete_mesh", lambda: None)()
+    return found if getattr(found, "abstract_mesh", None) == mesh and not found.empty else mesh
+
+
 def mesh_context(mesh: Any) -> AbstractContextManager[Any]:
     """Return a context in which specs without a mesh refer to a mesh, and ``jax.shard_map`` uses it.
 

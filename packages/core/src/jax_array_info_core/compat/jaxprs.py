@@ -10,6 +10,7 @@ from .devices import mesh_axis_types
 from .values import is_sharding
 
 _CONSTRAINT = "sharding_constraint"
+_SHARD_MAP = "shard_map"
 _NAME = "name"
 """The primitive of ``checkpoint_name``."""
 _RESHARD = "reshard"
@@ -62,26 +63,54 @@ def _equations(jaxpr: Any) -> Iterator[tuple[Any, Any]]:
             waiting += reversed([*_jaxprs([list(equation.params.values()) for equation in program.eqns])])
 
 
-def constrained_outputs(jaxpr: Any) -> list[bool]:
-    """Return whether each output of a jaxpr is the value of a sharding constraint, at any depth."""
+def requested_outputs(jaxpr: Any) -> list[JaxprConstraint | None]:
+    """Return what each output of a jaxpr is requested to be, at any depth; None where that is left open.
+
+    A sharding constraint and the ``out_specs`` of a ``shard_map`` request a sharding. In a scan, the value
+    has another shape than the output.
+    """
     program = getattr(jaxpr, "jaxpr", jaxpr)
     makers = {
         id(one): (equation, place) for equation in program.eqns for place, one in enumerate(equation.outvars)
     }
-    inner: dict[int, list[bool]] = {}
+    inner: dict[int, list[JaxprConstraint | None]] = {}
     found = []
     for variable in program.outvars:
         equation, place = makers.get(id(variable), (None, 0))
         if equation is not None and id(equation) not in inner:
-            programs = list(_jaxprs(list(equation.params.values())))
-            constraint = _constraint(equation)
-            inner[id(equation)] = (
-                constrained_outputs(programs[0])
-                if len(programs) == 1 and len(programs[0].outvars) == len(equation.outvars)
-                else [constraint is not None and not constraint.unconstrained] * len(equation.outvars)
-            )
-        found.append(equation is not None and inner[id(equation)][place])
+            inner[id(equation)] = _requested(equation)
+        found.append(None if equation is None else inner[id(equation)][place])
     return found
+
+
+def _requested(equation: Any) -> list[JaxprConstraint | None]:
+    """Return what each result of an equation is requested to be."""
+    if equation.primitive.name == _SHARD_MAP:
+        pairs = zip(equation.outvars, _returned_shardings(equation.params), strict=True)
+        return [
+            JaxprConstraint(plain_shape(one.aval.shape), one.aval.dtype, sharding, frozenset(), None)
+            for one, sharding in pairs
+        ]
+    programs = list(_jaxprs(list(equation.params.values())))
+    if len(programs) == 1 and len(programs[0].outvars) == len(equation.outvars):
+        return requested_outputs(programs[0])
+    constraint = _constraint(equation)
+    is_whole = constraint is not None and not constraint.unconstrained
+    return [constraint if is_whole else None] * len(equation.outvars)
+
+
+def _returned_shardings(parameters: Any) -> Iterator[Any]:
+    """Yield the sharding of each result of a ``shard_map``. Up to JAX 0.6, it has names by array axis."""
+    import jax
+
+    specs = parameters.get("out_specs")
+    if specs is None:
+        specs = [
+            jax.sharding.PartitionSpec(*map(names.get, range(1 + max(names, default=-1))))
+            for names in parameters["out_names"]
+        ]
+    for spec in specs:
+        yield jax.sharding.NamedSharding(parameters["mesh"], spec)
 
 
 def jaxpr_names(jaxpr: Any) -> Iterator[tuple[str, Any, Any]]:

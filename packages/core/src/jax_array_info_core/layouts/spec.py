@@ -33,6 +33,28 @@ class MeshAxes:
         """Size of each axis by name, like ``Mesh.shape``."""
         return dict(zip(self.names, self.sizes, strict=True))
 
+    @property
+    def types_text(self) -> str:
+        """The type of the axes, ``Explicit``; by name where they differ: ``data Explicit, model Auto``."""
+        if len(set(self.types)) == 1:
+            return self.types[0]
+        return ", ".join(f"{name} {type_}" for name, type_ in zip(self.names, self.types, strict=False))
+
+
+def other_types(one: MeshAxes | None, other: MeshAxes | None) -> bool:
+    """Return whether an axis that two meshes have is known to be of another type in the second.
+
+    JAX calls arrays on such meshes differently sharded. A mesh from a file has no types.
+
+    >>> one, other = (MeshAxes(("data",), (4,), (type_,)) for type_ in ("Auto", "Explicit"))
+    >>> other_types(one, other), other_types(one, MeshAxes(("data",), (4,)))
+    (True, False)
+    """
+    if one is None or other is None:
+        return False
+    types = dict(zip(other.names, other.types, strict=False))
+    return any(types.get(name, type_) != type_ for name, type_ in zip(one.names, one.types, strict=False))
+
 
 @dataclass(frozen=True, slots=True)
 class Spec:
@@ -81,8 +103,13 @@ def effective_axes(spec: Spec, sizes: Mapping[str, int], ndim: int) -> tuple[tup
     """
     axes = [tuple(name for name in names if sizes.get(name) != 1) for names in spec.axes]
     axes += [()] * (ndim - len(axes))
-    while len(axes) > ndim and not axes[-1]:
-        axes.pop()
+    return without_last(axes, ndim)
+
+
+def without_last(axes: Sequence[tuple[str, ...]], least: int = 0) -> tuple[tuple[str, ...], ...]:
+    """Return the entries of a spec without the last ones that are empty, but at least as many as given."""
+    while len(axes) > least and not axes[-1]:
+        axes = axes[:-1]
     return tuple(axes)
 
 

@@ -9,6 +9,7 @@ from difflib import SequenceMatcher
 from typing import TypeVar
 
 from ..errors import require_report
+from ..layouts.spec import other_types
 from ..quantities import counted
 from ..reports.array import same_sharding
 from ..reports.changes import (
@@ -348,9 +349,17 @@ def _same(one: ProgramValue, other: ProgramValue) -> bool:
     """Return whether two values have the same type and memory, and equivalent shardings."""
     if _type(one) != _type(other) or one.is_pruned != other.is_pruned:
         return False
+    return is_placed_alike(one, other)
+
+
+def is_placed_alike(one: ProgramValue, other: ProgramValue) -> bool:
+    """Return whether two values have the same memory and equal shardings, over axes of the same types."""
     if one.host_memory_kind != other.host_memory_kind:
         return False
-    return one.got == other.got or same_sharding(one.got, other.got, len(one.shape)) is True
+    if one.got is None or other.got is None:
+        return one.got is other.got
+    is_alike = one.got == other.got or same_sharding(one.got, other.got, len(one.shape)) is True
+    return is_alike and not other_types(one.got.mesh, other.got.mesh)
 
 
 def _donation_changes(before: ProgramReport, after: ProgramReport) -> Iterator[DonationChange]:

@@ -12,10 +12,10 @@ from dataclasses import replace
 from typing import Any
 
 from .. import compat
-from ..arrays.stage_leaves import argument_values, output_values
+from ..arrays.stage_leaves import argument_values, output_values, with_requested
 from ..compat.arrays import traceback_lines
 from ..compat.devices import only_cpu
-from ..compat.jaxprs import constrained_outputs, jaxpr_names
+from ..compat.jaxprs import jaxpr_names, requested_outputs
 from ..compat.jitted import with_object_keys
 from ..compat.lowering import program_devices
 from ..compat.propagation import require_shardy
@@ -317,8 +317,9 @@ def program_report(
     outputs = output_values(returned, mesh)
     if module is not None:
         traced = stages.traced
-        constrained = [False] * len(outputs) if traced is None else constrained_outputs(traced.jaxpr)
-        outputs = with_lost_axes(outputs, arguments, module, constrained)
+        requested = [None] * len(outputs) if traced is None else requested_outputs(traced.jaxpr)
+        outputs = with_requested(outputs, requested)
+        outputs = with_lost_axes(outputs, arguments, module, [one is not None for one in requested])
     constraints = None
     if stages.traced is not None:
         constraints = constraints_of(stages.traced.jaxpr, module, lines)

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Collection, Hashable
 from typing import Any
 
-from ..layouts.spec import advised_axes
+from ..layouts.spec import MeshAxes, advised_axes
 from ..reports.propagation import Loss, PropagatedValue, ReplicatedValue
 from .causes import Causes
 from .conflicts import MOST_STEPS, dtype_of, most_first
@@ -98,7 +98,8 @@ class Explanation(Causes):
         where = self._where(place)
         line = id(where["origin"]), where["columns"], where["phase"]
         is_manual = value.definer is not None and value.definer.is_manual
-        key = value.shape, value.dtype, value.axes, place.op, id(axes), is_manual, *line
+        manual = () if value.definer is None else value.definer.manual_here
+        key = value.shape, value.dtype, value.axes, place.op, id(axes), manual, value.varying, *line
         if key not in self._known_facts:
             self._known_facts[key] = {
                 "shape": value.shape,
@@ -108,6 +109,12 @@ class Explanation(Causes):
                 "op": place.op,
                 "axes": axes,
                 "in_shard_map": is_manual,
+                "manual_axes": MeshAxes(manual, tuple(map(self._graph.sizes.__getitem__, manual)))
+                if manual
+                else None,
+                "invariant_axes": None
+                if value.varying is None
+                else tuple(name for name in manual if name not in value.varying),
                 **where,
             }
         return self._known_facts[key]

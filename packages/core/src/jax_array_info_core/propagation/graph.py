@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from itertools import islice
 from typing import Any, NamedTuple
 
 from ..hlo.module import Frame
@@ -149,6 +150,9 @@ class Value:
     same: Value | None = None
     """The value outside that enters the region of this argument, or the value inside that leaves."""
 
+    varying: frozenset[str] | None = frozenset()
+    """Inside of a ``shard_map``, the manual mesh axes over which it can differ; None if not known."""
+
 
 @dataclass(eq=False)
 class Rule:
@@ -229,6 +233,9 @@ class Operation:
     outside: Operation | None
     """The loop, the branch, the function or the ``shard_map`` that it is in."""
 
+    manual: tuple[str, ...] = ()
+    """Mesh axes that a ``shard_map`` makes manual inside of it."""
+
     @cached_property
     def tensors(self) -> tuple[Value, ...]:
         """Operands and results."""
@@ -244,6 +251,12 @@ class Operation:
         """Whether it is inside of a ``shard_map``."""
         around = self.outside
         return around is not None and (around.name == "sdy.manual_computation" or around.is_manual)
+
+    @cached_property
+    def manual_here(self) -> tuple[str, ...]:
+        """The manual mesh axes where it stands; empty outside of a ``shard_map``."""
+        around = self.outside
+        return () if around is None else (*around.manual_here, *around.manual)
 
 
 class Graph:
@@ -344,10 +357,12 @@ class Graph:
             origin=origin,
             requested=() if own is None else self._requests[own],
             outside=outside,
+            manual=tuple(self._facts["manual"].get(str(number), ())),
         )
         self.operations.append(operation)
+        varying = _varying(operation)
         for value in operation.results:
-            value.definer = operation
+            value.definer, value.varying = operation, varying
         if name == "func.return":
             self.outputs = list(operation.operands)
         elif name == "sdy.data_flow_edge":
@@ -360,6 +375,8 @@ class Graph:
         if blocks:  # what leaves the last one: the body of a loop, a branch, a function
             for value, leaving in zip(operation.results, self.operations[-1].operands, strict=False):
                 value.same = leaving
+                if name == "sdy.named_computation":
+                    value.varying = leaving.varying
 
     def _place(self, number: int, outside: Operation | None) -> Place:
         """Return a location, inside of a function with that of the call, as in a compiled program."""
@@ -381,10 +398,40 @@ class Graph:
     def _enter(self, operation: Operation, arguments: Sequence[Value], *, is_loop: bool) -> None:
         """Connect the arguments of a region with the values that enter it."""
         outer = operation.results if is_loop else operation.operands
+        dims = iter(operation.requested)
         for argument, value, entering in zip(arguments, outer, operation.operands, strict=False):
             argument.same = entering
+            argument.varying = None if is_loop else entering.varying
+            names = {name for names in islice(dims, len(argument.shape or ())) for name in names}
+            if argument.varying is not None:
+                argument.varying |= names & set(operation.manual)
             if is_loop and not any(argument.axes):
                 argument.axes, argument.origins = value.axes, value.origins
+
+
+_SHARED = ("all_gather", "all_reduce", "collective_broadcast", "custom_call", "rng")
+"""Operations inside of a ``shard_map`` whose results may be alike where their operands differ, or differ."""
+_MOVED = ("all_to_all", "collective_permute", "reduce_scatter")
+"""Operations whose results also differ along the mesh axes that they move data over."""
+
+
+def _varying(operation: Operation) -> frozenset[str] | None:
+    """Return the manual mesh axes over which the results of an operation can differ.
+
+    They are those of its operands. They are not known behind a loop, a branch, a sum over devices, a call
+    and the number of the device.
+    """
+    name = operation.name.partition(".")[2]
+    if not operation.manual_here or name in ("constant", "iota"):
+        return frozenset()
+    if name in _SHARED or (operation.rule is None and name != "data_flow_edge"):
+        return None
+    found: frozenset[str] = frozenset()
+    for value in operation.operands:
+        if value.varying is None:
+            return None
+        found |= value.varying
+    return None if name in _MOVED and not found.issuperset(operation.manual_here) else found
 
 
 def _axes(axes: Axes | None, shape: tuple[int, ...] | None) -> Axes:

@@ -100,6 +100,8 @@ class Walk:
         self.operations: list[list[Any]] = []
         """The name of each, its place, operands, results, rule, name in origins, the mesh axes that it
         requests, and the arguments and the operations of its blocks."""
+        self.manual: dict[int, list[str]] = {}
+        """The manual mesh axes of each ``shard_map``, by its number."""
 
     def function(self, function: Any) -> None:
         """Add the arguments of a function, its operations, and its results as the operands of its return."""
@@ -150,6 +152,8 @@ class Walk:
             *self._named(attributes),
         ]
         self.operations.append(row)
+        if name == _MANUAL:
+            self.manual[number] = [*self._dialect.ManualAxesAttr(attributes["manual_axes"])]
         if "sharding" in attributes:  # of a constraint, a reshard or an edge
             found = self.shardings(attributes["sharding"]), self._origins_of(attributes)
             self._set(results[0], *found)
@@ -292,6 +296,7 @@ def answer(ir: Any, dialect: Any, parse: Any, bytecode: bytes) -> dict[str, Any]
         "results": walk.results(main.operation),
         "values": walk.values,
         "operations": walk.operations,
+        "manual": walk.manual,
         **{
             name: getattr(walk, name).rows
             for name in ("places", "types", "shardings", "requests", "origins", "rules")

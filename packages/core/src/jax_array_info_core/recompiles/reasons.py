@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ..compat.jax_stack import SETTINGS, ContextValue
+from ..layouts.spec import other_types
 from ..text import printable, shape_text
 from .signatures import COMPILER_OPTION, CallLeaf, SharedOver, Signature, Static, Tree
 
@@ -214,6 +215,9 @@ def _of_leaves(old: CallLeaf, new: CallLeaf) -> Iterator[str]:
             differs = old.sharding.layout != new.sharding.layout
         if differs:
             yield _became(old.sharding, new.sharding)
+        before, after = old.sharding.axes, new.sharding.axes
+        if before and after and other_types(before, after):
+            yield f"axis types {before.types_text} became {after.types_text}"
 
 
 def _became(old: SharedOver, new: SharedOver) -> str:

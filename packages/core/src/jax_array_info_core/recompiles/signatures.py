@@ -24,7 +24,7 @@ from ..compat.jax_stack import ContextValue, trace_context
 from ..compat.shardings import host_memory_kind, sharding_facts
 from ..compat.stages import jit_options, jit_parameters, slash_names
 from ..compat.values import is_array, is_partition_spec, is_sharding, is_structure, type_name
-from ..layouts.spec import effective_spec
+from ..layouts.spec import MeshAxes, effective_spec
 from ..origins.origins import code_of, wrapped_functions
 from ..quantities import format_devices
 from ..text import plain_shape, plain_text
@@ -219,6 +219,9 @@ class SharedOver(NamedTuple):
     layout: Hashable
     """Equal for shardings that place an array of one rank alike; None where it is unknown."""
 
+    axes: MeshAxes | None = None
+    """The axes of the mesh, with their types; None without a mesh."""
+
 
 class CallLeaf(NamedTuple):
     """One leaf of an argument: an array, a scalar, None or another object."""
@@ -299,9 +302,9 @@ def _shared_over(sharding: Any, shape: Any) -> SharedOver | None:
         return None
     description, layout = facts.description, facts.layout
     devices = format_devices(None, facts.devices.ids)
-    text, mesh = devices, ""
+    text, mesh, axes = devices, "", None
     if description is not None and description.spec is not None and description.mesh is not None:
-        sizes = description.mesh.shape
+        axes, sizes = description.mesh, description.mesh.shape
         text = str(effective_spec(description.spec, sizes))
         mesh = ", ".join(f"{name}={size}" for name, size in sizes.items())
     elif description is not None and description.text:
@@ -309,7 +312,7 @@ def _shared_over(sharding: Any, shape: Any) -> SharedOver | None:
     if facts.memory_kind and host_memory_kind(sharding):
         text += f" in {facts.memory_kind}"
     key = None if layout is None else (layout.device_ids.shape, hash(layout.device_ids.tobytes()))
-    return SharedOver(text, mesh, devices, None if key is None else (key, facts.memory_kind))
+    return SharedOver(text, mesh, devices, None if key is None else (key, facts.memory_kind), axes)
 
 
 def bound_of(functions: Sequence[Any]) -> dict[tuple[int, str], str]:

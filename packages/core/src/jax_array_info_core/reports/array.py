@@ -12,7 +12,7 @@ from .. import quantities
 from ..layouts.dtypes import bits_of_name, packed_nbytes, type_text
 from ..layouts.layout import LocalPart, ShardingLayout
 from ..layouts.notation import format_mesh
-from ..layouts.spec import MeshAxes, Spec, effective_spec, placement
+from ..layouts.spec import MeshAxes, Spec, effective_spec, other_types, placement
 from ..notebooks import Displayed
 
 Dim: TypeAlias = "quantities.Size | str"
@@ -96,6 +96,12 @@ class ShardingDescription:
         if self.spec is None:
             return self.type if self.text is None else f"{self.type} {self.text}"
         return str(self.spec) if self.mesh is None else f"{self.spec} over {format_mesh(self.mesh.shape)}"
+
+    def beside(self, other: ShardingDescription | None) -> str:
+        """Return the sharding as ``str`` does, with the types of its mesh axes if those of another differ."""
+        if self.mesh is None or other is None or not other_types(self.mesh, other.mesh):
+            return str(self)
+        return f"{self} over axes of type {self.mesh.types_text}"
 
     def __str__(self) -> str:
         """Return the spec without mesh axes of size 1; without a spec, XLA's text or the class name."""

@@ -223,8 +223,8 @@ class ProgramDiff(Displayed):
         )
 
 
-ChangedField = Literal["shape", "dtype", "spec", "memory_kind"]
-"""Field of a ``TreeRow`` in which a leaf changed."""
+ChangedField = Literal["shape", "dtype", "spec", "axis_types", "memory_kind"]
+"""Field of a ``TreeRow`` in which a leaf changed; ``axis_types``: the types of the axes of its mesh."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,6 +239,12 @@ class LeafChange:
 
     fields: tuple[ChangedField, ...]
     """Fields that differ."""
+
+    before_types: str = ""
+    """Types of the mesh axes in the first tree, such as ``Explicit``, if they differ; else empty."""
+
+    after_types: str = ""
+    """Types of the mesh axes in the second tree, if they differ; else empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -336,10 +342,10 @@ class TreeDiff(Displayed):
     """Leaves of the first tree only."""
 
     changed: tuple[LeafChange, ...] = ()
-    """Leaves that differ in shape, dtype, spec or memory kind."""
+    """Leaves that differ in shape, dtype, spec, axis types or memory kind."""
 
     unchanged_count: quantities.Size = 0
-    """Number of leaves that are equal in shape, dtype, spec and memory kind."""
+    """Number of leaves that are equal in shape, dtype, spec, axis types and memory kind."""
 
     meshes_before: tuple[TreeMesh, ...] = ()
     """Meshes of the first tree; ``TreeRow.mesh`` of removed leaves and of ``before`` is an index into it."""
@@ -370,7 +376,7 @@ class TreeDiff(Displayed):
 
     @property
     def has_same_layouts(self) -> bool:
-        """Whether no leaf was added, removed or changed in shape, dtype, spec or memory kind."""
+        """Whether no leaf was added, removed or changed in a field that is compared."""
         return not (self.added or self.removed or self.changed)
 
     @property

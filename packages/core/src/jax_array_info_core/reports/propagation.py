@@ -105,6 +105,13 @@ class PropagatedValue(OperationFact):
     in_shard_map: bool = False
     """Whether it is inside a ``shard_map``, whose mesh axes are then not in ``spec``."""
 
+    manual_axes: MeshAxes | None = None
+    """The manual mesh axes inside a ``shard_map``: each device along them has a value of its own."""
+
+    invariant_axes: tuple[str, ...] | None = ()
+    """Manual axes over which the value is known not to vary: the devices along them have replicas. None if it
+    is not known, as after a collective."""
+
     dtype: str
     """Name of the dtype."""
 

@@ -216,6 +216,16 @@ def both_memories(nbytes: int, host_nbytes: int, host_memory_kinds: Iterable[str
     return f"{format_bytes(nbytes)}{on_host}"
 
 
+def axes_of(row: TreeRow, meshes: Sequence[TreeMesh]) -> MeshAxes | None:
+    """Return the axes of the mesh of a leaf; None for a sharding without one.
+
+    Args:
+        row: The leaf.
+        meshes: The meshes of its tree.
+    """
+    return None if row.mesh is None else meshes[row.mesh].axes
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElsewhereBytes:
     """Leaves that take no memory of JAX's devices, in one place.

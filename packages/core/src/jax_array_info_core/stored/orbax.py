@@ -293,7 +293,6 @@ class _Sharding:
     sharding_type: str
     shape: tuple[int, ...] = ()
     axis_names: tuple[str, ...] = ()
-    axis_types: tuple[str, ...] | None = None
     partition_spec: tuple[str | tuple[str, ...] | None, ...] = ()
     device_str: str | None = None
 
@@ -399,9 +398,8 @@ def _sharding(text: str, ids: dict[str, tuple[int, ...]], budget: Budget) -> _On
     if max(map(len, (stored.shape, stored.axis_names, stored.partition_spec))) > _MAX_AXES:
         raise FileFormatError(f"a mesh or a spec of more than {_MAX_AXES} axes")
     if stored.sharding_type == "NamedSharding":
-        types = tuple(axis_type.rpartition(".")[2] for axis_type in stored.axis_types or ())
-        mesh = MeshAxes(stored.axis_names, stored.shape, types)
-        if len(set(mesh.names)) != len(mesh.sizes) or len(mesh.types) not in (0, len(mesh.sizes)):
+        mesh = MeshAxes(stored.axis_names, stored.shape)
+        if len(set(mesh.names)) != len(mesh.sizes):
             raise FileFormatError(printable(f"a mesh of sizes {mesh.sizes} with the axes {mesh.names}"))
         devices = text[text.find('"device_mesh"') :] if '"device_mesh"' in text else ""
         if devices not in ids:

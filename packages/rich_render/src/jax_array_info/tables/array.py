@@ -10,7 +10,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from jax_array_info_core import ShardingLayout, format_bytes, format_devices
-from jax_array_info_core.layouts import LocalPart, format_spec
+from jax_array_info_core.layouts import LocalPart, MeshAxes, format_spec
 from jax_array_info_core.layouts.grid import copies_words
 from jax_array_info_core.quantities import format_device_ids
 from jax_array_info_core.reports import ArrayReport, ShardReport, XlaReport
@@ -82,6 +82,7 @@ def _object_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
         yield f"spec: {_shortened(str(report.sharding.spec))}", ""
     if report.sharding and report.sharding.mesh:
         yield f"mesh: {mesh_words(report.sharding.mesh)}", ""
+        yield from _types_lines(report.sharding.mesh)
     yield from _memory_lines(report)
     if report.device is not None:
         yield f"device: {report.device}", ""
@@ -89,6 +90,12 @@ def _object_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
         yield f"index: {index_words(report.index)}", ""
     if report.replica is not None:
         yield f"replica: {report.replica}", ""
+
+
+def _types_lines(mesh: MeshAxes) -> Iterator[tuple[str, str]]:
+    """Yield the types of the axes of a mesh, unless all are Auto, or unknown."""
+    if set(mesh.types) - {"Auto"}:
+        yield f"axis types: {mesh.types_text}", ""
 
 
 def _memory_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
@@ -191,6 +198,8 @@ def _sharding_lines(report: ArrayReport) -> Iterator[tuple[str, str]]:
     if sharding is not None and sharding.type != "SingleDeviceSharding":
         words = str(sharding.spec) if sharding.spec else sharding.text
         yield f"{sharding.type}: {_shortened(words)}" if words else sharding.type, ""
+        if sharding.mesh is not None:
+            yield from _types_lines(sharding.mesh)
     if report.kind == "tracer" and report.source in _KNOWN_FROM:
         yield f"known from: {_KNOWN_FROM[report.source]}", style.ASIDE
     if report.padded_shape is not None:

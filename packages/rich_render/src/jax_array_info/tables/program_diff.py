@@ -29,7 +29,6 @@ from .program_words import (
     counted_path,
     folded_text,
     kept_words,
-    sharding_words,
     without_indices,
 )
 from .words import origin_words, rule_results
@@ -330,13 +329,16 @@ def _side(change: ShardingChange, side: str) -> tuple[str, str]:
     """Return the type and the sharding of a leaf before or after, without a type that does not change."""
     if side == "before":
         of_type, other, sharding = change.before_type, change.after_type, change.before
+        opposite = change.after
         memory = change.before_memory_kind
     else:
         of_type, other, sharding = change.after_type, change.before_type, change.after
+        opposite = change.before
         memory = change.after_memory_kind
     if of_type is None:
         return "absent", ""
-    words = sharding_words(sharding) + (f" in {memory}" if memory else "")
+    words = UNKNOWN if sharding is None else sharding.beside(opposite)
+    words += f" in {memory}" if memory else ""
     return (words, "") if of_type == other else (of_type, words)
 
 

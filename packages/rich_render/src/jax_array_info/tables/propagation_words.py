@@ -23,7 +23,7 @@ from jax_array_info_core.reports import (
 from ..style import Marks
 from .links import Link, Pieces, Target, folded_pieces, line_target, text_of_pieces
 from .program_words import UNKNOWN, counted_path, folded_text, without_indices
-from .words import mesh_words, origin_words
+from .words import manual_words, mesh_words, origin_words
 
 _REASONS = {
     "contracted": "the operation sums the dimension, or needs all of it",
@@ -88,8 +88,14 @@ def leaf_spec_words(leaf: PropagatedLeaf) -> str:
 
 
 def value_spec_words(value: PropagatedValue) -> str:
-    """Return the spec of a value; inside a ``shard_map``, its shape is that of a shard."""
-    return f"{spec_words(value.spec)}{' in shard_map' if value.in_shard_map else ''}"
+    """Return the spec of a value; inside a ``shard_map``, with the manual axes, which are not in it."""
+    words, axes = spec_words(value.spec), value.manual_axes
+    if axes is None:
+        return f"{words} in shard_map" if value.in_shard_map else words
+    spec = f"{words}, " if any(value.spec.axes) else ""
+    if value.invariant_axes is None:
+        return f"{spec}manual over {mesh_words(axes)}"
+    return f"{spec}{manual_words(axes, value.invariant_axes)}"
 
 
 def origin_target(axis: AxisOrigin) -> Target | None:

@@ -197,7 +197,8 @@ def _cells(change: _Change, count: int = 1) -> _Cells:
     before, after = change.before, change.after
     show_size = _size(before) != _size(after)
     old, new = (
-        tuple(_leaf_lines(row, change.fields, count=count, show_size=show_size)) for row in (before, after)
+        tuple(_leaf_lines(row, change.fields, types, count=count, show_size=show_size))
+        for row, types in ((before, change.before_types), (after, change.after_types))
     )
     return tuple(field.replace("_", " ") for field in change.fields), old, new
 
@@ -228,13 +229,19 @@ def _title(noun: str, before: str | None, after: str | None) -> str:
 
 
 def _leaf_lines(
-    row: TreeRow, fields: Collection[ChangedField] = (), *, count: int = 1, show_size: bool = True
+    row: TreeRow,
+    fields: Collection[ChangedField] = (),
+    types: str = "",
+    *,
+    count: int = 1,
+    show_size: bool = True,
 ) -> Iterator[str]:
     """Yield the facts about a leaf.
 
     Args:
         row: The leaf.
         fields: Fields in which it differs from the other tree; empty for a leaf of one tree only.
+        types: Types of its mesh axes, if they differ.
         count: Number of leaves that share the row.
         show_size: Whether to include the bytes per device.
     """
@@ -242,6 +249,8 @@ def _leaf_lines(
         yield type_text(row.dtype, row.shape)
     if not fields or "spec" in fields:
         yield _sharding_words(row)
+    if types:
+        yield types
     if row.is_in_host_memory and (not fields or "memory_kind" in fields):
         yield f"in {row.memory_kind}"
     elif "memory_kind" in fields:
