@@ -133,7 +133,6 @@ def _program_report(
         topology=request.topology,
         dcn=request.dcn,
         fresh=True,
-        explain=None,
         bandwidths=request.bandwidths,
         timeline=request.timeline,
     )

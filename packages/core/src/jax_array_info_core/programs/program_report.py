@@ -222,7 +222,7 @@ def program_report(
     topology: str | None = None,
     dcn: Mapping[str, int] | None = None,
     fresh: bool = False,
-    explain: bool | None = False,
+    explain: bool = True,
     bandwidths: Mapping[str, int | str] | None = None,
     ignore_codes: str | Iterable[str] = (),
     timeline: bool = False,
@@ -250,8 +250,9 @@ def program_report(
             ``{"data": 2}``, as in ``topology_mesh``.
         fresh: Whether to compile even if JAX has the program in a cache. XLA prints its rematerialization
             warnings only while it compiles.
-        explain: Whether to find ``because``, the operation that each collective is needed for. Shardy then
-            propagates the shardings once more, in a process of its own. None does so where Shardy can.
+        explain: Whether to find ``because``, the operation that each collective is needed for, on JAX 0.10.1
+            and later, unless Shardy is off. If there are collectives, Shardy propagates the shardings once
+            more, in a process of its own. A Compiled has no reasons.
         bandwidths: Bytes per second and device, in each direction, of the links between devices, such as
             ``{"dcn": "6.25GB/s", "ici": "90GB/s"}``, for a lower bound of the time of what is sent. None for
             no such bound.
@@ -261,8 +262,7 @@ def program_report(
 
     Raises:
         UnsupportedValueError: (a ValueError) If ``f`` is neither a function nor a stage, or a stage with
-            arguments; if a bandwidth is not one; with ``explain=True``, before JAX 0.10.1, of a Compiled, or
-            without Shardy.
+            arguments; or if a bandwidth is not one.
         TopologyError: (a ValueError) If the topology does not exist, has another number of devices than
             the mesh, or needs a package that is not installed.
 
@@ -285,8 +285,8 @@ def program_report(
     with contextlib.nullcontext() if target is None and not any(map(_is_elsewhere, values)) else only_cpu():
         process = os.getpid()
         stages = stages_of(f, args, kwargs)
-        explains = explain is not False and _can_explain(stages, is_required=explain is True)
-        if explains:
+        explains = explain and _can_explain(stages)
+        if explains and any(map(_is_on_several_devices, values)):
             start()
         if os.getpid() != process:  # compiling would wait forever for threads that a fork does not have
             raise UnsupportedValueError("the function forks while it is traced, and returns in the fork too")
@@ -403,15 +403,18 @@ def _with_program(
     )
 
 
-def _can_explain(stages: Stages, *, is_required: bool) -> bool:
-    """Return whether Shardy can propagate a program; if it must and cannot, raise UnsupportedValueError."""
-    try:
+def _can_explain(stages: Stages) -> bool:
+    """Return whether Shardy can propagate a program."""
+    with contextlib.suppress(UnsupportedValueError):
         require_shardy(stages)
-    except UnsupportedValueError:
-        if is_required:
-            raise
-        return False
-    return True
+        return True
+    return False
+
+
+def _is_on_several_devices(value: Any) -> bool:
+    """Return whether an array is on several devices, so that a program with it may have collectives."""
+    sharding: Any = getattr(value, "sharding", None)
+    return is_sharding(sharding) and has_devices(sharding) and len(sharding.device_set) > 1
 
 
 def _is_elsewhere(value: Any) -> bool:

@@ -12,7 +12,7 @@ from jax_array_info_core import format_bytes
 from jax_array_info_core.layouts.dtypes import type_text
 from jax_array_info_core.quantities import format_count, grouped
 from jax_array_info_core.reports import Collective, ProgramReport, SentBytes, SentTotals
-from jax_array_info_core.reports.collectives import link_words
+from jax_array_info_core.reports.collectives import because_words, link_words, over_words
 from jax_array_info_core.reports.program import uncounted_words, unknown_bytes
 from jax_array_info_core.reports.program_findings import accepted_words
 
@@ -24,12 +24,10 @@ from .program_timeline import program_timeline_table
 from .program_values import free_values_table, write_values
 from .program_words import (
     UNKNOWN,
-    because_words,
     collective_axes_words,
     counted_path,
     each_words,
     folded_text,
-    over_words,
     phase_words,
     scope_words,
     sent_words,

@@ -47,7 +47,7 @@ def print_program(
     topology: str | None = None,
     dcn: Mapping[str, int] | None = None,
     fresh: bool = False,
-    explain: bool | None = None,
+    explain: bool = True,
     bandwidths: Mapping[str, int | str] | None = None,
     ignore_codes: str | Iterable[str] = (),
     timeline: bool = False,
@@ -119,8 +119,8 @@ def print_program(
             ``topology_mesh``.
         dcn: Number of slices along each mesh axis that spans slices, such as ``{"data": 2}``.
         fresh: Whether to compile again, so that XLA prints its warnings for a program compiled before.
-        explain: Whether to print the operation that each collective is needed for. None does so on JAX 0.10.1
-            and later, unless Shardy is off.
+        explain: Whether to print the operation that each collective is needed for, on JAX 0.10.1 and later,
+            unless Shardy is off.
         bandwidths: Bytes per second and device, in each direction, of the links between devices, such as
             ``{"dcn": "6.25GB/s", "ici": "90GB/s"}``, for a lower bound of the time of what is sent.
         ignore_codes: Codes of findings to leave out, such as ``"JAI207"``.
@@ -135,7 +135,7 @@ def print_program(
     """
     check_max_rows(max_rows)
     if isinstance(f, ProgramReport):
-        if any((args, kwargs, topology, dcn, fresh, explain, bandwidths, ignore_codes, timeline)):
+        if any((args, kwargs, topology, dcn, fresh, not explain, bandwidths, ignore_codes, timeline)):
             refuse_with(ProgramReport, ["the other arguments"])
         report = f
     else:
