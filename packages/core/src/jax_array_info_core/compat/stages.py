@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from inspect import Parameter
 from types import FunctionType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from ..errors import UnsupportedValueError
 from ..layouts.spec import MeshAxes
 from ..text import plain_text
 from .devices import mesh_axes
-from .jitted import unwrapped
+from .jitted import jitted_inside, jitted_types, unwrapped
 from .shardings import describe_sharding, has_devices, is_named
 from .values import is_sharding, type_name, without_format
 
@@ -68,6 +68,10 @@ def slash_names(names: Sequence[str | None]) -> list[str | None]:
 
 _INNER = ("traced", "lowered", "compiled")
 """Attributes in which wrappers of other libraries keep the stage of JAX."""
+
+
+ProgramForm = Literal["jitted", "traced", "lowered", "compiled"]
+"""A jitted function, or the stage that it has reached."""
 
 
 class Stages(NamedTuple):
@@ -154,6 +158,21 @@ def array_leaves(arguments: Sequence[Any], keywords: Mapping[str, Any]) -> list[
 def is_stage(value: Any) -> bool:
     """Return whether a value is a Traced, Lowered or Compiled, or the wrapper of one."""
     return _stage(value) is not None
+
+
+def program_form(value: Any) -> ProgramForm | None:
+    """Return what form of a program a value is: that of JAX, or of a library that wraps it; None for none."""
+    with contextlib.suppress(Exception):  # of a user's object
+        if isinstance(value, type):
+            return None
+        is_of_library = any(hasattr(value, name) for name in ("as_text", "lower"))  # a Traced has lower
+        stages = _stage(value) if is_of_library else None
+        if stages is not None:
+            return "compiled" if stages.compiled else "lowered" if stages.lowered else "traced"
+        function = unwrapped(value, (), {}).function
+        if type(function) in jitted_types() or jitted_inside(function) is not None:
+            return "jitted"
+    return None
 
 
 class ProgramLeaf(NamedTuple):
