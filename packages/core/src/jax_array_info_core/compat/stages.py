@@ -155,6 +155,20 @@ def array_leaves(arguments: Sequence[Any], keywords: Mapping[str, Any]) -> list[
     return jax.tree.leaves((tuple(arguments), dict(keywords)))
 
 
+def arrays_of_arguments(values: Sequence[Any], leaves: Sequence[ProgramLeaf]) -> list[Any]:
+    """Return the array of each argument of a program; None for all if they do not match the program.
+
+    Args:
+        values: The leaves of the given arguments, also of static ones.
+        leaves: The arguments of the program.
+    """
+    shapes = [leaf.shape for leaf in leaves]
+    for found in (values, [one for one in values if hasattr(one, "shape")]):
+        if [tuple(getattr(one, "shape", ())) for one in found] == shapes:
+            return list(found)
+    return [None] * len(leaves)
+
+
 def is_stage(value: Any) -> bool:
     """Return whether a value is a Traced, Lowered or Compiled, or the wrapper of one."""
     return _stage(value) is not None

@@ -13,7 +13,7 @@ from typing import Any
 
 from .. import compat
 from ..arrays.stage_leaves import argument_values, output_values
-from ..compat.arrays import traceback_lines
+from ..compat.arrays import buffer_key, traceback_lines
 from ..compat.devices import only_cpu
 from ..compat.jaxprs import constrained_outputs, jaxpr_names
 from ..compat.jitted import with_object_keys
@@ -26,6 +26,7 @@ from ..compat.stages import (
     Stages,
     argument_leaves,
     array_leaves,
+    arrays_of_arguments,
     memory_analysis,
     output_leaves,
     program_device,
@@ -59,7 +60,7 @@ from .caveats import caveats_of, caveats_of_tracing
 from .collectives import collectives_of, devices_of, merged, totals_of
 from .compiled import CompiledStages, compiled_stages, gpu_shortage
 from .constraints import constraints_of, with_padding
-from .donations import donatable, donations_of
+from .donations import donatable, donations_of, sharing
 from .live_bytes import timeline_of
 from .out_of_memory import out_of_memory_of
 from .updates import with_lost_axes, with_replaced
@@ -328,7 +329,7 @@ def program_report(
     )
     if module is None:
         return report
-    report = _with_program(report, module, compiled, place, given, lines, speeds, explains=explains)
+    report = _with_program(report, module, compiled, place, given, values, lines, speeds, explains=explains)
     if timeline and report.memory is not None:
         report = replace(report, timeline=timeline_of(report, report.memory, module, lines))
     return report
@@ -340,6 +341,7 @@ def _with_program(
     compiled: CompiledStages,
     topology: Topology | None,
     leaves: Sequence[ProgramLeaf],
+    values: Sequence[Any],
     lines: UserLines,
     bandwidths: Mapping[Link, int],
     *,
@@ -379,12 +381,13 @@ def _with_program(
             )
             out_of_memory = gpu_shortage(topology, memory) if topology.is_gpu else None
     is_donated = [leaf.is_donated for leaf in leaves]
-    donations = donations_of(report.arguments, is_donated, report.outputs, module)
+    shared = sharing(report.arguments, [*map(buffer_key, arrays_of_arguments(values, leaves))])
+    donations = donations_of(report.arguments, is_donated, report.outputs, module, shared)
     return replace(
         report,
         device_count=module.device_count if devices is None else devices.count(module),
         donations=donations,
-        donatable=donatable(report.arguments, is_donated, report.outputs, donations),
+        donatable=donatable(report.arguments, is_donated, report.outputs, donations, shared),
         collectives=collectives,
         sent=totals_of(collectives, bandwidths),
         rematerializations=rematerializations,

@@ -13,6 +13,9 @@ from ..text import printable
 from .findings import Finding, Syntax, findings_words
 from .tree import ElsewhereBytes, UnmatchedAxes
 
+_MOST_SHARED = 3
+"""Maximum number of shared buffers that are named."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckReport(Displayed):
@@ -88,6 +91,9 @@ class CheckReport(Displayed):
     unmatched_axes: UnmatchedAxes | None = None
     """Logical axes and rules that did not match, as in ``TreeReport``."""
 
+    shared: tuple[tuple[str, ...], ...] = ()
+    """Paths of the leaves that are one array, for each array that is several leaves, such as tied weights."""
+
     ignored_codes: tuple[str, ...] = ()
     """Codes in ``ignore_codes``: no finding has one of them."""
 
@@ -154,6 +160,12 @@ class CheckReport(Displayed):
             limit = f", within the limit of {self.max_replicated:.2%}" if is_within else ""
             nbytes = f"{format_bytes(self.avoidable_nbytes)} ({share:.2%})"
             words.append(f"accepted: avoidable replicas of {nbytes}{limit}")
+        for paths in self.shared[:_MOST_SHARED]:
+            which = "both" if len(paths) == 2 else "more than one of them"
+            names = f"{', '.join(paths[:-1])} and {paths[-1]}"
+            words.append(f"{names} share a buffer: donating {which} fails")
+        if (more := len(self.shared) - _MOST_SHARED) > 0:
+            words.append(f"and {counted(more, 'more buffer is', 'more buffers are')} shared by leaves")
         if self.ignored_count:
             words.append(f"ignored: {counted(self.ignored_count, 'leaf', 'leaves')}")
         if self.ignored_codes:

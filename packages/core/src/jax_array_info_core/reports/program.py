@@ -204,6 +204,10 @@ class Constraint:
         return not (self.is_free or self.is_unknown or self.is_padded)
 
 
+CALL_FAILS = "a call fails: other arguments share a buffer"
+"""Reason for an argument whose memory would be reused if a call could run."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Donation:
     """A donated argument."""
@@ -219,7 +223,16 @@ class Donation:
 
     reason: str | None = None
     """Reason why its memory is not reused: it is unused, or no output that is left has its dtype, shape,
-    memory kind and sharding."""
+    memory kind and sharding; or a call with it fails."""
+
+    shares_with: tuple[str, ...] = ()
+    """Paths of the arguments that share its buffer, if a call therefore fails: a buffer that an output reuses
+    cannot be passed twice."""
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether its memory is not reused, although a call runs."""
+        return self.output is None and not self.shares_with and self.reason != CALL_FAILS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
