@@ -103,6 +103,12 @@ def function_options(function: Callable[..., _T]) -> Callable[..., _T]:
     is_flag=True,
     help="Also show the live bytes along the schedule of the compiled program, by line, and their peak.",
 )
+@click.option(
+    "--steady",
+    is_flag=True,
+    help="Also show what later calls send, if arguments return with other shardings: the second call then"
+    " compiles again, and so does this command.",
+)
 @rows_option
 @ignore_codes_option
 @line_options
@@ -116,6 +122,7 @@ def program(
     dcn: str | None,
     bandwidths: tuple[str, ...],
     timeline: bool,
+    steady: bool,
     max_rows: int,
     ignore_codes: tuple[str, ...],
     output: Output,
@@ -159,6 +166,7 @@ def program(
         bandwidths=problems.catch("--bandwidth:", _bandwidths, bandwidths),
         ignore_codes=ignore_codes,
         timeline=timeline,
+        steady=steady,
     )
     try:
         if topology is not None:

@@ -52,6 +52,8 @@ class Request:
     ignore_codes: tuple[str, ...] = ()
     timeline: bool = False
     """Whether to report the memory along the schedule."""
+    steady: bool = False
+    """Whether to report what later calls send."""
 
 
 class NotCompiledError(Exception):
@@ -135,6 +137,7 @@ def _program_report(
         fresh=True,
         bandwidths=request.bandwidths,
         timeline=request.timeline,
+        steady=request.steady,
     )
     return _report(request, function, make, mesh, report_of)
 

@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from inspect import Parameter
 from types import FunctionType
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from ..errors import UnsupportedValueError
 from ..layouts.spec import MeshAxes
 from ..text import plain_text
 from .devices import mesh_axes
-from .jitted import jitted_inside, jitted_types, unwrapped
+from .jitted import unwrapped
 from .shardings import describe_sharding, has_devices, is_named
 from .values import is_sharding, type_name, without_format
 
@@ -70,10 +70,6 @@ _INNER = ("traced", "lowered", "compiled")
 """Attributes in which wrappers of other libraries keep the stage of JAX."""
 
 
-ProgramForm = Literal["jitted", "traced", "lowered", "compiled"]
-"""A jitted function, or the stage that it has reached."""
-
-
 class Stages(NamedTuple):
     """The stages of a function, as far as they exist."""
 
@@ -101,7 +97,7 @@ def stages_of(function: Any, arguments: Sequence[Any], keywords: Mapping[str, An
     """
     import jax
 
-    found = _stage(function)
+    found = stage_of(function)
     if found is not None:
         if arguments or keywords:
             raise UnsupportedValueError(
@@ -119,7 +115,7 @@ def stages_of(function: Any, arguments: Sequence[Any], keywords: Mapping[str, An
             with contextlib.ExitStack() as stack:
                 for context in contexts:
                     stack.enter_context(context)
-                found = _stage(stage(*all_arguments, **all_keywords))
+                found = stage_of(stage(*all_arguments, **all_keywords))
             if found is not None:
                 return found
     return Stages(traced=jax.jit(function).trace(*arguments, **keywords))
@@ -134,7 +130,7 @@ def _is_copied(function: Any, name: str) -> bool:
     return isinstance(function, FunctionType) and getattr(inner, name, None) is getattr(function, name)
 
 
-def _stage(value: Any) -> Stages | None:
+def stage_of(value: Any) -> Stages | None:
     """Return a stage of JAX, or the one in the wrapper of another library; None for any other value."""
     import jax
 
@@ -155,38 +151,9 @@ def array_leaves(arguments: Sequence[Any], keywords: Mapping[str, Any]) -> list[
     return jax.tree.leaves((tuple(arguments), dict(keywords)))
 
 
-def arrays_of_arguments(values: Sequence[Any], leaves: Sequence[ProgramLeaf]) -> list[Any]:
-    """Return the array of each argument of a program; None for all if they do not match the program.
-
-    Args:
-        values: The leaves of the given arguments, also of static ones.
-        leaves: The arguments of the program.
-    """
-    shapes = [leaf.shape for leaf in leaves]
-    for found in (values, [one for one in values if hasattr(one, "shape")]):
-        if [tuple(getattr(one, "shape", ())) for one in found] == shapes:
-            return list(found)
-    return [None] * len(leaves)
-
-
 def is_stage(value: Any) -> bool:
     """Return whether a value is a Traced, Lowered or Compiled, or the wrapper of one."""
-    return _stage(value) is not None
-
-
-def program_form(value: Any) -> ProgramForm | None:
-    """Return what form of a program a value is: that of JAX, or of a library that wraps it; None for none."""
-    with contextlib.suppress(Exception):  # of a user's object
-        if isinstance(value, type):
-            return None
-        is_of_library = any(hasattr(value, name) for name in ("as_text", "lower"))  # a Traced has lower
-        stages = _stage(value) if is_of_library else None
-        if stages is not None:
-            return "compiled" if stages.compiled else "lowered" if stages.lowered else "traced"
-        function = unwrapped(value, (), {}).function
-        if type(function) in jitted_types() or jitted_inside(function) is not None:
-            return "jitted"
-    return None
+    return stage_of(value) is not None
 
 
 class ProgramLeaf(NamedTuple):

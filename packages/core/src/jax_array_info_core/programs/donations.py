@@ -87,10 +87,10 @@ def sharing(arguments: Sequence[ProgramValue], buffers: Sequence[Hashable]) -> M
 
     Args:
         arguments: Arguments of the program. A pruned one is not passed to it.
-        buffers: A key of the buffers of each, as of ``buffer_key``; None if they are not known.
+        buffers: A key of the buffers of each, as of ``buffer_key``, or None; empty if they are not known.
     """
     groups: dict[Hashable, list[str]] = {}
-    for argument, key in zip(arguments, buffers, strict=True):
+    for argument, key in zip(arguments, buffers, strict=False):
         if key is not None and not argument.is_pruned:
             groups.setdefault(key, []).append(argument.path)
     return {

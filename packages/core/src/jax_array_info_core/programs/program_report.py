@@ -9,12 +9,13 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from .. import compat
 from ..arrays.stage_leaves import argument_values, output_values
 from ..compat.arrays import buffer_key, traceback_lines
 from ..compat.devices import only_cpu
+from ..compat.given_programs import places_of_arguments
 from ..compat.jaxprs import constrained_outputs, jaxpr_names
 from ..compat.jitted import with_object_keys
 from ..compat.lowering import program_devices
@@ -26,7 +27,7 @@ from ..compat.stages import (
     Stages,
     argument_leaves,
     array_leaves,
-    arrays_of_arguments,
+    is_stage,
     memory_analysis,
     output_leaves,
     program_device,
@@ -62,6 +63,7 @@ from .compiled import CompiledStages, compiled_stages, gpu_shortage
 from .constraints import constraints_of, with_padding
 from .donations import donatable, donations_of, sharing
 from .live_bytes import timeline_of
+from .next_call import Call, next_arguments, passed_on, steady_sent_nbytes
 from .out_of_memory import out_of_memory_of
 from .updates import with_lost_axes, with_replaced
 from .warnings_of_compile import rematerializations_of
@@ -227,6 +229,7 @@ def program_report(
     bandwidths: Mapping[str, int | str] | None = None,
     ignore_codes: str | Iterable[str] = (),
     timeline: bool = False,
+    steady: bool = False,
     **kwargs: Any,
 ) -> ProgramReport:
     """Return what XLA made of a function: shardings, collectives, donations, memory and flops per device.
@@ -259,11 +262,13 @@ def program_report(
             no such bound.
         ignore_codes: Codes of findings to leave out, such as ``"JAI207"``.
         timeline: Whether to add the memory along the schedule, as in ``program_timeline_report``.
+        steady: Whether to find ``steady_sent_nbytes``, the bytes that later calls send. If arguments return
+            with other shardings, the function is compiled again for these, up to three times.
         **kwargs: Keyword arguments of the function.
 
     Raises:
         UnsupportedValueError: (a ValueError) If ``f`` is neither a function nor a stage, or a stage with
-            arguments; or if a bandwidth is not one.
+            arguments or with ``steady``; or if a bandwidth is not one.
         TopologyError: (a ValueError) If the topology does not exist, has another number of devices than
             the mesh, or needs a package that is not installed.
 
@@ -280,18 +285,49 @@ def program_report(
         raise UnsupportedValueError("dcn needs a topology of several slices, such as 2*v5p:2x2x2")
     slices = None if dcn is None else mesh_sizes(dcn)
     codes, speeds = known_codes(ignore_codes), as_bandwidths(bandwidths)
+    if steady and is_stage(f):
+        raise UnsupportedValueError(
+            "steady compiles for the next call, too: pass the function with its arguments"
+        )
+    options = _Options(target, slices, fresh, explain, speeds, codes, timeline)
+    first = _call(f, args, kwargs, options)
+    if not steady:
+        return first[0]
+    later = options._replace(fresh=False, explain=False, timeline=False)
+    sent = steady_sent_nbytes(first, lambda arguments: _call(f, *arguments, later))
+    return replace(first[0], steady_sent_nbytes=sent)
+
+
+class _Options(NamedTuple):
+    """Options of ``program_report``."""
+
+    topology: Topology | None
+    dcn: Mapping[str, int] | None
+    fresh: bool
+    explain: bool
+    bandwidths: Mapping[Link, int]
+    codes: tuple[str, ...]
+    timeline: bool
+
+
+def _call(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: _Options) -> Call:
+    """Return the report on a call, and the arguments of the next one if they are others."""
     lines = UserLines(has_code=True)
     values = array_leaves(args, kwargs)
     # JAX's default device, which tracing and lowering can ask for, can be an accelerator of another process.
-    with contextlib.nullcontext() if target is None and not any(map(_is_elsewhere, values)) else only_cpu():
+    with (
+        contextlib.nullcontext()
+        if options.topology is None and not any(map(_is_elsewhere, values))
+        else only_cpu()
+    ):
         process = os.getpid()
         stages = stages_of(f, args, kwargs)
-        explains = explain and _can_explain(stages)
+        explains = options.explain and _can_explain(stages)
         if explains and any(map(_is_on_several_devices, values)):
             start()
         if os.getpid() != process:  # compiling would wait forever for threads that a fork does not have
             raise UnsupportedValueError("the function forks while it is traced, and returns in the fork too")
-        compiled = compiled_stages(stages, target, slices, fresh=fresh)
+        compiled = compiled_stages(stages, options.topology, options.dcn, fresh=options.fresh)
     stages = compiled.stages
     module = module_of(compiled.text, stages.lowered)
     labels = [] if module is None else [one.op_name for one in module.parameters()]
@@ -305,12 +341,14 @@ def program_report(
         traced = stages.traced
         constrained = [False] * len(outputs) if traced is None else constrained_outputs(traced.jaxpr)
         outputs = with_lost_axes(outputs, arguments, module, constrained)
-    constraints = None
+    constraints, passed = None, dict[int, int]()
     if stages.traced is not None:
         constraints = constraints_of(stages.traced.jaxpr, module, lines)
         outputs = with_padding(outputs, constraints)
         is_donated = [leaf.is_donated for leaf in given]
         outputs = with_replaced(outputs, arguments, is_donated, stages.traced.jaxpr)
+        if module is not None:
+            passed = passed_on(outputs, arguments, is_donated, stages.traced.jaxpr, module)
     name, origin = _definition(f, stages, module, lines)
     report = ProgramReport(
         name=name,
@@ -325,14 +363,17 @@ def program_report(
         out_of_memory=out_of_memory_of(compiled.refusal, module, compiled.assignment, lines),
         device_count=1 if mesh is None else math.prod(mesh.sizes),
         caveats=caveats_of_tracing(compiled.traced_on, place),
-        ignored_codes=codes,
+        passed_on=tuple(arguments[number].path for number in sorted(passed)),
+        ignored_codes=options.codes,
     )
     if module is None:
-        return report
-    report = _with_program(report, module, compiled, place, given, values, lines, speeds, explains=explains)
-    if timeline and report.memory is not None:
+        return report, None
+    report = _with_program(
+        report, module, compiled, place, given, values, lines, options.bandwidths, explains=explains
+    )
+    if options.timeline and report.memory is not None:
         report = replace(report, timeline=timeline_of(report, report.memory, module, lines))
-    return report
+    return report, next_arguments((args, kwargs), values, given, returned, passed)
 
 
 def _with_program(
@@ -381,7 +422,8 @@ def _with_program(
             )
             out_of_memory = gpu_shortage(topology, memory) if topology.is_gpu else None
     is_donated = [leaf.is_donated for leaf in leaves]
-    shared = sharing(report.arguments, [*map(buffer_key, arrays_of_arguments(values, leaves))])
+    places = places_of_arguments(values, leaves) or ()
+    shared = sharing(report.arguments, [buffer_key(values[place]) for place in places])
     donations = donations_of(report.arguments, is_donated, report.outputs, module, shared)
     return replace(
         report,

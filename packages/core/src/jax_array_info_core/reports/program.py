@@ -9,7 +9,7 @@ from typing import Literal
 from .. import quantities
 from ..layouts.spec import MeshAxes, Spec
 from ..notebooks import Displayed
-from ..quantities import counted
+from ..quantities import counted, format_bytes
 from .array import Leaf, ShardingDescription, same_sharding
 from .collectives import Collective, SentTotals
 from .findings import Finding, findings_words
@@ -320,6 +320,16 @@ class ProgramReport(Displayed):
     sent: SentTotals = field(default_factory=SentTotals)
     """Totals of the bytes sent."""
 
+    passed_on: tuple[str, ...] = ()
+    """Paths of the arguments that return with another sharding: donated ones, those with an output of the
+    same keys, and those of which an output is an update or the gradient. The figures are those of the first
+    call: if they are passed on as returned, the second call compiles again. Empty for a Lowered or
+    Compiled."""
+
+    steady_sent_nbytes: quantities.Total | None = None
+    """Bytes that a device sends per call once no call compiles again; None unless ``steady`` is on, and if
+    unknown."""
+
     rematerializations: tuple[Rematerialization, ...] = ()
     """Values that XLA replicates and shards again, the most bytes first."""
 
@@ -372,6 +382,27 @@ class ProgramReport(Displayed):
         is_partly_known = self.rematerializations_known != "known" and self.is_known
         unknown = "XLA's warnings are unknown" if is_partly_known else ""
         return "; ".join(filter(None, (self.sent.over_links, fit, findings_words(self.findings), unknown)))
+
+    @property
+    def first_call(self) -> str:
+        """What makes the figures those of the first call, and what later calls send; empty if nothing does.
+
+        ``figures of the first call; if w is passed on as returned, the second call compiles again``
+        """
+        if not self.passed_on:
+            return ""
+        below: dict[str, list[str]] = {}
+        for path in self.passed_on:
+            below.setdefault(path.partition("/")[0], []).append(path)
+        names = [paths[0] if len(paths) == 1 else name for name, paths in below.items()]
+        if more := names[_MOST:]:
+            names[_MOST:] = [f"{len(more)} more"]
+        listed = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+        sends = self.steady_sent_nbytes
+        steady = "" if sends is None else f" and sends {format_bytes(sends)} per device and call"
+        are = "is" if len(names) == 1 else "are"
+        condition = f"if {listed} {are} passed on as returned"
+        return f"figures of the first call; {condition}, the second call compiles again{steady}"
 
     @property
     def is_known(self) -> bool:

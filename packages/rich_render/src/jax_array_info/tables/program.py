@@ -222,6 +222,8 @@ def program_summary(report: ProgramReport, *, width: int = 80) -> RenderableType
 def _write_summary(page: Page, report: ProgramReport) -> None:
     page.write(report.answer, look="bold")
     page.write(title_words(report))
+    if report.first_call:
+        page.write(report.first_call, look=style.WARNING)
     if report.is_known:
         write_sent(page, report)
     write_memory(page, report)

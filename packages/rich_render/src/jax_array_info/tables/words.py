@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from jax_array_info_core import config
-from jax_array_info_core.compat.stages import ProgramForm
+from jax_array_info_core.compat.given_programs import ProgramForm
 from jax_array_info_core.config import shown_callers
 from jax_array_info_core.layouts import MeshAxes
 from jax_array_info_core.reports import ArrayReport, Origin, RuleResult

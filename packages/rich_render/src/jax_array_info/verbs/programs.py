@@ -51,6 +51,7 @@ def print_program(
     bandwidths: Mapping[str, int | str] | None = None,
     ignore_codes: str | Iterable[str] = (),
     timeline: bool = False,
+    steady: bool = False,
     max_rows: int | None = 20,
     **kwargs: Any,
 ) -> None:
@@ -125,6 +126,8 @@ def print_program(
             ``{"dcn": "6.25GB/s", "ici": "90GB/s"}``, for a lower bound of the time of what is sent.
         ignore_codes: Codes of findings to leave out, such as ``"JAI207"``.
         timeline: Whether to show the live bytes along the schedule too, as ``print_program_timeline`` does.
+        steady: Whether to compile for the next calls, too, and to print what they send, if arguments return
+            with other shardings.
         max_rows: Maximum number of rows of each table. One more row sums the others. None shows all.
         **kwargs: Keyword arguments of the function.
 
@@ -135,7 +138,7 @@ def print_program(
     """
     check_max_rows(max_rows)
     if isinstance(f, ProgramReport):
-        if any((args, kwargs, topology, dcn, fresh, not explain, bandwidths, ignore_codes, timeline)):
+        if any((args, kwargs, topology, dcn, fresh, not explain, bandwidths, ignore_codes, timeline, steady)):
             refuse_with(ProgramReport, ["the other arguments"])
         report = f
     else:
@@ -147,6 +150,7 @@ def print_program(
             "bandwidths": bandwidths,
             "ignore_codes": ignore_codes,
             "timeline": timeline,
+            "steady": steady,
         }
         report = program_report(f, *args, **options, **kwargs)
 

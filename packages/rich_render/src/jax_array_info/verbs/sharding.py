@@ -14,7 +14,7 @@ from jax_array_info_core import (
 )
 from jax_array_info_core.arrays.walk import content_of
 from jax_array_info_core.compat import values
-from jax_array_info_core.compat.stages import ProgramForm, program_form
+from jax_array_info_core.compat.given_programs import ProgramForm, program_form
 from jax_array_info_core.delivery import deliver
 from jax_array_info_core.errors import UnsupportedValueError
 from jax_array_info_core.notebooks import Displayed
