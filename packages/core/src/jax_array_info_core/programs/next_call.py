@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..compat.given_programs import places_of_arguments, struct_as_returned
-from ..compat.jaxprs import jaxpr_updates
+from ..compat.jaxprs import jaxpr_gradients, jaxpr_updates
 from ..compat.stages import ProgramLeaf
-from ..hlo.module import Module
 from ..reports.program import ProgramReport, ProgramValue
-from .updates import Flow, alike_arguments, by_kind, is_moved, is_named
+from .updates import alike_arguments, by_kind, is_moved, is_named
 
 _MOST_CALLS = 3
 """Number of further calls that may compile again."""
@@ -25,7 +24,6 @@ def passed_on(
     arguments: Sequence[ProgramValue],
     donated: Sequence[bool],
     jaxpr: Any,
-    module: Module,
 ) -> dict[int, int]:
     """Return the arguments that return with another sharding, as far as the next call may get them so.
 
@@ -38,7 +36,6 @@ def passed_on(
         arguments: Arguments of the program, in the order of the function.
         donated: Whether each of them is donated.
         jaxpr: The jaxpr of the function.
-        module: The compiled program.
 
     Returns:
         Place of the output by the number of the argument.
@@ -54,7 +51,7 @@ def passed_on(
     program = getattr(jaxpr, "jaxpr", jaxpr)
     is_whole = (len(program.invars), len(program.outvars)) == (len(arguments), len(outputs))
     updates = jaxpr_updates(program) if is_whole else [{}] * len(outputs)
-    flow = Flow(module, outputs, arguments)
+    gradients = jaxpr_gradients(program) if is_whole else [False] * len(outputs)
     numbers = {argument.path: number for number, argument in enumerate(arguments)}
     found: dict[int, int] = {}
     for place, output in enumerate(outputs):
@@ -65,7 +62,7 @@ def passed_on(
         else:
             likely = [one for one in near[place] if one in updates[place] and updates[place][one].is_added]
             likely = likely or [one for one in near[place] if donated[one] or is_named(arguments[one])]
-            likely = likely or (near[place] if flow.of(place)[0] else [])
+            likely = likely or (near[place] if gradients[place] else [])
         if len(likely) == 1 and likely[0] in moved[place]:
             found.setdefault(likely[0], place)
     return found

@@ -347,8 +347,7 @@ def _call(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: _Optio
         outputs = with_padding(outputs, constraints)
         is_donated = [leaf.is_donated for leaf in given]
         outputs = with_replaced(outputs, arguments, is_donated, stages.traced.jaxpr)
-        if module is not None:
-            passed = passed_on(outputs, arguments, is_donated, stages.traced.jaxpr, module)
+        passed = passed_on(outputs, arguments, is_donated, stages.traced.jaxpr)
     name, origin = _definition(f, stages, module, lines)
     report = ProgramReport(
         name=name,

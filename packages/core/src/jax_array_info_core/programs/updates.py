@@ -38,7 +38,7 @@ def with_lost_axes(
         module: The compiled program.
         constrained: Whether each output is the value of a sharding constraint.
     """
-    flow = Flow(module, outputs, arguments)
+    flow = _Flow(module, outputs, arguments)
     by_type: dict[Any, list[int]] = {}
     for number, argument in enumerate(arguments):
         if not argument.is_pruned:
@@ -62,7 +62,7 @@ def with_lost_axes(
     return tuple(found)
 
 
-class Flow:
+class _Flow:
     """Searches for what computes the outputs of a program."""
 
     def __init__(
