@@ -208,7 +208,7 @@ def jaxpr_updates(jaxpr: Any) -> list[_Updates]:
 
 
 def jaxpr_gradients(jaxpr: Any) -> list[bool]:
-    """Return whether each output of a jaxpr is a gradient, or computed from one without a sum or a product."""
+    """Return whether each output of a jaxpr is a gradient, or computed from one without a sum."""
     program = getattr(jaxpr, "jaxpr", jaxpr)
     return _gradients(program, [False] * len(program.invars))
 
