@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..compat.given_programs import places_of_arguments, struct_as_returned
@@ -11,12 +11,10 @@ from ..compat.stages import ProgramLeaf
 from ..reports.program import ProgramReport, ProgramValue
 from .updates import alike_arguments, by_kind, is_moved, is_named
 
-_MOST_CALLS = 3
-"""Number of further calls that may compile again."""
+MOST_CALLS = 4
+"""Number of calls after which no call is expected to compile again."""
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 """Positional arguments and keyword arguments."""
-Call = tuple[ProgramReport, Arguments | None]
-"""The report on a call, and the arguments of the next one; None if they are the same, or not known."""
 
 
 def passed_on(
@@ -99,19 +97,7 @@ def next_arguments(
     return found
 
 
-def steady_sent_nbytes(first: Call, again: Callable[[Arguments], Call]) -> int | None:
-    """Return the bytes that a device sends in each call once no call compiles again; None if unknown.
-
-    Args:
-        first: The first call.
-        again: Function that reports on a call.
-    """
-    report, following = first
-    for _ in range(_MOST_CALLS):
-        if not report.passed_on:
-            break
-        if following is None:
-            return None
-        report, following = again(following)
+def steady_nbytes(report: ProgramReport) -> int | None:
+    """Return the bytes that a device sends per call if no call compiles again; None if they are unknown."""
     is_known = report.is_known and not (report.sent.unknown_count or report.unread_sending)
     return report.sent.nbytes if is_known and not report.passed_on else None

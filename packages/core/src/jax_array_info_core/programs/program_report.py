@@ -9,7 +9,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from .. import compat
 from ..arrays.stage_leaves import argument_values, output_values
@@ -63,7 +63,7 @@ from .compiled import CompiledStages, compiled_stages, gpu_shortage
 from .constraints import constraints_of, with_padding
 from .donations import donatable, donations_of, sharing
 from .live_bytes import timeline_of
-from .next_call import Call, next_arguments, passed_on, steady_sent_nbytes
+from .next_call import MOST_CALLS, next_arguments, passed_on, steady_nbytes
 from .out_of_memory import out_of_memory_of
 from .updates import with_lost_axes, with_replaced
 from .warnings_of_compile import rematerializations_of
@@ -229,7 +229,7 @@ def program_report(
     bandwidths: Mapping[str, int | str] | None = None,
     ignore_codes: str | Iterable[str] = (),
     timeline: bool = False,
-    steady: bool = False,
+    steady: bool | int = False,
     **kwargs: Any,
 ) -> ProgramReport:
     """Return what XLA made of a function: shardings, collectives, donations, memory and flops per device.
@@ -263,7 +263,8 @@ def program_report(
         ignore_codes: Codes of findings to leave out, such as ``"JAI207"``.
         timeline: Whether to add the memory along the schedule, as in ``program_timeline_report``.
         steady: Whether to find ``steady_sent_nbytes``, the bytes that later calls send. If arguments return
-            with other shardings, the function is compiled again for these, up to three times.
+            with other shardings, the function is compiled again for these, up to three times; with a number
+            in place of True, up to one time less than it.
         **kwargs: Keyword arguments of the function.
 
     Raises:
@@ -286,48 +287,19 @@ def program_report(
     slices = None if dcn is None else mesh_sizes(dcn)
     codes, speeds = known_codes(ignore_codes), as_bandwidths(bandwidths)
     if steady and is_stage(f):
-        raise UnsupportedValueError(
-            "steady compiles for the next call, too: pass the function with its arguments"
-        )
-    options = _Options(target, slices, fresh, explain, speeds, codes, timeline)
-    first = _call(f, args, kwargs, options)
-    if not steady:
-        return first[0]
-    later = options._replace(fresh=False, explain=False, timeline=False)
-    sent = steady_sent_nbytes(first, lambda arguments: _call(f, *arguments, later))
-    return replace(first[0], steady_sent_nbytes=sent)
-
-
-class _Options(NamedTuple):
-    """Options of ``program_report``."""
-
-    topology: Topology | None
-    dcn: Mapping[str, int] | None
-    fresh: bool
-    explain: bool
-    bandwidths: Mapping[Link, int]
-    codes: tuple[str, ...]
-    timeline: bool
-
-
-def _call(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: _Options) -> Call:
-    """Return the report on a call, and the arguments of the next one if they are others."""
+        raise UnsupportedValueError("steady=True compiles again: pass the function with its arguments")
     lines = UserLines(has_code=True)
     values = array_leaves(args, kwargs)
     # JAX's default device, which tracing and lowering can ask for, can be an accelerator of another process.
-    with (
-        contextlib.nullcontext()
-        if options.topology is None and not any(map(_is_elsewhere, values))
-        else only_cpu()
-    ):
+    with contextlib.nullcontext() if target is None and not any(map(_is_elsewhere, values)) else only_cpu():
         process = os.getpid()
         stages = stages_of(f, args, kwargs)
-        explains = options.explain and _can_explain(stages)
+        explains = explain and _can_explain(stages)
         if explains and any(map(_is_on_several_devices, values)):
             start()
         if os.getpid() != process:  # compiling would wait forever for threads that a fork does not have
             raise UnsupportedValueError("the function forks while it is traced, and returns in the fork too")
-        compiled = compiled_stages(stages, options.topology, options.dcn, fresh=options.fresh)
+        compiled = compiled_stages(stages, target, slices, fresh=fresh)
     stages = compiled.stages
     module = module_of(compiled.text, stages.lowered)
     labels = [] if module is None else [one.op_name for one in module.parameters()]
@@ -363,16 +335,23 @@ def _call(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: _Optio
         device_count=1 if mesh is None else math.prod(mesh.sizes),
         caveats=caveats_of_tracing(compiled.traced_on, place),
         passed_on=tuple(arguments[number].path for number in sorted(passed)),
-        ignored_codes=options.codes,
+        ignored_codes=codes,
     )
     if module is None:
-        return report, None
-    report = _with_program(
-        report, module, compiled, place, given, values, lines, options.bandwidths, explains=explains
-    )
-    if options.timeline and report.memory is not None:
+        return report
+    report = _with_program(report, module, compiled, place, given, values, lines, speeds, explains=explains)
+    if timeline and report.memory is not None:
         report = replace(report, timeline=timeline_of(report, report.memory, module, lines))
-    return report, next_arguments((args, kwargs), values, given, returned, passed)
+    if not steady:
+        return report
+    following = next_arguments((args, kwargs), values, given, returned, passed)
+    left = MOST_CALLS if steady is True else steady
+    if report.passed_on and following is not None and left > 1:
+        args, kwargs = following
+        options: dict[str, Any] = {"topology": topology, "dcn": dcn, "explain": False, "steady": left - 1}
+        later = program_report(f, *args, **options, **kwargs)
+        return replace(report, steady_sent_nbytes=later.steady_sent_nbytes)
+    return replace(report, steady_sent_nbytes=steady_nbytes(report))
 
 
 def _with_program(
