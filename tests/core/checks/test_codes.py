@@ -72,6 +72,7 @@ PROGRAMS = {
         ),
     ),
     "JAI210": program(unread=("?",)),
+    "JAI211": program(donations=(replace(DONATION, shares_with=("embed",)),)),
     "JAI301": WHY,
     "JAI302": WHY,
     "JAI303": WHY,

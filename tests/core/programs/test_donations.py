@@ -8,9 +8,11 @@ from jax.experimental import io_callback
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info_core import program_report
+from jax_array_info import to_text
+from jax_array_info_core import assert_donated, from_json, program_report, to_json
 from jax_array_info_core.arrays.stage_leaves import argument_values, output_values
 from jax_array_info_core.compat.stages import Stages, argument_leaves, output_leaves, program_mesh
+from jax_array_info_core.errors import CheckError
 from jax_array_info_core.hlo.read import read_module
 from jax_array_info_core.layouts import MeshAxes, Spec
 from jax_array_info_core.programs.donations import UNUSED, common_end, donations_of
@@ -265,3 +267,86 @@ def test_no_argument_could_be_donated_to_an_output_on_a_mesh_with_another_order_
     same, moved = (jax.jit(jnp.sin, in_shardings=rows, out_shardings=out) for out in (rows, others))
     assert [one.path for one in program_report(same, x).donatable] == ["x"]
     assert program_report(moved, x).donatable == ()
+
+
+def same(array):
+    """Return two arguments that are one array."""
+    return array, array
+
+
+def put_again(array):
+    """Return an array, and another one with its buffer."""
+    again = jax.device_put(array, array.devices().pop())
+    return array, again
+
+
+def on_all_devices():
+    return jax.device_put(jnp.ones((16, 16)), NamedSharding(Mesh(np.array(jax.devices()), ("d",)), P("d")))
+
+
+@pytest.mark.filterwarnings("ignore:Some donated buffers")
+@pytest.mark.parametrize(
+    ("make", "function", "donate", "reused"),
+    [
+        (lambda: same(jnp.ones((16, 16))), lambda a, b: (a + 1, b + 1), (0, 1), None),
+        (lambda: same(on_all_devices()), lambda a, b: (a + 1, b + 1), (0, 1), None),
+        (lambda: same(on_all_devices()), lambda a, b: a + b, (0, 1), None),
+        (lambda: same(jax.random.key(0)), lambda a, b: (jax.random.fold_in(a, 1), b), (0,), None),
+        (lambda: same(jnp.ones(())), lambda a, b: (a + 1, b + 1), (0, 1), None),
+        (lambda: put_again(jnp.ones((16, 16))), lambda a, b: (a + 1, b + 1), (0, 1), None),
+        (lambda: same(jnp.ones((16, 16))), lambda a, b: a + b, (0,), None),
+        (lambda: same(jnp.ones((16, 16))), lambda a, b: b - a, (1,), None),
+        (lambda: same(jnp.ones((16, 16))), lambda a, b: a + 1, (0,), ["a"]),
+        (lambda: same(jnp.ones((16, 16))), lambda a, b: (a + b).sum(), (0, 1), []),
+        (lambda: same(on_all_devices()), lambda a, b: (a + b).sum(), (0, 1), []),
+        (lambda: same(np.ones((16, 16))), lambda a, b: (a + 1, b + 1), (0, 1), ["a", "b"]),
+        (lambda: same(1.0), lambda a, b: (a + 1, b + 1), (0, 1), ["a", "b"]),
+        (lambda: (jnp.ones(8), jnp.ones(8)), lambda a, b: (a + 1, b + 1), (0, 1), ["a", "b"]),
+    ],
+)
+def test_a_donation_is_reused_only_if_the_call_runs(make, function, donate, reused):
+    """The list of reused arguments is None if the call fails."""
+    arguments = make()
+    step = jax.jit(function, donate_argnums=donate)
+    report = program_report(step, *arguments)
+    codes = [one.code for one in report.findings]
+    found = [one.path for one in report.donations if one.output is not None]
+    assert ("JAI211" in codes) == (reused is None)
+    assert found == (reused or [])
+    del report
+    if reused is not None:
+        step(*arguments)
+        return
+    assert "JAI206" not in codes
+    with pytest.raises((ValueError, RuntimeError), match=r"donate.* buffer|buffer .*donated"):
+        step(*arguments)
+    arguments = make()
+    copied = arguments[0], jnp.copy(arguments[1])  # the remedy
+    assert "JAI211" not in [one.code for one in program_report(step, *copied).findings]
+    step(*copied)
+
+
+def test_no_donation_counts_if_a_call_fails_and_each_has_its_reason():
+    shared = jnp.ones((16, 16))
+    state = {"a": shared, "b": shared, "c": jnp.ones((16, 16))}
+    step = jax.jit(
+        lambda state, scale: jax.tree.map(lambda one: scale * one, state),
+        donate_argnums=0,
+        static_argnames="scale",
+    )
+    report = program_report(step, state, scale=2)
+    assert "donated: 0 of 3 arguments reused" in to_text(report)
+    with pytest.raises(CheckError, match=r"state/c \(1\.0 KiB\): a call fails: other arguments share"):
+        assert_donated(report, "state/c")
+    with pytest.raises(
+        CheckError, match=r"state/a \(1\.0 KiB\): a call fails: it shares its buffer with state/b"
+    ):
+        assert_donated(report, "state")
+    assert from_json(to_json(report)) == report
+
+
+def test_arguments_that_share_a_buffer_are_not_advised_to_be_donated():
+    big = jnp.ones((1024, 1024))
+    add = lambda a, b: (a + 1, b + 1)  # noqa: E731
+    assert [one.code for one in program_report(add, big, 2 * big).findings] == ["JAI207"]
+    assert program_report(add, big, big).findings == ()

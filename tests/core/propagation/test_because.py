@@ -7,9 +7,16 @@ import pytest
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info.tables.program_words import because_words
-from jax_array_info_core import program_report
-from jax_array_info_core.errors import UnsupportedValueError
+from jax_array_info import to_text
+from jax_array_info_core import (
+    assert_no_collective,
+    assert_sent,
+    from_json,
+    program_report,
+    program_timeline_report,
+    to_json,
+)
+from jax_array_info_core.reports.collectives import because_words
 from tests.programs import abstract, cube, loss, scanned, step, step_arguments
 
 pytestmark = [pytest.mark.once_per_version, pytest.mark.needs_devices(8)]
@@ -34,7 +41,7 @@ def of_kind(report, kind, axes=("fsdp",)):
 def test_each_gather_of_a_step_names_the_operands_that_clash():
     params, x = step_arguments(cube())
     shardings = jax.tree.map(lambda leaf: leaf.sharding, params)
-    report = program_report(jax.jit(step, out_shardings=shardings), params, x, explain=True)
+    report = program_report(jax.jit(step, out_shardings=shardings), params, x)
     gathers = of_kind(report, "all-gather")
     assert sorted((one.path, one.phase, *words(one)) for one in gathers) == [
         ("params/wi", "forward", ("conflict", "ijl,lk->ijk", [("i", "x"), ("l", "params/wi")])),
@@ -47,7 +54,7 @@ def test_each_gather_of_a_step_names_the_operands_that_clash():
 
 @with_shardy
 def test_each_reduction_names_the_sum():
-    report = program_report(jax.grad(loss), *step_arguments(cube()), explain=True)
+    report = program_report(jax.grad(loss), *step_arguments(cube()))
     (activations,) = of_kind(report, "all-reduce", ("tensor",))
     assert words(activations) == [("sum", "ijl,lk->ijk", [("l", "params/wi"), ("l", "params/wo")])]
     for one in of_kind(report, "all-reduce", ("data", "fsdp")):
@@ -58,7 +65,7 @@ def test_each_reduction_names_the_sum():
 @with_shardy
 def test_gathers_of_scanned_layers_are_followed_to_the_stacked_arguments():
     function, arguments = scanned(cube(), checkpoint=True)
-    gathers = of_kind(program_report(function, *arguments, explain=True), "all-gather")
+    gathers = of_kind(program_report(function, *arguments), "all-gather")
     assert sum(one.count for one in gathers) == 5
     for one in gathers:
         (because,) = one.because
@@ -68,7 +75,7 @@ def test_gathers_of_scanned_layers_are_followed_to_the_stacked_arguments():
 
 @with_shardy
 def test_a_sort_needs_the_dimension_whole():
-    report = program_report(jnp.sort, abstract(cube(), P(None, "fsdp"), (8, 4096)), explain=True)
+    report = program_report(jnp.sort, abstract(cube(), P(None, "fsdp"), (8, 4096)))
     found = [one for one in report.collectives if one.because]
     assert found
     for one in found:
@@ -88,7 +95,7 @@ def square(*spec):
 
 def moved(function, *arguments):
     """Return the kind and the size of each collective of a function, with the operations that need it."""
-    report = program_report(function, *arguments, explain=True)
+    report = program_report(function, *arguments)
     assert report.unread == ()
     return sorted(
         (one.kind, one.path or "", [(each.op, each.rule) for each in one.because])
@@ -128,13 +135,13 @@ def test_a_clash_is_no_reason_of_another_operation_of_its_line(function, others)
 def test_a_constraint_gathers_the_operand_of_the_operation_before_it():
     whole = NamedSharding(flat(), P())
     f = lambda x: jax.lax.with_sharding_constraint(jnp.maximum(x @ x.T, 0), whole) * 2  # noqa: E731
-    (gather,) = of_kind(program_report(f, square("fsdp"), explain=True), "all-gather")[-1:]
+    (gather,) = of_kind(program_report(f, square("fsdp")), "all-gather")[-1:]
     assert gather.because[0].kind == "constraint"
 
 
 @with_shardy
 def test_a_maximum_is_reduced_not_summed():
-    (reduction,) = program_report(lambda x: x.max(0), square("fsdp"), explain=True).collectives
+    (reduction,) = program_report(lambda x: x.max(0), square("fsdp")).collectives
     assert because_words(reduction) == "'i' is reduced in reduce_max ij,->j"
 
 
@@ -146,7 +153,7 @@ def test_of_two_clashes_of_an_operation_that_over_the_mesh_axes_of_the_gather_is
     mesh = Mesh(np.reshape(jax.devices()[:8], (4, 2)), ("fsdp", "tensor"))
     x = abstract(mesh, P("fsdp"), (64, 64))
     stack = abstract(mesh, P(None, "fsdp", "tensor"), (4, 64, 64))
-    found = program_report(layers, x, stack, explain=True).collectives
+    found = program_report(layers, x, stack).collectives
     (gather,) = [one for one in found if one.axes == ("fsdp",)]
     assert because_words(gather) == "'i' (x) and 'k' (ws) clash in ik,kj->ij"
 
@@ -167,7 +174,7 @@ def test_a_gather_for_two_lines_has_both_reasons():
         first = x @ w
         return first, jnp.sin(x) @ w
 
-    (gather,) = program_report(twice, square("fsdp"), square("fsdp"), explain=True).collectives
+    (gather,) = program_report(twice, square("fsdp"), square("fsdp")).collectives
     line = twice.__code__.co_firstlineno
     assert [each.origin.line - line for each in gather.because] == [1, 2]
     assert because_words(gather).count(" clash in ik,kj->ij of test_because.py:") == 2
@@ -176,9 +183,7 @@ def test_a_gather_for_two_lines_has_both_reasons():
 @with_shardy
 def test_operations_of_one_line_are_told_apart_by_their_columns():
     function = lambda x, y, w: x @ w + y @ w  # noqa: E731
-    (gather,) = program_report(
-        function, square("fsdp"), square("fsdp"), square("fsdp"), explain=True
-    ).collectives
+    (gather,) = program_report(function, square("fsdp"), square("fsdp"), square("fsdp")).collectives
     clashes = [f"'i' ({name}) and 'k' (w) clash in ik,kj->ij" for name in "xy"]
     assert because_words(gather) == "; ".join(clashes)
 
@@ -186,9 +191,7 @@ def test_operations_of_one_line_are_told_apart_by_their_columns():
 @with_shardy
 def test_operations_of_one_line_that_differ_in_operands_have_their_letters_in_common():
     function = lambda x, y, w: sum(one @ w for one in (x, y))  # noqa: E731
-    (gather,) = program_report(
-        function, square("fsdp"), square("fsdp"), square("fsdp"), explain=True
-    ).collectives
+    (gather,) = program_report(function, square("fsdp"), square("fsdp"), square("fsdp")).collectives
     assert because_words(gather) == "'i' and 'k' (w) clash in ik,kj->ij"
 
 
@@ -197,7 +200,7 @@ def test_the_operand_that_is_moved_tells_operations_of_one_line_apart():
     def chain(x, w, v):
         return jnp.tanh(jnp.sin(x) @ jnp.sin(w)) @ jnp.cos(v)
 
-    report = program_report(chain, square("fsdp"), square("fsdp"), square("fsdp"), explain=True)
+    report = program_report(chain, square("fsdp"), square("fsdp"), square("fsdp"))
     assert sorted(map(because_words, report.collectives)) == [
         "'i' (x) and 'k' (v) clash in ik,kj->ij",
         "'i' (x) and 'k' (w) clash in ik,kj->ij",
@@ -218,7 +221,7 @@ def test_the_constraint_on_its_result_is_part_of_a_clash():
     def constrained(x, w):
         return jax.lax.with_sharding_constraint(x @ w, NamedSharding(mesh, P(None, "fsdp")))
 
-    report = program_report(constrained, square("fsdp"), square("fsdp"), explain=True)
+    report = program_report(constrained, square("fsdp"), square("fsdp"))
     line = constrained.__code__.co_firstlineno + 1
     words = f"'i' (x) and 'k' (w) and 'j' (constraint test_because.py:{line}) clash in ik,kj->ij"
     assert {because_words(one) for one in report.collectives} == {words}
@@ -228,7 +231,7 @@ def test_the_constraint_on_its_result_is_part_of_a_clash():
 def test_a_gather_belongs_to_the_pass_of_the_operations_that_need_it():
     """From JAX 0.11 on, the partitioner names one for the forward pass that only the backward pass reads."""
     function = jax.grad(lambda w, x: jnp.sum(jnp.tanh(x @ w) @ w))
-    report = program_report(function, square("fsdp", "tensor"), square("fsdp"), explain=True)
+    report = program_report(function, square("fsdp", "tensor"), square("fsdp"))
     gathers = [one for one in report.collectives if one.kind == "all-gather" and one.because]
     assert gathers
     for one in gathers:
@@ -244,7 +247,7 @@ def test_a_constraint_that_leaves_out_axes_is_the_reason_of_both_gathers():
         return jax.lax.with_sharding_constraint(hidden, NamedSharding(mesh, P()))
 
     x, w = abstract(mesh, P("data"), (64, 32)), abstract(mesh, P(None, "tensor"), (32, 128))
-    report = program_report(layer, x, w, explain=True)
+    report = program_report(layer, x, w)
     assert {one.axes for one in report.collectives} == {("data",), ("tensor",)}
     line = layer.__code__.co_firstlineno + 2
     for one in report.collectives:
@@ -257,7 +260,7 @@ def test_a_constraint_that_leaves_out_axes_is_the_reason_of_both_gathers():
 def test_an_argument_that_is_gathered_instead_of_summed_has_the_sum_as_the_reason():
     mesh = cube()
     x, w = abstract(mesh, P(), (512, 4096)), abstract(mesh, P("tensor"), (4096, 1024))
-    (gather,) = program_report(jnp.matmul, x, w, explain=True).collectives
+    (gather,) = program_report(jnp.matmul, x, w).collectives
     assert (gather.kind, gather.path) == ("all-gather", "b")
     assert words(gather) == [("sum", "ik,kj->ij", [("k", "b")])]
 
@@ -267,7 +270,7 @@ def test_a_requested_output_that_leaves_out_an_axis_is_the_reason():
     mesh = cube()
     x = abstract(mesh, P("fsdp"), (64, 32))
     function = jax.jit(lambda x: x * 2, out_shardings=NamedSharding(mesh, P()))
-    (gather,) = program_report(function, x, explain=True).collectives
+    (gather,) = program_report(function, x).collectives
     assert [(each.kind, each.op, each.mesh_axes) for each in gather.because] == [
         ("constraint", "return", ("fsdp",))
     ]
@@ -277,7 +280,7 @@ def test_a_requested_output_that_leaves_out_an_axis_is_the_reason():
 def test_a_collective_of_the_users_has_no_reason():
     mesh = cube()
     summed = jax.shard_map(lambda x: jax.lax.psum(x, "fsdp"), mesh=mesh, in_specs=P("fsdp"), out_specs=P())
-    report = program_report(summed, abstract(mesh, P("fsdp"), (16,)), explain=True)
+    report = program_report(summed, abstract(mesh, P("fsdp"), (16,)))
     assert [(one.kind, one.because) for one in report.collectives] == [("all-reduce", ())]
 
 
@@ -285,7 +288,7 @@ def test_a_collective_of_the_users_has_no_reason():
 def test_an_output_that_propagation_shards_in_another_way_is_a_caveat():
     mesh = cube()
     x = abstract(mesh, P("fsdp"), (16, 8))
-    report = program_report(lambda x: jnp.concatenate([x, x[:1] * x.sum()]), x, explain=True)
+    report = program_report(lambda x: jnp.concatenate([x, x[:1] * x.sum()]), x)
     assert report.outputs[0].shape == (17, 8)
     (caveat,) = [one for one in report.caveats if "disagree" in one]
     assert "outputs P('fsdp',) (compiled: P())" in caveat
@@ -295,7 +298,7 @@ def test_an_output_that_propagation_shards_in_another_way_is_a_caveat():
 def test_where_shardy_fails_the_report_stands_with_a_caveat(monkeypatch):
     monkeypatch.setattr("jax_array_info_core.propagation.process._WORKERS", {})
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    report = program_report(jax.grad(loss), *step_arguments(cube()), explain=True)
+    report = program_report(jax.grad(loss), *step_arguments(cube()))
     assert report.collectives
     assert not any(one.because for one in report.collectives)
     (caveat,) = [one for one in report.caveats if "/nowhere/python" in one]
@@ -303,18 +306,47 @@ def test_where_shardy_fails_the_report_stands_with_a_caveat(monkeypatch):
 
 
 @with_shardy
-def test_reasons_are_left_out_unless_asked_for_and_of_a_compiled():
+def test_reasons_are_left_out_if_they_are_not_wanted_and_of_a_compiled():
     arguments = step_arguments(cube())
-    assert not any(one.because for one in program_report(jax.grad(loss), *arguments).collectives)
-    compiled = jax.jit(jax.grad(loss)).lower(*arguments).compile()
-    assert program_report(compiled, explain=None).collectives
-    with pytest.raises(UnsupportedValueError, match="a Compiled has no origins"):
-        program_report(compiled, explain=True)
+    report = program_report(jax.grad(loss), *arguments, explain=False)
+    assert report.collectives
+    assert not any(one.because for one in report.collectives)
+    compiled = program_report(jax.jit(jax.grad(loss)).lower(*arguments).compile())
+    assert compiled.collectives
+    assert not any(one.because for one in compiled.collectives)
 
 
 @pytest.mark.skipif(jax.__version_info__ >= (0, 10, 1), reason="Shardy tells origins from JAX 0.10.1 on")
-def test_before_jax_0_10_1_reasons_are_refused_if_they_are_asked_for():
-    arguments = step_arguments(cube())
-    assert program_report(jax.grad(loss), *arguments, explain=None).collectives
-    with pytest.raises(UnsupportedValueError, match=r"needs JAX 0\.10\.1 or later"):
-        program_report(jax.grad(loss), *arguments, explain=True)
+def test_before_jax_0_10_1_there_are_no_reasons():
+    report = program_report(jax.grad(loss), *step_arguments(cube()))
+    assert report.collectives
+    assert not any(one.because for one in report.collectives)
+
+
+@with_shardy
+@pytest.mark.parametrize(
+    ("function", "count", "words"),
+    [
+        (jnp.matmul, 2, "'i' (a) and 'k' (b) clash in ik,kj->ij"),
+        (lambda x: x.max(0), 1, "'i' is reduced in reduce_max ij,->j"),
+        (lambda x: jnp.sort(x, 0), 1, "'i' (x) is needed whole in sort ij->ij"),
+    ],
+)
+def test_a_report_its_page_and_a_failing_assertion_have_the_reasons(function, count, words):
+    report = program_report(function, *[square("fsdp")] * count)
+    assert "because '" in to_text(report)
+    assert any(because_words(one) == words for one in from_json(to_json(report)).collectives)
+    with pytest.raises(AssertionError) as error:
+        assert_sent(report, 0)
+    assert f", because {words}" in str(error.value)
+
+
+def test_a_helper_is_started_for_collectives_only(monkeypatch):
+    workers = {}
+    monkeypatch.setattr("jax_array_info_core.propagation.process._WORKERS", workers)
+    program_report(jnp.sin, jnp.ones(8))
+    program_timeline_report(jnp.matmul, square("fsdp"), square("fsdp"))
+    report = program_report(jnp.matmul, square("fsdp"), square("fsdp"), explain=False)
+    with pytest.raises(AssertionError, match="all-gather"):
+        assert_no_collective(report, "all-gather")
+    assert workers == {}

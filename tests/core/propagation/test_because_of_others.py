@@ -30,7 +30,7 @@ def kept(x, *spec):
 
 def reasons(function, *arguments, kind=None):
     """Return the operations and kinds of the reasons of each collective."""
-    report = program_report(function, *arguments, explain=True)
+    report = program_report(function, *arguments)
     assert report.collectives
     return [
         {(each.op, each.kind) for each in one.because}
@@ -114,7 +114,7 @@ def test_of_several_sums_of_a_line_none_has_the_letters_of_another():
         return jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in leaves))
 
     leaves = [struct((64, 128), None, "model"), struct((128, 64), "model", "data")]
-    report = program_report(norm, leaves, explain=True)
+    report = program_report(norm, leaves)
     for one in report.collectives:
         assert all(not each.operands for each in one.because)
 
@@ -127,7 +127,6 @@ def test_a_sum_over_one_axis_names_no_letter_of_another():
         product,
         struct((8, 16, 64), "data", "model"),
         struct((8, 16, 128), "data", None, "model"),
-        explain=True,
     )
     [reduced] = [one for one in report.collectives if one.kind == "all-reduce"]
     [because] = reduced.because
@@ -147,7 +146,7 @@ def test_a_gradient_is_not_reduced_for_a_clash_of_another_product_of_its_line():
 
     p = {"wi": of((64, 256), "fsdp", "tensor"), "wd": of((256, 64), "tensor", "fsdp")}
     gradient = jax.jit(jax.grad(loss), out_shardings=jax.tree.map(lambda one: one.sharding, p))
-    report = program_report(gradient, p, of((8, 16, 64), ("data", "fsdp")), explain=True)
+    report = program_report(gradient, p, of((8, 16, 64), ("data", "fsdp")))
     reductions = [one for one in report.collectives if one.kind == "all-reduce" and one.phase == "backward"]
     assert reductions
     assert {each.kind for one in reductions for each in one.because} == {"sum"}
@@ -167,9 +166,7 @@ def test_a_lookup_is_sharded_as_in_the_compiled_program():
         return table[ids] @ w
 
     ids = jax.ShapeDtypeStruct((16, 8), jnp.int32, sharding=NamedSharding(grid(), P("data")))
-    report = program_report(
-        looked_up, struct((128, 64)), ids, struct((64, 256), "data", "model"), explain=True
-    )
+    report = program_report(looked_up, struct((128, 64)), ids, struct((64, 256), "data", "model"))
     assert not any("disagree" in one for one in report.caveats)
     [gathered] = [one for one in report.collectives if one.kind == "all-gather"]
     assert [each.kind for each in gathered.because] == ["conflict"]
@@ -194,7 +191,7 @@ def test_an_operation_that_moves_shards_itself_is_not_the_operation_before_it():
 
     out_shardings = (NamedSharding(grid(), P("model", "data")), None)
     function = jax.jit(reversed_too, out_shardings=out_shardings)
-    report = program_report(function, struct((32, 64), "data", "model"), explain=True)
+    report = program_report(function, struct((32, 64), "data", "model"))
     permutes = [one for one in report.collectives if one.kind == "collective-permute"]
     assert not any(each.op == "sort" for one in permutes for each in one.because)
 
@@ -210,7 +207,7 @@ def test_a_constraint_that_moves_an_axis_is_not_explained_by_the_next_constraint
         return on(h, "model", "fsdp"), h @ on(h, None, None).T
 
     a = jax.ShapeDtypeStruct((32, 16), jnp.float32, sharding=NamedSharding(mesh, P("data", None)))
-    report = program_report(both, a, explain=True)
+    report = program_report(both, a)
     permutes = [one for one in report.collectives if one.kind == "collective-permute"]
     assert permutes
     assert not any(one.because for one in permutes)

@@ -56,7 +56,7 @@ def test_a_line_is_found_in_a_file_with_any_name(größe):
 def test_a_collective_has_its_reason_from_a_file_with_any_name(größe):
     mesh = Mesh(np.reshape(jax.devices()[:8], (4, 2)), ("data", "model"))
     x = jax.ShapeDtypeStruct((32, 64), jnp.float32, sharding=NamedSharding(mesh, P("data")))
-    report = program_report(lambda x: größe(x, mesh), x, explain=True)
+    report = program_report(lambda x: größe(x, mesh), x)
     [[because]] = [one.because for one in report.collectives]
     assert (because.kind, because.origin.file) == ("constraint", größe.__code__.co_filename)
 

@@ -3,7 +3,9 @@
 import textwrap
 from dataclasses import replace
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from jax_array_info import (
@@ -311,3 +313,36 @@ def test_bytes_in_both_memories_stand_side_by_side(options, syntax, lines):
     assert "summed over the devices of a process, several may be on one host: pass hosts=" in to_text(
         of_process, width=120
     )
+
+
+def test_leaves_that_are_one_array_are_named_and_are_no_finding(capsys):
+    def arrays(*names):
+        array = jnp.ones((4, 4))
+        return dict.fromkeys(names, array)
+
+    tree = {**arrays("embed", "head"), **arrays("a", "b", "c"), "own": jnp.ones((4, 4))}
+    report = check_report(tree)
+    assert report.passed
+    assert report.shared == (("a", "b", "c"), ("embed", "head"))
+    print_check(tree)
+    printed = capsys.readouterr().out
+    assert "embed and head share a buffer: donating both fails\n" in printed
+    assert "a, b and c share a buffer: donating more than one of them fails\n" in printed
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: dict.fromkeys("ab", np.ones((4, 4), np.float32)),
+        lambda: dict.fromkeys("ab", jax.ShapeDtypeStruct((4, 4), jnp.float32)),
+        lambda: {"a": jnp.ones(4), "b": jnp.ones(4)},
+    ],
+    ids=["NumPy", "abstract", "equal"],
+)
+def test_other_leaves_share_no_buffer(make):
+    assert check_report(make()).shared == ()
+
+
+def test_of_many_shared_buffers_a_few_are_named():
+    tree = {f"layer_{number}": [array] * 2 for number, array in enumerate(map(jnp.ones, range(2, 8)))}
+    assert "and 3 more buffers are shared by leaves" in check_report(tree).accepted

@@ -104,6 +104,12 @@ def function_options(function: Callable[..., _T]) -> Callable[..., _T]:
     is_flag=True,
     help="Also show the live bytes along the schedule of the compiled program, by line, and their peak.",
 )
+@click.option(
+    "--steady",
+    is_flag=True,
+    help="Also show what later calls send, if arguments return with other shardings: the second call then"
+    " compiles again, and so does this command.",
+)
 @rows_option
 @ignore_codes_option
 @min_size_option
@@ -118,6 +124,7 @@ def program(
     dcn: str | None,
     bandwidths: tuple[str, ...],
     timeline: bool,
+    steady: bool,
     max_rows: int,
     ignore_codes: tuple[str, ...],
     min_nbytes: int,
@@ -163,6 +170,7 @@ def program(
         ignore_codes=ignore_codes,
         min_nbytes=min_nbytes,
         timeline=timeline,
+        steady=steady,
     )
     try:
         if topology is not None:

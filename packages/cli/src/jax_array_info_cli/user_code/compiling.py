@@ -54,6 +54,8 @@ class Request:
     min_nbytes: int = 0
     timeline: bool = False
     """Whether to report the memory along the schedule."""
+    steady: bool = False
+    """Whether to report what later calls send."""
 
 
 class NotCompiledError(Exception):
@@ -135,9 +137,9 @@ def _program_report(
         topology=request.topology,
         dcn=request.dcn,
         fresh=True,
-        explain=None,
         bandwidths=request.bandwidths,
         timeline=request.timeline,
+        steady=request.steady,
     )
     return _report(request, function, make, mesh, report_of)
 

@@ -272,11 +272,21 @@ def check_report(
         host_device_count=on_host.device_count,
         host_nbytes=host_limit,
         unmatched_axes=report.unmatched_axes,
+        shared=_shared(rows),
         ignored_codes=codes,
         max_replicated=limit,
         min_nbytes=least,
         is_uncompared=expect is None and specs is None and logical_axes is None,
     )
+
+
+def _shared(rows: Iterable[TreeRow]) -> tuple[tuple[str, ...], ...]:
+    """Return the paths of each array that is at several of them. A plan has no arrays yet."""
+    paths: dict[str, list[str]] = {}
+    for row in rows:
+        if row.kind == "array" and not row.is_deleted:
+            paths.setdefault(row.same_as or row.path, []).append(row.path or "(root)")
+    return tuple(tuple(ones) for ones in paths.values() if len(ones) > 1)
 
 
 def assert_tree(

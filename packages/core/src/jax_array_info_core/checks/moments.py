@@ -435,7 +435,12 @@ def differing_moments(
         ),
         nbytes=now,
         leaves=most_first(
-            leaf_of(row, row.shard_nbytes, expected=parameter, remedy=_words(row, meshes, parameter, meshes))
+            leaf_of(
+                row,
+                row.shard_nbytes,
+                expected=parameter,
+                remedy=sharding_words(row, meshes, parameter, meshes),
+            )
             for row, parameter in differing
         ),
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import contextlib
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -117,6 +118,21 @@ def is_committed(array: Any) -> bool:
 def label_carrier(array: Any) -> Any:
     """Return the base array of a PRNG key array, which ``jax.live_arrays`` lists; any other array itself."""
     return getattr(array, "_base_array", array)
+
+
+def buffer_key(value: Any) -> Hashable:
+    """Return a key that arrays with the same buffers have in common; None for what is no array of JAX.
+
+    It is the address of the data of an array on one device, and else the array itself: the buffers of an
+    array on several devices cannot be compared without new arrays.
+    """
+    if not is_array(value) or value.is_deleted():
+        return None
+    array = label_carrier(value)
+    if array.size and len(array.sharding.device_set) == 1:
+        with contextlib.suppress(Exception):  # the backend has no addresses
+            return next(iter(array.sharding.device_set)).id, array.unsafe_buffer_pointer()
+    return id(array)
 
 
 def shard_views(arrays: Sequence[jax.Array]) -> Iterator[tuple[jax.Array, jax.Array]]:

@@ -236,6 +236,44 @@ def jaxpr_updates(jaxpr: Any) -> list[_Updates]:
     return _outputs(program, [{number: Update(False, False)} for number in range(len(program.invars))])
 
 
+def jaxpr_gradients(jaxpr: Any) -> list[bool]:
+    """Return whether each output of a jaxpr is a gradient, or computed from one without a sum."""
+    program = getattr(jaxpr, "jaxpr", jaxpr)
+    return _gradients(program, [False] * len(program.invars))
+
+
+def _gradients(program: Any, inputs: list[bool]) -> list[bool]:
+    known = {id(variable): found for variable, found in zip(program.invars, inputs, strict=True)}
+    for equation in program.eqns:
+        operands = [known.get(id(variable), False) for variable in equation.invars]
+        name, inner = equation.primitive.name, _inner(equation)
+        if _is_transposed(equation):
+            results = [True] * len(equation.outvars)
+        elif inner is not None:
+            results = _gradients(inner, operands)
+        else:
+            is_kept = any(operands) and not name.startswith(("reduce_", "arg", "dot_general", "conv_"))
+            results = [is_kept] * len(equation.outvars)
+        known.update(zip(map(id, equation.outvars), results, strict=False))
+    return [known.get(id(variable), False) for variable in program.outvars]
+
+
+def _is_transposed(equation: Any) -> bool:
+    """Return whether JAX made an equation by transposing a linear one."""
+    stack = getattr(getattr(equation.source_info, "name_stack", None), "stack", ())
+    return any((type(one).__name__, one.name) == ("Transform", "transpose") for one in stack)
+
+
+def _inner(equation: Any) -> Any:
+    """Return the jaxpr that a call runs once; None for any other operation."""
+    if equation.primitive.name not in _CALLS:
+        return None
+    inner = next((equation.params[key] for key in _BODIES if key in equation.params), None)
+    program: Any = getattr(inner, "jaxpr", inner)
+    fits = hasattr(program, "eqns") and len(program.invars) == len(equation.invars)
+    return program if fits else None
+
+
 def _outputs(program: Any, inputs: list[_Updates]) -> list[_Updates]:
     known = {id(variable): updates for variable, updates in zip(program.invars, inputs, strict=True)}
     for equation in program.eqns:
@@ -262,13 +300,8 @@ def _results(equation: Any, operands: list[_Updates]) -> list[_Updates]:
         return [_scaled(operands[0])]
     if name == "select_n":
         return [_merged(operands[1:])]
-    if name in _CALLS:
-        parameters = equation.params
-        inner = next((parameters[key] for key in _BODIES if key in parameters), None)
-        program: Any = getattr(inner, "jaxpr", inner)
-        if hasattr(program, "eqns") and len(program.invars) == len(operands):
-            return _outputs(program, operands)
-    return []
+    inner = _inner(equation)
+    return [] if inner is None else _outputs(inner, operands)
 
 
 def _merged(operands: list[_Updates]) -> _Updates:

@@ -97,7 +97,7 @@ def stages_of(function: Any, arguments: Sequence[Any], keywords: Mapping[str, An
     """
     import jax
 
-    found = _stage(function)
+    found = stage_of(function)
     if found is not None:
         if arguments or keywords:
             raise UnsupportedValueError(
@@ -115,7 +115,7 @@ def stages_of(function: Any, arguments: Sequence[Any], keywords: Mapping[str, An
             with contextlib.ExitStack() as stack:
                 for context in contexts:
                     stack.enter_context(context)
-                found = _stage(stage(*all_arguments, **all_keywords))
+                found = stage_of(stage(*all_arguments, **all_keywords))
             if found is not None:
                 return found
     return Stages(traced=jax.jit(function).trace(*arguments, **keywords))
@@ -130,7 +130,7 @@ def _is_copied(function: Any, name: str) -> bool:
     return isinstance(function, FunctionType) and getattr(inner, name, None) is getattr(function, name)
 
 
-def _stage(value: Any) -> Stages | None:
+def stage_of(value: Any) -> Stages | None:
     """Return a stage of JAX, or the one in the wrapper of another library; None for any other value."""
     import jax
 
@@ -153,7 +153,7 @@ def array_leaves(arguments: Sequence[Any], keywords: Mapping[str, Any]) -> list[
 
 def is_stage(value: Any) -> bool:
     """Return whether a value is a Traced, Lowered or Compiled, or the wrapper of one."""
-    return _stage(value) is not None
+    return stage_of(value) is not None
 
 
 class ProgramLeaf(NamedTuple):

@@ -14,7 +14,7 @@ from ..layouts.notation import as_nbytes
 from ..layouts.spec import SpecLike, as_spec, placement
 from ..names import with_former_keywords
 from ..quantities import counted, format_bytes
-from ..reports.collectives import Collective, link_words, sent_by, sent_words
+from ..reports.collectives import Collective, because_words, link_words, sent_by, sent_words
 from ..reports.program import ProgramReport, ProgramValue
 from ..text import printable
 
@@ -255,7 +255,8 @@ def _words(one: Collective, link: Link | None = None) -> str:
     of = f" of {one.path}" if one.path else ""
     line = f", {one.origin}" if one.origin else ""
     by = f" by {link_words(one.link)}" if link and one.link != link else ""
-    return f"{one.kind} over {over}{by}: {size}{of}{line}"
+    because = f", because {words}" if (words := because_words(one)) else ""
+    return f"{one.kind} over {over}{by}: {size}{of}{line}{because}"
 
 
 def _unknown_parts(report: ProgramReport) -> Iterator[str]:

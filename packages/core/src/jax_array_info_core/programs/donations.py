@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..hlo.module import ArrayShape, Instruction, Module
 from ..layouts.dtypes import type_text
 from ..reports.array import same_sharding
-from ..reports.program import Donation, ProgramValue
+from ..reports.program import CALL_FAILS, Donation, ProgramValue
 
 UNUSED = "unused: the function does not need it"
 """Reason for an argument that is pruned, or without effect on the outputs."""
@@ -23,14 +24,18 @@ def donations_of(
     donated: Sequence[bool],
     outputs: Sequence[ProgramValue],
     module: Module,
+    shared: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[Donation, ...]:
     """Return the donated arguments, each with the output that reuses its memory or the reason why none does.
+
+    If one would reuse the memory of an array that is passed twice, donated both times or not, a call fails.
 
     Args:
         arguments: Arguments of the program, in the order of the function.
         donated: Whether each of them is donated.
         outputs: Outputs of the program.
         module: The compiled program.
+        shared: The arguments that share their buffers, as of ``sharing``.
     """
     parameters = _Parameters(module)
     # Tokens of ordered effects are the first parameters, and the first outputs.
@@ -57,7 +62,43 @@ def donations_of(
             found.append(_donation(argument, reason=UNUSED))
         else:
             found.append(_donation(argument, reason=candidates.reason(argument)))
-    return tuple(found)
+    return tuple(_without_failing(found, shared or {}))
+
+
+def _without_failing(
+    donations: Sequence[Donation], shared: Mapping[str, Sequence[str]]
+) -> Iterator[Donation]:
+    """Yield donations, none of them reused if a buffer that is reused is passed twice: then a call fails."""
+    reused = {one.path for one in donations if one.output is not None}
+    fails = not reused.isdisjoint(shared)
+    for one in donations:
+        others = tuple(shared.get(one.path, ()))
+        if others and not reused.isdisjoint((one.path, *others)):
+            reason = f"a call fails: it shares its buffer with {', '.join(others)}"
+            yield replace(one, output=None, reason=reason, shares_with=others)
+        elif fails and one.output is not None:
+            yield replace(one, output=None, reason=CALL_FAILS)
+        else:
+            yield one
+
+
+def sharing(arguments: Sequence[ProgramValue], buffers: Sequence[Hashable]) -> Mapping[str, Sequence[str]]:
+    """Return the arguments that have buffers of others: the paths of the others, by path.
+
+    Args:
+        arguments: Arguments of the program. A pruned one is not passed to it.
+        buffers: A key of the buffers of each, as of ``buffer_key``, or None; empty if they are not known.
+    """
+    groups: dict[Hashable, list[str]] = {}
+    for argument, key in zip(arguments, buffers, strict=False):
+        if key is not None and not argument.is_pruned:
+            groups.setdefault(key, []).append(argument.path)
+    return {
+        path: [one for one in paths if one != path]
+        for paths in groups.values()
+        for path in paths
+        if paths[1:]
+    }
 
 
 def donatable(
@@ -65,6 +106,7 @@ def donatable(
     donated: Sequence[bool],
     outputs: Sequence[ProgramValue],
     donations: Sequence[Donation],
+    shared: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[Donation, ...]:
     """Return the arguments that are not donated, and whose memory an output could reuse, with that output.
 
@@ -76,11 +118,12 @@ def donatable(
         donated: Whether each of them is donated.
         outputs: Outputs of the program.
         donations: The donated arguments.
+        shared: The arguments that share their buffers, which no call can donate.
     """
     taken = {one.output for one in donations}
     free: dict[Any, list[ProgramValue]] = {}
     for argument, is_donated in zip(arguments, donated, strict=True):
-        if not (is_donated or argument.is_pruned or argument.got is None):
+        if not (is_donated or argument.is_pruned or argument.got is None or argument.path in (shared or {})):
             free.setdefault((argument.dtype, argument.shape), []).append(argument)
     found: dict[str, Donation] = {}
     for least, output in itertools.product((1, 0), outputs):

@@ -13,8 +13,9 @@ from typing import Any
 
 from .. import compat
 from ..arrays.stage_leaves import argument_values, output_values, with_requested
-from ..compat.arrays import traceback_lines
+from ..compat.arrays import buffer_key, traceback_lines
 from ..compat.devices import only_cpu
+from ..compat.given_programs import places_of_arguments
 from ..compat.jaxprs import jaxpr_names, requested_outputs
 from ..compat.jitted import with_object_keys
 from ..compat.lowering import program_devices
@@ -26,6 +27,7 @@ from ..compat.stages import (
     Stages,
     argument_leaves,
     array_leaves,
+    is_stage,
     memory_analysis,
     output_leaves,
     program_device,
@@ -63,9 +65,10 @@ from .collectives import collectives_of, devices_of, merged, totals_of
 from .compiled import CompiledStages, compiled_stages, gpu_shortage
 from .constraints import constraints_of, with_padding
 from .control_flow import ControlFlows
-from .donations import donatable, donations_of
+from .donations import donatable, donations_of, sharing
 from .host_memory import with_host_apart
 from .live_bytes import timeline_of
+from .next_call import MOST_CALLS, next_arguments, passed_on, steady_nbytes
 from .out_of_memory import out_of_memory_of
 from .updates import with_lost_axes, with_replaced
 from .warnings_of_compile import rematerializations_of
@@ -233,11 +236,12 @@ def program_report(
     topology: str | None = None,
     dcn: Mapping[str, int] | None = None,
     fresh: bool = False,
-    explain: bool | None = False,
+    explain: bool = True,
     bandwidths: Mapping[str, int | str] | None = None,
     ignore_codes: str | Iterable[str] = (),
     min_nbytes: int | str = MIN_NBYTES,
     timeline: bool = False,
+    steady: bool | int = False,
     **kwargs: Any,
 ) -> ProgramReport:
     """Return what XLA made of a function: shardings, collectives, donations, memory and flops per device.
@@ -262,8 +266,9 @@ def program_report(
             ``{"data": 2}``, as in ``topology_mesh``.
         fresh: Whether to compile even if JAX has the program in a cache. XLA prints its rematerialization
             warnings only while it compiles.
-        explain: Whether to find ``because``, the operation that each collective is needed for. Shardy then
-            propagates the shardings once more, in a process of its own. None does so where Shardy can.
+        explain: Whether to find ``because``, the operation that each collective is needed for, on JAX 0.10.1
+            and later, unless Shardy is off. If there are collectives, Shardy propagates the shardings once
+            more, in a process of its own. A Compiled has no reasons.
         bandwidths: Bytes per second and device, in each direction, of the links between devices, such as
             ``{"dcn": "6.25GB/s", "ici": "90GB/s"}``, for a lower bound of the time of what is sent. None for
             no such bound.
@@ -271,12 +276,14 @@ def program_report(
         min_nbytes: Bytes per device, or a size such as ``"1MiB"``, below which bytes that are held or
             repeated without need are no finding. 0 accepts none.
         timeline: Whether to add the memory along the schedule, as in ``program_timeline_report``.
+        steady: Whether to find ``steady_sent_nbytes``, the bytes that later calls send. If arguments return
+            with other shardings, the function is compiled again for these, up to three times; with a number
+            in place of True, up to one time less than it.
         **kwargs: Keyword arguments of the function.
 
     Raises:
         UnsupportedValueError: (a ValueError) If ``f`` is neither a function nor a stage, or a stage with
-            arguments; if a bandwidth or a size is not one; with ``explain=True``, before JAX 0.10.1, of a
-            Compiled, or without Shardy.
+            arguments or with ``steady``; or if a bandwidth or a size is not one.
         TopologyError: (a ValueError) If the topology does not exist, has another number of devices than
             the mesh, or needs a package that is not installed.
 
@@ -294,14 +301,16 @@ def program_report(
     slices = None if dcn is None else mesh_sizes(dcn)
     codes, speeds = known_codes(ignore_codes), as_bandwidths(bandwidths)
     least = as_nbytes("min_nbytes", min_nbytes)
+    if steady and is_stage(f):
+        raise UnsupportedValueError("steady=True compiles again: pass the function with its arguments")
     lines = UserLines(has_code=True)
     values = array_leaves(args, kwargs)
     # JAX's default device, which tracing and lowering can ask for, can be an accelerator of another process.
     with contextlib.nullcontext() if target is None and not any(map(_is_elsewhere, values)) else only_cpu():
         process = os.getpid()
         stages = stages_of(f, args, kwargs)
-        explains = explain is not False and _can_explain(stages, is_required=explain is True)
-        if explains:
+        explains = explain and _can_explain(stages)
+        if explains and any(map(_is_on_several_devices, values)):
             start()
         if os.getpid() != process:  # compiling would wait forever for threads that a fork does not have
             raise UnsupportedValueError("the function forks while it is traced, and returns in the fork too")
@@ -320,12 +329,13 @@ def program_report(
         requested = [None] * len(outputs) if traced is None else requested_outputs(traced.jaxpr)
         outputs = with_requested(outputs, requested)
         outputs = with_lost_axes(outputs, arguments, module, [one is not None for one in requested])
-    constraints = None
+    constraints, passed = None, dict[int, int]()
     if stages.traced is not None:
         constraints = constraints_of(stages.traced.jaxpr, module, lines)
         outputs = with_padding(outputs, constraints)
         is_donated = [leaf.is_donated for leaf in given]
         outputs = with_replaced(outputs, arguments, is_donated, stages.traced.jaxpr)
+        passed = passed_on(outputs, arguments, is_donated, stages.traced.jaxpr)
     name, origin = _definition(f, stages, module, lines)
     report = ProgramReport(
         name=name,
@@ -340,15 +350,25 @@ def program_report(
         out_of_memory=out_of_memory_of(compiled.refusal, module, compiled.assignment, lines),
         device_count=1 if mesh is None else math.prod(mesh.sizes),
         caveats=caveats_of_tracing(compiled.traced_on, place),
+        passed_on=tuple(arguments[number].path for number in sorted(passed)),
         ignored_codes=codes,
         min_nbytes=least,
     )
     if module is None:
         return report
-    report = _with_program(report, module, compiled, place, given, lines, speeds, explains=explains)
+    report = _with_program(report, module, compiled, place, given, values, lines, speeds, explains=explains)
     if timeline and report.memory is not None:
         report = replace(report, timeline=timeline_of(report, report.memory, module, lines))
-    return report
+    if not steady:
+        return report
+    following = next_arguments((args, kwargs), values, given, returned, passed)
+    left = MOST_CALLS if steady is True else steady
+    if report.passed_on and following is not None and left > 1:
+        args, kwargs = following
+        options: dict[str, Any] = {"topology": topology, "dcn": dcn, "explain": False, "steady": left - 1}
+        later = program_report(f, *args, **options, **kwargs)
+        return replace(report, steady_sent_nbytes=later.steady_sent_nbytes)
+    return replace(report, steady_sent_nbytes=steady_nbytes(report))
 
 
 def _with_program(
@@ -357,6 +377,7 @@ def _with_program(
     compiled: CompiledStages,
     topology: Topology | None,
     leaves: Sequence[ProgramLeaf],
+    values: Sequence[Any],
     lines: UserLines,
     bandwidths: Mapping[Link, int],
     *,
@@ -385,7 +406,9 @@ def _with_program(
         platform=report.platform,
     )
     is_donated = [leaf.is_donated for leaf in leaves]
-    donations = donations_of(report.arguments, is_donated, report.outputs, module)
+    places = places_of_arguments(values, leaves) or ()
+    shared = sharing(report.arguments, [buffer_key(values[place]) for place in places])
+    donations = donations_of(report.arguments, is_donated, report.outputs, module, shared)
     dtypes = {value.dtype for value in (*report.arguments, *report.outputs)}
     memory, out_of_memory = None, report.out_of_memory
     if not compiled.refusal:
@@ -402,7 +425,7 @@ def _with_program(
         report,
         device_count=module.device_count if devices is None else devices.count(module),
         donations=donations,
-        donatable=donatable(report.arguments, is_donated, report.outputs, donations),
+        donatable=donatable(report.arguments, is_donated, report.outputs, donations, shared),
         collectives=collectives,
         sent=totals_of(collectives, bandwidths),
         rematerializations=rematerializations,
@@ -421,15 +444,18 @@ def _with_program(
     )
 
 
-def _can_explain(stages: Stages, *, is_required: bool) -> bool:
-    """Return whether Shardy can propagate a program; if it must and cannot, raise UnsupportedValueError."""
-    try:
+def _can_explain(stages: Stages) -> bool:
+    """Return whether Shardy can propagate a program."""
+    with contextlib.suppress(UnsupportedValueError):
         require_shardy(stages)
-    except UnsupportedValueError:
-        if is_required:
-            raise
-        return False
-    return True
+        return True
+    return False
+
+
+def _is_on_several_devices(value: Any) -> bool:
+    """Return whether an array is on several devices, so that a program with it may have collectives."""
+    sharding: Any = getattr(value, "sharding", None)
+    return is_sharding(sharding) and has_devices(sharding) and len(sharding.device_set) > 1
 
 
 def _is_elsewhere(value: Any) -> bool:

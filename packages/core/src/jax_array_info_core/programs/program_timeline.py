@@ -52,8 +52,8 @@ def program_timeline_report(
     >>> [one.kind for one in report.series][:2], max(report.total_nbytes) == report.peak_nbytes
     (['arguments', 'outputs'], True)
     """
-    options: dict[str, Any] = {"topology": topology, "dcn": dcn, "fresh": fresh, "timeline": True}
-    report = program_report(f, *args, **options, **kwargs)
+    options: dict[str, Any] = {"topology": topology, "dcn": dcn, "fresh": fresh, "explain": False}
+    report = program_report(f, *args, timeline=True, **options, **kwargs)
     if report.timeline is not None:
         return report.timeline
     return ProgramTimelineReport(

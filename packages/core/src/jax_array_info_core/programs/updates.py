@@ -171,14 +171,11 @@ def with_replaced(
         donated: Whether each of them is donated.
         jaxpr: The jaxpr of the function.
     """
-    kinds: dict[Any, list[int]] = {}
-    for number, argument in enumerate(arguments):
-        # An uncommitted array compiles again in any case, and an array without a sharding can have any.
-        if argument.asked is not None and argument.got is not None:
-            kinds.setdefault((argument.shape, argument.dtype, _keys(argument.path)), []).append(number)
-    alike = [_alike(output, kinds, arguments) for output in outputs]
+    # An uncommitted array compiles again in any case, and an array without a sharding can have any.
+    kinds = by_kind((number, one) for number, one in enumerate(arguments) if one.asked and one.got)
+    alike = [alike_arguments(output, kinds, arguments) for output in outputs]
     pairs = zip(outputs, alike, strict=True)
-    if not any(_moved(arguments[one], output) for output, near in pairs for one in near):
+    if not any(is_moved(arguments[one], output) for output, near in pairs for one in near):
         return tuple(outputs)
     program = getattr(jaxpr, "jaxpr", jaxpr)
     if (len(program.invars), len(program.outvars)) != (len(arguments), len(outputs)):
@@ -198,7 +195,7 @@ def with_replaced(
                 replaced.setdefault(place, one)
     return tuple(
         replace(output, replaces=arguments[replaced[place]].path)
-        if place in replaced and _moved(arguments[replaced[place]], output)
+        if place in replaced and is_moved(arguments[replaced[place]], output)
         else output
         for place, output in enumerate(outputs)
     )
@@ -287,7 +284,17 @@ def _keys(path: str) -> str:
     return path.partition("/")[2]
 
 
-def _alike(output: ProgramValue, kinds: dict[Any, list[int]], arguments: Sequence[ProgramValue]) -> list[int]:
+def by_kind(arguments: Iterable[tuple[int, ProgramValue]]) -> dict[Any, list[int]]:
+    """Return the numbers of arguments by shape, dtype and keys."""
+    kinds: dict[Any, list[int]] = {}
+    for number, one in arguments:
+        kinds.setdefault((one.shape, one.dtype, _keys(one.path)), []).append(number)
+    return kinds
+
+
+def alike_arguments(
+    output: ProgramValue, kinds: Mapping[Any, Sequence[int]], arguments: Sequence[ProgramValue]
+) -> list[int]:
     """Return the arguments of the shape, dtype and keys of an output.
 
     The keys of an output can be below the argument's name, as of a dict, or below the index in a tuple.
@@ -302,12 +309,16 @@ def _alike(output: ProgramValue, kinds: dict[Any, list[int]], arguments: Sequenc
 
 
 def _is_update(update: Update, argument: ProgramValue, *, is_donated: bool) -> bool:
+    return update.is_added and (is_donated or (is_named(argument) and not update.is_scaled))
+
+
+def is_named(argument: ProgramValue) -> bool:
+    """Return whether an argument has keys below its own name, and not only an index."""
     keys = _keys(argument.path)
-    is_named = bool(keys) and not keys.isdecimal()
-    return update.is_added and (is_donated or (is_named and not update.is_scaled))
+    return bool(keys) and not keys.isdecimal()
 
 
-def _moved(argument: ProgramValue, output: ProgramValue) -> bool:
+def is_moved(argument: ProgramValue, output: ProgramValue) -> bool:
     """Return whether an output is known to have another sharding than an argument, on the same mesh."""
     one, other = argument.got, output.got
     on_one_mesh = one is not None and other is not None and one.mesh is not None and one.mesh == other.mesh

@@ -18,6 +18,8 @@ from .tree import ElsewhereBytes, UnmatchedAxes
 HostUnit = Literal["host", "process", "all devices"]
 """What host memory is summed over: the devices of a host; those of a process, where several processes may be
 on a host; or all devices, where neither is known."""
+_MOST_SHARED = 3
+"""Maximum number of shared buffers that are named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +126,9 @@ class CheckReport(Displayed):
     unmatched_axes: UnmatchedAxes | None = None
     """Logical axes and rules that did not match, as in ``TreeReport``."""
 
+    shared: tuple[tuple[str, ...], ...] = ()
+    """Paths of the leaves that are one array, for each array that is several leaves, such as tied weights."""
+
     ignored_codes: tuple[str, ...] = ()
     """Codes in ``ignore_codes``: no finding has one of them."""
 
@@ -207,6 +212,12 @@ class CheckReport(Displayed):
                 f"accepted: avoidable replicas of {share}, in leaves whose shards would hold fewer than "
                 f"{MIN_SHARD_ELEMENTS:,} elements"
             )
+        for paths in self.shared[:_MOST_SHARED]:
+            which = "both" if len(paths) == 2 else "more than one of them"
+            names = f"{', '.join(paths[:-1])} and {paths[-1]}"
+            words.append(f"{names} share a buffer: donating {which} fails")
+        if (more := len(self.shared) - _MOST_SHARED) > 0:
+            words.append(f"and {counted(more, 'more buffer is', 'more buffers are')} shared by leaves")
         if self.ignored_count:
             words.append(f"ignored: {counted(self.ignored_count, 'leaf', 'leaves')}")
         if self.ignored_codes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from .. import quantities
@@ -10,7 +10,7 @@ from ..layouts.links import LINK_WORDS, Link
 from ..quantities import format_bytes, least_seconds_words
 from .control_flow import ControlFlow, Cost, PerIteration, per_iteration, per_iteration_words, sums_of
 from .origin import Origin, Phase
-from .propagation import Because
+from .propagation import Because, ConflictOperand
 
 SLOW_LINKS: tuple[Link, ...] = ("other-process", "other-host", "dcn")
 """Links that are, or may be, outside of the fast network of a host or a slice."""
@@ -98,7 +98,7 @@ class Collective:
 
     because: tuple[Because, ...] = ()
     """The operations that need it: each that uses what it moves, or the one that computes it. Empty if
-    ``explain`` is off, or if an operation is not known for certain."""
+    ``explain`` is off, before JAX 0.10.1, of a Compiled, and if an operation is not known for certain."""
 
     @property
     def total_nbytes(self) -> int | None:
@@ -303,3 +303,59 @@ class SentTotals:
         if not has_times and len(found) < 2 and not any(one.link in SLOW_LINKS for one in found):
             return ""
         return f"{', '.join(one.words for one in found)} per call" if found else ""
+
+
+def axes_words(axes: Sequence[str] | None) -> str:
+    """Return mesh axes as ``data, fsdp``."""
+    if axes is None:
+        return "unknown"
+    return ", ".join(axes) or "none"
+
+
+def over_words(axes: Sequence[str] | None) -> str:
+    """Return mesh axes as ``over data, fsdp``."""
+    return "over unknown axes" if axes is None else f"over {axes_words(axes)}"
+
+
+def because_words(collective: Collective) -> str:
+    """Return what a collective is needed for: ``'i' (x) and 'k' (wi) clash in ik,kj->ij``.
+
+    A sum is ``'k' is summed in ik,kj->ij``, a maximum ``'i' is reduced in reduce_max ij,->j``. Other mesh
+    axes than those of the collective follow, and of several lines each.
+    """
+    places = {None if one.origin is None else one.origin.place for one in collective.because}
+    words = (
+        _because_words(one, collective.axes or ())
+        + (f" of {one.origin.place}" if len(places) > 1 and one.origin and one.kind != "constraint" else "")
+        for one in collective.because
+    )
+    return "; ".join(dict.fromkeys(words))
+
+
+def _because_words(one: Because, axes: Sequence[str]) -> str:
+    over = "" if set(one.mesh_axes) == set(axes) else f" {over_words(one.mesh_axes)}"
+    if one.kind == "constraint":
+        of = "the requested output" if one.op == "return" else "the constraint"
+        at = f" of {one.origin.place}" if one.origin and one.op != "return" else ""
+        return f"{of}{at} is not sharded over {axes_words(one.mesh_axes)}"
+    if one.kind == "sum":
+        summed = [*dict.fromkeys(f"'{each.letter}'" for each in one.operands)]
+        is_sum = one.op == "reduce_sum" or not one.op.startswith(("reduce", "arg"))
+        verb = f"{'are' if len(summed) > 1 else 'is'} {'summed' if is_sum else 'reduced'}"
+        what = f"{' and '.join(summed) or 'a dimension'} {verb}"
+    else:
+        asking = (
+            (each.axis_origin.mesh_axis, f"'{each.letter}'{_source_words(each)}") for each in one.operands
+        )
+        letters = " and ".join(words for _, words in dict.fromkeys(asking))
+        is_whole = len(one.mesh_axes) == 1 == len({each.letter for each in one.operands})
+        what = f"{letters} {'is needed whole' if is_whole else 'clash'}"
+    op = "" if one.op == "dot_general" else f"{one.op} "  # that of an einsum
+    return f"{what}{over} in {op}{one.rule}"
+
+
+def _source_words(operand: ConflictOperand) -> str:
+    """Return where an operand has its mesh axis from, if known: an argument, or the line of a constraint."""
+    of = operand.axis_origin
+    words = of.path or (operand.name if of.origin is None else f"{of.kind} {of.origin.place}")
+    return f" ({words})" if words else ""

@@ -38,6 +38,7 @@ FindingKind = Literal[
     "full replication",
     "program memory",
     "unread lines",
+    "shared donation",
     "conflict",
     "lost mesh axis",
     "replicated value",
@@ -173,6 +174,9 @@ CODES: dict[FindingKind, Code] = {
         "unread-lines",
         "warning",
         "Lines of the program or the log could not be read, so that the figures are incomplete.",
+    ),
+    "shared donation": Code(
+        "JAI211", "shared-donation", "error", "A donated buffer is passed twice, so that a call fails."
     ),
     "conflict": Code(
         "JAI301",

@@ -9,7 +9,7 @@ from typing import Literal
 from .. import quantities
 from ..layouts.spec import MeshAxes, Spec
 from ..notebooks import Displayed
-from ..quantities import counted
+from ..quantities import counted, format_bytes
 from .array import Leaf, ShardingDescription, same_sharding
 from .collectives import Collective, SentTotals
 from .control_flow import FlopTotals
@@ -205,6 +205,10 @@ class Constraint:
         return not (self.is_free or self.is_unknown or self.is_padded)
 
 
+CALL_FAILS = "a call fails: other arguments share a buffer"
+"""Reason for an argument whose memory would be reused if a call could run."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Donation:
     """A donated argument."""
@@ -220,7 +224,16 @@ class Donation:
 
     reason: str | None = None
     """Reason why its memory is not reused: it is unused, or no output that is left has its dtype, shape,
-    memory kind and sharding."""
+    memory kind and sharding; or a call with it fails."""
+
+    shares_with: tuple[str, ...] = ()
+    """Paths of the arguments that share its buffer, if a call therefore fails: a buffer that an output reuses
+    cannot be passed twice."""
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether its memory is not reused, although a call runs."""
+        return self.output is None and not self.shares_with and self.reason != CALL_FAILS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -308,6 +321,16 @@ class ProgramReport(Displayed):
     sent: SentTotals = field(default_factory=SentTotals)
     """Totals of the bytes sent."""
 
+    passed_on: tuple[str, ...] = ()
+    """Paths of the arguments that return with another sharding: donated ones, those with an output of the
+    same keys, and those of which an output is an update or the gradient. The figures are those of the first
+    call: if they are passed on as returned, the second call compiles again. Empty for a Lowered or
+    Compiled."""
+
+    steady_sent_nbytes: quantities.Total | None = None
+    """Bytes that a device sends per call once no call compiles again; None unless ``steady`` is on, and if
+    unknown."""
+
     rematerializations: tuple[Rematerialization, ...] = ()
     """Values that XLA replicates and shards again, the most bytes first."""
 
@@ -371,6 +394,27 @@ class ProgramReport(Displayed):
         is_partly_known = self.rematerializations_known != "known" and self.is_known
         unknown = "XLA's warnings are unknown" if is_partly_known else ""
         return "; ".join(filter(None, (self.sent.over_links, fit, findings_words(self.findings), unknown)))
+
+    @property
+    def first_call(self) -> str:
+        """What makes the figures those of the first call, and what later calls send; empty if nothing does.
+
+        ``figures of the first call; if w is passed on as returned, the second call compiles again``
+        """
+        if not self.passed_on:
+            return ""
+        below: dict[str, list[str]] = {}
+        for path in self.passed_on:
+            below.setdefault(path.partition("/")[0], []).append(path)
+        names = [paths[0] if len(paths) == 1 else name for name, paths in below.items()]
+        if more := names[_MOST:]:
+            names[_MOST:] = [f"{len(more)} more"]
+        listed = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+        sends = self.steady_sent_nbytes
+        steady = "" if sends is None else f" and sends {format_bytes(sends)} per device and call"
+        are = "is" if len(names) == 1 else "are"
+        condition = f"if {listed} {are} passed on as returned"
+        return f"figures of the first call; {condition}, the second call compiles again{steady}"
 
     @property
     def is_known(self) -> bool:

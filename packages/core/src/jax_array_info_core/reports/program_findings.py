@@ -37,7 +37,8 @@ def _found(report: ProgramReport) -> tuple[Finding, ...]:
         *_padded([one for one in report.constraints or () if one.is_padded]),
         *_unknown([one for one in report.constraints or () if one.is_unknown]),
         *_changed(report),
-        *_unused([one for one in report.donations if one.output is None]),
+        *_shared([one for one in report.donations if one.shares_with]),
+        *_unused([one for one in report.donations if one.is_unused]),
         *_missing(report.donatable),
         *full_replication(report.rematerializations, report.mesh),
         *unread_lines(
@@ -276,6 +277,22 @@ def _changed(report: ProgramReport) -> Iterator[Finding]:
             for one in moved
         ),
     )
+
+
+def _shared(donations: Sequence[Donation]) -> Iterator[Finding]:
+    if donations:
+        arguments = counted(len(donations), "donated argument", "donated arguments")
+        verb = "shares" if len(donations) == 1 else "share"
+        leaves = [(one, f"shares its buffer with {', '.join(one.shares_with)}") for one in donations]
+        yield Finding(
+            kind="shared donation",
+            problem=f"A call fails: {arguments} {verb} a buffer with another argument.",
+            remedy="Pass jax.numpy.copy of all but one of the arguments that share it.",
+            leaves=_by_bytes(
+                FindingLeaf(path=one.path, shape=(), dtype="", nbytes=one.nbytes, remedy=reason)
+                for one, reason in leaves
+            ),
+        )
 
 
 def _unused(donations: Sequence[Donation]) -> Iterator[Finding]:

@@ -14,6 +14,7 @@ from jax_array_info_core.layouts.dtypes import type_text
 from jax_array_info_core.reports import Collective, Origin, ProgramReport, ProgramTimelineReport, Temporary
 from jax_array_info_core.reports.collectives import (
     SLOW_LINKS,
+    because_words,
     link_words,
     most_nbytes,
     sent_by,
@@ -26,7 +27,6 @@ from ..svg import Figure
 from ..tables.program import program_details, program_summary
 from ..tables.program_timeline import timeline_chart, timeline_head, timeline_notes
 from ..tables.program_words import (
-    because_words,
     collective_axes_words,
     counted_path,
     kept_words,

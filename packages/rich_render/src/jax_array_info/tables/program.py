@@ -11,8 +11,10 @@ from jax_array_info.tables.folds import folded_paths, split_rows
 from jax_array_info_core.layouts.dtypes import type_text
 from jax_array_info_core.reports import Collective, ProgramReport, SentTotals
 from jax_array_info_core.reports.collectives import (
+    because_words,
     link_words,
     most_nbytes,
+    over_words,
     sent_by,
     sent_outside_words,
     sent_words,
@@ -28,12 +30,10 @@ from .program_memory import memory_table, write_memory, write_warnings_unknown
 from .program_timeline import program_timeline_table
 from .program_values import free_values_table, write_values
 from .program_words import (
-    because_words,
     collective_axes_words,
     counted_path,
     each_words,
     folded_text,
-    over_words,
     phase_words,
     scope_words,
     title_words,
@@ -242,6 +242,8 @@ def program_summary(report: ProgramReport, *, width: int = 80) -> RenderableType
 def _write_summary(page: Page, report: ProgramReport) -> None:
     page.write(report.answer, look="bold")
     page.write(title_words(report))
+    if report.first_call:
+        page.write(report.first_call, look=style.WARNING)
     if report.is_known:
         write_sent(page, report)
     write_memory(page, report)

@@ -20,12 +20,12 @@ from jax_array_info_core.reports import (
     ShardingChange,
     TemporaryChange,
 )
+from jax_array_info_core.reports.collectives import axes_words
 
 from .. import style
 from .pages import Grouping, Page, StackedColumn, stacked_table
 from .program_words import (
     UNKNOWN,
-    axes_words,
     counted_path,
     folded_text,
     kept_words,

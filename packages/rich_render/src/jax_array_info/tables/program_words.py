@@ -11,14 +11,13 @@ from jax_array_info_core.layouts import MeshAxes, Spec
 from jax_array_info_core.layouts.spec import effective_spec
 from jax_array_info_core.quantities import counted
 from jax_array_info_core.reports import (
-    Because,
     Collective,
-    ConflictOperand,
     ProgramReport,
     SentBytes,
     ShardingDescription,
     Temporary,
 )
+from jax_array_info_core.reports.collectives import axes_words
 
 from .. import style
 from .words import mesh_words
@@ -67,18 +66,6 @@ def spec_words(spec: Spec, mesh: MeshAxes | None) -> str:
     return str(effective_spec(spec, {} if mesh is None else mesh.shape))
 
 
-def axes_words(axes: Sequence[str] | None) -> str:
-    """Return mesh axes as ``data, fsdp``."""
-    if axes is None:
-        return UNKNOWN
-    return ", ".join(axes) or "none"
-
-
-def over_words(axes: Sequence[str] | None) -> str:
-    """Return mesh axes as ``over data, fsdp``."""
-    return "over unknown axes" if axes is None else f"over {axes_words(axes)}"
-
-
 def collective_axes_words(collective: Collective) -> str:
     """Return the mesh axes of a collective; without them, the size of its groups."""
     if collective.axes is None:
@@ -125,50 +112,6 @@ def phase_words(part: Collective | SentBytes) -> str:
     """Return the pass of a collective or of a total, and whether it is asynchronous."""
     is_async = isinstance(part, Collective) and part.is_async
     return ", ".join(filter(None, (part.phase, "async" if is_async else "")))
-
-
-def because_words(collective: Collective) -> str:
-    """Return what a collective is needed for: ``'i' (x) and 'k' (wi) clash in ik,kj->ij``.
-
-    A sum is ``'k' is summed in ik,kj->ij``, a maximum ``'i' is reduced in reduce_max ij,->j``. Other mesh
-    axes than those of the collective follow, and of several lines each.
-    """
-    places = {None if one.origin is None else one.origin.place for one in collective.because}
-    words = (
-        _because_words(one, collective.axes or ())
-        + (f" of {one.origin.place}" if len(places) > 1 and one.origin and one.kind != "constraint" else "")
-        for one in collective.because
-    )
-    return "; ".join(dict.fromkeys(words))
-
-
-def _because_words(one: Because, axes: Sequence[str]) -> str:
-    over = "" if set(one.mesh_axes) == set(axes) else f" {over_words(one.mesh_axes)}"
-    if one.kind == "constraint":
-        of = "the requested output" if one.op == "return" else "the constraint"
-        at = f" of {one.origin.place}" if one.origin and one.op != "return" else ""
-        return f"{of}{at} is not sharded over {axes_words(one.mesh_axes)}"
-    if one.kind == "sum":
-        summed = [*dict.fromkeys(f"'{each.letter}'" for each in one.operands)]
-        is_sum = one.op == "reduce_sum" or not one.op.startswith(("reduce", "arg"))
-        verb = f"{'are' if len(summed) > 1 else 'is'} {'summed' if is_sum else 'reduced'}"
-        what = f"{' and '.join(summed) or 'a dimension'} {verb}"
-    else:
-        asking = (
-            (each.axis_origin.mesh_axis, f"'{each.letter}'{_source_words(each)}") for each in one.operands
-        )
-        letters = " and ".join(words for _, words in dict.fromkeys(asking))
-        is_whole = len(one.mesh_axes) == 1 == len({each.letter for each in one.operands})
-        what = f"{letters} {'is needed whole' if is_whole else 'clash'}"
-    op = "" if one.op == "dot_general" else f"{one.op} "  # that of an einsum
-    return f"{what}{over} in {op}{one.rule}"
-
-
-def _source_words(operand: ConflictOperand) -> str:
-    """Return where an operand has its mesh axis from, if known: an argument, or the line of a constraint."""
-    of = operand.axis_origin
-    words = of.path or (operand.name if of.origin is None else f"{of.kind} {of.origin.place}")
-    return f" ({words})" if words else ""
 
 
 def without_indices(text: str) -> str:

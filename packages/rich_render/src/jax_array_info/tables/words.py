@@ -10,6 +10,7 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from jax_array_info_core import config
+from jax_array_info_core.compat.given_programs import ProgramForm
 from jax_array_info_core.config import shown_callers
 from jax_array_info_core.layouts import MeshAxes
 from jax_array_info_core.reports import ArrayReport, Origin, RuleResult
@@ -89,6 +90,13 @@ def manual_words(axes: MeshAxes, invariant: Sequence[str]) -> str:
         if count > 1 or (names and not copied):
             parts.append(f"{before}{count} {nouns} over ({','.join(map(repr, names))})")
     return f"manual: {', '.join(parts)}"
+
+
+def uncompiled_line(report: ArrayReport, form: ProgramForm) -> RenderableType:
+    """Return the line on a jitted function, or on a stage before the compilation."""
+    what = "jitted function" if form == "jitted" else form.title()
+    name = "" if report.name is None else f"{report.name}: "
+    return style.written(f"{name}{what}: print_program(f, *args) shows what XLA makes of it")
 
 
 def undrawn_line(report: ArrayReport) -> RenderableType:

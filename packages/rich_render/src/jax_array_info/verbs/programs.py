@@ -48,11 +48,12 @@ def print_program(
     topology: str | None = None,
     dcn: Mapping[str, int] | None = None,
     fresh: bool = False,
-    explain: bool | None = None,
+    explain: bool = True,
     bandwidths: Mapping[str, int | str] | None = None,
     ignore_codes: str | Iterable[str] = (),
     min_nbytes: int | str = MIN_NBYTES,
     timeline: bool = False,
+    steady: bool = False,
     max_rows: int | None = 20,
     **kwargs: Any,
 ) -> None:
@@ -122,14 +123,16 @@ def print_program(
             ``topology_mesh``.
         dcn: Number of slices along each mesh axis that spans slices, such as ``{"data": 2}``.
         fresh: Whether to compile again, so that XLA prints its warnings for a program compiled before.
-        explain: Whether to print the operation that each collective is needed for. None does so on JAX 0.10.1
-            and later, unless Shardy is off.
+        explain: Whether to print the operation that each collective is needed for, on JAX 0.10.1 and later,
+            unless Shardy is off.
         bandwidths: Bytes per second and device, in each direction, of the links between devices, such as
             ``{"dcn": "6.25GB/s", "ici": "90GB/s"}``, for a lower bound of the time of what is sent.
         ignore_codes: Codes of findings to leave out, such as ``"JAI207"``.
         min_nbytes: Bytes per device, or a size such as ``"1MiB"``, below which bytes that are held or
             repeated without need are no finding. 0 accepts none.
         timeline: Whether to show the live bytes along the schedule too, as ``print_program_timeline`` does.
+        steady: Whether to compile for the next calls, too, and to print what they send, if arguments return
+            with other shardings.
         max_rows: Maximum number of rows of each table. One more row sums the others. None shows all.
         **kwargs: Keyword arguments of the function.
 
@@ -140,7 +143,7 @@ def print_program(
     """
     check_max_rows(max_rows)
     if isinstance(f, ProgramReport):
-        others = (args, kwargs, topology, dcn, fresh, explain, bandwidths, ignore_codes, timeline)
+        others = (args, kwargs, topology, dcn, fresh, not explain, bandwidths, ignore_codes, timeline, steady)
         if any(others) or min_nbytes != MIN_NBYTES:
             refuse_with(ProgramReport, ["the other arguments"])
         report = f
@@ -154,6 +157,7 @@ def print_program(
             "ignore_codes": ignore_codes,
             "min_nbytes": min_nbytes,
             "timeline": timeline,
+            "steady": steady,
         }
         report = program_report(f, *args, **options, **kwargs)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from jax_array_info_core import (
@@ -13,6 +14,7 @@ from jax_array_info_core import (
 )
 from jax_array_info_core.arrays.walk import content_of
 from jax_array_info_core.compat import values
+from jax_array_info_core.compat.given_programs import ProgramForm, program_form
 from jax_array_info_core.delivery import deliver
 from jax_array_info_core.errors import UnsupportedValueError
 from jax_array_info_core.notebooks import Displayed
@@ -25,7 +27,7 @@ from ..pictures.palette import ColorMap, check_color_map
 from ..pictures.text import LEAST_WIDTH, array_picture, check_size
 from ..style import ForConsole, folding, shows_colors
 from ..tables.array import array_panel
-from ..tables.words import undrawn_line
+from ..tables.words import uncompiled_line, undrawn_line
 from .show import parts_of_report, print_report, show_rendered, show_table, silent_at_exit
 
 if TYPE_CHECKING:
@@ -43,7 +45,9 @@ def sharding_info(value: Any, name: str | None = None) -> None:
     ShapeDtypeStruct, a NumPy array, a scalar, None or a container. Wrappers such as Flax's ``nnx.Param``
     are replaced by their content. For a tree of arrays (a dict, list, tuple, dataclass or other pytree with
     an array in it), one table is printed, with a row for each leaf, as with ``print_tree``. A mesh is drawn
-    as a picture, as with ``print_mesh``, and a report is printed as with ``print_report``.
+    as a picture, as with ``print_mesh``, and a report is printed as with ``print_report``. Of a Compiled, the
+    page of ``print_program`` is printed, without reasons; of a jitted function, a Traced and a Lowered, one
+    line: ``print_program`` shows the program that is compiled for its arguments.
 
     ``size`` is the global size, which counts each element once; inside ``shard_map`` and ``pmap``, it is the
     size of one shard. ``per device`` is the size of the largest shard. It is printed if the array is planned
@@ -119,8 +123,14 @@ def sharding_info(value: Any, name: str | None = None) -> None:
 
         report_tree_when_known(value, name, _show_tree)
         return
+    form = None if values.is_array_type(value) else program_form(value)
+    if form == "compiled":
+        from .programs import print_program  # only programs need it
+
+        print_program(value)
+        return
     _label(value, name)
-    report_when_known(value, name, _show_panel)
+    report_when_known(value, name, _show_panel if form is None else partial(_show_uncompiled, form))
 
 
 @silent_at_exit
@@ -208,6 +218,10 @@ def _label(value: Any, name: str | None) -> None:
 
 def _show_panel(report: ArrayReport, count: int = 1) -> None:
     show_rendered(array_panel(report, count=count), parts=lambda: parts_of_report(report))
+
+
+def _show_uncompiled(form: ProgramForm, report: ArrayReport, _: int = 1) -> None:
+    show_rendered(uncompiled_line(report, form))
 
 
 def _show_tree(report: TreeReport) -> None:

@@ -146,7 +146,7 @@ def print_report(report: Report) -> None:
         TypeError: If ``report`` is not a report.
     """
     if not isinstance(report, Displayed):
-        raise TypeError(f"expected a report, got {type(report)}")
+        raise TypeError(f"expected a report, got {type(report)}: sharding_info prints any value")
     deliver(
         report,
         lambda report: show_rendered(
