@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ..compat import values
 from ..layouts.dtypes import bits_of_name, packed_nbytes
-from ..layouts.spec import MeshAxes, Spec, as_spec
+from ..layouts.spec import MeshAxes, as_spec
 from ..quantities import counted, format_bytes
 from ..reports.findings import Finding, Option, remedies
 from ..reports.tree import TreeMesh, TreeReport, TreeRow
-from ..trees.path_rules import specs_by_path
+from ..trees.path_rules import specs_by_path, without_surplus
 from ..trees.plan import PlannedTree, Planner
 from ..trees.rows import DeviceSets
 from .findings import (
@@ -320,6 +320,9 @@ class Expectation(NamedTuple):
     problems: Mapping[str, str]
     """Problem of each expected spec that is invalid, by path."""
 
+    shorter: Collection[str]
+    """Paths of leaves with fewer axes than a spec for all leaves, which are expected to be replicated."""
+
     def accepts_any(self, row: TreeRow) -> bool:
         """Return whether any sharding of a leaf is as expected."""
         return self.rows[row.path] is row and row.path not in self.problems
@@ -339,7 +342,7 @@ def expectation(expect: Any, planned: PlannedTree) -> Expectation:
         SpecError: If ``expect`` does not fit the tree, or a pattern matches nothing.
     """
     rows, meshes = planned.report.rows, planned.report.meshes
-    entries = specs_by_path(expect, rows, planned.side_paths, argument="expect")
+    entries, shorter = specs_by_path(expect, rows, planned.side_paths, argument="expect")
     devices = DeviceSets()
     devices.sets = list(planned.devices)
     named = list(dict.fromkeys(mesh.axes for mesh in meshes if mesh.axes is not None))
@@ -351,7 +354,7 @@ def expectation(expect: Any, planned: PlannedTree) -> Expectation:
     def expected(row: TreeRow, entry: Any) -> TreeRow:
         spec = None if entry is None or values.is_sharding(entry) else as_spec(entry)
         if spec is not None:
-            entry = _without_surplus(spec, len(row.shape))
+            entry = without_surplus(spec, len(row.shape)) or spec
         if row.mesh is not None and meshes[row.mesh].axes is not None:
             return row if spec is not None and spec == row.spec else on_own.planned(row, entry)
         if not named and spec is not None and not any(spec.axes):
@@ -363,14 +366,7 @@ def expectation(expect: Any, planned: PlannedTree) -> Expectation:
     for planner in {id(planner): planner for planner in (on_own, on_common, on_all)}.values():
         for path, problem in planner.problems:
             problems[path] = f"{problems[path]}; {problem}" if path in problems else problem
-    return Expectation(by_path, [found.mesh for found in devices.sets], problems)
-
-
-def _without_surplus(spec: Spec, ndim: int) -> Spec:
-    """Return a spec without entries of None beyond the axes of an array: a prefix fits leaves of any rank."""
-    surplus = spec.axes[ndim:]
-    is_empty = not any(surplus) and not any(axis >= ndim for axis in spec.unconstrained)
-    return replace(spec, axes=spec.axes[:ndim]) if surplus and is_empty else spec
+    return Expectation(by_path, [found.mesh for found in devices.sets], problems, shorter)
 
 
 def unexpected_shardings(

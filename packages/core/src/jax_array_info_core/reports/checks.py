@@ -88,6 +88,14 @@ class CheckReport(Displayed):
     unmatched_axes: UnmatchedAxes | None = None
     """Logical axes and rules that did not match, as in ``TreeReport``."""
 
+    shorter_count: quantities.Size = 0
+    """Number of leaves with fewer axes than a spec for all leaves, which are planned as replicated, as in
+    ``TreeReport``."""
+
+    expected_shorter_count: quantities.Size = 0
+    """Number of checked leaves with fewer axes than a spec of ``expect`` for all leaves: they are expected to
+    be replicated."""
+
     ignored_codes: tuple[str, ...] = ()
     """Codes in ``ignore_codes``: no finding has one of them."""
 

@@ -24,6 +24,7 @@ from jax_array_info_core.reports import (
     ValuesDiff,
 )
 from jax_array_info_core.reports.changes import ChangedField
+from jax_array_info_core.reports.tree import shorter_leaves_words
 
 from .. import style
 from ..pictures.fitting import path_pieces
@@ -390,6 +391,8 @@ def _reshard_lines(report: ReshardReport) -> Iterator[str]:
         yield f"between live arrays; a restore from files needs up to {size} for each device"
     if report.rows and report.process_nbytes == 0:
         yield "from other processes: none"
+    if report.shorter_count:
+        yield shorter_leaves_words(report.shorter_count)
     if report.unmoved_count:
         yield f"without traffic: {counted(report.unmoved_count, 'leaf', 'leaves')}"
     if report.skipped_count:
