@@ -28,6 +28,9 @@ OPTIONS = ("keep_unused", "inline", "device", "backend")
 _LONGEST = 200
 _KEY = re.compile(r"\['([^']*)'\]|\[([^\]]*+)\]?|\.(\w+)")
 """One key in JAX's names of arguments."""
+_FLAT = re.compile(r"<flat index (\d+)>")
+"""A position below a node without keys. Versions of JAX name it so or by the number alone."""
+_NAME = re.compile(r"\w+")
 
 
 def jit_parameters(options: Any, function: Any) -> tuple[list[Parameter], frozenset[int], frozenset[str]]:
@@ -63,7 +66,15 @@ def jit_options(options: Any) -> dict[str, str]:
 
 def slash_names(names: Sequence[str | None]) -> list[str | None]:
     """Return the names of flat arguments, such as ``params['w']``, as paths such as ``params/w``."""
-    return [name and _KEY.sub(lambda key: "/" + next(filter(None, key.groups()), ""), name) for name in names]
+    return [
+        name and _KEY.sub(lambda key: "/" + next(filter(None, key.groups()), ""), _numbered(name))
+        for name in names
+    ]
+
+
+def _numbered(name: str) -> str:
+    """Return one of JAX's names with the numbers of positions below nodes that have no keys."""
+    return _FLAT.sub(r"\1", name)
 
 
 _INNER = ("traced", "lowered", "compiled")
@@ -215,15 +226,18 @@ def argument_leaves(
     if len(given) == len(found):
         own = [_specified(getattr(value, "sharding", None)) for value in given]
         asked = [one if kept else other for one, other, kept in zip(asked, own, is_kept, strict=True)]
-    ends = [jax.tree_util.keystr(keys[2:]) for keys, _ in found]
-    labels = _argument_labels(stages.traced, len(found)) or _kept_labels(parameter_labels, is_kept)
-    labels = [
-        label if label and label.endswith(end) else None for label, end in zip(labels, ends, strict=True)
+    ends = [_numbered(jax.tree_util.keystr(keys[2:])) for keys, _ in found]
+    of_trace = _argument_labels(stages.traced, len(found))
+    labels = of_trace or _kept_labels(parameter_labels, is_kept)
+    fitting = [
+        label is not None and _numbered(label).endswith(end) for label, end in zip(labels, ends, strict=True)
     ]
+    if not of_trace:
+        labels = [label if fits else None for label, fits in zip(labels, fitting, strict=True)]
     leaves = [
         ProgramLeaf(
             keys=tuple(keys[2:]),
-            name=label.removesuffix(ends[number]) if label else _keyword(keys),
+            name=_numbered(label).removesuffix(ends[number]) if label and fitting[number] else _keyword(keys),
             label=label,
             shape=tuple(info.shape),
             dtype=info.dtype,
@@ -235,8 +249,14 @@ def argument_leaves(
         )
         for number, ((keys, info), label) in enumerate(zip(found, labels, strict=True))
     ]
-    # A pruned leaf without a label has the name of the other leaves of its argument.
-    names = {keys[:2]: leaf.name for (keys, _), leaf in zip(found, leaves, strict=True) if leaf.name}
+    # A pruned leaf without a label has the name of the other leaves of its argument. So has a leaf with a key
+    # that is written otherwise each time; without other leaves, its name is what JAX writes before the keys.
+    names: dict[Any, str] = {}
+    for (keys, _), leaf in zip(found, leaves, strict=True):
+        if leaf.name:
+            names[keys[:2]] = leaf.name
+        elif leaf.label and (first := _NAME.match(leaf.label)):
+            names.setdefault(keys[:2], first[0])
     return [
         leaf._replace(name=leaf.name or names.get(keys[:2]) or f"args[{keys[1].idx}]")
         for (keys, _), leaf in zip(found, leaves, strict=True)
