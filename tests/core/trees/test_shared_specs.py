@@ -16,6 +16,7 @@ from jax_array_info_core import (
     to_json,
     tree_report,
 )
+from tests.arrays import mesh_of
 
 pytestmark = pytest.mark.once_per_version
 
@@ -97,8 +98,8 @@ def test_an_axis_that_does_not_divide_is_padded_as_before():
     assert report.shorter_count == 1
 
 
+@pytest.mark.needs_devices(8)
 def test_structs_are_replicated_too():
-    mesh = jax.sharding.AbstractMesh((4, 2), ("x", "y"))
-    structs = sharded_structs(STATE, mesh=mesh, specs=P("x"))
+    structs = sharded_structs(STATE, mesh=mesh_of((4, 2), ("x", "y")), specs=P("x"))
     assert structs["opt"]["count"].sharding.spec == P()
     assert structs["params"]["w"].sharding.spec == P("x")

@@ -228,16 +228,15 @@ def argument_leaves(
         asked = [one if kept else other for one, other, kept in zip(asked, own, is_kept, strict=True)]
     ends = [_numbered(jax.tree_util.keystr(keys[2:])) for keys, _ in found]
     of_trace = _argument_labels(stages.traced, len(found))
-    labels = of_trace or _kept_labels(parameter_labels, is_kept)
-    fitting = [
-        label is not None and _numbered(label).endswith(end) for label, end in zip(labels, ends, strict=True)
+    written = of_trace or _kept_labels(parameter_labels, is_kept)
+    labels = [
+        label if label is not None and _is_of(label, _keyword(keys), end) else None
+        for (keys, _), label, end in zip(found, written, ends, strict=True)
     ]
-    if not of_trace:
-        labels = [label if fits else None for label, fits in zip(labels, fitting, strict=True)]
     leaves = [
         ProgramLeaf(
             keys=tuple(keys[2:]),
-            name=_numbered(label).removesuffix(ends[number]) if label and fitting[number] else _keyword(keys),
+            name=_keyword(keys) or (label and _numbered(label).removesuffix(ends[number])),
             label=label,
             shape=tuple(info.shape),
             dtype=info.dtype,
@@ -252,15 +251,29 @@ def argument_leaves(
     # A pruned leaf without a label has the name of the other leaves of its argument. So has a leaf with a key
     # that is written otherwise each time; without other leaves, its name is what JAX writes before the keys.
     names: dict[Any, str] = {}
-    for (keys, _), leaf in zip(found, leaves, strict=True):
+    for (keys, _), leaf, label in zip(found, leaves, of_trace or labels, strict=True):
         if leaf.name:
             names[keys[:2]] = leaf.name
-        elif leaf.label and (first := _NAME.match(leaf.label)):
+        elif label and (first := _NAME.match(label)):
             names.setdefault(keys[:2], first[0])
     return [
         leaf._replace(name=leaf.name or names.get(keys[:2]) or f"args[{keys[1].idx}]")
         for (keys, _), leaf in zip(found, leaves, strict=True)
     ]
+
+
+def _is_of(label: str, keyword: str | None, end: str) -> bool:
+    """Return whether a label is that of a leaf. Up to JAX 0.4, keyword arguments can have those of others.
+
+    Args:
+        label: Argument and key path, as JAX or XLA names the leaf.
+        keyword: Keyword of the argument; None for a positional one.
+        end: The key path, with the numbers of positions alone.
+    """
+    label = _numbered(label)
+    if keyword is None:
+        return label.endswith(end)
+    return label == f"{keyword}{end}" or label.endswith(f"[{keyword!r}]{end}")
 
 
 def output_leaves(stages: Stages) -> list[ProgramLeaf]:
