@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from dataclasses import replace
 
 from ..layouts.spec import Spec, effective_axes, placement
-from ..quantities import counted, format_bytes
+from ..quantities import counted, format_bytes, shares_apart
 from ..reports.findings import Finding, FindingLeaf, Fix, Option, remedies
 from ..reports.tree import TreeMesh, TreeReport, TreeRow
 from ..trees.plan import PlannedTree
@@ -126,12 +126,12 @@ def avoidable_replication(
         accepted.append(max(further, key=further.__getitem__))
         left = wasteful_unless(accepted)
     is_enough = _saved(left) <= max_replicated * total
+    share, most = shares_apart(nbytes / total, max_replicated)
     return Finding(
         kind="avoidable replication",
         problem=(
             f"Sharding {counted(len(wasteful), 'leaf', 'leaves')} further would save {format_bytes(nbytes)} "
-            f"of {format_bytes(total)} per device: {nbytes / total:.2%}, more than the accepted "
-            f"{max_replicated:.2%}."
+            f"of {format_bytes(total)} per device: {share}, more than the accepted {most}."
         ),
         **_intended(everywhere, accepted[len(replicated_over) :] if is_enough else (), replicated_over),
         nbytes=nbytes,

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ..compat import values
 from ..layouts.dtypes import bits_of_name, packed_nbytes
 from ..layouts.spec import MeshAxes, as_spec
-from ..quantities import counted, format_bytes
+from ..quantities import bytes_apart, counted, format_bytes
 from ..reports.findings import Finding, Option, remedies
 from ..reports.tree import TreeMesh, TreeReport, TreeRow
 from ..trees.path_rules import specs_by_path, without_surplus
@@ -276,6 +276,7 @@ def exceeded_memory(
     nbytes, leaves = required.fullest_device_nbytes, report.fullest_device_nbytes
     if nbytes <= hbm_nbytes:
         return _uncounted_memory(uncounted) if uncounted else None
+    needs, has = bytes_apart(nbytes, hbm_nbytes)
     added = f" ({format_bytes(leaves)} of leaves and {format_bytes(nbytes - leaves)} for {optimizer_words})"
     if required.ideal_nbytes <= hbm_nbytes:
         remedy = (
@@ -288,8 +289,8 @@ def exceeded_memory(
     return Finding(
         kind="memory",
         problem=(
-            f"The tree takes {format_bytes(nbytes)} per device{added if nbytes > leaves else ''}, "
-            f"{format_bytes(nbytes - hbm_nbytes)} more than the {format_bytes(hbm_nbytes)} of a device. "
+            f"The tree takes {needs} per device{added if nbytes > leaves else ''}, "
+            f"{format_bytes(nbytes - hbm_nbytes)} more than the {has} of a device. "
             "Gradients and activations are not included."
         ),
         remedy=remedy,

@@ -8,7 +8,7 @@ from .. import quantities
 from ..layouts.notation import format_mesh
 from ..layouts.spec import MeshAxes
 from ..notebooks import Displayed
-from ..quantities import counted, format_bytes
+from ..quantities import bytes_apart, counted, format_bytes, shares_apart
 from ..text import printable
 from .findings import Finding, Syntax, findings_words
 from .tree import ElsewhereBytes, UnmatchedAxes
@@ -159,8 +159,9 @@ class CheckReport(Displayed):
         if self.avoidable_nbytes and all(one.kind != "avoidable replication" for one in self.findings):
             share = self.avoidable_nbytes / self.fullest_device_nbytes
             is_within = self.max_replicated is not None and share <= self.max_replicated
-            limit = f", within the limit of {self.max_replicated:.2%}" if is_within else ""
-            nbytes = f"{format_bytes(self.avoidable_nbytes)} ({share:.2%})"
+            part, most = shares_apart(share, share if self.max_replicated is None else self.max_replicated)
+            limit = f", within the limit of {most}" if is_within else ""
+            nbytes = f"{format_bytes(self.avoidable_nbytes)} ({part})"
             words.append(f"accepted: avoidable replicas of {nbytes}{limit}")
         if self.ignored_count:
             words.append(f"ignored: {counted(self.ignored_count, 'leaf', 'leaves')}")
@@ -173,7 +174,7 @@ class CheckReport(Displayed):
         """Whether the tree fits the memory of a device, in words; empty if this was not asked."""
         if self.hbm_nbytes is None:
             return ""
-        needs, has = format_bytes(self.required_nbytes), format_bytes(self.hbm_nbytes)
+        needs, has = bytes_apart(self.required_nbytes, self.hbm_nbytes)
         if any(finding.kind == "invalid spec" for finding in self.findings):
             return f"fit unknown: without the invalid specs, needs {needs} of {has} per device"
         if self.required_nbytes > self.hbm_nbytes:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..layouts.dtypes import type_text
 from ..layouts.spec import MeshAxes, Spec, effective_spec
-from ..quantities import counted, format_bytes
+from ..quantities import bytes_apart, counted, format_bytes
 from .findings import Finding, FindingLeaf, reported
 
 if TYPE_CHECKING:
@@ -322,8 +322,8 @@ def accepted_words(report: ProgramReport) -> Iterator[str]:
     """Yield what the findings pass over: small arguments that are not donated, and ignored codes."""
     nbytes = sum(one.nbytes for one in report.donatable)
     if 0 < nbytes < _LEAST_DONATABLE and "JAI207" not in report.ignored_codes:
-        limit = format_bytes(_LEAST_DONATABLE)
-        yield f"accepted: {format_bytes(nbytes)} per device not donated, below the limit of {limit}"
+        size, limit = bytes_apart(nbytes, _LEAST_DONATABLE)
+        yield f"accepted: {size} per device not donated, below the limit of {limit}"
     if report.ignored_codes:
         yield f"ignored codes: {', '.join(report.ignored_codes)}"
 
