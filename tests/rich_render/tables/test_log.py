@@ -42,8 +42,7 @@ def test_warnings_are_listed_in_specs():
                            from P('y', None, 'x') to P(None, ('x', 'y'))
                16.0 KiB  jit(two)/jit(main)/add
                            float32[8,16,4]
-                           from P('y', None, 'x') to P(None, ('x', 'y'))
-                           train.py:13
+                           from P('y', None, 'x') to P(None, ('x', 'y'))  train.py:13
                          unknown operation
                            from P('y', None, 'x') to P(None, ('x', 'y'))
         ── JAI206 unused-donation: 2.0 KiB per device ──────────────────────────────────
