@@ -85,6 +85,15 @@ def test_rules_apply_in_order_and_are_divided_at_the_first_equals_sign(call):
     assert call("tree", "model.json", "--mesh", "fsdp=4", *jax_text).returncode == 0
 
 
+def test_a_pattern_for_all_leaves_replicates_those_with_fewer_axes(call):
+    line = "1 leaf with fewer axes than the spec: replicated\n"
+    plan = ("--mesh", "fsdp=4", "--spec", "*=fsdp")
+    assert call("tree", "model.json", *plan, "--output", "all.json").returncode == 0
+    for command in (("tree", "all.json"), ("tree", "model.json", *plan), ("check", "model.json", *plan)):
+        assert line in call(*command).stdout
+    assert "JAI104" not in call("check", "all.json").stdout
+
+
 def test_leaves_without_a_rule_stay_as_they_are(call):
     call("tree", "model.json", *PLAN, "--output", "plan.json")
     done = call("tree", "plan.json", "--spec", "*embed=tensor", "--format", "json")

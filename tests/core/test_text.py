@@ -4,11 +4,13 @@ from hypothesis import strategies as st
 
 from jax_array_info_core.compat.devices import device_name
 from jax_array_info_core.quantities import (
+    bytes_apart,
     format_bytes,
     format_device_ids,
     format_devices,
     least_seconds_words,
     parse_bytes,
+    shares_apart,
 )
 from jax_array_info_core.text import printable
 
@@ -60,6 +62,22 @@ def test_the_unit_of_bytes_keeps_the_rounded_number_below_1024(nbytes, text):
 )
 def test_sizes_are_parsed_exactly(text, nbytes):
     assert parse_bytes(text) == nbytes
+
+
+@given(st.integers(0, 2**62), st.integers(-(2**20), 2**20))
+def test_a_size_and_a_limit_are_told_apart_exactly_if_they_differ(limit, more):
+    """They have the usual form wherever that tells them apart."""
+    nbytes = max(limit + more, 0)
+    texts = bytes_apart(nbytes, limit)
+    assert (texts[0] == texts[1]) == (nbytes == limit)
+    usual = format_bytes(nbytes), format_bytes(limit)
+    if usual[0] != usual[1] or nbytes == limit:
+        assert texts == usual
+
+
+def test_a_share_and_a_limit_are_told_apart():
+    assert shares_apart(0.02004, 0.02) == ("2.004%", "2.000%")
+    assert shares_apart(0.02, 0.02) == ("2.00%", "2.00%")
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import CheckError, PathRules, assert_tree, check_report, tree_report
 from jax_array_info_core.layouts import Spec
+from jax_array_info_core.reports import OutOfMemory
 from tests.arrays import mesh_of, sharded
 from tests.core.checks.findings import abstract, kinds, paths, the_finding
 
@@ -199,6 +200,30 @@ def test_memory_is_compared_with_the_fullest_device():
     assert (report.required_nbytes, report.hbm_nbytes, finding.nbytes) == (512, 511, 1)
     assert "Gradients and activations are not included." in finding.problem
     assert finding.remedy == "Use more devices: at least 9, if they divide the shapes evenly."
+
+
+def test_a_limit_that_is_just_missed_or_kept_has_enough_digits():
+    tree, options = {"w": abstract(2**20 + 2**11)}, {"mesh": {"x": 1}, "specs": P()}
+    report = check_report(tree, **options, hbm_nbytes="4MiB")
+    assert "does not fit: needs 4.01 MiB, has 4.00 MiB per device" in report.answer
+    problem = the_finding(report, "memory").problem
+    assert "takes 4.01 MiB per device, 8.0 KiB more than the 4.00 MiB of a device" in problem
+    report = check_report(tree, **options, hbm_nbytes=4 * (2**20 + 2**11) + 1)
+    assert "fits: needs 4,202,496 B of 4,202,497 B per device" in report.answer
+    error = OutOfMemory(message="", required_nbytes=16_997_000_000, available_nbytes=63 * 2**28)
+    assert error.answer == "does not fit: needs 15.83 GiB, has 15.75 GiB per device"
+    error = replace(error, requested_nbytes=2**30 + 2**24, free_nbytes=2**30, required_nbytes=None)
+    assert error.answer == "allocation failed: 1.02 GiB requested, 1.00 GiB free per device"
+
+
+def test_a_share_that_just_exceeds_the_accepted_one_has_enough_digits():
+    tree, options = {"a": abstract(8000), "w": abstract(24)}, {"mesh": {"x": 8}}
+    specs = {"a": P("x"), "w": P()}
+    report = check_report(tree, **options, specs=specs, max_replicated=0.0205)
+    assert "(2.051%), within" not in str(report)
+    assert "2.051%, more than the accepted 2.050%." in the_finding(report, "avoidable replication").problem
+    report = check_report(tree, **options, specs=specs, max_replicated=0.02051)
+    assert "accepted: avoidable replicas of 84.0 B (2.0508%), within the limit of 2.0510%" in report.accepted
 
 
 def test_replicas_that_are_too_large_would_fit_if_sharded():

@@ -232,8 +232,9 @@ class TestPlan:
         assert report.fullest_device_nbytes == (512 + 32) // sizes["fsdp"]
 
     def test_every_wrong_spec_is_listed_with_its_path(self):
+        spec = P("data", "fsdp")
         with pytest.raises(SpecError) as error:
-            tree_report(self.tree, mesh=self.mesh, specs=P("data", "fsdp"))
+            tree_report(self.tree, mesh=self.mesh, specs={"params": {"w": spec, "b": spec}, "n": None})
         assert error.value.problems == (
             "params/b: 'data' is not a mesh axis: the mesh has 'fsdp', 'tensor'",
             "params/b: the spec has 2 entries, but the array has 1 axis: shape (8,)",
@@ -243,7 +244,7 @@ class TestPlan:
     def test_leaves_with_the_same_problem_share_a_line_of_the_message(self):
         tree = {"step": shape_of(), "params": [shape_of(8, 8)] * 80}
         with pytest.raises(SpecError) as error:
-            tree_report(tree, mesh={"fsdp": 4}, specs=P("data"))
+            tree_report(tree, mesh={"fsdp": 4}, specs={"step": P("data"), "params": P("data")})
         assert str(error.value) == (
             "'data' is not a mesh axis: the mesh has 'fsdp' (81 leaves: params/0, params/1, params/2, …)\n"
             "step: the spec has 1 entry, but the array has 0 axes: shape ()"

@@ -68,15 +68,50 @@ def format_bytes(nbytes: int) -> str:
     >>> format_bytes(8 * 2**20), format_bytes(2**20 - 1), format_bytes(0)
     ('8.0 MiB', '1.0 MiB', '0.0 B')
     """
+    return _in_units(nbytes, 1)
+
+
+def bytes_apart(nbytes: int, limit: int) -> tuple[str, str]:
+    """Return a number of bytes and a limit with as many decimals as tell them apart, exactly if need be.
+
+    >>> bytes_apart(17 * 2**30, 16 * 2**30), bytes_apart(16_997_000_000, 63 * 2**28)
+    (('17.0 GiB', '16.0 GiB'), ('15.83 GiB', '15.75 GiB'))
+    >>> bytes_apart(2**34 + 1, 2**34), bytes_apart(2**34, 2**34)
+    (('17,179,869,185 B', '17,179,869,184 B'), ('16.0 GiB', '16.0 GiB'))
+    """
+    for decimals in (1, 2, 3):
+        texts = _in_units(nbytes, decimals), _in_units(limit, decimals)
+        if texts[0] != texts[1]:
+            return texts
+    if nbytes == limit:
+        return format_bytes(nbytes), format_bytes(limit)
+    return f"{grouped(nbytes)} B", f"{grouped(limit)} B"
+
+
+def shares_apart(share: float, limit: float) -> tuple[str, str]:
+    """Return two shares in percent with as many decimals, from two to six, as tell them apart.
+
+    >>> shares_apart(0.5, 0.02), shares_apart(0.0200004, 0.02)
+    (('50.00%', '2.00%'), ('2.00004%', '2.00000%'))
+    """
+    for decimals in range(2, 7):
+        texts = f"{share:.{decimals}%}", f"{limit:.{decimals}%}"
+        if texts[0] != texts[1]:
+            return texts
+    return f"{share:.2%}", f"{limit:.2%}"
+
+
+def _in_units(nbytes: int, decimals: int) -> str:
+    """Return a number of bytes with some decimals, in the smallest unit that keeps it below 1024."""
     largest = 1024 ** (len(_BINARY_UNITS) - 1)
     if abs(nbytes) >= _READABLE * largest:
         return f"{format_number(nbytes // largest)} {_BINARY_UNITS[-1]}"
     size = float(nbytes)
     for unit in _BINARY_UNITS:
-        if abs(round(size, 1)) < 1024 or unit == _BINARY_UNITS[-1]:
+        if abs(round(size, decimals)) < 1024 or unit == _BINARY_UNITS[-1]:
             break
         size /= 1024
-    return f"{size:.1f} {unit}"
+    return f"{size:.{decimals}f} {unit}"
 
 
 def grouped(number: int) -> str:

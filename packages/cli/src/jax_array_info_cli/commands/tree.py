@@ -112,7 +112,8 @@ def planned_tree(function: Callable[..., _T]) -> Callable[..., _T]:
         metavar="PATTERN=SPEC",
         multiple=True,
         help="Plan this PartitionSpec for the leaves whose paths match, such as '*mlp/w*=fsdp,tensor' or"
-        " '*=-' for replicated. * and ? are wildcards. Can be repeated: the first match applies.",
+        " '*=-' for replicated. * and ? are wildcards. Can be repeated: the first match applies. Leaves with"
+        " fewer axes than the spec of '*' or 'params/*' are replicated.",
     )
     @click.option(
         "--axes",

@@ -40,7 +40,8 @@ def reshard_report(tree: Any, target: Any) -> ReshardReport:
         tree: A tree of arrays or ShapeDtypeStructs, a TreeReport, or a path, as for ``load_tree``.
         target: A sharding or PartitionSpec, a tree or prefix of these as ``in_shardings`` of ``jax.jit``
             takes, ``PathRules``, or a tree, a TreeReport or a path whose leaves have shardings. A
-            PartitionSpec is on the mesh of its leaf; if that has none, on the only mesh of the tree. For
+            PartitionSpec is on the mesh of its leaf; if that has none, on the only mesh of the tree. Leaves
+            with fewer axes than one for all leaves are replicated, as in ``tree_report``. For
             another mesh, pass ``tree_report(tree, mesh=…)``. If one of the two trees is a TreeReport, a path
             or on an AbstractMesh, devices are numbered by their positions in the mesh, in both.
 
@@ -59,7 +60,7 @@ def reshard_report(tree: Any, target: Any) -> ReshardReport:
     """
     tree, target = opened(tree), opened(target)
     source = placed_leaves(tree)
-    targets = _targets(source, target)
+    targets, shorter = _targets(source, target)
     are_reports = TreeReport in (type(tree), type(target))
     places = Places(are_positions=are_reports or any(map(_is_without_devices, [*source.leaves, *targets])))
     pairs = _resolved(source, targets, places)
@@ -105,6 +106,7 @@ def reshard_report(tree: Any, target: Any) -> ReshardReport:
         device_nbytes=device_nbytes,
         nbytes=sum(row.nbytes for row in rows),
         restored_nbytes=restored,
+        shorter_count=shorter,
         process_nbytes=sum(parts) if are_known else None,
     )
 
@@ -123,15 +125,16 @@ Entry = Any
 """The target of a leaf: a PlacedLeaf, a Sharding, a PartitionSpec or another sequence of names, or None."""
 
 
-def _targets(source: PlacedLeaves, target: Any) -> list[Entry]:
-    """Return the target of each leaf.
+def _targets(source: PlacedLeaves, target: Any) -> tuple[Sequence[Entry], int]:
+    """Return the target of each leaf, and the number of those that are shorter than a spec for all leaves.
 
     Raises:
         SpecError: If the target does not fit the structure of the tree.
     """
     rows = [leaf.row for leaf in source.leaves]
     if not has_leaves(target):
-        return specs_by_path(target, rows, source.side_paths, argument="target")
+        specs = specs_by_path(target, rows, source.side_paths, argument="target")
+        return specs.entries, len(specs.shorter)
     leaves = placed_leaves(target).leaves
     paths = matched_paths([leaf.row for leaf in leaves], rows)
     found = dict(zip(paths, leaves, strict=True))
@@ -150,7 +153,7 @@ def _targets(source: PlacedLeaves, target: Any) -> list[Entry]:
     ]
     if problems:
         raise SpecError(problems)
-    return targets
+    return targets, target.shorter_count if type(target) is TreeReport else 0
 
 
 def _is_without_devices(entry: Entry) -> bool:

@@ -118,7 +118,8 @@ def check_report(
         logical_axes: Rules for logical axis names, as in ``tree_report``.
         expect: Expected spec or sharding of each leaf, in the forms of ``specs``. None in it matches any
             sharding. Equivalent specs are equal: with or without a trailing None, mesh axes of size 1, or
-            tuples of one name.
+            tuples of one name. Leaves with fewer axes than a spec for all leaves are expected to be
+            replicated.
         max_replicated: Bytes of all avoidable replicas that are accepted, as a fraction from 0 to 1 of the
             bytes of the fullest device.
         min_nbytes: Bytes per device, or a size such as ``"1MiB"``, below which replicas and leaves on fewer
@@ -273,6 +274,8 @@ def check_report(
         host_nbytes=host_limit,
         unmatched_axes=report.unmatched_axes,
         shared=_shared(rows),
+        shorter_count=report.shorter_count,
+        expected_shorter_count=0 if expected is None else len(set(expected.shorter).difference(ignored)),
         ignored_codes=codes,
         max_replicated=limit,
         min_nbytes=least,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from dataclasses import replace
 
 from ..layouts.spec import MeshAxes, Spec, effective_axes, other_types, placement
-from ..quantities import counted, format_bytes
+from ..quantities import counted, format_bytes, shares_apart
 from ..reports.findings import Finding, FindingKind, FindingLeaf, Fix, Option, remedies
 from ..reports.floors import Limits
 from ..reports.tree import TreeMesh, TreeReport, TreeRow, axes_of
@@ -136,12 +136,12 @@ def avoidable_replication(
         accepted.append(max(further, key=further.__getitem__))
         left = _advised(wasteful_unless(accepted))
     is_enough = limits.accept(kind, _saved(left))
+    share, most = shares_apart(nbytes / total, limits.max_replicated)
     return Finding(
         kind=kind,
         problem=(
             f"Sharding {counted(len(wasteful), 'leaf', 'leaves')} further would save {format_bytes(nbytes)} "
-            f"of {format_bytes(total)} per device: {nbytes / total:.2%}, more than the accepted "
-            f"{limits.max_replicated:.2%}."
+            f"of {format_bytes(total)} per device: {share}, more than the accepted {most}."
         ),
         **_intended(everywhere, accepted[len(replicated_over) :] if is_enough else (), replicated_over),
         nbytes=nbytes,

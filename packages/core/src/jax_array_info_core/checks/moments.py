@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ..compat import values
 from ..layouts.dtypes import bits_of_name, packed_nbytes
-from ..layouts.spec import MeshAxes, Spec, as_spec, other_types
-from ..quantities import counted, format_bytes
+from ..layouts.spec import MeshAxes, as_spec, other_types
+from ..quantities import bytes_apart, counted, format_bytes
 from ..reports.findings import Finding, Option, remedies
 from ..reports.tree import TreeMesh, TreeReport, TreeRow
-from ..trees.path_rules import specs_by_path
+from ..trees.path_rules import specs_by_path, without_surplus
 from ..trees.plan import PlannedTree, Planner
 from ..trees.rows import DeviceSets, kept_for_last_rows
 from .findings import (
@@ -265,6 +265,7 @@ def exceeded_memory(
     nbytes, leaves = required.fullest_device_nbytes, report.fullest_device_nbytes
     if nbytes <= hbm_nbytes:
         return uncounted_memory(uncounted) if uncounted else None
+    needs, has = bytes_apart(nbytes, hbm_nbytes)
     added = f" ({format_bytes(leaves)} of leaves and {format_bytes(nbytes - leaves)} for {optimizer_words})"
     if required.ideal_nbytes <= hbm_nbytes:
         remedy = (
@@ -277,8 +278,8 @@ def exceeded_memory(
     return Finding(
         kind="memory",
         problem=(
-            f"The tree takes {format_bytes(nbytes)} per device{added if nbytes > leaves else ''}, "
-            f"{format_bytes(nbytes - hbm_nbytes)} more than the {format_bytes(hbm_nbytes)} of a device. "
+            f"The tree takes {needs} per device{added if nbytes > leaves else ''}, "
+            f"{format_bytes(nbytes - hbm_nbytes)} more than the {has} of a device. "
             "Gradients and activations are not included."
         ),
         remedy=remedy,
@@ -312,6 +313,9 @@ class Expectation(NamedTuple):
     named: frozenset[str]
     """Paths of the leaves that have an expected sharding."""
 
+    shorter: Collection[str]
+    """Paths of leaves with fewer axes than a spec for all leaves, which are expected to be replicated."""
+
     def accepts_any(self, row: TreeRow) -> bool:
         """Return whether any sharding of a leaf is as expected."""
         return self.rows[row.path] is row and row.path not in self.problems
@@ -331,7 +335,7 @@ def expectation(expect: Any, planned: PlannedTree) -> Expectation:
         SpecError: If ``expect`` does not fit the tree, or a pattern matches nothing.
     """
     rows, meshes = planned.report.rows, planned.report.meshes
-    entries = specs_by_path(expect, rows, planned.side_paths, argument="expect")
+    entries, shorter = specs_by_path(expect, rows, planned.side_paths, argument="expect")
     devices = DeviceSets()
     devices.sets = list(planned.devices)
     named = list(dict.fromkeys(mesh.axes for mesh in meshes if mesh.axes is not None))
@@ -343,7 +347,7 @@ def expectation(expect: Any, planned: PlannedTree) -> Expectation:
     def expected(row: TreeRow, entry: Any) -> TreeRow:
         spec = None if entry is None or values.is_sharding(entry) else as_spec(entry)
         if spec is not None:
-            entry = _without_surplus(spec, len(row.shape))
+            entry = without_surplus(spec, len(row.shape)) or spec
         if row.mesh is not None and meshes[row.mesh].axes is not None:
             return row if spec is not None and spec == row.spec else on_own.planned(row, entry)
         if not named and spec is not None and not any(spec.axes):
@@ -356,14 +360,7 @@ def expectation(expect: Any, planned: PlannedTree) -> Expectation:
         for path, problem in planner.problems:
             problems[path] = f"{problems[path]}; {problem}" if path in problems else problem
     named_paths = frozenset(row.path for row, entry in zip(rows, entries, strict=True) if entry is not None)
-    return Expectation(by_path, [found.mesh for found in devices.sets], problems, named_paths)
-
-
-def _without_surplus(spec: Spec, ndim: int) -> Spec:
-    """Return a spec without entries of None beyond the axes of an array: a prefix fits leaves of any rank."""
-    surplus = spec.axes[ndim:]
-    is_empty = not any(surplus) and not any(axis >= ndim for axis in spec.unconstrained)
-    return replace(spec, axes=spec.axes[:ndim]) if surplus and is_empty else spec
+    return Expectation(by_path, [found.mesh for found in devices.sets], problems, named_paths, shorter)
 
 
 def unexpected_shardings(

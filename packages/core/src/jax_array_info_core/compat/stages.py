@@ -28,6 +28,9 @@ OPTIONS = ("keep_unused", "inline", "device", "backend")
 _LONGEST = 200
 _KEY = re.compile(r"\['([^']*)'\]|\[([^\]]*+)\]?|\.(\w+)")
 """One key in JAX's names of arguments."""
+_FLAT = re.compile(r"<flat index (\d+)>")
+"""A position below a node without keys. Versions of JAX name it so or by the number alone."""
+_NAME = re.compile(r"\w+")
 
 
 def jit_parameters(options: Any, function: Any) -> tuple[list[Parameter], frozenset[int], frozenset[str]]:
@@ -63,7 +66,15 @@ def jit_options(options: Any) -> dict[str, str]:
 
 def slash_names(names: Sequence[str | None]) -> list[str | None]:
     """Return the names of flat arguments, such as ``params['w']``, as paths such as ``params/w``."""
-    return [name and _KEY.sub(lambda key: "/" + next(filter(None, key.groups()), ""), name) for name in names]
+    return [
+        name and _KEY.sub(lambda key: "/" + next(filter(None, key.groups()), ""), _numbered(name))
+        for name in names
+    ]
+
+
+def _numbered(name: str) -> str:
+    """Return one of JAX's names with the numbers of positions below nodes that have no keys."""
+    return _FLAT.sub(r"\1", name)
 
 
 _INNER = ("traced", "lowered", "compiled")
@@ -215,15 +226,17 @@ def argument_leaves(
     if len(given) == len(found):
         own = [_specified(getattr(value, "sharding", None)) for value in given]
         asked = [one if kept else other for one, other, kept in zip(asked, own, is_kept, strict=True)]
-    ends = [jax.tree_util.keystr(keys[2:]) for keys, _ in found]
-    labels = _argument_labels(stages.traced, len(found)) or _kept_labels(parameter_labels, is_kept)
+    ends = [_numbered(jax.tree_util.keystr(keys[2:])) for keys, _ in found]
+    of_trace = _argument_labels(stages.traced, len(found))
+    written = of_trace or _kept_labels(parameter_labels, is_kept)
     labels = [
-        label if label and label.endswith(end) else None for label, end in zip(labels, ends, strict=True)
+        label if label is not None and _is_of(label, _keyword(keys), end) else None
+        for (keys, _), label, end in zip(found, written, ends, strict=True)
     ]
     leaves = [
         ProgramLeaf(
             keys=tuple(keys[2:]),
-            name=label.removesuffix(ends[number]) if label else _keyword(keys),
+            name=_keyword(keys) or (label and _numbered(label).removesuffix(ends[number])),
             label=label,
             shape=tuple(info.shape),
             dtype=info.dtype,
@@ -235,12 +248,32 @@ def argument_leaves(
         )
         for number, ((keys, info), label) in enumerate(zip(found, labels, strict=True))
     ]
-    # A pruned leaf without a label has the name of the other leaves of its argument.
-    names = {keys[:2]: leaf.name for (keys, _), leaf in zip(found, leaves, strict=True) if leaf.name}
+    # A pruned leaf without a label has the name of the other leaves of its argument. So has a leaf with a key
+    # that is written otherwise each time; without other leaves, its name is what JAX writes before the keys.
+    names: dict[Any, str] = {}
+    for (keys, _), leaf, label in zip(found, leaves, of_trace or labels, strict=True):
+        if leaf.name:
+            names[keys[:2]] = leaf.name
+        elif label and (first := _NAME.match(label)):
+            names.setdefault(keys[:2], first[0])
     return [
         leaf._replace(name=leaf.name or names.get(keys[:2]) or f"args[{keys[1].idx}]")
         for (keys, _), leaf in zip(found, leaves, strict=True)
     ]
+
+
+def _is_of(label: str, keyword: str | None, end: str) -> bool:
+    """Return whether a label is that of a leaf. Up to JAX 0.4, keyword arguments can have those of others.
+
+    Args:
+        label: Argument and key path, as JAX or XLA names the leaf.
+        keyword: Keyword of the argument; None for a positional one.
+        end: The key path, with the numbers of positions alone.
+    """
+    label = _numbered(label)
+    if keyword is None:
+        return label.endswith(end)
+    return label == f"{keyword}{end}" or label.endswith(f"[{keyword!r}]{end}")
 
 
 def output_leaves(stages: Stages) -> list[ProgramLeaf]:

@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from ..compat.topology_names import Topology
 from ..hlo.module import Module
+from ..layouts.dtypes import bits_of_name
 from ..reports.collectives import Collective
 from ..reports.control_flow import FlopTotals
 
@@ -16,7 +17,8 @@ _ON_CPU = (
 )
 _VMEM = 1
 """XLA's number for a TPU's VMEM among the memory spaces."""
-_NARROW = ("bfloat16", "float16")
+_SUMS = ("all-reduce", "reduce-scatter")
+_TIMES = {2: "twice", 4: "4 times"}
 
 
 def caveats_of(
@@ -42,16 +44,49 @@ def caveats_of(
     if platform != "cpu":
         return ()
     caveats = list(_ON_CPU)
-    narrow = [dtype for dtype in _NARROW if dtype in dtypes]
-    if narrow and any(one.dtype == "float32" for one in collectives):
-        caveats.append(f"CPU sends {' and '.join(narrow)} as float32, twice the bytes of an accelerator.")
-    elif dots.exact != 0 and any(one.dtype == "float32" for one in collectives):
+    widened = _widened({*dtypes, *_dtypes_of(module)}, collectives)
+    for factor, names in widened.items():
+        caveats.append(f"CPU sends {' and '.join(names)}, {_TIMES[factor]} the bytes of an accelerator.")
+    is_told = any(name.endswith("float32") for names in widened.values() for name in names)
+    if not is_told and dots.exact != 0 and any(one.dtype == "float32" for one in collectives):
         caveats.append("TPU may send float32 operands of matrix products as bfloat16, half the bytes.")
     if ffts.exact != 0:
         caveats.append("TPU computes Fourier transforms as matrix products, with other FLOPs.")
     if _has_complex_dots(module):
         caveats.append("TPU computes a product of complex numbers as 3 real ones, not 4: FLOPs are fewer.")
     return tuple(caveats)
+
+
+def _widened(dtypes: Collection[str], collectives: Collection[Collective]) -> dict[int, list[str]]:
+    """Return the dtypes that CPU sends as wider ones, such as ``int4 as int8``, by the factor of the bytes.
+
+    An accelerator moves numbers below 16 bits as they are, but may sum them as wider ones.
+    """
+    found: dict[int, list[str]] = {}
+    for dtype in sorted(dtypes):
+        wide, bits = _sent_as(dtype), bits_of_name(dtype)
+        wide_bits = bits_of_name(wide)
+        if wide is None or bits is None or wide_bits is None:
+            continue
+        if any(one.dtype == wide and (bits == 16 or one.kind not in _SUMS) for one in collectives):
+            found.setdefault(wide_bits // bits, []).append(f"{dtype} as {wide}")
+    return found
+
+
+def _sent_as(dtype: str) -> str | None:
+    """Return the wider dtype as which the CPU backend sends one; None if it sends it as it is."""
+    if dtype in ("bfloat16", "float16", "float8_e8m0fnu"):
+        return "float32"
+    if dtype in ("int4", "uint4"):
+        return dtype.replace("4", "8")
+    return "float16" if dtype.startswith(("float4_", "float6_", "float8_")) else None
+
+
+def _dtypes_of(module: Module) -> set[str]:
+    """Return the dtypes of all values of a program, without float16: CPU has it in place of narrower ones."""
+    computations = module.computations.values()
+    instructions = (one for computation in computations for one in computation.instructions)
+    return {shape.dtype for one in instructions for shape in one.shapes} - {"float16"}
 
 
 def caveats_of_tracing(traced_on: str | None, topology: Topology | None) -> tuple[str, ...]:

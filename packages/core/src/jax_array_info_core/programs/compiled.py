@@ -16,7 +16,7 @@ from ..errors import SpecError, TopologyError
 from ..hlo.oom_logs import MOST_BUFFERS, read_out_of_memory
 from ..layouts.spec import mesh_sizes
 from ..plans.plan import spec_problems
-from ..quantities import format_bytes
+from ..quantities import bytes_apart
 from ..reports.program import Known
 from ..reports.program_memory import LargeBuffer, OutOfMemory, ProgramMemory
 from .warnings_of_compile import captured_warnings
@@ -130,9 +130,9 @@ def gpu_shortage(topology: Topology, memory: ProgramMemory) -> OutOfMemory | Non
     needed, available = memory.required_nbytes, topology.memory_nbytes
     if needed is None or needed <= available:
         return None
+    needs, has = bytes_apart(needed, available)
     return OutOfMemory(
-        message=f"the program needs {format_bytes(needed)} per device, and an {GPUS[topology.kind].name} "
-        f"has {format_bytes(available)}",
+        message=f"the program needs {needs} per device, and an {GPUS[topology.kind].name} has {has}",
         required_nbytes=needed,
         available_nbytes=available,
         is_program_known=True,

@@ -441,6 +441,10 @@ class ReshardReport(Displayed):
     process_nbytes: quantities.Total | None = None
     """Part of ``nbytes`` that comes from other processes; None if the processes are not known."""
 
+    shorter_count: quantities.Size = 0
+    """Number of leaves of the target that are replicated because they have fewer axes than a spec for all
+    leaves."""
+
     meshes_before: tuple[TreeMesh, ...] = ()
     """Meshes and sets of devices of the leaves now, each kind once. They have no platform and no ids."""
 

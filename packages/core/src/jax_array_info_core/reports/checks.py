@@ -9,7 +9,7 @@ from .. import quantities
 from ..layouts.notation import format_mesh
 from ..layouts.spec import MIN_SHARD_ELEMENTS, MeshAxes
 from ..notebooks import Displayed
-from ..quantities import counted, format_bytes
+from ..quantities import bytes_apart, counted, format_bytes
 from ..text import printable
 from .findings import Finding, FindingKind, Syntax, findings_words
 from .floors import Limits
@@ -129,6 +129,14 @@ class CheckReport(Displayed):
     shared: tuple[tuple[str, ...], ...] = ()
     """Paths of the leaves that are one array, for each array that is several leaves, such as tied weights."""
 
+    shorter_count: quantities.Size = 0
+    """Number of leaves with fewer axes than a spec for all leaves, which are planned as replicated, as in
+    ``TreeReport``."""
+
+    expected_shorter_count: quantities.Size = 0
+    """Number of checked leaves with fewer axes than a spec of ``expect`` for all leaves: they are expected to
+    be replicated."""
+
     ignored_codes: tuple[str, ...] = ()
     """Codes in ``ignore_codes``: no finding has one of them."""
 
@@ -240,7 +248,7 @@ class CheckReport(Displayed):
         """Return whether the tree fits a memory, in words; empty if this was not asked."""
         if limit is None:
             return ""
-        needs, has = format_bytes(required), format_bytes(limit)
+        needs, has = bytes_apart(required, limit)
         if any(finding.kind == "invalid spec" for finding in self.findings):
             return f"{memory}fit unknown: without the invalid specs, needs {needs} of {has} {place}"
         if required > limit:

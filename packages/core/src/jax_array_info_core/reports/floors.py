@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..quantities import format_bytes
+from ..quantities import bytes_apart, format_bytes, shares_apart
 
 if TYPE_CHECKING:
     from .findings import FindingKind
@@ -52,17 +52,25 @@ class Limits:
 
     def accept(self, kind: FindingKind, nbytes: int | None) -> bool:
         """Return whether a cost in bytes per device is accepted; not if it is unknown."""
-        return bool(kind in FLOORS and nbytes is not None and self._reason(FLOORS[kind], nbytes))
+        if kind not in FLOORS or nbytes is None:
+            return False
+        return self._is_small_share(FLOORS[kind], nbytes) or nbytes < self._least(FLOORS[kind])
 
     def words(self, kind: FindingKind, nbytes: int) -> str:
         """Return a cost that is accepted, with the limit that it does not exceed if there is one."""
-        reason = self._reason(floor := FLOORS[kind], nbytes)
-        share = f" ({nbytes / self.total_nbytes:.2%})" if floor.has_share and self.total_nbytes else ""
-        return f"accepted: {floor.cost.format(format_bytes(nbytes))}{share}{reason and f', {reason}'}"
+        floor, size, part, reason = FLOORS[kind], format_bytes(nbytes), "", ""
+        if floor.has_share and self.total_nbytes:
+            share, most = shares_apart(nbytes / self.total_nbytes, self.max_replicated)
+            part = f" ({share})"
+            if self._is_small_share(floor, nbytes):
+                reason = f", within the limit of {most}"
+        if not reason and nbytes < (least := self._least(floor)):
+            size, limit = bytes_apart(nbytes, least)
+            reason = f", below the limit of {limit}"
+        return f"accepted: {floor.cost.format(size)}{part}{reason}"
 
-    def _reason(self, floor: Floor, nbytes: int) -> str:
-        """Return the limit that a cost does not exceed, in words."""
-        if floor.has_share and nbytes <= self.max_replicated * self.total_nbytes:
-            return f"within the limit of {self.max_replicated:.2%}"
-        least = self.min_nbytes if floor.nbytes is None else floor.nbytes
-        return f"below the limit of {format_bytes(least)}" if nbytes < least else ""
+    def _is_small_share(self, floor: Floor, nbytes: int) -> bool:
+        return floor.has_share and nbytes <= self.max_replicated * self.total_nbytes
+
+    def _least(self, floor: Floor) -> int:
+        return self.min_nbytes if floor.nbytes is None else floor.nbytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .. import quantities
-from ..quantities import format_bytes
+from ..quantities import bytes_apart, format_bytes
 from .origin import Origin
 
 
@@ -142,7 +142,7 @@ class ProgramMemory:
         """Bytes that the program needs and a device has, in words. Empty without a topology."""
         if self.required_nbytes is None or self.available_nbytes is None:
             return ""
-        needs, has = format_bytes(self.required_nbytes), format_bytes(self.available_nbytes)
+        needs, has = bytes_apart(self.required_nbytes, self.available_nbytes)
         return f"fits: needs {needs} of {has} per device"
 
     @property
@@ -206,13 +206,19 @@ class OutOfMemory:
     @property
     def answer(self) -> str:
         """The bytes that are missing: ``does not fit: needs 36.0 GiB, has 15.8 GiB per device``."""
-        needs, has = (
-            "an unknown size" if nbytes is None else format_bytes(nbytes)
-            for nbytes in (self.required_nbytes, self.available_nbytes)
-        )
+        needs, has = _apart(self.required_nbytes, self.available_nbytes)
         if self.requested_nbytes is None:
             return f"does not fit: needs {needs}, has {has} per device"
-        words = f"allocation failed: {format_bytes(self.requested_nbytes)} requested"
-        words += "" if self.free_nbytes is None else f", {format_bytes(self.free_nbytes)} free"
+        requested, free = _apart(self.requested_nbytes, self.free_nbytes)
+        words = f"allocation failed: {requested} requested"
+        words += "" if self.free_nbytes is None else f", {free} free"
         words += "" if self.required_nbytes is None else f", the program needs {needs}"
         return f"{words} per device"
+
+
+def _apart(nbytes: int | None, limit: int | None) -> tuple[str, str]:
+    """Return two numbers of bytes with as many decimals as tell them apart; words where one is unknown."""
+    if nbytes is not None and limit is not None:
+        return bytes_apart(nbytes, limit)
+    first, second = ("an unknown size" if one is None else format_bytes(one) for one in (nbytes, limit))
+    return first, second

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 from .. import quantities
 from ..notebooks import Displayed
-from ..quantities import counted, duration_words, format_bytes, grouped, time_words
+from ..quantities import bytes_apart, counted, duration_words, format_bytes, grouped, time_words
 from ..text import printable
 from .origin import Origin
 from .timeline_process import TimelineDevice, TimelineProcess
@@ -378,11 +378,14 @@ class TimelineReport(Displayed):
         if self.peak is None:
             return (*lines, "no samples")
         device = self.chosen_device
-        limit = f" of {format_bytes(device.bytes_limit)}" if device and device.bytes_limit else ""
+        peak, limit = format_bytes(self.peak.nbytes), ""
+        if device and device.bytes_limit:
+            peak, most = bytes_apart(self.peak.nbytes, device.bytes_limit)
+            limit = f" of {most}"
         where = f" on {device.name}" if device else ""
         process = f" of {self.chosen.name}" if self.chosen and self._has_several else ""
         moment = self.moment_words(self.peak.time, self.peak.step, self.peak.mark, self.peak.since)
-        lines.append(f"peak {format_bytes(self.peak.nbytes)}{limit}{where}{process} {moment}")
+        lines.append(f"peak {peak}{limit}{where}{process} {moment}")
         growing = [grown for grown in self.growth if grown.stopped_at is None]
         if not growing:
             return (*lines, "no steady growth" if self.is_growth_known else TOO_FEW_SAMPLES)

@@ -328,6 +328,15 @@ def other_leaves_words(count: int, paths: Sequence[str]) -> str:
     return counted(count, "leaf", "leaves") + (f": {names}{more}" if names else "")
 
 
+def shorter_leaves_words(count: int) -> str:
+    """Return a number of leaves for which a spec for all leaves has too many entries.
+
+    >>> shorter_leaves_words(1)
+    '1 leaf with fewer axes than the spec: replicated'
+    """
+    return f"{counted(count, 'leaf', 'leaves')} with fewer axes than the spec: replicated"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeReport(Displayed):
     """Shapes, shardings and bytes of the leaves of a tree. Returned by ``tree_report`` and ``load_tree``.
@@ -402,6 +411,10 @@ class TreeReport(Displayed):
 
     unmatched_axes: UnmatchedAxes | None = None
     """Logical axes and rules that did not match; None for a tree that was not planned with rules."""
+
+    shorter_count: quantities.Size = 0
+    """Number of leaves that are planned as replicated because they have fewer axes than a spec that is for
+    all leaves of the tree or of a subtree."""
 
     @property
     def host_memory_kinds(self) -> tuple[str, ...]:

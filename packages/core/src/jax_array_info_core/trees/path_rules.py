@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from ..compat import values
 from ..errors import SpecError
-from ..layouts.spec import Spec
+from ..layouts.spec import Spec, as_spec
 from ..reports.tree import TreeRow
 from ..text import plain_text
 from .leaves import entries_at
@@ -48,10 +49,16 @@ class PathRules:
 
     def spec_of(self, *paths: str) -> Any:
         """Return the spec of the first pattern that matches one of a leaf's paths; None if none matches."""
-        for pattern, spec in self._rules.items():
-            if any(path_matches(pattern, path) for path in paths):
-                return spec
-        return None
+        return self.rule_of(*paths)[1]
+
+    def rule_of(self, *paths: str) -> tuple[str, Any]:
+        """Return the first pattern that matches a leaf, with its spec; an empty one with None if none."""
+        matching = (
+            (pattern, spec)
+            for pattern, spec in self._rules.items()
+            if any(path_matches(pattern, path) for path in paths)
+        )
+        return next(matching, ("", None))
 
     def unmatched(self, paths: Iterable[str]) -> list[str]:
         """Return the patterns that match none of the paths."""
@@ -108,10 +115,23 @@ def without_box_keys(paths: Sequence[str]) -> list[str]:
     return list(paths)
 
 
+class LeafSpecs(NamedTuple):
+    """The entry of ``specs`` for each leaf of a tree."""
+
+    entries: Sequence[Any]
+    """A PartitionSpec, a Spec, a Sharding or None for each leaf."""
+
+    shorter: Sequence[str] = ()
+    """Paths of the leaves that are replicated: they have fewer axes than a spec that others share."""
+
+
 def specs_by_path(
     specs: Any, rows: Sequence[TreeRow], side_paths: Iterable[str] = (), *, argument: str = "specs"
-) -> list[Any]:
-    """Return the entry of ``specs`` for each leaf: a PartitionSpec, a Spec, a Sharding or None.
+) -> LeafSpecs:
+    """Return the entry of ``specs`` for each leaf.
+
+    A PartitionSpec for a whole tree or subtree, and that of a pattern such as ``*`` or ``params/*``, is for
+    the leaves with enough axes. The others are replicated, unless no leaf has enough axes.
 
     Args:
         specs: PathRules, or a tree or prefix of PartitionSpecs, Specs, Shardings, Formats and None, as
@@ -125,13 +145,16 @@ def specs_by_path(
             the first problem of each kind, ``problems`` all.
     """
     if specs is None:
-        return [None] * len(rows)
+        return LeafSpecs([None] * len(rows))
     if isinstance(specs, PathRules):
         if unmatched := specs.unmatched(path for row in rows for path in row.paths):
             place = "" if argument == "specs" else f"{argument}: "
             problems = [f"{place}{unmatched_problem(pattern)}" for pattern in unmatched]
             raise SpecError(problems, _firsts(problems))
-        return [values.without_format(specs.spec_of(*row.paths)) for row in rows]
+        rules = [specs.rule_of(*row.paths) for row in rows]
+        shared = [pattern == "*" or pattern.endswith("/*") for pattern, _ in rules]
+        found = [(pattern, values.without_format(spec)) for pattern, spec in rules]
+        return _fitted(found, shared, rows)
     entries = {path: values.without_format(entry) for path, entry in entries_at(specs, is_entry)}
     prefixes = [_longest_prefix(row.paths, entries) for row in rows]
     used = {*prefixes, *(_longest_prefix((path,), entries) for path in side_paths)}
@@ -157,7 +180,49 @@ def specs_by_path(
             "of it, or PathRules({'*/kernel': P('data'), '*': P()})"
         )
         raise SpecError(problems, [*_firsts(wrong, missing, surplus), forms])
-    return [entries[prefix] for prefix in prefixes if prefix is not None]
+    found = [(prefix, entries[prefix]) for prefix in prefixes if prefix is not None]
+    return _fitted(found, [prefix not in row.paths for prefix, row in zip(prefixes, rows, strict=True)], rows)
+
+
+def _fitted(found: Sequence[tuple[str, Any]], shared: Sequence[bool], rows: Sequence[TreeRow]) -> LeafSpecs:
+    """Return the entry of each leaf. Of one that leaves share, those with fewer axes are replicated.
+
+    Args:
+        found: The place of each leaf's entry in ``specs``, and the entry.
+        shared: Whether the entry of each leaf is for all leaves at that place.
+        rows: The leaves.
+    """
+    entries: list[Any] = [entry for _, entry in found]
+    shorter: dict[int, str] = {}
+    used: set[str] = set()
+    for number, ((place, entry), row) in enumerate(zip(found, rows, strict=True)):
+        if not shared[number] or entry is None or values.is_sharding(entry) or row.is_deleted:
+            continue
+        try:
+            spec = without_surplus(as_spec(entry), len(row.shape))
+        except (SpecError, TypeError):  # whoever plans the leaf reports it
+            continue
+        if spec is None:
+            shorter[number] = place
+        else:
+            entries[number] = spec
+            used.add(place)
+    shorter = {number: place for number, place in shorter.items() if place in used}
+    for number in shorter:
+        entries[number] = Spec(())
+    return LeafSpecs(entries, [rows[number].path for number in shorter])
+
+
+def without_surplus(spec: Spec, ndim: int) -> Spec | None:
+    """Return a spec without entries of None beyond the axes of an array; None if it has other ones there.
+
+    >>> without_surplus(Spec((("x",), ())), 1), without_surplus(Spec((("x",),)), 0)
+    (Spec(axes=(('x',),), unconstrained=(), unreduced=()), None)
+    """
+    if len(spec.axes) <= ndim:
+        return spec
+    is_fitting = not any(spec.axes[ndim:]) and not any(axis >= ndim for axis in spec.unconstrained)
+    return replace(spec, axes=spec.axes[:ndim]) if is_fitting else None
 
 
 def _firsts(*kinds: Sequence[str]) -> list[str]:

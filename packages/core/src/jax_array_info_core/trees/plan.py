@@ -282,7 +282,8 @@ def plan_tree(
     planner = Planner(found.devices, mesh, logical_axes, has_specs=specs is not None)
     wanted = specs_by_path(specs, found.rows, found.side_paths)
     rows, devices = used_sets(
-        [planner.planned(row, spec) for row, spec in zip(found.rows, wanted, strict=True)], found.devices.sets
+        [planner.planned(row, spec) for row, spec in zip(found.rows, wanted.entries, strict=True)],
+        found.devices.sets,
     )
     report = tree_of_rows(
         rows,
@@ -292,7 +293,7 @@ def plan_tree(
         others=found.others,
         other_paths=found.other_paths,
     )
-    report = replace(report, unmatched_axes=planner.unmatched_axes())
+    report = replace(report, unmatched_axes=planner.unmatched_axes(), shorter_count=len(wanted.shorter))
     sets = found.devices.sets
     unspecified = {
         row.path: (row, sets[row.mesh].mesh)

@@ -22,7 +22,8 @@ def sharded_structs(tree: Any, *, mesh: Any, specs: Any) -> Any:
             not arrays stay as they are. What is in host memory stays there.
         mesh: A Mesh, an AbstractMesh, or the size of each mesh axis by name, such as ``{"data": 256}``. Of a
             mapping, XLA chooses the shardings that are not requested (axes of type Auto).
-        specs: A tree or prefix of PartitionSpecs, one spec for all leaves, or ``PathRules``.
+        specs: A tree or prefix of PartitionSpecs, one spec for all leaves, or ``PathRules``. Leaves with
+            fewer axes than a spec for all of them are replicated, as in ``tree_report``.
 
     Raises:
         SpecError: (a ValueError) If a spec does not fit its leaf or the mesh, or ``specs`` does not fit the

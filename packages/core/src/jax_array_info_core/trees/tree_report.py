@@ -88,7 +88,9 @@ def tree_report(
             ``specs`` and ``logical_axes``, each leaf keeps its spec; a leaf without one is replicated. None
             is the mesh of each leaf.
         specs: A tree or prefix of PartitionSpecs and Shardings, as ``in_shardings`` of ``jax.jit`` takes, or
-            ``PathRules``. None in it leaves a leaf as it is.
+            ``PathRules``. None in it leaves a leaf as it is. A PartitionSpec for a whole tree or subtree, or
+            for a pattern such as ``*`` or ``params/*``, is for the leaves with enough axes: the others are
+            replicated, and ``TreeReport.shorter_count`` counts them. It is an error if none has enough.
         logical_axes: Rules for logical axis names, as Flax has them: pairs of a name and its mesh axis, mesh
             axes or None, in order of precedence. A mapping is the list of its items. The names are those in
             ``specs``, or those that the leaves have: boxes of Flax, variables of nnx, NamedArrays of haliax

@@ -12,7 +12,7 @@ from jax_array_info_core.quantities import counted
 from jax_array_info_core.reports import CheckReport
 from jax_array_info_core.reports.checks import HostUnit
 from jax_array_info_core.reports.findings import Option
-from jax_array_info_core.reports.tree import both_memories, other_leaves_words
+from jax_array_info_core.reports.tree import both_memories, other_leaves_words, shorter_leaves_words
 
 from .. import style
 from .findings import MIN_SHARE, check_share, write_findings
@@ -97,6 +97,10 @@ def _summary(report: CheckReport) -> Iterator[str]:
     if report.unknown_count:
         leaves = counted(report.unknown_count, "leaf with unknown sharding", "leaves with unknown shardings")
         yield f"not checked: {leaves}"
+    if report.shorter_count:
+        yield shorter_leaves_words(report.shorter_count)
+    if report.expected_shorter_count:
+        yield f"expect: {shorter_leaves_words(report.expected_shorter_count)}"
     yield from report.accepted
     if report.unmatched_axes is not None:
         yield from unmatched_lines(report.unmatched_axes)

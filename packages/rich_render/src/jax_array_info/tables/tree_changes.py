@@ -24,6 +24,7 @@ from jax_array_info_core.reports import (
     ValuesDiff,
 )
 from jax_array_info_core.reports.changes import ChangedField
+from jax_array_info_core.reports.tree import shorter_leaves_words
 
 from .. import style
 from ..pictures.fitting import path_pieces
@@ -344,6 +345,8 @@ def reshard_table(report: ReshardReport, *, max_rows: int | None = 100) -> Rende
     rows, has_processes = report.rows, bool(report.process_nbytes)
     folds = folded_paths([row.path for row in rows], [replace(row, path="") for row in rows])
     folds.sort(key=lambda fold: -rows[fold[1][0]].device_nbytes * len(fold[1]))
+    is_sum = sum(row.device_nbytes for row in rows) == report.device_nbytes
+    of_all = "all leaves" if is_sum else "all leaves, fullest device"
     heads = ["per device", "sum over devices", *["other processes"] * has_processes]
     shown, rest = split_rows(folds, max_rows)
 
@@ -362,7 +365,7 @@ def reshard_table(report: ReshardReport, *, max_rows: int | None = 100) -> Rende
                 total = sum(rows[member].nbytes for _, members in rest for member in members)
                 more = [_more(rest), *("" for _ in specs), "", format_bytes(total), *[""] * has_processes]
                 cells.append([[Line(one)] for one in more])
-            last = ("all leaves", *("" for _ in specs), *_numbers(report, has_processes))
+            last = (of_all, *("" for _ in specs), *_numbers(report, has_processes))
             return Content.of(
                 ["leaf", *specs, *heads],
                 [*map(alignment, (False, *(False for _ in specs))), *(alignment(True) for _ in heads)],
@@ -399,6 +402,8 @@ def _reshard_lines(report: ReshardReport) -> Iterator[str]:
         yield f"between live arrays; a restore from files needs up to {size} for each device"
     if report.rows and report.process_nbytes == 0:
         yield "from other processes: none"
+    if report.shorter_count:
+        yield shorter_leaves_words(report.shorter_count)
     if report.unmoved_count:
         yield f"without traffic: {counted(report.unmoved_count, 'leaf', 'leaves')}"
     if report.skipped_count:

@@ -21,7 +21,7 @@ from jax_array_info_core.reports import (
     UnmatchedAxes,
     UnmatchedName,
 )
-from jax_array_info_core.reports.tree import both_memories, other_leaves_words
+from jax_array_info_core.reports.tree import both_memories, other_leaves_words, shorter_leaves_words
 
 from .. import style
 from .words import mesh_words, reason_words
@@ -242,6 +242,8 @@ def total_lines(report: TreeReport, rows: Iterable[TreeTableRow], marks: style.M
         yield f"{mesh_label(index, report)}: {_mesh_words(mesh)}{also}{unless}"
     if report.unmatched_axes is not None:
         yield from unmatched_lines(report.unmatched_axes)
+    if report.shorter_count:
+        yield shorter_leaves_words(report.shorter_count)
     if any(row.source == "manual" for row in report.rows):
         yield "manual: all sizes are those of one shard inside shard_map or pmap"
     if any(row.batched_axes for row in report.rows):
