@@ -197,7 +197,7 @@ def _children(value: Any) -> Mapping[Any, Any] | None:
 
 
 def _fields(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield name and value of each field that a dataclass stores and compares. No property of the user's runs."""
+    """Yield name and value of each compared field that a dataclass stores. No property of the user's runs."""
     held = getattr(value, "__dict__", {})
     by_fields = type(value).__dataclass_params__.eq
     for field in dataclasses.fields(value):
