@@ -18,6 +18,7 @@ from .origin import Origin
 FindingKind = Literal[
     "not checked",
     "not finite",
+    "incompatible devices",
     "avoidable replication",
     "fewer devices",
     "padding",
@@ -119,6 +120,12 @@ CODES: dict[FindingKind, Code] = {
         "The tree has no arrays, only unknown shardings, or objects with arrays that JAX does not flatten.",
     ),
     "not finite": Code("JAI110", "not-finite", "error", "Leaves have elements that are NaN or infinite."),
+    "incompatible devices": Code(
+        "JAI112",
+        "incompatible-devices",
+        "error",
+        "Leaves are committed to different sets of devices, so that a jitted call with them fails.",
+    ),
     "lost mesh axes": Code(
         "JAI201",
         "lost-mesh-axes",
