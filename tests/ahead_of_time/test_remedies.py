@@ -34,11 +34,11 @@ def test_more_devices_smaller_batches_or_sharding_make_a_program_fit():
     report = step(mesh, 65536)
     assert "Shard or recompute" in finding(report).remedy
     assert "use smaller batches, or use more devices" in finding(report).remedy
-    assert codes(step(mesh, 65536, "x")) == []
-    assert codes(step(mesh, 4096)) == []
+    assert "JAI209" not in codes(step(mesh, 65536, "x"))
+    assert "JAI209" not in codes(step(mesh, 4096))
     large = topology_mesh("v5e:4x4", {"x": 16})
     assert "JAI209" in codes(step(mesh, 262144, "x"))
-    assert codes(step(large, 262144, "x")) == []
+    assert "JAI209" not in codes(step(large, 262144, "x"))
 
 
 def test_smaller_blocks_make_a_kernel_fit_vmem_and_more_devices_do_not():

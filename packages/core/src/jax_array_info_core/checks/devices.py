@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 
 from ..quantities import counted, format_devices
 from ..reports.findings import Finding, Option, remedies
-from ..reports.tree import TreeRow
+from ..reports.tree import TreeMesh, TreeRow
 from ..trees.plan import PlannedTree
 from .findings import leaf_of
 
@@ -24,26 +24,24 @@ def incompatible_devices(
         planned: The tree.
         devices: Number of devices that a leaf may be on, whatever the others are on; None for no such number.
     """
-    sets, chosen, listed = set[Hashable](), set[Hashable](), []
-    for row in rows:
-        if row.mesh is None or not row.is_committed or row.is_deleted:
-            continue
-        mesh, known = planned.report.meshes[row.mesh], planned.devices[row.mesh].ids
-        found = mesh.devices if known is None else known.tolist()
-        if found is None:
-            continue  # those of a report from a file are not known
-        ids = tuple(sorted(found))
-        sets.add(ids)
-        if row.spec is not None:
-            chosen.add(ids)
-        elif devices is None or len(ids) < devices:
-            listed.append((row, ids))
+    placed = [row for row in rows if row.mesh is not None and row.is_committed and not row.is_deleted]
+    used = dict.fromkeys(row.mesh for row in placed if row.mesh is not None)
+    ids = {number: _ids(planned, number) for number in used}
+    are_known = None not in ids.values()
+    # Of a report from a file, only the numbers of devices may be known.
+    keys = {
+        number: ids[number] if are_known else planned.report.meshes[number].device_count for number in used
+    }
+    chosen = {keys[row.mesh] for row in placed if row.mesh is not None and row.spec is not None}
     leaves = tuple(
-        leaf_of(row, None, remedy=f"committed to {format_devices(None, ids)}")
-        for row, ids in listed
-        if ids not in chosen
+        leaf_of(row, None, remedy=f"committed to {_words(ids[row.mesh], planned.report.meshes[row.mesh])}")
+        for row in placed
+        if row.mesh is not None
+        and row.spec is None
+        and keys[row.mesh] not in chosen
+        and (devices is None or planned.report.meshes[row.mesh].device_count < devices)
     )
-    if not leaves or len(sets) < 2:
+    if not leaves or len({*keys.values()}) < 2:
         return None
     return Finding(
         kind="incompatible devices",
@@ -52,10 +50,21 @@ def incompatible_devices(
             "on: a jitted call with both raises an error."
         ),
         **remedies(
-            "Put all leaves on the devices of one mesh: jax.device_put(x, NamedSharding(mesh, P())) replicates "
-            "one. If they are for different calls, pass {devices} or list the paths in {ignore}.",
+            "Put all leaves on the devices of one mesh: jax.device_put(x, NamedSharding(mesh, P())) "
+            "replicates one. If they are for different calls, pass {devices} or list the paths in {ignore}.",
             devices=Option("devices", 1),
             ignore=Option("ignore"),
         ),
         leaves=leaves,
     )
+
+
+def _ids(planned: PlannedTree, number: int) -> tuple[int, ...] | None:
+    """Return the ids of the devices of a set, ascending; None if they are not known."""
+    mesh, known = planned.report.meshes[number], planned.devices[number].ids
+    found = mesh.devices if known is None else known.tolist()
+    return None if found is None else tuple(sorted(found))
+
+
+def _words(ids: tuple[int, ...] | None, mesh: TreeMesh) -> str:
+    return counted(mesh.device_count, "device", "devices") if ids is None else format_devices(None, ids)

@@ -24,7 +24,7 @@ _LEAST_DONATABLE = 2**20
 _ONE_DEVICE = re.compile(r"\{(?:maximal|single_device)\b")
 """Start of XLA's text of a sharding on one device."""
 _CONSTRAIN = "Constrain the value to one of the two shardings where it is made: then none is needed."
-_PASS_IN = (
+_AS_ARGUMENT = (
     "What runs on one device, as a callback, makes a value that no constraint shards: compute it before the "
     "call, and pass it as an argument with the sharding that is needed."
 )
@@ -114,7 +114,7 @@ def full_replication(
     count = sum(one.count for one in found)
     # A callback runs on one device, whatever its value is constrained to.
     on_one = [bool(_ONE_DEVICE.match(one.before_text)) for one in found]
-    fixes = ([_CONSTRAIN] if not all(on_one) else []) + ([_PASS_IN] if any(on_one) else [])
+    fixes = ([_CONSTRAIN] if not all(on_one) else []) + ([_AS_ARGUMENT] if any(on_one) else [])
     yield Finding(
         kind="full replication",
         problem=(
