@@ -135,3 +135,24 @@ def test_reasons_have_the_paths_of_the_objects_that_nnx_jit_gets():
         for width in (8, 6):
             evaluate(jnp.ones((2, 4)), {"a": Model(width), "b": Model(8)})
     assert "; models/a/first/kernel: shape (4, 8) became (4, 6)" in found(watch)[1][1]
+
+
+def test_the_static_attribute_that_differs_in_an_nnx_object_is_named():
+    nnx = pytest.importorskip("flax.nnx")
+
+    class Model(nnx.Module):
+        def __init__(self, activation):
+            self.dense = nnx.Linear(4, 4, rngs=nnx.Rngs(0))
+            self.activation = activation
+
+    @nnx.jit
+    def evaluate(model, x):
+        return model.activation(model.dense(x))
+
+    with watch_compiles(evaluate) as watch:
+        for _ in range(2):
+            evaluate(Model(lambda x: x), jnp.ones((2, 4)))
+    line = evaluate.__wrapped__.__code__.co_firstlineno + 6
+    assert found(watch)[1][1].endswith(
+        f"activation: another function of the same line test_compilations.py:{line}; make it once, outside the loop"
+    )

@@ -22,6 +22,7 @@ PAGES = Path(__file__).parents[3] / "docs" / "findings"
 W = jax.ShapeDtypeStruct((1024, 1024), jnp.float32)
 ADAM = {"params": {"w": W}, "opt_state": {"mu": {"w": W}}}
 ONE_DEVICE = "an array on one device, created in the test"
+TWO_DEVICES = "arrays on two devices, created in the test"
 NOT_FINITE = "statistics of arrays, created in the test"
 FSDP = {"mesh": {"fsdp": 8}, "specs": P("fsdp")}
 OUTPUT = leaf("outputs", "fsdp")
@@ -39,6 +40,7 @@ TREES = {
     "JAI109": ({"step": 1}, {}),
     "JAI110": (NOT_FINITE, {}),
     "JAI111": ([W] * 4, {"mesh": {"fsdp": 8}, "specs": [P("fsdp")] * 3 + [P(None, "fsdp")]}),
+    "JAI112": (TWO_DEVICES, {}),
 }
 PROGRAMS = {
     "JAI201": program(outputs=(replace(OUTPUT, lost_axes=("data",), like="w"),)),
@@ -91,6 +93,8 @@ def test_a_code_of_a_tree_is_found_and_ignored(code):
     tree, options = TREES[code]
     if tree is ONE_DEVICE:
         tree = {"w": jnp.ones((256, 256))}
+    elif tree is TWO_DEVICES:
+        tree = {str(place): jax.device_put(jnp.ones(3), jax.devices()[place]) for place in (0, -1)}
     elif tree is NOT_FINITE:
         tree = tree_report({"w": jnp.array([1.0, jnp.nan])}, statistics=True)
     report = check_report(tree, **options)

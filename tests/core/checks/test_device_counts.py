@@ -36,11 +36,9 @@ def model(**leaves):
     return {"wi": sharded((512, 512), mesh_of((4, 2), ("x", "y")), ("x", "y")), **leaves}
 
 
-@pytest.mark.parametrize("is_committed", [False, True])
-def test_a_parameter_that_was_never_sharded_is_found_with_the_bytes_of_both_states(is_committed):
+def test_a_parameter_that_was_never_sharded_is_found_with_the_bytes_of_both_states():
     """All 4 MiB are on one device; each of 8 devices could hold 0.5 MiB."""
-    head = on_one_device(128, 8192)
-    tree = model(head=jax.device_put(head, jax.devices()[0]) if is_committed else head)
+    tree = model(head=on_one_device(128, 8192))
     finding = the_finding(check_report(tree), "fewer devices")
     assert (finding.nbytes, finding.nbytes_after) == (4 * MIB, MIB // 2)
     [leaf] = finding.leaves
@@ -50,6 +48,30 @@ def test_a_parameter_that_was_never_sharded_is_found_with_the_bytes_of_both_stat
         assert_tree(tree)
     assert kinds(check_report(tree)) == kinds(check_report(from_json(to_json(tree_report(tree)))))
     assert from_json(to_json(check_report(tree))) == check_report(tree)
+
+
+@pytest.mark.parametrize("shape", [(), (2,), (128, 8192)])
+def test_a_leaf_that_is_committed_to_other_devices_is_found_whatever_its_size(shape):
+    """JAX refuses it in a call with the others."""
+    head = jax.device_put(on_one_device(*shape), jax.devices()[1])
+    tree = model(head=head, other=on_one_device())
+    finding = the_finding(check_report(tree), "incompatible devices")
+    assert paths(finding) == ["head"]
+    assert finding.leaves[0].remedy == "committed to device 1"
+    assert kinds(check_report(tree)) == ["incompatible devices"]
+    assert kinds(check_report(from_json(to_json(tree_report(tree))))) == ["incompatible devices"]
+    with pytest.raises(CheckError, match="JAI112 incompatible-devices"):
+        assert_tree(tree)
+    for accepted in ({"ignore": "head"}, {"devices": 1}, {"ignore_codes": ("JAI112", "JAI102")}):
+        assert kinds(check_report(tree, **accepted)) == []
+
+
+def test_the_meshes_of_a_pipeline_are_no_incompatible_devices_and_what_is_on_neither_is():
+    stages = [mesh_of((4,), ("s",), jax.devices()[first : first + 4]) for first in (0, 4)]
+    tree = {f"w{number}": sharded((64, 8), mesh, "s") for number, mesh in enumerate(stages)}
+    assert "incompatible devices" not in kinds(check_report(tree))
+    tree["count"] = jax.device_put(jnp.zeros(()), jax.devices()[5])
+    assert paths(the_finding(check_report(tree), "incompatible devices")) == ["count"]
 
 
 def test_a_parameter_that_was_never_sharded_is_accepted_by_name_count_and_expectation():

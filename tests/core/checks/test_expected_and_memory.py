@@ -115,8 +115,9 @@ def test_a_moment_on_fewer_devices_has_one_finding_unless_its_code_is_ignored():
         "params": {"w": sharded((512, 64), mesh, "x")},
         "opt_state": {"mu": {"w": jax.device_put(jnp.zeros((512, 64)), jax.devices()[0])}},
     }
-    assert kinds(check_report(state)) == ["fewer devices"]
-    assert kinds(check_report(state, ignore_codes="JAI102")) == ["moments"]
+    assert kinds(check_report(state)) == ["incompatible devices"]
+    assert kinds(check_report(state, ignore_codes="JAI112")) == ["fewer devices"]
+    assert kinds(check_report(state, ignore_codes=("JAI102", "JAI112"))) == ["moments"]
 
 
 def test_moments_with_an_equivalent_spec_are_not_found():

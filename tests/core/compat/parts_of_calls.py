@@ -1,5 +1,7 @@
 """Private parts of JAX that the watch of compilations and the compile caches need."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,6 +23,12 @@ def compiled_once():
     function = jax.jit(lambda x: x + 1)
     function(1.0)
     return function
+
+
+def registered_class():
+    """Return a class whose static field has a name."""
+    cls = dataclasses.make_dataclass("Named", ["w", "name"])
+    return jax.tree_util.register_dataclass(cls, data_fields=["w"], meta_fields=["name"])
 
 
 def compilations():
@@ -145,6 +153,13 @@ CALLS = {
                 cached_call,
                 lambda monkeypatch: monkeypatch.setattr(cached_calls, "private", lambda name: None),
             ),
+        ),
+    ],
+    ("compat/jitted.py", "watch_compiles numbers the static fields of registered dataclasses"): [
+        Part(
+            "the variable meta_fields of register_dataclass",
+            lambda: jitted.static_field_names(registered_class()) == ("name",),
+            renamed(jitted, "META_FIELDS"),
         ),
     ],
     ("compat/jitted.py", "print_compile_caches shows ? for entries or compilations"): [

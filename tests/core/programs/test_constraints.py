@@ -7,7 +7,7 @@ from jax.sharding import PartitionSpec as P
 from jax_array_info_core import program_report
 from jax_array_info_core.arrays.stage_leaves import shard_shape
 from jax_array_info_core.origins.origins import UserLines
-from jax_array_info_core.programs.constraints import constraints_of
+from jax_array_info_core.programs.constraints import _shapes, constraints_of
 from jax_array_info_core.programs.program_report import module_of
 from tests.programs import abstract, line
 
@@ -167,3 +167,23 @@ def test_shards_are_as_large_as_a_spec_makes_them_and_unknown_where_jax_has_none
             raise NotImplementedError("Unhandled OpSharding type")
 
     assert shard_shape((16, 16), Manual()) is None
+
+
+def test_the_shapes_of_a_place_do_not_depend_on_the_other_places():
+    mesh = line("x")
+
+    def layer(x, w):
+        return jnp.tanh(x @ jax.lax.with_sharding_constraint(w, NamedSharding(mesh, P()))), None
+
+    def program(weights, x):
+        return jax.lax.scan(layer, x, weights)[0]
+
+    given = abstract(mesh, P(None, "x"), (6, 512, 512)), abstract(mesh, P("x"), (64, 512))
+    lowered = jax.jit(program).lower(*given)
+    module = module_of(lowered.compile().as_text(), lowered)
+    instructions = [one for each in module.computations.values() for one in each.instructions]
+    places = {(frame.file, frame.line) for one in instructions for frame in one.frames[:1]}
+    places |= {one.op_name.rpartition("/")[2] for one in instructions if one.op_name}
+    each = {place: found for one in places for place, found in _shapes(module, {one}).items()}
+    assert len(each) > 2
+    assert _shapes(module, places) == each

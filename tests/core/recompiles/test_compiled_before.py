@@ -80,7 +80,7 @@ def test_an_argument_of_a_registered_dataclass_has_the_tree_of_the_cached_call()
     function(State(X, "a"), 2)
     assert reasons(function, State(X[:4], "a"), 2) == [cached("params/w: shape (8, 2) became (4, 2)")]
     assert reasons(function, State(X, "b"), 2) == [
-        cached(f"the tree of params: static field of {State.__qualname__}, 0 'a' became 'b'")
+        cached(f"the tree of params: static field of {State.__qualname__}, name 'a' became 'b'")
     ]
 
 

@@ -167,7 +167,7 @@ class Plain:
         (
             Config(0.1, other=Plain()),
             Config(0.1, other=Plain()),
-            "another value that looks alike, Config object",
+            "field other: another value that looks alike, Plain object",
         ),
     ],
 )

@@ -29,6 +29,7 @@ from .arguments import (
     not_checked,
     opaque_leaves,
 )
+from .devices import incompatible_devices
 from .findings import (
     avoidable_replication,
     fewer_devices,
@@ -184,8 +185,10 @@ def check_report(
     rows = [row for row in report.rows if row.path not in ignored] if ignored else report.rows
     expected = None if expect is None else expectation(expect, planned)
     free = rows if expected is None else [row for row in rows if expected.accepts_any(row)]
-    fewer = fewer_devices(free, planned, devices, intended)
-    found = set() if fewer is None else {leaf.path for leaf in fewer.leaves}
+    apart = incompatible_devices(free, planned, devices)
+    refused = set() if apart is None or apart.code in codes else {leaf.path for leaf in apart.leaves}
+    fewer = fewer_devices([row for row in free if row.path not in refused], planned, devices, intended)
+    found = refused | (set() if fewer is None else {leaf.path for leaf in fewer.leaves})
     candidates = [row for row in rows if row.path not in found]
     wasteful = _wasteful(candidates, planned, intended)
     limits = Limits(min_nbytes=least, max_replicated=limit, total_nbytes=report.fullest_device_nbytes)
@@ -203,6 +206,7 @@ def check_report(
         avoidable_replication(
             wasteful, lambda axes: _wasteful(candidates, planned, axes), limits, unused, intended
         ),
+        apart,
         fewer,
         padded_leaves(rows, report.meshes),
         invalid_specs(rows, planned.problems),
@@ -212,10 +216,10 @@ def check_report(
     if expected is not None:
         findings.append(unexpected_shardings(rows, report.meshes, expected))
     # A leaf on fewer devices has one finding, unless its code is ignored.
-    listed = {leaf.path for one in reported([fewer], codes, limits) for leaf in one.leaves}
+    listed = refused | {leaf.path for one in reported([fewer], codes, limits) for leaf in one.leaves}
     listed.update(() if expected is None else expected.named)
     findings.append(odd_one_out(odd_ones(report.rows, report.meshes), rows, listed))
-    told = set() if fewer is None or fewer.code in codes else found
+    told = refused if fewer is None or fewer.code in codes else found
     findings.append(differing_moments(moments, [row for row in rows if row.path not in told], report.meshes))
     added = (
         added_moments(optimizer, moment_dtype, report.rows, moments) if optimizer else AddedMoments([], "")

@@ -220,6 +220,8 @@ CACHED_PARTIAL = ("f", "cached_args", "cache")
 """Variables of the function that ``nnx.cached_partial`` returns."""
 CACHE = "static_cache"
 """The context of nnx in which it calls the function with the cached arguments."""
+META_FIELDS = "meta_fields"
+"""The variable of JAX's ``register_dataclass`` with the names of the static fields."""
 STATES = "states"
 """The attribute with the flat variables of an object that nnx passes to JAX."""
 Groups = dict[tuple[Any, ...], list[int]]
@@ -292,6 +294,28 @@ def closed_over(function: Any) -> dict[str, Any]:
         return {}
     cells = zip(function.__code__.co_freevars, function.__closure__, strict=True)
     return {name: cell.cell_contents for name, cell in cells if cell != CellType()}
+
+
+def static_field_names(node: type | None) -> tuple[str, ...]:
+    """Return the names of the static fields of a class of ``register_dataclass``; none for another class."""
+    try:
+        flatten = private("tree_util")._registry[node].to_iter
+    except (AttributeError, KeyError):
+        return ()
+    return tuple(closed_over(flatten).get(META_FIELDS, ()))
+
+
+def graph_statics(value: Any) -> dict[str, Any] | None:
+    """Return the static attributes of the objects in a definition of nnx by path; None for another value."""
+    if type(value).__name__ != "GraphDef" or not type(value).__module__.startswith("flax."):
+        return None
+    # Another version of Flax has other parts.
+    with contextlib.suppress(Exception):
+        entries = (
+            (keys, found) for keys, found in _entries_of_graph(value) if type(found).__name__ == "Static"
+        )
+        return {"/".join(map(str, keys)): found.value for keys, found in entries}
+    return None
 
 
 def _is_equinox_partial(function: Any) -> bool:
@@ -408,18 +432,27 @@ def nnx_states(arguments: Any) -> list[tuple[tuple[Any, ...], ...]]:
 
 def _keys_of_graph(graph: Any) -> Iterator[tuple[Any, ...]]:
     """Yield the keys of each variable in the definition of an object, in the order of its leaves."""
+    return (keys for keys, found in _entries_of_graph(graph) if not _is_static(found))
+
+
+def _is_static(attribute: Any) -> bool:
+    return type(attribute).__name__ == "Static"
+
+
+def _entries_of_graph(graph: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """Yield the keys of each variable and of each static attribute in the definition of an object, and it."""
     nodes, attributes = iter(graph.nodes), iter(graph.attributes)
 
-    def walk(keys: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    def walk(keys: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any]]:
         node = next(nodes)
         if type(node).__name__ in ("VariableDef", "ArrayRefDef"):
-            yield keys
+            yield keys, node
         for _ in range(getattr(node, "num_attributes", 0)):  # a reference to a known object has none
             key, attribute = next(attributes)
             if type(attribute).__name__ == "NodeAttr":
                 yield from walk((*keys, key))
-            elif type(attribute).__name__ != "Static":
-                yield (*keys, key)
+            else:
+                yield (*keys, key), attribute
 
     return walk(())
 

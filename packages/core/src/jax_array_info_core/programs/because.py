@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ..hlo.module import Instruction
 from ..layouts.spec import effective_spec, placement
 from ..origins.origins import UserLines
-from ..propagation.causes import MOVING, Cause, Causes, Role
+from ..propagation.causes import MOVING, UPDATE_SLICE, Cause, Causes, Role
 from ..propagation.graph import Graph, Key, Operation, Value
 from ..propagation.helper import NoAnswerError
 from ..propagation.propagation_report import explanation_of, results_of
@@ -66,7 +66,7 @@ class Reasons:
     def of(
         self,
         one: Collective,
-        users: Iterable[Instruction],
+        users: Sequence[Instruction],
         makers: Iterable[Instruction],
         followers: Iterable[Instruction],
     ) -> tuple[Because, ...]:
@@ -85,7 +85,8 @@ class Reasons:
         made_by = frozenset({*map(_key, makers), *([] if one.path is None else [(one.path, (), 0)])})
         if one.kind in REDUCTIONS:
             return self._propagated.reason(moved, "summed", made_by)
-        made = self._propagated.reason(moved, "made", made_by, None, frozenset(map(_key, followers)))
+        behind = frozenset(map(_key, followers)), frozenset(map(_key, users))
+        made = self._propagated.reason(moved, "made", made_by, None, *behind)
         used = [self._propagated.reason(moved, "used", made_by, _key(user)) for user in users]
         if not made and not all(used):
             return ()
@@ -128,6 +129,7 @@ class _Propagated:
         made_by: frozenset[Key],
         user: Key | None = None,
         followers: frozenset[Key] = frozenset(),
+        users: frozenset[Key] = frozenset(),
     ) -> tuple[Because, ...]:
         """Return the operation that a collective is needed for: it moves a value of it over its mesh axes.
 
@@ -139,6 +141,8 @@ class _Propagated:
             made_by: The operations that compute it.
             user: The operation that uses it.
             followers: The first operations on each way of it. All have to be behind what is made.
+            users: The first operations on each way that do not only pass it on: XLA may give those that do
+                the name of what computes it.
         """
         keys = made_by if user is None else [user]
 
@@ -179,7 +183,7 @@ class _Propagated:
                 for one in fitting
                 # A clash with the result moves shards, and gathers none.
                 if (one.because.kind == "constraint" or moved.kind != "all-gather")
-                and self._is_behind(one, followers - made_by)
+                and self._is_behind(one, followers - made_by, users)
             ]
         # Of several clashes of one operation, that over these mesh axes alone is the reason.
         exact = {one.operation for one in fitting if moved.axes == {*one.because.mesh_axes}}
@@ -197,15 +201,17 @@ class _Propagated:
         maker, lost = self._found.way(value)
         return self._found.key(maker) in made_by and lost.isdisjoint(mesh_axes)
 
-    def _is_behind(self, cause: Cause, followers: frozenset[Key]) -> bool:
+    def _is_behind(self, cause: Cause, followers: frozenset[Key], users: frozenset[Key]) -> bool:
         """Return whether all that has the array of a collective uses what is made, or returns it."""
         keys, is_returned = self._found.consumers(cause.after)
         if not followers:
             return is_returned
-        return followers <= keys and not any(
-            operation.name in MOVING and any(any(dim) for value in operation.operands for dim in value.axes)
-            for key in followers
-            for operation in self._operations.get(key, ())
+        if not followers <= keys:
+            followers, keys = users, self._found.consumers(cause.after, is_passed_on=True)[0]
+        return (
+            bool(followers)
+            and followers <= keys
+            and not any(map(_moves, itertools.chain(*(self._operations.get(key, ()) for key in followers))))
         )
 
     def _is_moved(self, moved: _Moved, value: Value, mesh_axes: Iterable[str]) -> bool:
@@ -220,6 +226,18 @@ class _Propagated:
         names = {name.partition(":")[0] for names in value.axes for name in names}
         lacking = (one for count in range(len(names) + 1) for one in itertools.combinations(names, count))
         return any(math.prod(self._found.shard(value, frozenset(one))) == moved.size for one in lacking)
+
+
+def _moves(operation: Operation) -> bool:
+    """Return whether an operation may need a collective of its own along a sharded dimension."""
+    whole = [False] * max((len(one.axes) for one in operation.operands), default=0)
+    if operation.name == UPDATE_SLICE:
+        # Along a dimension that is replaced whole, nothing moves: such as in the stack of a scan.
+        shapes = (operation.operands[place].shape or () for place in (0, 1))
+        whole = [length == replaced for length, replaced in zip(*shapes, strict=True)]
+    return operation.name in MOVING and any(
+        names and not same for one in operation.operands for names, same in zip(one.axes, whole, strict=False)
+    )
 
 
 def _key(instruction: Instruction) -> Key:

@@ -99,6 +99,19 @@ class ProgramDevices(NamedTuple):
         return module.device_count if slices is None else slices.device_count
 
 
+def _called_from(origin: Origin | None, because: Sequence[Because]) -> Origin | None:
+    """Return the line of a constraint that alone needs a collective, if the line near it calls that line.
+
+    In a scan, the partitioner gives what it inserts for a constraint the line of the call of scan.
+    """
+    lines = {one.origin for one in because if one.kind == "constraint"}
+    if origin is None or not origin.is_near or len(lines) != 1 or len(lines) != len(because):
+        return origin
+    line = lines.pop()
+    near = (origin.file, origin.line)
+    return line if line is not None and near in ((one.file, one.line) for one in line.callers) else origin
+
+
 def devices_of(devices: Sequence[Any]) -> ProgramDevices | None:
     """Return the devices of a program as plain values; None without any."""
     if not devices:
@@ -222,7 +235,8 @@ class _Describer:
         if self.because is None:
             return found
         followers = [*filter(self._has_stack, self.dataflow.consumers(moved.value, is_end=self._has_stack))]
-        return replace(found, because=self.because(found, users, self._makers(moved), followers))
+        because = self.because(found, users, self._makers(moved), followers)
+        return replace(found, because=because, origin=_called_from(found.origin, because))
 
     def _axes(self, moved: Movement) -> tuple[str, ...] | None:
         """Return the mesh axes over which data moves."""

@@ -86,8 +86,8 @@ def _shapes(module: Module | None, places: set[_Place]) -> dict[_Place, set[_Sha
             own += [(frame.file, frame.line) for frame in one.frames[:1]]
             if is_entry and (one.opcode == "parameter" or one.is_root):
                 own.append(None)
-            operands = (computation.by_name.get(operand) for operand in one.operands)
             for place in places.intersection(own):
+                operands = (computation.by_name.get(operand) for operand in one.operands)
                 values = (value for value in (one, *operands) if value is not None)
                 found.setdefault(place, set()).update(
                     shape.dims for value in values for shape in value.shapes

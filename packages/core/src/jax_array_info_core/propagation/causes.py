@@ -15,6 +15,8 @@ _PASSING = (
     *("stablehlo.optimization_barrier", "stablehlo.pad", "stablehlo.slice", "stablehlo.transpose"),
 )
 """Names of operations that compute nothing: each result has values of one operand."""
+_REPEATING = "stablehlo.broadcast_in_dim"
+UPDATE_SLICE = "stablehlo.dynamic_update_slice"
 MOVING = frozenset(
     f"stablehlo.{name}"
     for name in ("concatenate", "dynamic_update_slice", "pad", "reduce_window", "reverse", "slice")
@@ -151,8 +153,13 @@ class Causes(Conflicts):
         )
         return {part.name for _, part in had - has}
 
-    def consumers(self, values: Iterable[Value]) -> tuple[set[Key], bool]:
-        """Return what uses some values, with what passes them on, and whether the program returns one."""
+    def consumers(self, values: Iterable[Value], *, is_passed_on: bool = False) -> tuple[set[Key], bool]:
+        """Return what uses some values, with what passes them on, and whether the program returns one.
+
+        Args:
+            values: The values.
+            is_passed_on: Whether to add what uses the values that operations compute nothing new from.
+        """
         waiting, seen, keys, is_returned = [*values], set[int](), set[Key](), False
         while waiting and len(seen) < MOST_STEPS:
             value = waiting.pop()
@@ -161,8 +168,12 @@ class Causes(Conflicts):
             seen.add(id(value))
             is_returned |= value.returned is not None
             waiting += self._graph.inside.get(id(value), ())
-            users = (one for one in self._graph.users(value) if not one.name.endswith(_BORDERS))
+            users = [one for one in self._graph.users(value) if not one.name.endswith(_BORDERS)]
             keys.update(one.place.key for one in users)
+            if is_passed_on:
+                waiting += (
+                    each for one in users if one.name in (*_PASSING, _REPEATING) for each in one.results
+                )
         return keys, is_returned
 
     def _own_name(self, one: Letter, mesh_axes: Sequence[str]) -> str | None:

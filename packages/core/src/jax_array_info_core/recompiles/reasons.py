@@ -8,7 +8,8 @@ from typing import NamedTuple
 from ..compat.jax_stack import SETTINGS, ContextValue
 from ..layouts.spec import other_types
 from ..text import printable, shape_text
-from .signatures import COMPILER_OPTION, CallLeaf, SharedOver, Signature, Static, Tree
+from .signatures import COMPILER_OPTION, CallLeaf, SharedOver, Signature, Tree
+from .statics import Part, Static
 
 FIRST = {
     "call": "first in the block",
@@ -26,7 +27,11 @@ NO_ARGUMENT_DIFFERS = (
 )
 ANOTHER_FUNCTION = "another function object of the same line: jit it once, outside of the loop"
 OTHER_CODE = "another function of the same line"
-OTHER_VALUES = "another function object of the same line, with other bound values: {}; pass them as arguments"
+OTHER_VALUES = "another function object of the same line, with other bound values: {}"
+ARRAY = "another array"
+AS_ARGUMENT = "; pass it as an argument"
+AS_ARGUMENTS = "; pass them as arguments"
+ONCE = "; make it once, outside the loop"
 NOTHING_DIFFERS_AHEAD = (
     "no input and no compiler option differs: lowered from another function object or with other options of "
     "jit, or JAX had discarded the program, as jax.clear_caches() does"
@@ -101,18 +106,16 @@ def _of_functions(signature: Signature, earlier: Sequence[Signature]) -> str:
     alike = [one for one in earlier if one.codes == signature.codes]
     if not alike:
         return OTHER_CODE
-    nearest = min((_bound(one, signature) for one in reversed(alike[-_MOST_EARLIER:])), key=len)
-    return printable(OTHER_VALUES.format(_differences_text(nearest))) if nearest else ANOTHER_FUNCTION
+    nearest = min((list(_bound(one, signature)) for one in reversed(alike[-_MOST_EARLIER:])), key=len)
+    if not nearest:
+        return ANOTHER_FUNCTION
+    are_values = any(one.separator == " " or one.text.startswith(ARRAY) for one in nearest)
+    return printable(OTHER_VALUES.format(_differences_text(nearest)) + (AS_ARGUMENTS if are_values else ""))
 
 
-def _bound(old: Signature, new: Signature) -> list[Difference]:
-    texts = [
-        (key[1], old.bound.get(key, "nothing"), new.bound.get(key, "nothing"))
-        for key in old.bound | new.bound
-    ]
-    return [
-        Difference(name, f"{before} became {after}", " ") for name, before, after in texts if before != after
-    ]
+def _bound(old: Signature, new: Signature) -> Iterator[Difference]:
+    for number, after in new.bound.parts.items():
+        yield from _of_parts(old.bound.parts.get(number), after)
 
 
 def _differences_text(differences: Sequence[Difference]) -> str:
@@ -242,19 +245,58 @@ def _type(leaf: CallLeaf) -> str:
 
 def _of_statics(old: Static | None, new: Static | None) -> Iterator[str]:
     if old is None or new is None:
-        before, after = ("not passed" if one is None else one.text for one in (old, new))
+        before, after = ("not passed" if one is None else one.root.text for one in (old, new))
         yield f"{before} became {after}"
     elif old.kind != new.kind:
-        yield f"{old.text} became {new.text}"
+        yield f"{old.root.text} became {new.root.text}"
     elif old != new:
-        found = False
-        for part in {**old.parts, **new.parts}:
-            before, after = old.parts.get(part, "nothing"), new.parts.get(part, "nothing")
-            if before != after:
-                found = True
-                yield f"{part[1:]}{' ' if part else ''}{before} became {after}"
-        if not found and old.key is not None:
-            yield f"another value that looks alike, {new.text}"
+        is_equal = old.key is not None and old.key == new.key
+        found = list(_of_parts(old.root, new.root, is_equal=is_equal))
+        for path, text, separator in found:
+            yield f"field {path}: {text}" if path and separator == ": " else f"{path} {text}".lstrip()
+        if not (found or is_equal):
+            yield f"another value that looks alike, {new.root.text}"
+
+
+def _of_parts(old: Part | None, new: Part | None, *, is_equal: bool = False) -> Iterator[Difference]:
+    """Yield the first values that differ in two values, by path; the separator of another object is a colon.
+
+    Args:
+        old: The earlier value; None if it is not there.
+        new: The later one.
+        is_equal: Whether JAX takes them as equal: then only texts are compared.
+    """
+    if old is None or new is None or old.text != new.text:
+        before, after = (one.text if one else "nothing" for one in (old, new))
+        yield Difference("", f"{before} became {after}", " ")
+        return
+    inner = (
+        one._replace(path=f"{name}/{one.path}" if one.path else name)
+        for name in {**old.parts, **new.parts}
+        for one in _of_parts(old.parts.get(name), new.parts.get(name), is_equal=is_equal)
+    )
+    if old.key == new.key or is_equal:
+        yield from inner
+    else:
+        yield Difference("", _another(old, new, next(inner, None)))
+
+
+def _another(old: Part, new: Part, inner: Difference | None) -> str:
+    """Return the words for another object of the same text, with the first value in it that differs."""
+    if new.kind == "array":
+        return f"{ARRAY}, {new.text}"
+    if new.kind == "value":
+        words = f"another value that looks alike, {new.text}"
+        return words if inner is None else f"{words}, with {inner.path}{inner.separator}{inner.text}"
+    if old.place != new.place:
+        return f"the {new.kind} of {old.place} became that of {new.place}"
+    words = f"another {new.kind} of the same line {new.place}" if new.place else f"another {new.text}"
+    if old.definition != new.definition:
+        return words
+    if inner is None:
+        return words + ONCE
+    has_advice = inner.text.endswith((ONCE, AS_ARGUMENT))
+    return f"{words}, with {inner.path}{inner.separator}{inner.text}{'' if has_advice else AS_ARGUMENT}"
 
 
 def _of_contexts(name: str, old: ContextValue | None, new: ContextValue | None) -> Iterator[Difference]:

@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
-import enum
-import functools
-import inspect
-import itertools
-import weakref
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from inspect import Parameter
-from itertools import islice
-from types import BuiltinFunctionType, CodeType, FunctionType, MemberDescriptorType
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,141 +15,12 @@ from ..compat.compiled_calls import CompiledCall, Kind
 from ..compat.jax_stack import ContextValue, trace_context
 from ..compat.shardings import host_memory_kind, sharding_facts
 from ..compat.stages import jit_options, jit_parameters, slash_names
-from ..compat.values import is_array, is_partition_spec, is_sharding, is_structure, type_name
+from ..compat.values import is_array, is_sharding, is_structure, type_name
 from ..layouts.spec import MeshAxes, effective_spec
 from ..origins.origins import code_of, wrapped_functions
 from ..quantities import format_devices
 from ..text import plain_shape, plain_text
-
-
-class Serials:
-    """A number for each object, never given twice, unlike ``id``."""
-
-    def __init__(self) -> None:
-        self._numbers = itertools.count()
-        self._known: dict[int, tuple[weakref.ReferenceType[Any], int]] = {}
-
-    def of(self, value: Any) -> int:
-        """Return the number of an object: by its id, below 0, if it takes no weak references."""
-        known = self._known.get(id(value))
-        if known is not None and known[0]() is value:
-            return known[1]
-        number = next(self._numbers)
-        try:
-            reference = weakref.ref(value)
-        except TypeError:
-            return -id(value)
-        if len(self._known) > 4096:
-            self._known = {key: one for key, one in list(self._known.items()) if one[0]() is not None}
-        self._known[id(value)] = reference, number
-        return number
-
-
-PYTHON = (dict, list, tuple, type(None))
-"""Classes of Python's whose nodes have no static fields: the paths have all that distinguishes them."""
-_MOST_PARTS = 200
-_DEEPEST = 6
-_LONGEST = 60
-
-
-class Static(NamedTuple):
-    """A static argument."""
-
-    parts: dict[str, str]
-    """Text of each plain value in it, by path: fields, items and keys. The root's path is empty."""
-
-    key: Hashable
-    """A value that is equal for arguments that JAX takes as equal."""
-
-    kind: str
-    """The name of its class."""
-
-    @property
-    def text(self) -> str:
-        """The value as a whole; only the class of one that has parts."""
-        return self.parts.get("", f"{self.kind} object")
-
-
-def static_of(value: Any, serials: Serials) -> Static:
-    """Return the record of a static argument."""
-    parts = parts_of(value)
-    return Static(parts, _key(value, serials), type_name(value))
-
-
-def parts_of(value: Any) -> dict[str, str]:
-    """Return the text of each plain value in a value, by path."""
-    return dict(islice(_parts(value, "", 0), _MOST_PARTS))
-
-
-def _key(value: Any, serials: Serials) -> Hashable:
-    if getattr(type(value), "__hash__", None) is object.__hash__ or isinstance(value, FunctionType):
-        return serials.of(value)
-    try:
-        return type(value).__qualname__, hash(value)
-    except Exception:
-        # JAX hashes it too, but the class is the user's.
-        return None
-
-
-def _parts(value: Any, path: str, depth: int) -> Iterator[tuple[str, str]]:
-    """Yield the path and the text of each plain value."""
-    children = None if depth == _DEEPEST else _children(value)
-    if not children:
-        yield path, _value_text(value)
-        return
-    for key, child in children.items():
-        yield from _parts(child, f"{path}/{key_text(key)}", depth + 1)
-
-
-def _children(value: Any) -> Mapping[Any, Any] | None:
-    """Return the parts of a dataclass, a container of Python's or a tree's structure; None for others."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return dict(_fields(value))
-    if isinstance(value, tuple):
-        return dict(enumerate(tuple.__iter__(value)))
-    if type(value) is list:
-        return dict(enumerate(value))
-    if is_structure(value):
-        data = value.node_data()
-        fields = {} if data is None or data[0] in PYTHON else {data[0].__qualname__: data[1]}
-        return fields | dict(enumerate(value.children()))
-    return value if type(value) is dict else None
-
-
-def _fields(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield name and value of each field that a dataclass stores. No property of the user's runs."""
-    held = getattr(value, "__dict__", {})
-    for field in dataclasses.fields(value):
-        slot = inspect.getattr_static(type(value), field.name, None)
-        if isinstance(slot, MemberDescriptorType):
-            with contextlib.suppress(AttributeError):
-                yield field.name, slot.__get__(value)
-        elif field.name in held:
-            yield field.name, held[field.name]
-
-
-def _value_text(value: Any) -> str:
-    kind = type(value)
-    if kind in (str, bytes):
-        text = repr(value[: _LONGEST + 1])
-    elif kind is int and value.bit_length() > 4 * _LONGEST:
-        text = f"an int of {value.bit_length()} bits"
-    elif kind in (bool, int, float, complex, type(None), range, slice):
-        text = repr(value)
-    elif isinstance(value, np.dtype) or is_partition_spec(value):
-        text = plain_text(value)
-    elif isinstance(value, enum.Enum):
-        text = f"{kind.__name__}.{value._name_}"
-    elif isinstance(value, FunctionType | BuiltinFunctionType | type):
-        text = plain_text(value.__qualname__)
-    elif kind in (tuple, list, dict):
-        text = f"{kind.__name__}()"
-    elif is_structure(value):
-        text = "a leaf" if value.num_leaves else "an empty node"
-    else:
-        text = f"{type_name(value)} object"
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
-
+from .statics import PYTHON, Part, Reader, Serials, Static, identity_of
 
 _MOST_NODES = 10_000
 
@@ -180,14 +43,14 @@ def tree_of(value: Any, serials: Serials) -> Tree:
     # The hashes of equal structures differ: JAX has other entries for classes in its own calls.
     kinds: list[Hashable] = [structure.num_nodes]
     try:
-        nodes = tuple(_nodes(structure, serials, kinds))
+        nodes = tuple(_nodes(structure, Reader(serials), kinds))
     except Exception:
         # The static fields are of the user's classes.
         nodes = ()
     return Tree(hash(tuple(kinds)), nodes)
 
 
-def _nodes(structure: Any, serials: Serials, kinds: list[Hashable]) -> Iterator[tuple[str, Static]]:
+def _nodes(structure: Any, reader: Reader, kinds: list[Hashable]) -> Iterator[tuple[str, Static]]:
     """Yield class and static fields of the nodes, and add the class and the children of each to ``kinds``."""
     waiting = [structure]
     for _ in range(_MOST_NODES):
@@ -202,7 +65,7 @@ def _nodes(structure: Any, serials: Serials, kinds: list[Hashable]) -> Iterator[
         children = node.children()
         kinds.append((kind, len(children)))
         if kind not in PYTHON:
-            yield kind.__qualname__, static_of(fields, serials)
+            yield kind.__qualname__, reader.static(fields, kind)
         waiting += reversed(children)
 
 
@@ -315,51 +178,6 @@ def _shared_over(sharding: Any, shape: Any) -> SharedOver | None:
     return SharedOver(text, mesh, devices, None if key is None else (key, facts.memory_kind), axes)
 
 
-def bound_of(functions: Sequence[Any]) -> dict[tuple[int, str], str]:
-    """Return the text of each plain value that is bound to functions, by number of the function and path.
-
-    Bound are the arguments of a partial, defaults, and variables of an enclosing function. An array has its
-    class only.
-    """
-    return {
-        (number, name + path): text
-        for number, function in enumerate(functions)
-        for name, value in _bound(function)
-        for path, text in parts_of(value).items()
-    }
-
-
-def _identity(code: CodeType) -> Hashable:
-    """Return a value that is equal for the codes of one definition."""
-    constants = tuple((type(one), one) for one in code.co_consts)
-    return code.co_filename, code.co_code, constants, code.co_names, tuple(code.co_positions())
-
-
-def _bound(function: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(function, functools.partial):
-        names = _parameters(function.func)
-        for number, value in enumerate(function.args):
-            yield names[number] if number < len(names) else f"argument {number}", value
-        for name, value in function.keywords.items():
-            yield key_text(name), value
-    elif isinstance(function, FunctionType):
-        defaults = function.__defaults__ or ()
-        yield from zip(_parameters(function)[-len(defaults) :], defaults, strict=False)
-        yield from (function.__kwdefaults__ or {}).items()
-        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
-            try:
-                yield name, cell.cell_contents
-            except ValueError:
-                continue  # not assigned yet
-
-
-def _parameters(function: Any) -> tuple[str, ...]:
-    """Return the names of the parameters by position; none for another object than a function."""
-    if not isinstance(function, FunctionType):
-        return ()
-    return function.__code__.co_varnames[: function.__code__.co_argcount]
-
-
 COMPILER_OPTION = "compiler option"
 """Beginning of the name of an option of ``compile()`` in the context."""
 _MOST_STATIC_VALUES = 1000
@@ -378,7 +196,7 @@ class Signature(NamedTuple):
     codes: tuple[int, ...]
     """Numbers of their code."""
 
-    bound: dict[tuple[int, str], str]
+    bound: Part
     """The values that are bound to them, as by ``partial``."""
 
     leaves: dict[str, CallLeaf]
@@ -411,13 +229,13 @@ def signature_of(
     functions = [one for one in (call.function, function) if one is not None]
     context = trace_context()
     layers = [layer for function in functions for layer in wrapped_functions(function)]
-    leaves = Leaves()
+    leaves, reader = Leaves(), Reader(serials)
     signature = Signature(
         kind=call.kind,
         group=_group(call, layers),
         functions=tuple(map(serials.of, functions)),
-        codes=tuple(hash(_identity(code)) for code in map(code_of, layers) if code is not None),
-        bound=bound_of(layers),
+        codes=tuple(identity_of(code) for code in map(code_of, layers) if code is not None),
+        bound=reader.bound(layers),
         leaves={},
         statics={},
         trees={},
@@ -427,7 +245,7 @@ def signature_of(
     if call.kind in ("call", "pmap"):
         for name, value, is_static in _arguments(call):
             if is_static:
-                signature.statics[name] = static_of(value, serials)
+                signature.statics[name] = reader.static(value)
             else:
                 if not by_types:
                     signature.leaves.update(leaves.of_argument(name, value))

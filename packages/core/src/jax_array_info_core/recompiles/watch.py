@@ -29,7 +29,8 @@ from ..reports.compiles import Compilation, CompilationsReport
 from ..reports.origin import Origin
 from ..text import plain_text, printable
 from .reasons import COMPILED_BEFORE, UNREADABLE, reason_of, reason_of_cached
-from .signatures import Serials, Signature, signature_of, static_functions, static_of, tree_of
+from .signatures import Signature, signature_of, static_functions, tree_of
+from .statics import Reader, Serials
 
 MODULE = "equinox._jit"
 DYNAMIC = ("dynamic_donate", "dynamic_nodonate")
@@ -87,7 +88,7 @@ def _with_user_paths(signature: Signature, call: CompiledCall, serials: Serials)
             rest[0],
         ),
     }
-    leaves, statics, trees = {}, {}, {}
+    leaves, statics, trees, reader = {}, {}, {}, Reader(serials)
     for group, (arguments, others) in groups.items():
         for name, value in arguments.items():
             trees[name] = tree_of(value, serials)
@@ -98,7 +99,7 @@ def _with_user_paths(signature: Signature, call: CompiledCall, serials: Serials)
                 given = (signature.leaves.get(f"{part}/{group}/{number}") for part in DYNAMIC)
                 leaf = next(filter(None, given), None)
                 if others[number] is not None:
-                    statics[path] = static_of(others[number], serials)
+                    statics[path] = reader.static(others[number])
                 elif leaf is not None:
                     leaves[path] = leaf
     return signature._replace(leaves=leaves, statics=statics, trees=trees, keywords=())

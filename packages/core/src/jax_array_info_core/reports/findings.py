@@ -20,6 +20,7 @@ FindingKind = Literal[
     "not checked",
     "not finite",
     "odd one out",
+    "incompatible devices",
     "avoidable replication",
     "fewer devices",
     "padding",
@@ -129,6 +130,12 @@ CODES: dict[FindingKind, Code] = {
         "odd-one-out",
         "warning",
         "Leaves are sharded differently from leaves of equal shape whose paths differ only in numbers.",
+    ),
+    "incompatible devices": Code(
+        "JAI112",
+        "incompatible-devices",
+        "error",
+        "Leaves are committed to different sets of devices, so that a jitted call with them fails.",
     ),
     "lost mesh axes": Code(
         "JAI201",

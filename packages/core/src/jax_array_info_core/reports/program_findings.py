@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -16,6 +17,15 @@ if TYPE_CHECKING:
     from .compiles import LogReport
     from .program import Constraint, Donation, ProgramReport, ProgramValue, Rematerialization
     from .program_memory import OutOfMemory
+
+
+_ONE_DEVICE = re.compile(r"\{(?:maximal|single_device)\b")
+"""Start of XLA's text of a sharding on one device."""
+_CONSTRAIN = "Constrain the value to one of the two shardings where it is made: then none is needed."
+_AS_ARGUMENT = (
+    "What runs on one device, as a callback, makes a value that no constraint shards: compute it before the "
+    "call, and pass it as an argument with the sharding that is needed."
+)
 
 
 def program_findings(report: ProgramReport) -> tuple[Finding, ...]:
@@ -110,13 +120,16 @@ def full_replication(
         for one in found
     )
     count = sum(one.count for one in found)
+    # A callback runs on one device, whatever its value is constrained to.
+    on_one = [bool(_ONE_DEVICE.match(one.before_text)) for one in found]
+    fixes = ([_CONSTRAIN] if not all(on_one) else []) + ([_AS_ARGUMENT] if any(on_one) else [])
     yield Finding(
         kind="full replication",
         problem=(
             f"{counted(count, 'value is', 'values are')} resharded by full replication (XLA: involuntary "
             "full rematerialization): each device holds the whole array for a while."
         ),
-        remedy="Constrain the value to one of the two shardings where it is made: then none is needed.",
+        remedy=" ".join(fixes),
         nbytes=_sum(leaves),
         leaves=leaves,
     )
@@ -179,8 +192,16 @@ def _refusal(error: OutOfMemory | None) -> Iterator[Finding]:
     )
 
 
+_VMEM = re.compile(r"\b(?:space|memory space)[ =]vmem\b")
+
+
 def _first_change(error: OutOfMemory) -> str:
     """Return what to change first, or how to find it."""
+    if _VMEM.search(error.message):
+        return (
+            "VMEM holds the blocks of a kernel: give pallas_call a grid and block shapes, or smaller blocks. "
+            "More devices do not help."
+        )
     if error.buffers:
         first = error.buffers[0]
         place = f" at {first.origin.place}" if first.origin else f" of {first.op}" if first.op else ""

@@ -359,17 +359,30 @@ def _findings(report: PropagationReport) -> Iterator[Finding]:
         )
     if report.replicated:
         number = counted(sum(one.count for one in report.replicated), "value is", "values are")
+        # Nothing that follows an operation without a rule reaches what it computes.
+        opaque = [one for one in report.replicated if f"{one.op} of {one.origin}" in report.unread]
+        calls = " and ".join(dict.fromkeys(one.op for one in opaque))
+        others = [one.loss for one in report.replicated if one not in opaque]
         yield _finding(
             "replicated value",
             report.replicated,
             f"{number} replicated over mesh axes that divide a dimension.",
-            _remedy(
-                [one.loss for one in report.replicated],
-                "Constrain the value, or the argument or output that it comes from or goes to.",
-            ),
+            " ".join(
+                [
+                    *([_IN_SHARD_MAP.format(calls)] if opaque else []),
+                    _remedy(others, _CONSTRAIN_OTHERS if opaque else _CONSTRAIN),
+                ]
+            ).rstrip(),
         )
 
 
+_CONSTRAIN = "Constrain the value, or the argument or output that it comes from or goes to."
+_CONSTRAIN_OTHERS = "Values that do not come from it: constrain them, their arguments or their outputs."
+_IN_SHARD_MAP = (
+    "Call {} inside jax.shard_map: no sharding propagates through it, and a constraint on its result gathers "
+    "its operands all the same."
+)
+"""The fixes for a replicated value, for those beside an operation without a rule, and for that operation."""
 _CONFLICT_REMEDIES = (
     "An operation that needs a whole dimension needs an operand that is sharded along another one.",
     "Gathered weights of FSDP are meant. Otherwise, shard one operand over another mesh axis, or constrain it"

@@ -167,6 +167,9 @@ class TreeRow(Leaf):
     is_deleted: bool = False
     """Whether the array was deleted or donated."""
 
+    is_committed: bool = False
+    """Whether JAX runs a program with this array on its devices only: that of two sets of devices fails."""
+
     same_as: str | None = None
     """Path of the first leaf that is the same array, as with tied embeddings; None for that leaf itself.
     Totals count the array once."""

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from ..arrays.array_report import report_of_facts
-from ..compat import values
+from ..compat import arrays, values
 from ..compat.arrays import array_facts, array_like
 from ..compat.values import ArrayFacts
 from ..errors import ArrayInfoError
@@ -269,7 +269,8 @@ class _Kind:
     def __init__(self, value: Any) -> None:
         found = DeviceSets()
         row = row_of_report("", leaf_report(value), found)
-        self.fields = {name: getattr(row, name) for name in _FIELDS}
+        is_committed = row.kind == "array" and arrays.is_committed(value)
+        self.fields = {name: getattr(row, name) for name in _FIELDS} | {"is_committed": is_committed}
         self.devices: tuple[Hashable, DeviceSet] | None = found.first()
 
 
@@ -339,7 +340,8 @@ def _kind_of(value: Any) -> _Kind:
         if cls is np.ndarray:
             key: Hashable = (cls, value.shape, value.dtype)
         elif hasattr(cls, "is_deleted"):
-            key = (cls, value.shape, value.dtype, value.sharding, value.weak_type, value.is_deleted())
+            state = arrays.is_committed(value), value.is_deleted()
+            key = (cls, value.shape, value.dtype, value.sharding, value.weak_type, state)
         else:
             key = (cls, value.shape, value.dtype, value.sharding, getattr(value, "weak_type", False))
         kind = _KINDS.get(key)

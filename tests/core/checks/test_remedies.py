@@ -1,0 +1,382 @@
+"""The remedy of each code, applied to a case of its page: the finding is then gone."""
+
+import re
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from jax_array_info_core import check_report, mesh_report, program_report, propagation_report, sharded_structs
+from jax_array_info_core.reports.findings import CODES
+from tests.ahead_of_time.test_remedies import ON_ACCELERATORS
+from tests.arrays import FakeDevice, mesh_of
+from tests.programs import abstract, line
+
+pytestmark = [pytest.mark.oldest_and_newest, pytest.mark.needs_devices(8)]
+
+PAGE = Path(__file__).parents[3] / "docs" / "findings" / "index.md"
+REMEDIES = {}
+FSDP = {"fsdp": 8}
+
+
+def remedy_of(code, least=(0, 4, 38)):
+    """Return a decorator for a function that returns a report, words of its remedy, and reports with it."""
+
+    def add(function):
+        REMEDIES.setdefault(code, []).append(
+            pytest.param(code, least, function, id=f"{code}-{function.__name__}")
+        )
+        return function
+
+    return add
+
+
+def struct(*shape):
+    return jax.ShapeDtypeStruct(shape, jnp.float32)
+
+
+def kept(mesh, value, *spec):
+    return jax.lax.with_sharding_constraint(value, NamedSharding(mesh, P(*spec)))
+
+
+@remedy_of("JAI101")
+def sharded_further():
+    params = {"embed": struct(32000, 1024), "head": struct(1024, 32000)}
+    specs = {"embed": P("fsdp"), "head": P()}
+    yield check_report(params, mesh=FSDP, specs=specs)
+    yield "Shard the leaves as listed, or pass replicated_over=('fsdp',)"
+    yield check_report(params, mesh=FSDP, specs={**specs, "head": P(None, "fsdp")})
+    yield check_report(params, mesh=FSDP, specs=specs, replicated_over=("fsdp",))
+
+
+@remedy_of("JAI102")
+def placed_on_the_mesh():
+    mesh = line("fsdp")
+    w = jax.device_put(jnp.zeros((1024, 1024)), NamedSharding(mesh, P("fsdp")))
+    scale, sharding = jnp.ones((1024, 64)), NamedSharding(mesh, P("fsdp"))
+    yield check_report({"w": w, "scale": scale})
+    yield "Create the leaves inside jit with out_shardings, or use device_put"
+    yield check_report({"w": w, "scale": jax.device_put(scale, sharding)})
+    made = jax.jit(lambda: jnp.ones((1024, 64)), out_shardings=sharding)()
+    yield check_report({"w": w, "scale": made})
+    yield check_report({"w": w, "scale": scale}, devices=1)
+    yield check_report({"w": w, "scale": scale}, ignore="scale")
+
+
+@remedy_of("JAI112")
+def put_on_one_mesh():
+    first, other = jax.devices()[3], jax.devices()[5]
+    tree = {"c": jax.device_put(jnp.ones(()), first), "d": jax.device_put(jnp.ones(()), other)}
+    add = jax.jit(lambda tree: tree["c"] + tree["d"])
+    yield check_report(tree)
+    yield "Put all leaves on the devices of one mesh: jax.device_put(x, NamedSharding(mesh, P()))"
+    with pytest.raises(ValueError, match="ncompatible devices"):
+        add(tree)
+    placed = jax.device_put(tree, NamedSharding(line(), P()))
+    add(placed)
+    yield check_report(placed)
+    yield check_report(tree, devices=1)
+    yield check_report(tree, ignore=("c", "d"))
+
+
+@remedy_of("JAI112")
+def put_on_the_mesh_of_the_others():
+    mesh = line("fsdp")
+    w = jax.device_put(jnp.zeros((1024, 64)), NamedSharding(mesh, P("fsdp")))
+    scale = jax.device_put(jnp.ones((1024, 64)), jax.devices()[0])
+    yield check_report({"w": w, "scale": scale})
+    yield "Put all leaves on the devices of one mesh"
+    with pytest.raises(ValueError, match="ncompatible devices"):
+        jax.jit(lambda w, scale: w * scale)(w, scale)
+    yield check_report({"w": w, "scale": jax.device_put(scale, NamedSharding(mesh, P()))})
+
+
+@remedy_of("JAI103")
+def divided():
+    yield check_report({"w": struct(1001, 64)}, mesh=FSDP, specs=P("fsdp"))
+    yield "Change the shape or the spec as listed."
+    yield check_report({"w": struct(1008, 64)}, mesh=FSDP, specs=P("fsdp"))
+    yield check_report({"w": struct(1001, 64)}, mesh=FSDP, specs=P(None, "fsdp"))
+
+
+@remedy_of("JAI104")
+def corrected_names():
+    yield check_report({"w": struct(1024, 1024)}, mesh=FSDP, specs=P("fdsp"))
+    yield "Correct the specs."
+    yield check_report({"w": struct(1024, 1024)}, mesh=FSDP, specs=P("fsdp"))
+
+
+@remedy_of("JAI105")
+def used_axes():
+    mesh = {"data": 2, "fsdp": 4}
+    yield check_report({"w": struct(1024, 1024)}, mesh=mesh, specs=P("fsdp"))
+    yield "Shard leaves over it, or pass replicated_over=('data',)"
+    yield check_report({"w": struct(1024, 1024)}, mesh=mesh, specs=P("fsdp", "data"))
+    yield check_report({"w": struct(1024, 1024)}, mesh=mesh, specs=P("fsdp"), replicated_over=("data",))
+
+
+@remedy_of("JAI106")
+def expected():
+    tree, wanted = {"w": struct(1024, 1024)}, P(None, "fsdp")
+    yield check_report(tree, mesh=FSDP, specs=P("fsdp"), expect=wanted)
+    yield "Change their shardings, or correct expect."
+    yield check_report(tree, mesh=FSDP, specs=wanted, expect=wanted)
+    yield check_report(tree, mesh=FSDP, specs=P("fsdp"), expect=P("fsdp"))
+
+
+@remedy_of("JAI107")
+def moments_like_parameters():
+    mesh = line("fsdp")
+    w = jax.device_put(jnp.ones((8192, 64)), NamedSharding(mesh, P("fsdp")))
+    replicated = jax.device_put(w, NamedSharding(mesh, P()))
+    accepted = {"replicated_over": "fsdp"}
+    yield check_report({"params": {"w": w}, "opt_state": {"mu": {"w": replicated}}}, **accepted)
+    yield "Create the optimizer state inside jit with out_shardings, or with device_put."
+    made = jax.jit(jnp.zeros_like, out_shardings=w.sharding)(w)
+    yield check_report({"params": {"w": w}, "opt_state": {"mu": {"w": made}}}, **accepted)
+    put = jax.device_put(replicated, w.sharding)
+    yield check_report({"params": {"w": w}, "opt_state": {"mu": {"w": put}}}, **accepted)
+
+
+@remedy_of("JAI108")
+def more_devices():
+    tree = {"w": jax.ShapeDtypeStruct((65536, 65536), jnp.bfloat16)}
+    options = {"specs": P("fsdp"), "hbm_nbytes": "2GiB", "optimizer": "adam"}
+    yield check_report(tree, mesh=FSDP, **options)
+    yield "Use more devices: at least 12, if they divide the shapes evenly."
+    yield check_report(tree, mesh={"fsdp": 16}, **options)
+
+
+@remedy_of("JAI108")
+def evenly_sharded():
+    tree = {"w": struct(8192, 8192)}
+    yield check_report(tree, mesh=FSDP, specs=P(), hbm_nbytes="64MiB")
+    yield "Evenly sharded over 8 devices, it would take 32.0 MiB per device."
+    yield check_report(tree, mesh=FSDP, specs=P("fsdp"), hbm_nbytes="64MiB")
+
+
+@remedy_of("JAI109")
+def arrays_passed():
+    yield check_report({"step": 1})
+    yield "Pass a tree of arrays, or allow_empty=True if no arrays are intended."
+    yield check_report({"step": 1, "w": jnp.ones(3)})
+    yield check_report({"step": 1}, allow_empty=True)
+
+
+@remedy_of("JAI201")
+def requested_outputs():
+    mesh = Mesh(np.array(jax.devices()[:8]).reshape(4, 2), ("fsdp", "tensor"))
+    wi, wo = (
+        abstract(mesh, P("fsdp", "tensor"), (256, 1024)),
+        abstract(mesh, P("tensor", "fsdp"), (1024, 256)),
+    )
+    x = abstract(mesh, P("fsdp"), (32, 64, 256))
+    gradients = jax.grad(lambda wi, wo, x: jnp.mean((jax.nn.gelu(x @ wi) @ wo) ** 2), argnums=(0, 1))
+
+    def constrained(*args):
+        first, second = gradients(*args)
+        return kept(mesh, first, "fsdp", "tensor"), kept(mesh, second, "tensor", "fsdp")
+
+    yield program_report(gradients, wi, wo, x)
+    yield "with out_shardings of jax.jit, or with jax.lax.with_sharding_constraint"
+    yield program_report(jax.jit(gradients, out_shardings=(wi.sharding, wo.sharding)), wi, wo, x)
+    yield program_report(constrained, wi, wo, x)
+
+
+@remedy_of("JAI203")
+def shapes_that_divide():
+    mesh = line("fsdp")
+
+    def total(*spec):
+        return lambda x: (kept(mesh, jnp.tanh(x), *spec) * 2).sum()
+
+    yield program_report(total("fsdp"), abstract(mesh, P(), (17, 16)))
+    yield "Use shapes that the mesh axes divide, or constrain another axis."
+    yield program_report(total("fsdp"), abstract(mesh, P(), (24, 16)))
+    yield program_report(total(None, "fsdp"), abstract(mesh, P(), (17, 16)))
+
+
+@remedy_of("JAI205")
+def returned_as_passed():
+    mesh = line("fsdp")
+    params, x = {"w": abstract(mesh, P("fsdp"), (1024, 1024))}, abstract(mesh, P(), (64, 1024))
+
+    def step(params, x):
+        gradients = jax.grad(lambda params: (jnp.tanh(x @ params["w"]) ** 2).sum())(params)
+        return jax.tree.map(lambda w, g: w - 0.1 * g, params, gradients)
+
+    whole = NamedSharding(mesh, P())
+    yield program_report(jax.jit(step, out_shardings=whole), params, x)
+    yield "Set out_shardings to the shardings of the arguments, or pass the arguments as they return."
+    yield program_report(jax.jit(step, out_shardings={"w": params["w"].sharding}), params, x)
+    returned = {"w": abstract(mesh, P(), (1024, 1024))}
+    yield program_report(jax.jit(step, out_shardings=whole), returned, x)
+
+
+@remedy_of("JAI206")
+def not_donated():
+    mesh = line("fsdp")
+    w, batch = abstract(mesh, P("fsdp"), (1024, 1024)), abstract(mesh, P("fsdp"), (64, 1024))
+
+    def scaled(w, batch):
+        return 2 * w
+
+    donated = ("w", "batch")
+    yield program_report(jax.jit(scaled, donate_argnames=donated), w, batch)
+    yield "Do not donate it, or return outputs of the same shape, dtype and sharding."
+    yield program_report(jax.jit(scaled, donate_argnames="w"), w, batch)
+    yield program_report(jax.jit(lambda w, batch: (2 * w, batch + 1), donate_argnames=donated), w, batch)
+
+
+@remedy_of("JAI207")
+def donated():
+    mesh = line("fsdp")
+    w, x = abstract(mesh, P("fsdp"), (4096, 1024)), abstract(mesh, P(), (64, 4096))
+
+    def step(w, x):
+        return w - 0.1 * jax.grad(lambda w: (jnp.tanh(x @ w) ** 2).sum())(w)
+
+    yield program_report(step, w, x)
+    yield "Add the arguments to donate_argnames of jax.jit"
+    yield program_report(jax.jit(step, donate_argnames="w"), w, x)
+
+
+@remedy_of("JAI208")
+def constrained_where_it_is_made():
+    mesh = Mesh(np.array(jax.devices()[:8]).reshape(4, 2), ("x", "y"))
+    before, after = ("y", None, "x"), (None, ("x", "y"))
+    array = abstract(mesh, P(*before), (8, 16, 4))
+    yield program_report(lambda a: kept(mesh, kept(mesh, jnp.sin(a), *before), *after), array, fresh=True)
+    yield "Constrain the value to one of the two shardings where it is made"
+    yield program_report(lambda a: kept(mesh, jnp.sin(a), *before), array, fresh=True)
+    other = abstract(mesh, P(*after), (8, 16, 4))
+    yield program_report(lambda a: kept(mesh, jnp.sin(a), *after), other, fresh=True)
+
+
+@remedy_of("JAI208")
+def passed_as_an_argument():
+    mesh, numbers = line("fsdp"), np.ones((1024, 256), np.float32)
+    sharding = NamedSharding(mesh, P("fsdp"))
+
+    def load():
+        return jax.pure_callback(lambda: numbers, struct(*numbers.shape))
+
+    scale = np.float32(0)
+    yield program_report(jax.jit(lambda k: load() + k, out_shardings=sharding), scale, fresh=True)
+    yield "compute it before the call, and pass it as an argument with the sharding that is needed"
+    weights = jax.device_put(load(), sharding)
+    yield program_report(jax.jit(lambda w, k: w + k, out_shardings=sharding), weights, scale, fresh=True)
+
+
+def planned(sizes, shape, *spec):
+    return sharded_structs(jax.ShapeDtypeStruct(shape, jnp.bfloat16), mesh=sizes, specs=P(*spec))
+
+
+POD = {"data": 256, "model": 16}
+PROPAGATION = (0, 10, 1)
+
+
+@remedy_of("JAI301", PROPAGATION)
+def operands_over_other_axes():
+    x, wi = planned(POD, (4096, 8192), "data"), planned(POD, (8192, 32768), "data", "model")
+    product = lambda x, wi: x @ wi  # noqa: E731
+    yield propagation_report(product, x, wi)
+    yield "shard one operand over another mesh axis, or constrain it before the operation."
+    yield propagation_report(product, x, planned(POD, (8192, 32768), None, "model"))
+    mesh = x.sharding.mesh
+    yield propagation_report(lambda x, wi: x @ kept(mesh, wi, None, "model"), x, wi)
+
+
+@remedy_of("JAI302", PROPAGATION)
+def another_size():
+    heads = lambda count: lambda x: x.reshape(4096, count, 3072 // count)  # noqa: E731
+    yield propagation_report(heads(24), planned(POD, (4096, 3072), "data", "model"))
+    yield "A dimension that does not divide needs another size, or another mesh axis."
+    yield propagation_report(heads(32), planned(POD, (4096, 3072), "data", "model"))
+    yield propagation_report(heads(24), planned({"data": 256, "model": 8}, (4096, 3072), "data", "model"))
+
+
+@remedy_of("JAI302", PROPAGATION)
+def written_in_the_constraint():
+    x = planned(POD, (4096, 3072), "data", "model")
+    mesh = x.sharding.mesh
+    yield propagation_report(lambda x: kept(mesh, jnp.tanh(x), "data", None) * 2, x)
+    yield "In the constraint, write the mesh axis, or P.UNCONSTRAINED"
+    yield propagation_report(lambda x: kept(mesh, jnp.tanh(x), "data", "model") * 2, x)
+    yield propagation_report(lambda x: kept(mesh, jnp.tanh(x), "data", P.UNCONSTRAINED) * 2, x)
+
+
+@remedy_of("JAI303", PROPAGATION)
+def constrained_values():
+    wi, x = planned(POD, (8192, 32768), "data", "model"), planned(POD, (4096, 8192), "data")
+    gradient = jax.grad(lambda wi, x: jnp.mean((x @ wi) ** 2))
+    yield propagation_report(gradient, wi, x)
+    yield "Constrain the value, or the argument or output that it comes from or goes to."
+    yield propagation_report(jax.jit(gradient, out_shardings=wi.sharding), wi, x)
+    yield propagation_report(lambda *args: kept(x.sharding.mesh, gradient(*args), "data", "model"), wi, x)
+
+
+@remedy_of("JAI303", PROPAGATION)
+def called_in_shard_map():
+    mesh = line("b")
+    x = abstract(mesh, P("b"), (16, 64, 64))
+
+    def factor(x):
+        results = (struct(*x.shape), jax.ShapeDtypeStruct(x.shape[:1], jnp.int32))
+        return jax.ffi.ffi_call("lapack_spotrf_ffi", results)(x, uplo=np.uint8(ord("L")))[0] * 2
+
+    inside = jax.shard_map(factor, mesh=mesh, in_specs=P("b"), out_specs=P("b"), check_vma=False)
+    yield propagation_report(factor, x)
+    yield "Call ffi_call inside jax.shard_map"
+    yield propagation_report(inside, x)
+
+
+@remedy_of("JAI303", PROPAGATION)
+def a_callback_in_shard_map():
+    mesh = line("b")
+    x = abstract(mesh, P("b"), (16, 64))
+
+    def called(x):
+        return jax.pure_callback(np.sin, struct(*x.shape), x) * 2
+
+    yield propagation_report(called, x)
+    yield "Call pure_callback inside jax.shard_map"
+    yield propagation_report(
+        jax.shard_map(called, mesh=mesh, in_specs=P("b"), out_specs=P("b"), check_vma=False), x
+    )
+
+
+@remedy_of("JAI401")
+def in_the_order_of_make_mesh():
+    devices = [FakeDevice(number, number // 4) for number in range(8)]
+    ordered = [*devices]
+    devices[3], devices[7] = devices[7], devices[3]
+    yield mesh_report(mesh_of((4, 2), ("data", "model"), devices))
+    yield "Order the devices with jax.make_mesh((4, 2), ('data', 'model'))."
+    yield mesh_report(mesh_of((4, 2), ("data", "model"), ordered))
+
+
+@pytest.mark.parametrize(("code", "least", "case"), [case for cases in REMEDIES.values() for case in cases])
+def test_a_remedy_that_is_applied_removes_its_finding(code, least, case):
+    if jax.__version_info__ < least:
+        pytest.skip(f"needs JAX {'.'.join(map(str, least))}")
+    before, words, *after = case()
+    [finding] = [one for one in before.findings if one.code == code]
+    assert words in finding.remedy
+    assert after
+    assert [[one.code for one in report.findings if one.code == code] for report in after] == [[]] * len(
+        after
+    )
+
+
+def test_each_code_has_a_remedy_that_is_tried_or_a_reason_in_the_docs():
+    table = PAGE.read_text(encoding="utf-8").partition("## Findings without an edit")[2]
+    without = re.findall(r"^\| \[(JAI\d{3})\]\(\1\.md\) \| (.+) \|$", table, re.MULTILINE)
+    assert all(reason for _, reason in without)
+    tried = {*REMEDIES, *ON_ACCELERATORS}
+    assert tried.isdisjoint(dict(without))
+    assert tried | {*dict(without)} == {one.code for one in CODES.values()}
