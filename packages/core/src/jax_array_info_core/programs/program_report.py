@@ -64,6 +64,7 @@ from .constraints import constraints_of, with_padding
 from .donations import donatable, donations_of
 from .live_bytes import timeline_of
 from .out_of_memory import out_of_memory_of
+from .repeated import repeated_of
 from .updates import with_lost_axes, with_replaced
 from .warnings_of_compile import rematerializations_of
 
@@ -387,18 +388,18 @@ def _with_program(
             out_of_memory = gpu_shortage(topology, memory) if topology.is_gpu else None
     is_donated = [leaf.is_donated for leaf in leaves]
     donations = donations_of(report.arguments, is_donated, report.outputs, module)
+    report = replace(report, rematerializations=rematerializations, known_dot_flops=flops)
     return replace(
         report,
+        repeated=repeated_of(report, module, times, devices, paths, lines),
         device_count=module.device_count if devices is None else devices.count(module),
         donations=donations,
         donatable=donatable(report.arguments, is_donated, report.outputs, donations),
         collectives=collectives,
         sent=totals_of(collectives, bandwidths),
-        rematerializations=rematerializations,
         memory=memory,
         out_of_memory=out_of_memory,
         dot_flops=None if uncounted else flops,
-        known_dot_flops=flops,
         uncounted_flops=uncounted,
         unread=tuple(dict.fromkeys((*module.unread, *unread))),
         unread_local=tuple(dict.fromkeys(line for line in module.unread if not may_send(line))),

@@ -37,6 +37,7 @@ FindingKind = Literal[
     "full replication",
     "program memory",
     "unread lines",
+    "repeated value",
     "conflict",
     "lost mesh axis",
     "replicated value",
@@ -164,6 +165,12 @@ CODES: dict[FindingKind, Code] = {
         "unread-lines",
         "warning",
         "Lines of the program or the log could not be read, so that the figures are incomplete.",
+    ),
+    "repeated value": Code(
+        "JAI211",
+        "repeated-value",
+        "warning",
+        "Every device computes or holds the whole of a value that is sharded before or after.",
     ),
     "conflict": Code(
         "JAI301",
