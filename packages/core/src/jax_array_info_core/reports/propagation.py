@@ -94,6 +94,10 @@ class OperationFact:
     count: quantities.Count = 1
     """Number of equal facts."""
 
+    is_meant: bool = False
+    """For a loss or a conflict: whether it gathers a value for an operation that has another operand which is
+    sharded over the mesh axis in a dimension of its own, such as that of the batch. No finding is about it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PropagatedValue(OperationFact):
@@ -165,6 +169,9 @@ class ReplicatedValue(PropagatedValue):
 
     avoidable_nbytes: quantities.Size
     """Bytes that a device would hold less."""
+
+    path: str | None = None
+    """Path of an argument; None for a value that an operation computes."""
 
     loss: Loss | None = None
     """The nearest operation before it that lost one of the axes; None if no value before it has them."""
@@ -282,7 +289,8 @@ class PropagationReport(Displayed):
     """Mesh axes that results lack, the most bytes first."""
 
     replicated: tuple[ReplicatedValue, ...] = ()
-    """Values that could be sharded over more mesh axes, the most avoidable bytes first."""
+    """Values that could be sharded over more mesh axes, the most avoidable bytes first: arguments without any,
+    values that operations make without any, and those that lose one other than in a sum or on purpose."""
 
     caveats: tuple[str, ...] = ()
     """What may differ in the compiled program, and what is opaque, as sentences."""
@@ -323,9 +331,9 @@ class PropagationReport(Displayed):
 
 def _findings(report: PropagationReport) -> Iterator[Finding]:
     """Yield the findings about a propagation."""
-    if report.conflicts:
-        whole = [one for one in report.conflicts if len(one.operands) == 1]
-        apart = sum(one.count for one in report.conflicts) - sum(one.count for one in whole)
+    if conflicts := [one for one in report.conflicts if not one.is_meant]:
+        whole = [one for one in conflicts if len(one.operands) == 1]
+        apart = sum(one.count for one in conflicts) - sum(one.count for one in whole)
         problems = [
             f"{counted(apart, 'operation has', 'operations have')} operands that exclude each other, so that"
             " data moves: one operand is gathered, or the result is summed over devices."
@@ -338,11 +346,11 @@ def _findings(report: PropagationReport) -> Iterator[Finding]:
         ]
         yield _finding(
             "conflict",
-            report.conflicts,
+            conflicts,
             " ".join(filter(None, problems)),
-            " ".join(dict.fromkeys(_CONFLICT_REMEDIES[len(one.operands) > 1] for one in report.conflicts)),
+            " ".join(dict.fromkeys(_CONFLICT_REMEDIES[len(one.operands) > 1] for one in conflicts)),
         )
-    if lost := [one for one in report.lost if one.nbytes != 0]:
+    if lost := [one for one in report.lost if one.nbytes != 0 and not one.is_meant]:
         number = counted(sum(one.count for one in lost), "result lacks", "results lack")
         yield _finding(
             "lost mesh axis",
@@ -363,6 +371,10 @@ def _findings(report: PropagationReport) -> Iterator[Finding]:
         )
 
 
+_LARGEST_OF = (
+    "The bytes are those of the largest.",
+    "The bytes are those of the arguments and of the largest other value.",
+)
 _CONFLICT_REMEDIES = (
     "An operation that needs a whole dimension needs an operand that is sharded along another one.",
     "Gathered weights of FSDP are meant. Otherwise, shard one operand over another mesh axis, or constrain it"
@@ -392,7 +404,7 @@ def _finding(
     """Return a finding on some rows."""
     leaves = tuple(
         FindingLeaf(
-            path="",
+            path=(one.path or "") if isinstance(one, ReplicatedValue) else "",
             shape=() if isinstance(one, Conflict) else one.shape,
             dtype="" if isinstance(one, Conflict) else one.dtype,
             nbytes=one.avoidable_nbytes if isinstance(one, ReplicatedValue) else one.nbytes,
@@ -406,11 +418,15 @@ def _finding(
         one.mesh_axes if isinstance(one, ReplicatedValue) else (one.mesh_axis.partition(":")[0],)
         for one in rows
     )
+    # Arguments are held during the whole call; other values need not be held at the same time.
+    held = sum((one.nbytes or 0) * one.count for one in leaves if one.path)
+    largest = max((one.nbytes or 0 for one in leaves if not one.path), default=0)
+    is_one = all(one.path for one in leaves) or (len(leaves) == 1 and leaves[0].count == 1)
     return Finding(
         kind=kind,
-        problem=problem,
+        problem=problem if is_one else f"{problem} {_LARGEST_OF[bool(held)]}",
         remedy=remedy,
-        nbytes=sum((one.nbytes or 0) * one.count for one in leaves),
+        nbytes=held + largest,
         leaves=leaves,
         mesh_axes=tuple(dict.fromkeys(name for names in axes for name in names)),
     )
