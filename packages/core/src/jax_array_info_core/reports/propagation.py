@@ -418,15 +418,17 @@ def _finding(
         one.mesh_axes if isinstance(one, ReplicatedValue) else (one.mesh_axis.partition(":")[0],)
         for one in rows
     )
-    # Arguments are held during the whole call; other values need not be held at the same time.
-    held = sum((one.nbytes or 0) * one.count for one in leaves if one.path)
-    largest = max((one.nbytes or 0 for one in leaves if not one.path), default=0)
-    is_one = all(one.path for one in leaves) or (len(leaves) == 1 and leaves[0].count == 1)
+    # What moves adds up, and so do arguments. Other values need not be held at the same time.
+    added = [one for one in leaves if one.path or kind == "conflict"]
+    others = [one for one in leaves if one not in added]
+    nbytes = sum((one.nbytes or 0) * one.count for one in added)
+    if sum(one.count for one in others) > 1 or (others and added):
+        problem = f"{problem} {_LARGEST_OF[bool(added)]}"
     return Finding(
         kind=kind,
-        problem=problem if is_one else f"{problem} {_LARGEST_OF[bool(held)]}",
+        problem=problem,
         remedy=remedy,
-        nbytes=held + largest,
+        nbytes=nbytes + max((one.nbytes or 0 for one in others), default=0),
         leaves=leaves,
         mesh_axes=tuple(dict.fromkeys(name for names in axes for name in names)),
     )
