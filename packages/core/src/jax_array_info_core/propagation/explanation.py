@@ -83,20 +83,17 @@ class Explanation(Causes):
 
         A form of an argument is its consequence, and so is what operations compute of replicated values, the
         sums over the devices of a sharded dimension, and what follows a constraint. Named is what an
-        operation makes of nothing, what loses a mesh axis otherwise, and the gradient that is returned
-        without a mesh axis of its argument.
+        operation makes of nothing, unless a replicated argument has its shape, as for its gradients; what
+        loses a mesh axis otherwise; and the gradient that is returned without a mesh axis of its argument.
         """
+        alike = [one for one in self._graph.values[: self._graph.argument_count] if one.shape == value.shape]
         if loss is None:
             operands = () if value.definer is None else value.definer.operands
-            return not any(value.axes) and all(
-                math.prod(one.shape or ()) < MIN_SHARD_ELEMENTS for one in operands
-            )
+            is_made = all(math.prod(one.shape or ()) < MIN_SHARD_ELEMENTS for one in operands)
+            return is_made and not any(value.axes) and all(any(one.axes) for one in alike)
         if loss.reason != "contracted":
             return loss.reason != "constraint"
-        return self._is_returned(value) and any(
-            one.shape == value.shape and any(self._has(one.axes, name) for name in names)
-            for one in self._graph.values[: self._graph.argument_count]
-        )
+        return self._is_returned(value) and any(self._has(one.axes, name) for one in alike for name in names)
 
     def _is_returned(self, value: Value) -> bool:
         """Return whether the program returns a value, or a form of it, with its mesh axes."""

@@ -377,8 +377,7 @@ _LARGEST_OF = (
 )
 _CONFLICT_REMEDIES = (
     "An operation that needs a whole dimension needs an operand that is sharded along another one.",
-    "Gathered weights of FSDP are meant. Otherwise, shard one operand over another mesh axis, or constrain it"
-    " before the operation.",
+    "Shard one operand over another mesh axis, or constrain it before the operation.",
 )
 """The fix for a dimension that is needed whole, and for operands that exclude each other."""
 _REMEDIES = {
