@@ -72,9 +72,7 @@ PROGRAMS = {
     ),
     "JAI210": program(unread=("?",)),
     "JAI211": program(
-        repeated=(
-            RepeatedValue(op="fft", shape=(8,), dtype="complex64", nbytes=64, repeated_nbytes=56),
-        )
+        repeated=(RepeatedValue(op="fft", shape=(8,), dtype="complex64", nbytes=64, repeated_nbytes=56),)
     ),
     "JAI301": WHY,
     "JAI302": WHY,

@@ -62,9 +62,7 @@ def test_a_transform_in_a_loop_is_repeated():
     def steps(field):
         return jax.lax.fori_loop(0, 4, lambda _, x: jnp.fft.fft2(x), field)
 
-    found = repeated(
-        constrained(mesh, steps, "x", "y"), abstract(mesh, P("x", "y"), (64, 64), "complex64")
-    )
+    found = repeated(constrained(mesh, steps, "x", "y"), abstract(mesh, P("x", "y"), (64, 64), "complex64"))
     assert [one.op for one in found] == ["fft"]
 
 

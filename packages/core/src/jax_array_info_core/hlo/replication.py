@@ -366,9 +366,9 @@ class Replication:
         values[groups] = np.arange(len(groups)).reshape(-1, 1)
         own = self._labels.add(values)
         is_new = not self._labels.is_same_in(own, labels) and groups.shape[1] > 1
-        if is_new and not _REQUESTED.search(moved.instruction.op_name or ""):
-            if kind == "all-gather" or held.scatter is not None:
-                sources |= {self._new(moved, own, None if kind == "all-gather" else held.scatter)}
+        is_of_user = _REQUESTED.search(moved.instruction.op_name or "") is not None
+        if is_new and not is_of_user and (kind == "all-gather" or held.scatter is not None):
+            sources |= {self._new(moved, own, None if kind == "all-gather" else held.scatter)}
         return Held(after, sources, held.maker)
 
     def _summed(self, moved: Movement, held: Held, path: tuple[str, ...]) -> None:

@@ -179,7 +179,7 @@ class _Described:
         return None
 
     def _is_meant(self, dims: tuple[int, ...], axes: Sequence[str] | None, names: Sequence[str]) -> bool:
-        """Return whether a value is one that is requested to be replicated, or the gradient of an argument."""
+        """Return whether a value is requested to be replicated, or the gradient of an argument."""
         over = {name.partition(":")[0] for name in axes or ()}
         if any(shape == dims and not used & over for shape, used in self.shards):
             return True

@@ -95,8 +95,8 @@ class OperationFact:
     """Number of equal facts."""
 
     is_meant: bool = False
-    """For a loss or a conflict: whether it gathers a value for an operation that has another operand which is
-    sharded over the mesh axis in a dimension of its own, such as that of the batch. No finding is about it."""
+    """For a loss or a conflict: whether it gathers a value for an operation with another operand that is
+    sharded over the mesh axis in a dimension of its own, such as the batch. No finding is about it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,8 +289,8 @@ class PropagationReport(Displayed):
     """Mesh axes that results lack, the most bytes first."""
 
     replicated: tuple[ReplicatedValue, ...] = ()
-    """Values that could be sharded over more mesh axes, the most avoidable bytes first: arguments without any,
-    values that operations make without any, and those that lose one other than in a sum or on purpose."""
+    """Values that could be sharded over more mesh axes, the most avoidable bytes first: arguments without
+    any, values that operations make without any, and those that lose one, but in a sum or on purpose."""
 
     caveats: tuple[str, ...] = ()
     """What may differ in the compiled program, and what is opaque, as sentences."""

@@ -104,8 +104,8 @@ def repeated_values(rows: Sequence[RepeatedValue]) -> Iterator[Finding]:
 
 
 _REMEDIES = {
-    "fft": "In a shard_map, transform the axes that a device has whole, shard another one with all_to_all, and"
-    " transform the rest.",
+    "fft": "In a shard_map, transform the axes that a device has whole, shard another one with all_to_all,"
+    " and transform the rest.",
     "sum": "In a shard_map, let each device scatter into its own part, and exchange the borders.",
     "": "Shard a dimension that the operation does not need whole, or compute it on shards in a shard_map.",
 }
