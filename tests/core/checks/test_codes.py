@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import check_report, from_json, log_report, to_json, tree_report
 from jax_array_info_core.errors import UnsupportedValueError
-from jax_array_info_core.reports import Donation, LargeBuffer, OutOfMemory, Rematerialization
+from jax_array_info_core.reports import Donation, LargeBuffer, OutOfMemory, Rematerialization, RepeatedValue
 from jax_array_info_core.reports.findings import CODES, code_of
 from tests.sample_programs import SCAN, STEP, WHY, leaf, program
 
@@ -75,6 +75,9 @@ PROGRAMS = {
     ),
     "JAI210": program(unread=("?",)),
     "JAI211": program(donations=(replace(DONATION, shares_with=("embed",)),)),
+    "JAI212": program(
+        repeated=(RepeatedValue(op="fft", shape=(8,), dtype="complex64", nbytes=64, repeated_nbytes=56),)
+    ),
     "JAI301": WHY,
     "JAI302": WHY,
     "JAI303": WHY,

@@ -34,7 +34,8 @@ def test_an_fsdp_matmul_has_one_conflict_with_the_letters_and_the_origins():
     assert [str(one.spec) for one in report.values] == ["P('data', 'model')"]
     assert report.values[0].nbytes == 32 * 256 * 4 // 8
     assert (report.platform, report.device_count) == ("tpu", 8)
-    assert [one.code for one in report.findings] == ["JAI301"]
+    assert conflict.is_meant
+    assert report.findings == ()
 
 
 def test_columns_are_those_of_the_operation():
@@ -231,15 +232,13 @@ def test_the_operations_of_a_function_of_jax_are_one_value():
 
 def test_a_line_has_its_replicated_values_however_many_larger_ones_there_are():
     def many(x):
-        small = jnp.sin(x[0])
-        for size in range(2, 26):
-            x = jnp.tanh(jnp.broadcast_to(x[:1], (8 * size, 8192)))
-        return x, small
+        small = jnp.broadcast_to(x[0], (512, 64))
+        return small, [jnp.broadcast_to(x[0], (1024 * size, 64)) for size in range(1, 25)]
 
-    report = propagation_report(many, struct((8, 8192)))
+    report = propagation_report(many, struct((8, 64)))
     assert len(report.replicated) > 20
     rows = at_line(report, f"test_report.py:{line_of(many)}").replicated
-    assert "sin" in {one.op for one in rows}
+    assert [one.shape for one in rows] == [(512, 64)]
 
 
 def test_a_value_can_conflict_with_itself():

@@ -20,8 +20,7 @@ step, lowered for TPU, 8 devices: data=2, fsdp=2, tensor=2
 ── JAI301 conflicting-shardings: smallest operands, 512.0 KiB per device ───────
 2 operations have operands that exclude each other, so that data moves: one
 operand is gathered, or the result is summed over devices.
-Gathered weights of FSDP are meant. Otherwise, shard one operand over another
-mesh axis, or constrain it before the operation.
+Shard one operand over another mesh axis, or constrain it before the operation.
   512.0 KiB  data: dot_general ik,kj->ij ×2  train.py:9 loss
     x 'i' over data (argument), P('data',)
     wi 'k' over data (argument), P('data', 'tensor')

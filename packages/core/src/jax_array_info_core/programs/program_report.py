@@ -70,6 +70,7 @@ from .host_memory import with_host_apart
 from .live_bytes import timeline_of
 from .next_call import MOST_CALLS, next_arguments, passed_on, steady_nbytes
 from .out_of_memory import out_of_memory_of
+from .repeated import repeated_of
 from .updates import with_lost_axes, with_replaced
 from .warnings_of_compile import rematerializations_of
 
@@ -421,17 +422,17 @@ def _with_program(
                 memory, required_nbytes=memory.needed_nbytes, available_nbytes=topology.memory_nbytes
             )
             out_of_memory = gpu_shortage(topology, memory) if topology.is_gpu else None
+    report = replace(report, rematerializations=rematerializations, **flops)
     return replace(
         report,
+        repeated=repeated_of(report, module, times, devices, paths, lines),
         device_count=module.device_count if devices is None else devices.count(module),
         donations=donations,
         donatable=donatable(report.arguments, is_donated, report.outputs, donations, shared),
         collectives=collectives,
         sent=totals_of(collectives, bandwidths),
-        rematerializations=rematerializations,
         memory=memory,
         out_of_memory=out_of_memory,
-        **flops,
         unread=tuple(dict.fromkeys((*module.unread, *unread))),
         unread_local=tuple(dict.fromkeys(line for line in module.unread if not may_send(line))),
         caveats=(

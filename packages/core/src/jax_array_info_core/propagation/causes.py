@@ -10,7 +10,7 @@ from ..reports.propagation import Because, Loss
 from .conflicts import MOST_STEPS, Conflicts, Letter, value_of
 from .graph import NOWHERE, Axes, Graph, Key, Operation, Rule, Value, shard_of
 
-_PASSING = (
+PASSING = (
     *("sdy.sharding_constraint", "stablehlo.convert", "stablehlo.dynamic_slice", "stablehlo.reshape"),
     *("stablehlo.optimization_barrier", "stablehlo.pad", "stablehlo.slice", "stablehlo.transpose"),
 )
@@ -133,7 +133,7 @@ class Causes(Conflicts):
         for _ in range(MOST_STEPS):
             value = self._source(value)
             operation = value.definer
-            if operation is None or operation.name not in _PASSING:
+            if operation is None or operation.name not in PASSING:
                 break
             before = operation.operands[operation.results.index(value)]  # a barrier has several
             lost |= self._lost(operation, before, value)
@@ -172,7 +172,7 @@ class Causes(Conflicts):
             keys.update(one.place.key for one in users)
             if is_passed_on:
                 waiting += (
-                    each for one in users if one.name in (*_PASSING, _REPEATING) for each in one.results
+                    each for one in users if one.name in (*PASSING, _REPEATING) for each in one.results
                 )
         return keys, is_returned
 

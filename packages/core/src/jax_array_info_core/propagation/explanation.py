@@ -5,14 +5,15 @@ from __future__ import annotations
 import functools
 import math
 from collections import deque
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
-from ..layouts.spec import MeshAxes, advised_axes
-from ..reports.propagation import Loss, PropagatedValue, ReplicatedValue
-from .causes import Causes
-from .conflicts import MOST_STEPS, dtype_of, most_first
-from .graph import NOWHERE, Axes, Operation, Value, shard_of
+from ..layouts.spec import MIN_SHARD_ELEMENTS, MeshAxes, advised_axes
+from ..reports.propagation import Conflict, Loss, PropagatedValue, ReplicatedValue
+from .causes import PASSING, Causes
+from .conflicts import MOST_STEPS, Letter, dtype_of, most_first, value_of
+from .graph import NOWHERE, Axes, Operation, Rule, Value, shard_of
 
 
 class Explanation(Causes):
@@ -52,26 +53,113 @@ class Explanation(Causes):
         """Return the values that could be sharded over more mesh axes, the most avoidable bytes first."""
         found: dict[Hashable, ReplicatedValue] = {}
         rows = []
-        for value in self._results:
-            nbytes = self.nbytes(value)
-            if not nbytes or value.shape is None or value.definer is None or value.definer.is_manual:
+        arguments = [one for one in self._graph.values[: self._graph.argument_count] if self._path(one)]
+        for value in (*arguments, *self._results):
+            nbytes, path = self.nbytes(value), self._path(value)
+            is_manual = value.definer is not None and value.definer.is_manual
+            if not nbytes or value.shape is None or is_manual or (path and any(value.axes)):
                 continue
-            names, count = self._finer(value.shape, value.axes)
-            if names:
-                facts, loss = self._facts(value), self._explaining(value, names)
-                key = id(facts), id(loss)
+            batch = self._batch_axes(value) if path else frozenset()
+            names, count = self._finer(value.shape, value.axes, batch)
+            loss = self._explaining(value, names) if names and not path else None
+            if names and (path or self._is_named(value, names, loss)):
+                facts = {**self._facts(value), "op": "argument"} if path else self._facts(value)
+                key = path or id(facts), id(loss)
                 if key not in found:
                     avoidable = nbytes - nbytes // count
                     found[key] = ReplicatedValue(
-                        **facts, mesh_axes=names, avoidable_nbytes=avoidable, loss=loss
+                        **facts, mesh_axes=names, avoidable_nbytes=avoidable, loss=loss, path=path
                     )
                 rows.append(found[key])
         return tuple(sorted(most_first(rows), key=lambda row: -row.avoidable_nbytes * row.count))
 
-    def _finer_axes(self, shape: tuple[int, ...], axes: Axes) -> tuple[tuple[str, ...], int]:
+    def _path(self, value: Value) -> str | None:
+        """Return the path of an argument; None for other values."""
+        number = value.argument
+        return None if number is None or number >= len(self._paths) else self._paths[number]
+
+    def _is_named(self, value: Value, names: Collection[str], loss: Loss | None) -> bool:
+        """Return whether a replicated value is more than a consequence of a choice that is named elsewhere.
+
+        A form of an argument is its consequence, and so is what operations compute of replicated values, the
+        sums over the devices of a sharded dimension, and what follows a constraint. Named is what an
+        operation makes of nothing, unless a replicated argument has its shape, as for its gradients; what
+        loses a mesh axis otherwise; and the gradient that is returned without a mesh axis of its argument.
+        """
+        alike = [one for one in self._graph.values[: self._graph.argument_count] if one.shape == value.shape]
+        if loss is None:
+            operands = () if value.definer is None else value.definer.operands
+            is_made = all(math.prod(one.shape or ()) < MIN_SHARD_ELEMENTS for one in operands)
+            return is_made and not any(value.axes) and all(any(one.axes) for one in alike)
+        if loss.reason != "contracted":
+            return loss.reason != "constraint"
+        return self._is_returned(value) and any(self._has(one.axes, name) for one in alike for name in names)
+
+    def _is_returned(self, value: Value) -> bool:
+        """Return whether the program returns a value, or a form of it, with its mesh axes."""
+        found = (of for of, _, _ in self._forms(value) if of.returned is not None)
+        return any(sorted(of.axes) == sorted(value.axes) for of in found)
+
+    def _forms(self, value: Value) -> Iterator[tuple[Value, Operation | None, int]]:
+        """Yield a value and its forms: of each also the operations that use it, with the operand's place."""
+        waiting, seen = deque([value]), {id(value)}
+        while waiting and len(seen) < MOST_STEPS:
+            of = waiting.popleft()
+            yield of, None, 0
+            after = list(self._graph.inside.get(id(of), ()))
+            for operation, place in self._graph.places.get(id(of), ()):
+                if place < len(operation.operands):
+                    yield of, operation, place
+                    if operation.name in PASSING and operation.results:
+                        after.append(operation.results[min(place, len(operation.results) - 1)])
+            waiting += [one for one in after if id(one) not in seen]
+            seen.update(map(id, after))
+
+    def _batch_axes(self, value: Value) -> frozenset[str]:
+        """Return the mesh axes that shard dimensions which a value lacks, in operands that it is used with.
+
+        The result has these dimensions, such as that of the batch: sharded over these axes, the value is
+        gathered for the operation.
+        """
+        found: set[str] = set()
+        for _, operation, place in self._forms(value):
+            if operation is not None and (rule := operation.rule) is not None:
+                own = {factor for dim in rule.operands[place] for factor in dim}
+                kept = {factor for dims in rule.results for dim in dims for factor in dim}
+                for letter in self._operand_letters(rule, operation.sharding[0]):
+                    if letter.position != place and letter.factor in kept - own:
+                        found.update(part.name for part in letter.parts)
+        return frozenset(found)
+
+    def _conflict(self, operation: Operation, rule: Rule, name: str, letters: Sequence[Letter]) -> Conflict:
+        """Return a conflict, which is meant if it gathers arguments over axes of the other's batch."""
+        found = super()._conflict(operation, rule, name, letters)
+        givers = [one for one in letters if one.position >= 0 and self._is_given(value_of(operation, one))]
+        is_meant = any(
+            part.name in self._batch_axes(value_of(operation, one)) for one in givers for part in one.parts
+        )
+        return replace(found, is_meant=is_meant)
+
+    def _is_given(self, value: Value) -> bool:
+        """Return whether a value is an argument, or a form of one."""
+        return self.maker(value).argument is not None
+
+    def _found_losses(self, operation: Operation, rule: Rule) -> Iterator[Loss]:
+        """Yield losses, which are meant if a constraint gathers over axes of the batch of another operand."""
+        for loss in super()._found_losses(operation, rule):
+            is_meant = loss.reason == "constraint" and (
+                self._graph.part(loss.mesh_axis).name in self._batch_axes(operation.results[0])
+            )
+            yield replace(loss, is_meant=is_meant) if is_meant else loss
+
+    def _finer_axes(
+        self, shape: tuple[int, ...], axes: Axes, batch: frozenset[str]
+    ) -> tuple[tuple[str, ...], int]:
         """Return the mesh axes that should shard a value further, and the number of their devices."""
         sizes = self._graph.sizes
-        unused = tuple((name, size) for name, size in sizes.items() if not self._has(axes, name))
+        unused = tuple(
+            (name, size) for name, size in sizes.items() if not (name in batch or self._has(axes, name))
+        )
         further = advised_axes(shard_of(shape, axes, sizes), unused)
         names = tuple(name for dim in further for name in dim)
         return names, math.prod(sizes[name] for name in names)

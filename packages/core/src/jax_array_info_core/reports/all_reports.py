@@ -119,6 +119,7 @@ from .program_timeline import (
     ProgramSeries as ProgramSeries,
     ProgramTimelineReport as ProgramTimelineReport,
 )
+from .repeated import RepeatedValue as RepeatedValue
 from .timeline import (
     TimelineGroup as TimelineGroup,
     TimelineGrowth as TimelineGrowth,

@@ -40,6 +40,7 @@ FindingKind = Literal[
     "program memory",
     "unread lines",
     "shared donation",
+    "repeated value",
     "conflict",
     "lost mesh axis",
     "replicated value",
@@ -184,6 +185,12 @@ CODES: dict[FindingKind, Code] = {
     ),
     "shared donation": Code(
         "JAI211", "shared-donation", "error", "A donated buffer is passed twice, so that a call fails."
+    ),
+    "repeated value": Code(
+        "JAI212",
+        "repeated-value",
+        "warning",
+        "Every device computes or holds the whole of a value that is sharded before or after.",
     ),
     "conflict": Code(
         "JAI301",

@@ -31,6 +31,7 @@ FLOORS: dict[FindingKind, Floor] = {
     "avoidable replication": Floor("avoidable replicas of {}", has_share=True),
     "fewer devices": Floor("{} of leaves on fewer devices"),
     "missing donation": Floor("{} per device not donated", nbytes=2**20),
+    "repeated value": Floor("{} per device of repeated values"),
     "replicated value": Floor("{} per device of replicated values"),
 }
 """The floors of the findings whose cost is bytes that are held or repeated. Findings about correctness, such

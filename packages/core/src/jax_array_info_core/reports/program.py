@@ -18,6 +18,7 @@ from .origin import Origin
 from .program_findings import program_findings
 from .program_memory import OutOfMemory, ProgramMemory
 from .program_timeline import ProgramTimelineReport
+from .repeated import RepeatedValue
 
 Uncounted = Literal["kernel", "size", "executions"]
 """Reason why flops are not counted.
@@ -336,6 +337,9 @@ class ProgramReport(Displayed):
 
     rematerializations_known: Known = "known"
     """Whether ``rematerializations`` is complete: ``known``, ``compiled before`` or ``not captured``."""
+
+    repeated: tuple[RepeatedValue, ...] = ()
+    """Values that every device computes or holds whole, the most bytes first."""
 
     memory: ProgramMemory | None = None
     """Memory per device; None if the program did not fit."""

@@ -12,6 +12,7 @@ from ..layouts.spec import MeshAxes, Spec, effective_spec
 from ..quantities import counted, format_bytes
 from .findings import Finding, FindingLeaf, accepted_words, reported
 from .floors import Limits
+from .repeated import repeated_values
 
 if TYPE_CHECKING:
     from .compiles import LogReport
@@ -51,6 +52,7 @@ def _found(report: ProgramReport) -> tuple[Finding, ...]:
         *_unused([one for one in report.donations if one.is_unused]),
         *_missing(report.donatable),
         *full_replication(report.rematerializations, report.mesh),
+        *repeated_values(report.repeated),
         *unread_lines(
             report.unread,
             "The figures do not include it.",

@@ -94,6 +94,10 @@ class OperationFact:
     count: quantities.Count = 1
     """Number of equal facts."""
 
+    is_meant: bool = False
+    """For a loss or a conflict: whether it gathers a value for an operation with another operand that is
+    sharded over the mesh axis in a dimension of its own, such as the batch. No finding is about it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PropagatedValue(OperationFact):
@@ -172,6 +176,9 @@ class ReplicatedValue(PropagatedValue):
 
     avoidable_nbytes: quantities.Size
     """Bytes that a device would hold less."""
+
+    path: str | None = None
+    """Path of an argument; None for a value that an operation computes."""
 
     loss: Loss | None = None
     """The nearest operation before it that lost one of the axes; None if no value before it has them."""
@@ -289,7 +296,8 @@ class PropagationReport(Displayed):
     """Mesh axes that results lack, the most bytes first."""
 
     replicated: tuple[ReplicatedValue, ...] = ()
-    """Values that could be sharded over more mesh axes, the most avoidable bytes first."""
+    """Values that could be sharded over more mesh axes, the most avoidable bytes first: arguments without
+    any, values that operations make without any, and those that lose one, but in a sum or on purpose."""
 
     caveats: tuple[str, ...] = ()
     """What may differ in the compiled program, and what is opaque, as sentences."""
@@ -330,9 +338,9 @@ class PropagationReport(Displayed):
 
 def _findings(report: PropagationReport) -> Iterator[Finding]:
     """Yield the findings about a propagation."""
-    if report.conflicts:
-        whole = [one for one in report.conflicts if len(one.operands) == 1]
-        apart = sum(one.count for one in report.conflicts) - sum(one.count for one in whole)
+    if conflicts := [one for one in report.conflicts if not one.is_meant]:
+        whole = [one for one in conflicts if len(one.operands) == 1]
+        apart = sum(one.count for one in conflicts) - sum(one.count for one in whole)
         problems = [
             f"{counted(apart, 'operation has', 'operations have')} operands that exclude each other, so that"
             " data moves: one operand is gathered, or the result is summed over devices."
@@ -345,11 +353,11 @@ def _findings(report: PropagationReport) -> Iterator[Finding]:
         ]
         yield _finding(
             "conflict",
-            report.conflicts,
+            conflicts,
             " ".join(filter(None, problems)),
-            " ".join(dict.fromkeys(_CONFLICT_REMEDIES[len(one.operands) > 1] for one in report.conflicts)),
+            " ".join(dict.fromkeys(_CONFLICT_REMEDIES[len(one.operands) > 1] for one in conflicts)),
         )
-    if lost := [one for one in report.lost if one.nbytes != 0]:
+    if lost := [one for one in report.lost if one.nbytes != 0 and not one.is_meant]:
         number = counted(sum(one.count for one in lost), "result lacks", "results lack")
         yield _finding(
             "lost mesh axis",
@@ -383,10 +391,13 @@ _IN_SHARD_MAP = (
     "its operands all the same."
 )
 """The fixes for a replicated value, for those beside an operation without a rule, and for that operation."""
+_LARGEST_OF = (
+    "The bytes are those of the largest.",
+    "The bytes are those of the arguments and of the largest other value.",
+)
 _CONFLICT_REMEDIES = (
     "An operation that needs a whole dimension needs an operand that is sharded along another one.",
-    "Gathered weights of FSDP are meant. Otherwise, shard one operand over another mesh axis, or constrain it"
-    " before the operation.",
+    "Shard one operand over another mesh axis, or constrain it before the operation.",
 )
 """The fix for a dimension that is needed whole, and for operands that exclude each other."""
 _REMEDIES = {
@@ -412,7 +423,7 @@ def _finding(
     """Return a finding on some rows."""
     leaves = tuple(
         FindingLeaf(
-            path="",
+            path=(one.path or "") if isinstance(one, ReplicatedValue) else "",
             shape=() if isinstance(one, Conflict) else one.shape,
             dtype="" if isinstance(one, Conflict) else one.dtype,
             nbytes=one.avoidable_nbytes if isinstance(one, ReplicatedValue) else one.nbytes,
@@ -426,11 +437,17 @@ def _finding(
         one.mesh_axes if isinstance(one, ReplicatedValue) else (one.mesh_axis.partition(":")[0],)
         for one in rows
     )
+    # What moves adds up, and so do arguments. Other values need not be held at the same time.
+    added = [one for one in leaves if one.path or kind == "conflict"]
+    others = [one for one in leaves if one not in added]
+    nbytes = sum((one.nbytes or 0) * one.count for one in added)
+    if sum(one.count for one in others) > 1 or (others and added):
+        problem = f"{problem} {_LARGEST_OF[bool(added)]}"
     return Finding(
         kind=kind,
         problem=problem,
         remedy=remedy,
-        nbytes=sum((one.nbytes or 0) * one.count for one in leaves),
+        nbytes=nbytes + max((one.nbytes or 0 for one in others), default=0),
         leaves=leaves,
         mesh_axes=tuple(dict.fromkeys(name for names in axes for name in names)),
     )

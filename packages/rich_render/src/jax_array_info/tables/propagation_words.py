@@ -127,12 +127,12 @@ def origin_pieces(axis: AxisOrigin) -> Pieces:
 
 def conflict_entries(report: PropagationReport) -> list[Entry]:
     """Return the conflicts, the most bytes first."""
-    return _folded(map(_conflict, report.conflicts))
+    return _folded(map(_conflict, (one for one in report.conflicts if not one.is_meant)))
 
 
 def loss_entries(report: PropagationReport) -> list[Entry]:
     """Return the losses that cost memory, the most bytes first."""
-    return _folded(map(_loss, (one for one in report.lost if one.nbytes != 0)))
+    return _folded(map(_loss, (one for one in report.lost if one.nbytes != 0 and not one.is_meant)))
 
 
 def replicated_entries(report: PropagationReport) -> list[Entry]:
@@ -265,7 +265,7 @@ def _loss_detail(loss: Loss | None) -> tuple[Pieces, ...]:
 
 def _replicated(group: Sequence[ReplicatedValue]) -> Entry:
     first = group[0]
-    ops = list(dict.fromkeys(one.op for one in group))
+    ops = list(dict.fromkeys(one.op if one.path is None else f"argument {one.path}" for one in group))
     phases = {one.phase for one in group}
     own = (f"{spec_words(first.spec)}, replicated over {', '.join(first.mesh_axes)}: {some_ops(ops)}",)
     entry = _entry(first, type_text(first.dtype, first.shape), own, *_loss_detail(first.loss))

@@ -400,46 +400,44 @@ def print_propagation(
 ) -> None:
     """Print why each value of a program is sharded as it is: conflicts, lost mesh axes, and origins.
 
-    For a product whose operands both have mesh axis ``data``, on 4,096 devices that need not exist:
+    For a sum whose operands shard different dimensions over ``data``, on 4,096 devices that need not exist:
 
     >>> import jax, jax.numpy as jnp
     >>> from jax.sharding import PartitionSpec as P
     >>> from jax_array_info import print_propagation, sharded_structs
-    >>> shapes = {"x": (4096, 1024), "wi": (1024, 8192)}
+    >>> shapes = {"x": (4096, 8192), "y": (4096, 8192)}
     >>> structs = {name: jax.ShapeDtypeStruct(shape, jnp.bfloat16) for name, shape in shapes.items()}
-    >>> specs = {"x": P("data"), "wi": P("data", "model")}
+    >>> specs = {"x": P("data"), "y": P(None, "data")}
     >>> arrays = sharded_structs(structs, mesh={"data": 256, "model": 16}, specs=specs)
-    >>> def project(x, wi):
-    ...     return x @ wi
-    >>> print_propagation(project, **arrays)
+    >>> def add(x, y):
+    ...     return x + y
+    >>> print_propagation(add, **arrays)
     1 finding: JAI301 conflicting-shardings
-    project, lowered for TPU, 4096 devices: data=256, model=16
-    ── JAI301 conflicting-shardings: smallest operands, 4.0 KiB per device ─────────
+    add, lowered for TPU, 4096 devices: data=256, model=16
+    ── JAI301 conflicting-shardings: smallest operands, 256.0 KiB per device ───────
     1 operation has operands that exclude each other, so that data moves: one
     operand is gathered, or the result is summed over devices.
-    Gathered weights of FSDP are meant. Otherwise, shard one operand over another
-    mesh axis, or constrain it before the operation.
-      4.0 KiB  data: dot_general ik,kj->ij  train.py:9 project
+    Shard one operand over another mesh axis, or constrain it before the operation.
+      256.0 KiB  data: add ij,ij->ij  train.py:9 add
         x 'i' over data (argument), P('data',)
-        wi 'k' over data (argument), P('data', 'model')
-        result P('data', 'model')
+        y 'j' over data (argument), P(None, 'data')
+        result P('data',)
     XLA rearranges the program before it propagates: near a conflict, a loss or a
       call, it may choose another sharding. print_program shows those of the
       compiled program.
-                                     values
-    ┏━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━┓
-    ┃ per device ┃ value                ┃ line, op and origin    ┃ function ┃
-    ┡━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━┩
-    │   16.0 KiB │ bfloat16[4096,8192]  │ train.py:9 dot_general │ project  │
-    │            │   P('data', 'model') │   data: argument x     │          │
-    │            │                      │   model: argument wi   │          │
-    └────────────┴──────────────────────┴────────────────────────┴──────────┘
+                                   values
+    ┏━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━┓
+    ┃ per device ┃ value               ┃ line, op and origin ┃ function ┃
+    ┡━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━┩
+    │  256.0 KiB │ bfloat16[4096,8192] │ train.py:9 add      │ add      │
+    │            │   P('data',)        │   data: argument x  │          │
+    └────────────┴─────────────────────┴─────────────────────┴──────────┘
 
     The function is traced and lowered, not compiled. The mesh can be an AbstractMesh of any size, without
     devices.
 
     - A conflict shows the operation as an einsum, and the letter that each operand shards: here, ``x`` has
-      ``data`` for ``i``, and ``wi`` for ``k``.
+      ``data`` for ``i``, and ``y`` for ``j``. Weights that are gathered for a sharded batch are none.
     - The last column of the values has the line, the operation, and the origin of each mesh axis: an
       argument, an output, or the line of a constraint or a ``shard_map``. Long paths begin with ``⋯``.
     - Alike values of a line are one row.

@@ -1,0 +1,206 @@
+"""Values that every device computes or holds whole, with lines and paths."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..hlo.collectives import movements
+from ..hlo.dataflow import Dataflow, Value
+from ..hlo.loops import Executions
+from ..hlo.module import Module
+from ..hlo.replica_groups import group_axes
+from ..hlo.replication import Repeated, Replication, Source
+from ..layouts.spec import effective_axes, effective_spec
+from ..origins.origins import UserLines
+from ..reports.array import ShardingDescription
+from ..reports.program import ProgramReport
+from ..reports.repeated import RepeatedValue
+from .collectives import ProgramDevices
+
+_LEAST_FLOPS = 20
+"""Products count where they are at least this part of those of the program."""
+
+
+def repeated_of(
+    report: ProgramReport,
+    module: Module,
+    executions: Mapping[str, Executions],
+    devices: ProgramDevices | None,
+    paths: Mapping[str, str],
+    lines: UserLines,
+) -> tuple[RepeatedValue, ...]:
+    """Return the values that every device computes or holds whole, the most bytes first.
+
+    Left out are arguments, and outputs that are requested so, where they are replicated; the gradient of an
+    argument; what XLA's warnings name; and products that are a small part of those of the program.
+
+    Args:
+        report: The report, with the arguments, the outputs and XLA's warnings.
+        module: The program.
+        executions: Number of executions of each computation.
+        devices: The devices of the program; None if they are not known.
+        paths: Path of each argument by the ``op_name`` of its parameter.
+        lines: The search for the user's line.
+    """
+    slices = None if devices is None else devices.slices(module)
+    count = module.device_count if devices is None else devices.count(module)
+    mesh = report.mesh
+    if mesh is None or math.prod(mesh.sizes) != count or count < 2:
+        return ()
+    dataflow = Dataflow(module)
+    kept = [one for one in report.arguments if not one.is_pruned]
+    hidden = sum(len(one.shapes) for one in module.parameters()) - len(kept)  # tokens and hoisted constants
+    labels = [*[None] * max(hidden, 0), *(_labels(one.got, report) for one in kept)]
+    moved, _ = movements(dataflow, slices)
+    found = Replication(module, moved, count, labels, is_numbered=slices is None).repeated()
+    described = _Described(report, dataflow, executions, paths, lines)
+    rows = [row for one in found if (row := described.row(one)) is not None]
+    counts: dict[RepeatedValue, int] = {}
+    for row in rows:
+        counts[row] = counts.get(row, 0) + 1
+    merged = (replace(row, count=count) for row, count in counts.items())
+    return tuple(sorted(merged, key=lambda one: -one.repeated_nbytes))
+
+
+def _labels(got: ShardingDescription | None, report: ProgramReport) -> NDArray[np.int64] | None:
+    """Return the number of the shard of each device, in the order of the mesh; None if it is not known."""
+    mesh = report.mesh
+    if got is None or got.spec is None or mesh is None or got.mesh != mesh or got.spec.unreduced:
+        return None
+    used = _used(got)
+    places = np.unravel_index(np.arange(math.prod(mesh.sizes)), mesh.sizes)
+    columns = [place for name, place in zip(mesh.names, places, strict=True) if name in used]
+    return np.stack([np.zeros_like(places[0]), *columns], axis=1)
+
+
+def _used(sharding: ShardingDescription) -> set[str]:
+    """Return the mesh axes that shard a value with a spec."""
+    if sharding.spec is None:
+        return set()
+    spec = effective_spec(sharding.spec, {} if sharding.mesh is None else sharding.mesh.shape)
+    return {name for names in spec.axes for name in names}
+
+
+class _Described:
+    """Facts on repeated values."""
+
+    def __init__(
+        self,
+        report: ProgramReport,
+        dataflow: Dataflow,
+        executions: Mapping[str, Executions],
+        paths: Mapping[str, str],
+        lines: UserLines,
+    ) -> None:
+        self.report = report
+        self.dataflow = dataflow
+        self.executions = executions
+        self.paths = paths
+        self.lines = lines
+        self.warned = {one.op for one in report.rematerializations if one.op}
+        wanted = [(one.shape, one.got) for one in report.arguments if not one.is_pruned]
+        wanted += [(one.shape, one.asked) for one in report.outputs]
+        self.shards = {
+            (_shard_of(shape, found), frozenset(_used(found)))
+            for shape, found in wanted
+            if found is not None and found.spec is not None
+        }
+        """Shape of the shard of each argument and requested output, with the mesh axes that shard it."""
+        shapes = {one.shape for one in report.arguments}
+        self.shapes = shapes | {shape[1:] for shape in shapes}  # of one layer
+
+    def row(self, found: Repeated) -> RepeatedValue | None:
+        """Return the facts on a value; None if it is left out."""
+        sources = found.sources
+        axes = self._axes(sources)
+        scatter = next((one.scatter for one in sources if one.scatter is not None), None)
+        own = (found.instruction, *filter(None, [scatter]), *(one.movement.instruction for one in sources))
+        if self._is_meant(found.shape.dims, axes, [one.op_name or "" for one in own]):
+            return None
+        if found.is_sliced and any(one.op_name in self.warned for one in own):
+            return None
+        devices = math.prod({one.groups: one.movement.group_size for one in sources}.values())
+        times = self.executions.get(found.computation, Executions(None, None)).times
+        flops = None
+        if found.multiply_adds and times is not None:
+            flops = 2 * found.multiply_adds * times
+            if not found.is_sliced and flops * _LEAST_FLOPS < self.report.known_dot_flops:
+                return None
+        moved = sources[0].movement
+        before = self.dataflow.instruction(Value(moved.value.computation, moved.operand))
+        shape = before.shapes[0] if before is not None and before.shapes else moved.shape
+        nbytes = max(
+            found.shape.nbytes, *(one.movement.shape.nbytes for one in sources if not one.scatter), 0
+        )
+        nearest = self.lines.nearest(own)
+        op = scatter or found.instruction
+        return RepeatedValue(
+            op=(op.op_name or "").rpartition("/")[2] if op is nearest or op.opcode in _NAMED else op.opcode,
+            shape=found.shape.dims,
+            dtype=found.shape.dtype,
+            nbytes=nbytes,
+            repeated_nbytes=nbytes - nbytes // devices,
+            repeated_flops=None if flops is None else flops - flops // devices,
+            axes=axes,
+            is_sum=scatter is not None,
+            before_shape=shape.dims,
+            before_dtype=shape.dtype,
+            path=self._path(sources),
+            is_used_in_parts=found.is_sliced,
+            origin=None if nearest is None else self.lines.origin(nearest.frames),
+        )
+
+    def _axes(self, sources: Iterable[Source]) -> tuple[str, ...] | None:
+        """Return the mesh axes over which arrays were sharded; None if they are not known."""
+        mesh = self.report.mesh
+        names: set[str] = set()
+        for one in sources:
+            groups = one.movement.groups
+            found = None if groups is None or mesh is None else group_axes(groups, mesh.shape)
+            if found is None:
+                return None
+            names.update(found)
+        return tuple(
+            sorted(names, key=lambda name: [*mesh.names].index(name.partition(":")[0]) if mesh else 0)
+        )
+
+    def _path(self, sources: Sequence[Source]) -> str | None:
+        """Return the path of the argument that is gathered."""
+        for one in sources:
+            moved = one.movement
+            parameter = self.dataflow.argument(Value(moved.value.computation, moved.operand))
+            if parameter is not None and parameter.op_name in self.paths:
+                return self.paths[parameter.op_name]
+        return None
+
+    def _is_meant(self, dims: tuple[int, ...], axes: Sequence[str] | None, names: Sequence[str]) -> bool:
+        """Return whether a value is requested to be replicated, or the gradient of an argument."""
+        over = {name.partition(":")[0] for name in axes or ()}
+        if any(shape == dims and not used & over for shape, used in self.shards):
+            return True
+        return any("transpose(" in one for one in names) and any(_is_part(dims, one) for one in self.shapes)
+
+
+_NAMED = frozenset({"fft", "scatter"})
+
+
+def _shard_of(shape: Sequence[int], sharding: ShardingDescription) -> tuple[int, ...]:
+    """Return the shape of the largest shard of an array."""
+    assert sharding.spec is not None
+    sizes = {} if sharding.mesh is None else sharding.mesh.shape
+    axes = effective_axes(sharding.spec, sizes, len(shape))
+    return tuple(
+        -(-dim // math.prod(sizes[name] for name in of)) for dim, of in zip(shape, axes, strict=True)
+    )
+
+
+def _is_part(dims: Sequence[int], shape: Sequence[int]) -> bool:
+    """Return whether an array can be a shard of another one, or all of it."""
+    return len(dims) == len(shape) and all(
+        dim and not of % dim for dim, of in zip(dims, shape, strict=True) if isinstance(of, int)
+    )

@@ -1,0 +1,231 @@
+"""Values that every device computes or holds whole."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from jax_array_info_core import from_json, program_report, to_json
+from tests.programs import abstract, line, scanned, step
+
+pytestmark = [pytest.mark.once_per_version, pytest.mark.needs_devices(8)]
+
+
+def grid(x=2, y=4):
+    """Return a mesh of two axes."""
+    return Mesh(np.array(jax.devices()[: x * y]).reshape(x, y), ("x", "y"))
+
+
+def repeated(f, *arguments, **options):
+    """Return the values that a program repeats, without floors."""
+    return program_report(f, *arguments, min_nbytes=0, **options).repeated
+
+
+def constrained(mesh, f, *spec):
+    """Return a function whose result is constrained."""
+    return jax.jit(lambda *xs: jax.lax.with_sharding_constraint(f(*xs), NamedSharding(mesh, P(*spec))))
+
+
+def histogram(ids):
+    return jnp.zeros((4096, 8)).at[ids].add(1.0)
+
+
+def test_a_transform_of_a_gathered_array_is_repeated():
+    mesh = line("slab")
+    field = abstract(mesh, P(None, "slab"), (32, 64, 16))
+    report = program_report(constrained(mesh, jnp.fft.rfftn, None, "slab"), field)
+    (one,) = report.repeated
+    assert (one.op, one.axes, one.path, one.is_used_in_parts) == ("fft", ("slab",), "xs/0", True)
+    assert (one.shape, one.before_shape) == ((32, 64, 9), (32, 8, 16))
+    assert one.nbytes == 32 * 64 * 9 * 8
+    assert one.repeated_nbytes == one.nbytes * 7 // 8
+    (finding,) = [each for each in report.findings if each.code == "JAI212"]
+    assert finding.nbytes == one.repeated_nbytes
+    assert "test_repeated.py" in str(finding)
+    assert from_json(to_json(report)).repeated == report.repeated
+
+
+def test_a_transform_over_two_mesh_axes_is_repeated_by_all_devices():
+    mesh = grid()
+    (one,) = repeated(
+        constrained(mesh, jnp.fft.fft2, "x", "y"), abstract(mesh, P("x", "y"), (64, 64), "complex64")
+    )
+    assert one.axes == ("x", "y")
+    assert one.repeated_nbytes == 64 * 64 * 8 * 7 // 8
+
+
+def test_a_transform_in_a_loop_is_repeated():
+    mesh = grid()
+
+    def steps(field):
+        return jax.lax.fori_loop(0, 4, lambda _, x: jnp.fft.fft2(x), field)
+
+    found = repeated(constrained(mesh, steps, "x", "y"), abstract(mesh, P("x", "y"), (64, 64), "complex64"))
+    assert [one.op for one in found] == ["fft"]
+
+
+def test_both_transforms_of_a_solver_are_repeated():
+    mesh = line("slab")
+
+    def solve(field):
+        return jnp.fft.ifftn(jnp.fft.fftn(field) * jnp.arange(1.0, 17.0)).real
+
+    found = repeated(constrained(mesh, solve, "slab"), abstract(mesh, P("slab"), (16, 16, 16)))
+    assert sum(one.count for one in found) == 2
+
+
+def test_a_scatter_into_a_whole_array_that_is_then_sharded_is_repeated():
+    mesh = line("particles")
+    ids = abstract(mesh, P("particles"), (8192,), "int32")
+    (one,) = repeated(constrained(mesh, histogram, "particles"), ids)
+    assert (one.is_sum, one.shape, one.axes) == (True, (4096, 8), ("particles",))
+    assert one.repeated_nbytes == 4096 * 8 * 4 * 7 // 8
+    assert "each device scatters into all of it" in one.words
+
+
+def test_a_scatter_whose_sum_is_scaled_is_repeated():
+    mesh = line("particles")
+    ids = abstract(mesh, P("particles"), (8192,), "int32")
+    (one,) = repeated(constrained(mesh, lambda ids: 2.0 * histogram(ids) + 1.0, "particles"), ids)
+    assert one.is_sum
+
+
+def test_a_gathered_factorization_is_repeated():
+    mesh = line("rows")
+    matrix = abstract(mesh, P("rows"), (64, 64))
+    found = repeated(constrained(mesh, jnp.linalg.inv, "rows"), matrix)
+    assert found
+    assert all(one.axes == ("rows",) and one.is_used_in_parts for one in found)
+
+
+def test_products_of_a_gathered_array_are_repeated_with_their_operations():
+    mesh = line("rows")
+    x = abstract(mesh, P("rows"), (64, 64))
+
+    def power(x):
+        whole = jax.lax.with_sharding_constraint(x, NamedSharding(mesh, P()))
+        return whole @ whole
+
+    found = repeated(constrained(mesh, lambda x: jnp.sin(power(x)).sum()), x)
+    assert [one.repeated_flops for one in found] == [2 * 64**3 * 7 // 8]
+
+
+def test_what_is_asked_to_be_replicated_is_not_repeated():
+    mesh = line("slab")
+    field = abstract(mesh, P("slab"), (16, 16, 16), "complex64")
+    whole = NamedSharding(mesh, P())
+    assert repeated(jax.jit(jnp.fft.fftn, out_shardings=whole), field) == ()
+
+
+def test_a_collective_of_the_user_repeats_nothing():
+    mesh = line("data")
+
+    def own(w, x):
+        whole = jnp.fft.fft(jax.lax.all_gather(w, "data", tiled=True)).real
+        at = jax.lax.axis_index("data") * 8
+        return x @ whole, jax.lax.dynamic_slice(whole, (at, 0), (8, 64))
+
+    if hasattr(jax, "shard_map"):
+        shard_map = jax.shard_map
+    else:
+        from jax.experimental.shard_map import shard_map
+    mapped = shard_map(own, mesh=mesh, in_specs=(P("data"), P("data")), out_specs=P("data"))
+    w = abstract(mesh, P("data"), (64, 64))
+    assert repeated(jax.jit(mapped), w, w) == ()
+
+
+def test_a_gather_along_one_mesh_axis_before_a_part_along_another_is_not_repeated():
+    mesh = grid()
+    x = abstract(mesh, P("x"), (64, 64))
+    assert repeated(constrained(mesh, lambda x: x * 2, "y"), x) == ()
+
+
+def adam(params, first, second, ids, of):
+    """Return the state after a step of Adam with clipping on the loss of a model with an embedding."""
+    gradients = jax.grad(of)(params, ids)
+    norm = jnp.sqrt(sum(jnp.sum(g**2) for g in jax.tree.leaves(gradients)))
+    gradients = jax.tree.map(lambda g: g / jnp.maximum(norm, 1.0), gradients)
+    first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, first, gradients)
+    second = jax.tree.map(lambda v, g: 0.9 * v + 0.1 * g * g, second, gradients)
+    params = jax.tree.map(lambda p, m, v: p - m / (jnp.sqrt(v) + 1e-8), params, first, second)
+    return params, first, second
+
+
+def language_loss(params, ids):
+    x = params["embedding"][ids]
+
+    def block(x, w):
+        x = x + jax.nn.relu(x @ w["wi"]) @ w["wo"]
+        return x * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + 1e-6), None
+
+    x, _ = jax.lax.scan(jax.checkpoint(block), x, {name: params[name] for name in ("wi", "wo")})
+    logits = x @ params["head"]
+    return -jnp.mean(jax.nn.log_softmax(logits)[..., 0])
+
+
+SHAPES = {"embedding": (512, 64), "wi": (3, 64, 256), "wo": (3, 256, 64), "head": (64, 512)}
+NONE = dict.fromkeys(SHAPES, P())
+FSDP = {"embedding": P("x"), "wi": P(None, "x"), "wo": P(None, "x"), "head": P("x")}
+TENSOR = {
+    "embedding": P("y"),
+    "wi": P(None, None, "y"),
+    "wo": P(None, "y"),
+    "head": P(None, "y"),
+}
+SCHEMES = {
+    "data parallelism": ((8, 1), NONE, NONE, P("x")),
+    "FSDP": ((8, 1), FSDP, FSDP, P("x")),
+    "ZeRO-1": ((8, 1), NONE, FSDP, P("x")),
+    "tensor parallelism": ((2, 4), TENSOR, TENSOR, P("x")),
+    "tensor parallelism, ZeRO-1 over the other axis": ((2, 4), TENSOR, FSDP, P("x")),
+    "data parallelism over two axes": ((2, 4), NONE, NONE, P(("x", "y"))),
+    "sequences in parts": ((2, 4), NONE, NONE, P("x", "y")),
+}
+
+
+@pytest.mark.parametrize("is_requested", [True, False])
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_step_of_an_ordinary_scheme_repeats_nothing(scheme, is_requested):
+    sizes, specs, moments, batch = SCHEMES[scheme]
+    mesh = grid(*sizes)
+    params, first = (
+        {name: abstract(mesh, of[name], shape) for name, shape in SHAPES.items()} for of in (specs, moments)
+    )
+    ids = abstract(mesh, batch, (16, 32), "int32")
+    out = jax.tree.map(lambda one: one.sharding, (params, first, first)) if is_requested else None
+    train = jax.jit(lambda *state: adam(*state, of=language_loss), out_shardings=out)
+    assert repeated(train, params, first, first, ids) == ()
+
+
+def test_several_steps_in_a_loop_repeat_nothing():
+    mesh = grid(8, 1)
+    params, first = (
+        {name: abstract(mesh, of[name], shape) for name, shape in SHAPES.items()} for of in (NONE, FSDP)
+    )
+    ids = abstract(mesh, P(None, "x"), (4, 16, 32), "int32")
+    out = jax.tree.map(lambda one: one.sharding, (params, first, first))
+
+    def train(*state):
+        *state, ids = state
+        turn = lambda state, ids: (adam(*state, ids, of=language_loss), None)  # noqa: E731
+        return jax.lax.scan(turn, tuple(state), ids)[0]
+
+    assert repeated(jax.jit(train, out_shardings=out), params, first, first, ids) == ()
+
+
+@pytest.mark.parametrize("checkpoint", [True, False])
+def test_the_scanned_step_of_other_tests_repeats_nothing(checkpoint):
+    mesh = Mesh(np.array(jax.devices()[:8]).reshape(2, 2, 2), ("data", "fsdp", "tensor"))
+    f, arguments = scanned(mesh, checkpoint=checkpoint)
+    assert repeated(f, *arguments) == ()
+    assert repeated(step, *_arguments(mesh)) == ()
+
+
+def _arguments(mesh):
+    params = {
+        "wi": abstract(mesh, P("fsdp", "tensor"), (256, 1024)),
+        "wo": abstract(mesh, P("tensor", "fsdp"), (1024, 256)),
+    }
+    return params, abstract(mesh, P(("data", "fsdp")), (32, 64, 256))
