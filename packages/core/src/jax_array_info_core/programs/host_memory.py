@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 from ..reports.program import Donation, ProgramValue
 from ..reports.program_memory import ProgramMemory
@@ -33,7 +34,7 @@ def with_host_apart(
         "output_nbytes": sum(value.nbytes or 0 for value in outputs if value.is_in_host_memory),
         "alias_nbytes": sum(one.nbytes for one in donations if one.output is not None and one.path in paths),
     }
-    moved: dict[str, int] = {}
+    moved: dict[str, Any] = {}
     for name, nbytes in hosted.items():
         on_device = getattr(memory, name)
         if nbytes and on_device is not None and not getattr(memory, f"host_{name}"):
