@@ -185,6 +185,12 @@ def test_a_timeline_is_shown_on_request_in_each_format(call, report):
     assert timeline.peak_words not in call("program", *step[:-1]).stdout
 
 
+def test_what_later_calls_send_is_reported_on_request(report):
+    step = ("step.py:step", *MESH, "--args-from", "step.py:abstract")
+    assert report(*step).steady_sent_nbytes is None
+    assert isinstance(report(*step, "--steady").steady_sent_nbytes, int)
+
+
 @pytest.fixture
 def placed(monkeypatch):
     """Devices of which the reversed ones stand for a topology; the device of each compiled argument."""

@@ -121,7 +121,7 @@ def label_carrier(array: Any) -> Any:
 
 
 def buffer_key(value: Any) -> Hashable:
-    """Return a key that arrays with the same buffers have in common; None for what is no array of JAX.
+    """Return a key that arrays with the same buffers have in common; None for other values.
 
     It is the address of the data of an array on one device, and else the array itself: the buffers of an
     array on several devices cannot be compared without new arrays.

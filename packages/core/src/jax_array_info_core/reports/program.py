@@ -324,8 +324,8 @@ class ProgramReport(Displayed):
 
     passed_on: tuple[str, ...] = ()
     """Paths of the arguments that return with another sharding: donated ones, those with an output of the
-    same keys, and those of which an output is an update or the gradient. The figures are those of the first
-    call: if they are passed on as returned, the second call compiles again. Empty for a Lowered or
+    same keys, and those with an output that is their update or gradient. The figures are those of the first
+    call: if the arguments are passed on as returned, the second call compiles again. Empty for a Lowered or
     Compiled."""
 
     steady_sent_nbytes: quantities.Total | None = None
