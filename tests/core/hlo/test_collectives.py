@@ -35,7 +35,7 @@ def rows(found):
         ("all-reduce", 400, 400, 4, 600),
         ("collective-permute", 400, 400, 4, 400),
         ("collective-broadcast", 400, 400, 4, 400),
-        ("ragged-all-to-all", 400, 400, 4, 400),
+        ("ragged-all-to-all", 400, 400, 4, 1200),
         ("all-reduce", 4, 4, 3, 6),
         ("all-reduce", 1, 1, 8, 2),
         ("all-gather", 1, 2, 3, 2),
@@ -164,7 +164,7 @@ def test_a_ragged_all_to_all_moves_its_first_operand():
         "%i = s32[4]{0} parameter(2)",
         "%r = f32[32]{0} ragged-all-to-all(%p, %o, %i, %i, %i, %i), channel_id=1, replica_groups=[2,4]<=[8]",
     )
-    assert rows(found) == [("ragged-all-to-all", "float32", (16,), 64, 4)]
+    assert rows(found) == [("ragged-all-to-all", "float32", (16,), 192, 4)]
     assert found[0].depends_on_data
 
 

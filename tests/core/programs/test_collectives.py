@@ -307,8 +307,8 @@ def test_the_bytes_of_a_ragged_all_to_all_are_a_bound():
         "ROOT %r = f32[32]{0} ragged-all-to-all(%w, %w, %s, %s, %s, %s), channel_id=1, replica_groups=[1,8]<=[8]",
     )
     (row,) = rows
-    assert (row.shape, row.path, row.sent_nbytes, row.depends_on_data) == ((16,), "w", 64, True)
-    assert (row.total_nbytes, row.times, row.at_most, row.bound_nbytes) == (None, None, 1, 64)
+    assert (row.shape, row.path, row.sent_nbytes, row.depends_on_data) == ((16,), "w", 448, True)
+    assert (row.total_nbytes, row.times, row.at_most, row.bound_nbytes) == (None, None, 1, 448)
     totals = totals_of(rows)
     assert (totals.nbytes, totals.unknown_count) == (0, 1)
     report = ProgramReport(name="f", platform="tpu", collectives=rows, sent=totals)

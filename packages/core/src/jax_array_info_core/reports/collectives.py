@@ -183,6 +183,7 @@ def sent_by(
 ) -> SentBytes:
     """Return the bytes that collectives send, with what they have in common."""
     rows = tuple(collectives)
+    within = [row for row in rows if row.within]
     return SentBytes(
         kind=kind,
         axes=axes,
@@ -190,7 +191,7 @@ def sent_by(
         phase=phase,
         nbytes=sum(row.total_nbytes or 0 for row in rows),
         unknown_count=sum(row.count for row in rows if row.times is None),
-        per_iteration=per_iteration(sums_of(costs_of(row for row in rows if row.within))[1:], "nbytes"),
+        per_iteration=per_iteration(sums_of(costs_of(within))[1:], "nbytes") if within else (),
     )
 
 
