@@ -180,7 +180,7 @@ def test_each_report_is_printed_as_one_panel(context, array, mesh, capfd):
     assert capfd.readouterr().out == ""
     CONTEXTS[context].run(inspecting(sharding_info), array, mesh)
     out = capfd.readouterr().out
-    repeated = sum(int(count) - 1 for count in re.findall(r" ×(\d+) ─", out))
+    repeated = sum(int(count) - 1 for count in re.findall(r" ×(\d+), each ─", out))
     assert out.count("shape: ") + repeated == CONTEXTS[context].reports
 
 

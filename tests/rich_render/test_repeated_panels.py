@@ -49,7 +49,7 @@ def layers(look, name="hidden", specs=(None,) * 4):
 
 
 @heard
-@pytest.mark.parametrize(("name", "title"), [("hidden", "hidden ×4"), (None, "×4")])
+@pytest.mark.parametrize(("name", "title"), [("hidden", "hidden ×4, each"), (None, "×4, each")])
 @pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
 def test_equal_panels_of_one_call_are_printed_once(look, name, title, array, capfd):
     for one in (array, jnp.ones((8, 4))):  # on 8 devices, and on 1
@@ -62,7 +62,7 @@ def test_each_compilation_prints_its_panels(array, capfd):
     lowered = jax.jit(layers(tap_sharding)).lower(array)
     for options in (None, {"xla_llvm_disable_expensive_passes": True}):  # JAX caches the same options
         lowered.compile(options)
-        assert titles(capfd) == ["hidden ×4"]
+        assert titles(capfd) == ["hidden ×4, each"]
 
 
 @heard
@@ -74,7 +74,7 @@ def test_panels_that_differ_are_printed_in_their_order(mesh, array, capfd):
         "NamedSharding: P('a',)",
         "NamedSharding: P(None, 'b')",
     ]
-    assert out.count("hidden ×3") == 1
+    assert out.count("hidden ×3, each") == 1
 
 
 def test_panels_of_several_calls_are_printed_each(array, capfd):
@@ -106,7 +106,7 @@ def test_a_failed_compilation_loses_no_panel(array, capfd):
 
     with pytest.raises(Exception, match="the compilation fails"):
         jax.jit(four)(array)
-    assert titles(capfd) == (["hidden ×2"] if VERSION >= (0, 5) else ["hidden"] * 2)
+    assert titles(capfd) == (["hidden ×2, each"] if VERSION >= (0, 5) else ["hidden"] * 2)
 
 
 def test_every_panel_is_printed_where_no_end_of_a_compilation_is_heard(array, capfd, monkeypatch):

@@ -113,7 +113,7 @@ def test_findings_and_kept_values_are_in_the_margin_too():
     notes = [note for _, _, notes in rows(to_html(SCAN)) for note in notes]
     assert "P('data',), padded inside the program ×12" in notes
     assert (
-        "16.0 KiB  resharded by full replication from P('data', None, 'tensor') to P(None, ('data', 'tensor')) ×2"
+        "16.0 KiB each  resharded by full replication from P('data', None, 'tensor') to P(None, ('data', 'tensor')) ×2"
         in notes
     )
     assert "341.3 MiB  kept by a loop: bfloat16[4,8,256,682]" in notes

@@ -76,7 +76,7 @@ def test_each_line_has_its_findings_and_specs_in_the_margin(train):
             9,
             CODE,
             [
-                "256.0 KiB  conflict over data: dot_general ik,kj->ij ×2",
+                "512.0 KiB  conflict over data: dot_general ik,kj->ij ×2",
                 "  x 'i' over data (argument), P('data',)",
                 "  wi 'k' over data (argument), P('data', 'tensor')",
                 "  result P('data', 'tensor')",
@@ -212,7 +212,7 @@ def test_a_line_has_the_largest_findings_and_values_and_the_number_of_the_others
     report = replace(report, conflicts=conflicts, values=values)
     [notes] = [notes for number, _, notes in rows(to_html(report)) if number == 9]
     assert [note for note in notes if "conflict" in note] == [
-        *(f"{2**n}.0 B  conflict over data: op{n} ik,kj->ij ×2" for n in (8, 7, 6)),
+        *(f"{2 * 2**n}.0 B  conflict over data: op{n} ik,kj->ij ×2" for n in (8, 7, 6)),
         "126.0 B  12 more: conflict",
     ]
     assert notes[-1] == "6 more values"

@@ -64,9 +64,9 @@ Look at the logs of these processes. If they run, pass a longer timeout=.
 Process 5 has another set of arrays than 10 other processes.
 Look for code that only some processes run, such as one below if
 jax.process_index() == 0.
-  64.0 B  process 5     float32[5]  P('data',) over data=2  only here
-  64.0 B  process 5 ×2  float32[3]  P('data',) over data=2  not here
-  ×n: n alike; the bytes are those of one
+  128.0 B  process 5 ×2  float32[3]  P('data',) over data=2  not here
+   64.0 B  process 5     float32[5]  P('data',) over data=2  only here
+  ×n: n alike; the bytes are their sum
 ── JAI413 unread-host ──────────────────────────────────────────────────────────
 1 report was left out.
 Write the files again with save_report, in the same job and with the same

@@ -31,13 +31,13 @@ MADE_AT = dataclasses.replace(
 
 def test_allocation_sites_and_host_memory_are_printed_with_each_array():
     assert rows(MADE_AT) == [
-        ["256.0 B", "(8, 8) ×2", "float32", "✔ (2.0 KiB total)", "train.py:141 init_params"],
-        ["28.0 B", "(7,) ×3", "float32", "", "data.py:7 load"],
+        ["256.0 B each", "(8, 8) ×2", "float32", "✔ (2.0 KiB total)", "train.py:141 init_params"],
+        ["28.0 B each", "(7,) ×3", "float32", "", "data.py:7 load"],
         ["36.0 B", "(9,)", "float32", "", "data.py:7 load"],
         ["", "in pinned_host", "", "", ""],
         ["4.0 B", "1×s", "int32", "", "unknown"],
         ["36.0 B", "in host memory", "", "", ""],
-        ["5.0 MiB", "", "", "", ""],
+        ["5.0 MiB", "fullest device", "", "", ""],
     ]
 
 
@@ -53,7 +53,7 @@ def test_allocation_sites_and_host_memory_are_printed_with_each_array():
 def test_rows_sum_the_arrays_of_an_origin_dtype_sharding_or_device(by, first, count):
     table = rows(MADE_AT, by=by)
     assert table[0] == first
-    assert table[count:] == [["36.0 B", "", "", "in host memory"], ["5.0 MiB", "", "", ""]]
+    assert table[count:] == [["36.0 B", "", "", "in host memory"], ["5.0 MiB", "", "", "fullest device"]]
     assert rows(MADE_AT, by=by, max_rows=0)[0][3] == f"{count} more"
 
 
@@ -76,7 +76,7 @@ def test_by_device_host_memory_has_a_column_if_it_is_used():
     assert rows(alone, by="device") == [
         ["5.0 MiB", "7", "cpu:0"],
         ["7.0 B", "2", "cpu:1"],
-        ["5.0 MiB", "", ""],
+        ["5.0 MiB", "", "fullest device"],
     ]
 
 
@@ -112,13 +112,13 @@ HELD = dataclasses.replace(
 
 def test_referrers_begin_on_the_line_of_the_shape():
     assert rows(HELD) == [
-        ["256.0 B", "(8, 8) ×7", "float32", "train.params['w0']"],
+        ["256.0 B each", "(8, 8) ×7", "float32", "train.params['w0']"],
         *(["", "", "", f"train.params['w{number}']"] for number in range(1, 5)),
         ["", "", "", "and 2 more"],
-        ["20.0 B", "(5,) ×3", "float32", r"main() local [red]x\x1b[0m"],
+        ["20.0 B each", "(5,) ×3", "float32", r"main() local [red]x\x1b[0m"],
         ["", "", "", "2 of 3: no Python referrer found (held by JAX or C++)"],
         ["12.0 B", "(3,)", "int8", "no Python referrer found (held by JAX or C++)"],
-        ["5.0 MiB", "", "", ""],
+        ["5.0 MiB", "fullest device", "", ""],
     ]
 
 
@@ -148,8 +148,8 @@ def test_an_allocation_site_names_the_line_that_called_it():
         report_of(made(1, 12), made(2, 12), made(4, 14)), visible_devices=1, origins="known"
     )
     assert rows(report, width=120)[:-1] == [
-        ["256.0 B", "(8, 8) ×3", "float32", "utils.py:3 make from train.py:12 train"],
-        ["256.0 B", "(8, 8) ×4", "float32", "utils.py:3 make from train.py:14 train"],
+        ["256.0 B each", "(8, 8) ×3", "float32", "utils.py:3 make from train.py:12 train"],
+        ["256.0 B each", "(8, 8) ×4", "float32", "utils.py:3 make from train.py:14 train"],
     ]
     assert [row[-1] for row in rows(report, by="origin", width=120)][:-1] == [
         "utils.py:3 make from train.py:14 train",
@@ -188,13 +188,13 @@ def test_columns_are_stacked_where_they_would_break_words_and_keys():
         ["", "float32", "train.state.params"],
         ["", "✔ (2.0 KiB total)", "['decoder_layers']"],
         ["", "", "['query_projection']"],
-        ["5.0 MiB", "", ""],
+        ["5.0 MiB", "fullest device", ""],
     ]
     assert len(rows(report, width=140)[0]) == 6
 
 
 def test_sums_of_arrays_have_referrers():
-    lines = [row[-1] for row in rows(HELD, by="dtype", width=110)]
+    lines = [row[-1] for row in rows(HELD, by="dtype", width=120)]
     assert lines[5:] == [
         "and 3 more",
         "2 of 10: no Python referrer found (held by JAX or C++)",

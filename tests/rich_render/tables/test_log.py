@@ -37,13 +37,14 @@ def test_warnings_are_listed_in_specs():
         rematerialization): each device holds the whole array for a while.
         Constrain the value to one of the two shardings where it is made: then none is
         needed.
-          16.0 KiB  jit(two)/add ×2
-                      float32[8,16,4]  from P('y', None, 'x') to P(None, ('x', 'y'))
-          16.0 KiB  jit(two)/jit(main)/add
-                      float32[8,16,4]  from P('y', None, 'x') to P(None, ('x', 'y'))
-                      train.py:13
-                    unknown operation  from P('y', None, 'x') to P(None, ('x', 'y'))
-          ×n: n alike; the bytes are those of one
+          16.0 KiB each  jit(two)/add ×2
+                           float32[8,16,4]
+                           from P('y', None, 'x') to P(None, ('x', 'y'))
+               16.0 KiB  jit(two)/jit(main)/add
+                           float32[8,16,4]
+                           from P('y', None, 'x') to P(None, ('x', 'y'))  train.py:13
+                         unknown operation
+                           from P('y', None, 'x') to P(None, ('x', 'y'))
         ── JAI206 unused-donation: 2.0 KiB per device ──────────────────────────────────
         JAX could not use 2 donated buffers: no output has the type and the sharding.
         Do not donate these arguments, or return outputs of the same shape, dtype and
@@ -68,8 +69,8 @@ def test_out_of_memory_errors_are_first_with_what_to_change():
         batches, or use more devices.
           12.0 GiB  jit(step)/jit(main)/attn/dot_general
                       float32[48,8192,8192]  model.py:41
-           3.0 GiB  jit(step)/jit(main)/mlp/add ×2  bfloat16[24,8192,8192]  model.py:58
-          ×n: n alike; the bytes are those of one
+           6.0 GiB  jit(step)/jit(main)/mlp/add ×2  bfloat16[24,8192,8192]  model.py:58
+          ×n: n alike; the bytes are their sum
         ── JAI209 program-memory: 921.6 MiB per device ─────────────────────────────────
         Allocation failed: 2.0 GiB requested, 1.1 GiB free per device. Error allocating
         device buffer: Attempting to allocate 2.00G. That was not possible. There are

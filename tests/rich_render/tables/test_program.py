@@ -159,15 +159,14 @@ Do not donate them, or return outputs of the same shape, dtype and sharding.
 rematerialization): each device holds the whole array for a while.
 Constrain the value to one of the two shardings where it is made: then none is
 needed.
-  16.0 KiB  sharding_constraint ×2
-              float32[16,16,16]
-              from P('data', None, 'tensor') to P(None, ('data', 'tensor'))
-              train.py:40 block
-            unknown operation
-              bfloat16[64,8192,3000]
-              from {devices=[1,64,4]<=[256] last_tile_dim_replicate} to
-              {replicated}
-  ×n: n alike; the bytes are those of one
+  16.0 KiB each  sharding_constraint ×2
+                   float32[16,16,16]
+                   from P('data', None, 'tensor') to P(None, ('data', 'tensor'))
+                   train.py:40 block
+                 unknown operation
+                   bfloat16[64,8192,3000]
+                   from {devices=[1,64,4]<=[256] last_tile_dim_replicate} to
+                   {replicated}
 ── JAI210 unread-lines ─────────────────────────────────────────────────────────
 2 lines could not be read. The figures do not include them.
 Update jax-array-info, or report the lines with your version of JAX.

@@ -22,7 +22,7 @@ step, lowered for TPU, 8 devices: data=2, fsdp=2, tensor=2
 operand is gathered, or the result is summed over devices.
 Gathered weights of FSDP are meant. Otherwise, shard one operand over another
 mesh axis, or constrain it before the operation.
-  256.0 KiB  data: dot_general ik,kj->ij ×2  train.py:9 loss
+  512.0 KiB  data: dot_general ik,kj->ij ×2  train.py:9 loss
     x 'i' over data (argument), P('data',)
     wi 'k' over data (argument), P('data', 'tensor')
     result P('data', 'tensor')
@@ -140,7 +140,7 @@ def test_alike_values_of_a_line_are_one_row_with_their_operations():
         for op, phase in (("sub", "forward"), ("exp", "forward"), ("mul", "backward"))
     ]
     assert cells(with_values(*values)) == [
-        ["512.0 KiB", "float32[512,1024] ×9", "train.py:9 sub forward and 2 more"],
+        ["512.0 KiB each", "float32[512,1024] ×9", "train.py:9 sub forward and 2 more"],
         ["", "P('data', 'tensor')", "data: argument layers/0-2/w"],
     ]
     wide = cells(with_values(*values), 180)[0]
@@ -208,7 +208,7 @@ def test_conflicts_that_differ_in_indices_are_one():
         for number in range(4)
     )
     lines = shown(replace(WHY, conflicts=conflicts))
-    assert "  256.0 KiB  data: dot_general ik,kj->ij ×8  train.py:9 loss" in lines
+    assert "  2.0 MiB  data: dot_general ik,kj->ij ×8  train.py:9 loss" in lines
     assert "    layers/0-3/wi 'k' over data (argument wi), P('data', 'tensor')" in lines
 
 
@@ -216,7 +216,7 @@ def test_replicated_values_of_several_operations_are_one():
     [found] = WHY.replicated
     rows = tuple(replace(found, op=op) for op in ("sub", "exp", "mul", "div", "neg"))
     lines = shown(replace(WHY, replicated=rows))
-    assert "  512.0 KiB  float32[512,1024] ×5  train.py:11 loss" in lines
+    assert "  2.5 MiB  float32[512,1024] ×5  train.py:11 loss" in lines
     assert "    P(None, 'tensor'), replicated over data: sub, exp, mul, div and 1 more" in lines
 
 
@@ -225,7 +225,9 @@ def test_a_line_alone_has_the_way_of_each_mesh_axis_and_no_table():
     report = with_values(value(replace(FROM_X, via=via), spec=spec("data"), phase="forward", count=2))
     text = text_of(propagation_table(report, with_ways=True))
     lines = [one.rstrip() for one in text.splitlines()]
-    assert "  512.0 KiB  dot_general  float32[512,1024] ×2 P('data',)  train.py:9 loss" in " ".join(lines)
+    assert "  512.0 KiB each  dot_general  float32[512,1024] ×2 P('data',)  train.py:9 loss" in " ".join(
+        lines
+    )
     assert "    data: from argument x by way of train.py:10" in lines
     assert "values" not in lines
 

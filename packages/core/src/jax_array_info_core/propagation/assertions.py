@@ -61,10 +61,10 @@ def assert_no_conflict(
 
 def _words(one: Conflict) -> str:
     """Return a conflict in one line."""
-    size = "unknown bytes" if one.nbytes is None else format_bytes(one.nbytes)
-    times = "" if one.count == 1 else f" × {one.count}"
+    size = "unknown bytes" if one.nbytes is None else format_bytes(one.nbytes * one.count)
+    times = "" if one.count == 1 else f" ×{one.count}"
     operands = ", ".join(
         f"{each.name} {each.spec} ({each.letter}: {each.axis_origin})" for each in one.operands
     )
     line = f", {one.origin}" if one.origin else ""
-    return f"{one.mesh_axis}: {one.op} {one.rule}: {size}{times}: {operands}{line}"
+    return f"{one.mesh_axis}: {one.op} {one.rule}{times}: {size}: {operands}{line}"

@@ -335,7 +335,8 @@ class FindingLeaf(Leaf):
         return self.path or ("(root)" if self.origin is None else str(self.origin))
 
     def __str__(self) -> str:
-        size = () if self.nbytes is None else (format_bytes(self.nbytes),)
+        each = "" if self.count == 1 else " each"
+        size = () if self.nbytes is None else (f"{format_bytes(self.nbytes)}{each}",)
         remedy = f": {self.remedy}" if self.remedy else ""
         remedy += "" if self.nbytes_after is None else f": {format_bytes(self.nbytes_after)}"
         times = "" if self.count == 1 else f" ×{self.count}"

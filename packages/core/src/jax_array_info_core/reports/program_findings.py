@@ -59,7 +59,7 @@ def log_findings(report: LogReport) -> tuple[Finding, ...]:
         kind="unused donation",
         problem=f"JAX could not use {buffers}: no output has the type and the sharding.",
         remedy="Do not donate these arguments, or return outputs of the same shape, dtype and sharding.",
-        nbytes=_sum(leaves),
+        nbytes=None if _sum(leaves) is None else sum((one.nbytes or 0) * one.count for one in leaves),
         leaves=leaves,
     )
     found = (

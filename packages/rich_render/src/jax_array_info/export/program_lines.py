@@ -132,7 +132,8 @@ def program_lines(report: ProgramReport) -> list[ProgramLine]:
             before = one.before_text if one.before is None else spec_words(one.before, report.mesh)
             after = one.after_text if one.after is None else spec_words(one.after, report.mesh)
             words = counted_path(f"resharded by full replication from {before} to {after}", one.count, MARKS)
-            size = "" if one.nbytes is None else format_bytes(one.nbytes)
+            each = "" if one.count == 1 else " each"
+            size = "" if one.nbytes is None else f"{format_bytes(one.nbytes)}{each}"
             line_of(one.origin).notes.append(Note(words, size, SENT))
     for constraint in report.constraints or ():
         if constraint.origin is not None and (constraint.is_padded or constraint.is_unknown):

@@ -23,9 +23,9 @@ from ..tables.propagation_words import (
     ValueRow,
     leaf_spec_words,
     origin_target,
-    size_words,
     some_ops,
     value_rows,
+    value_size_words,
     value_spec_words,
 )
 from .annotated import Annotated
@@ -145,9 +145,7 @@ class _Margin:
                     entry.phase or "",
                     *caller_notes(line.origin),
                 ]
-                line.notes.append(
-                    Note(", ".join(filter(None, facts)), size_words(entry.nbytes), _LOOKS[kind])
-                )
+                line.notes.append(Note(", ".join(filter(None, facts)), entry.size, _LOOKS[kind]))
                 line.notes += [Note(("  ", *pieces)) for pieces in entry.details]
             if rest:
                 size = format_bytes(sum(entry.total_nbytes for entry in rest))
@@ -162,7 +160,7 @@ class _Margin:
             for row in shown:
                 origins = (piece for pieces in row.origins for piece in (", ", *pieces))
                 words = f"{value_spec_words(row.value)}  {row.type_words(MARKS)} {some_ops(row.ops, 2)}"
-                line.notes.append(Note((words, *origins), size_words(row.value.nbytes)))
+                line.notes.append(Note((words, *origins), value_size_words(row.value.nbytes, row.times)))
             if rest:
                 line.notes.append(Note(f"{sum(row.times for row in rest)} more values"))
 

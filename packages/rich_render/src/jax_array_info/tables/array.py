@@ -32,7 +32,8 @@ def array_panel(report: ArrayReport, *, count: int = 1) -> RenderableType:
     """Return the panel of a value, as wide as its text, with the value's name as its title.
 
     A name that is too long for the title becomes the first line. Past 2,000 characters, its middle is left
-    out. The number of equal panels for which this one stands is behind the name.
+    out. The number of equal panels for which this one stands is behind the name:
+    ``hidden ×4, each``.
     """
     return style.ForConsole(lambda _, options: _panel(report, count, options.max_width, options.encoding))
 
@@ -45,7 +46,7 @@ def _panel(report: ArrayReport, count: int, width: int, encoding: str) -> Panel:
     if report.kind not in _SHAPELESS:
         lines.insert(0, _shape_line(report, encoding))
     words = [] if report.name is None else [clipped(report.name)]
-    words += [f"×{count}"] if count > 1 else []
+    words += [f"×{count}, each"] if count > 1 else []
     title = text(" ".join(words), "bold") if words else None
     if title is not None and title.cell_len > width - 6:
         lines.insert(0, title)

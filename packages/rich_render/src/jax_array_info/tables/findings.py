@@ -21,6 +21,8 @@ from .words import origin_words
 MIN_SHARE = 0.01
 """Part of the total below which the leaves of a finding are summed in one line."""
 _GAP = "  "
+_EACH = "full replication"
+"""The kind of finding whose rows have the bytes of one value: alike ones are not there at the same time."""
 
 
 def check_share(min_share: object) -> None:
@@ -58,7 +60,8 @@ def write_findings(
         page.write(finding.problem, hang=0)
         page.write(finding.remedy_in("shell" if syntax == "shell" else "python"), hang=0)
         if finding.leaves:
-            _write_leaves(page, finding.leaves, sizes or {}, min_share * total, max_rows, min_share)
+            is_each = finding.kind == _EACH
+            _write_leaves(page, finding.leaves, sizes or {}, min_share * total, max_rows, min_share, is_each)
 
 
 def _write_leaves(
@@ -68,6 +71,7 @@ def _write_leaves(
     least: float,
     max_rows: int | None,
     min_share: float,
+    is_each: bool,
 ) -> None:
     """Add the leaves of a finding: in columns if these fit, else with the facts below each path."""
     facts = [replace(leaf, path="", remedy=without_indices(leaf.remedy)) for leaf in leaves]
@@ -76,7 +80,9 @@ def _write_leaves(
     rows.sort(key=lambda row: -_nbytes(row[1]))
     small = [row for row in rows[1:] if row[1][0].nbytes is not None and _nbytes(row[1]) < least]
     shown, rest = split_rows([row for row in rows if row not in small], max_rows)
-    entries = [list(map(page.safe, _entry(path, leaves, sizes, page.marks))) for path, leaves in shown]
+    entries = [
+        list(map(page.safe, _entry(path, leaves, sizes, page.marks, is_each))) for path, leaves in shown
+    ]
     widths = [max(map(cell_len, column)) for column in zip(*entries, strict=True)]
     if sum(len(_GAP) + width for width in widths if width) <= page.width:
         for size, *words in entries:
@@ -90,8 +96,8 @@ def _write_leaves(
     known = [leaves for _, leaves in shown if leaves[0].nbytes is not None]
     if any(len(leaves) > 1 for leaves in known):
         page.write(f"{page.marks.times}n: n leaves; the bytes are their sum", indent=len(_GAP))
-    if any(leaf.count > 1 for leaves in known for leaf in leaves):
-        page.write(f"{page.marks.times}n: n alike; the bytes are those of one", indent=len(_GAP))
+    if not is_each and any(leaf.count > 1 for leaves in known for leaf in leaves):
+        page.write(f"{page.marks.times}n: n alike; the bytes are their sum", indent=len(_GAP))
     _write_rest(page, rest, "more")
     _write_rest(page, small, f"more below {100 * min_share:g}%")
 
@@ -104,16 +110,19 @@ def _write_rest(page: Page, rows: Sequence[tuple[str, Sequence[FindingLeaf]]], w
 
 
 def _entry(
-    path: str, leaves: Sequence[FindingLeaf], sizes: Mapping[str, int], marks: style.Marks
+    path: str, leaves: Sequence[FindingLeaf], sizes: Mapping[str, int], marks: style.Marks, is_each: bool
 ) -> Iterator[str]:
     """Yield the texts of leaves that differ only in the indices of their paths; some are empty.
 
-    They are the summed bytes, the path or the line, the array, its spec, the expected spec, the change of its
-    sharding, the line of a value with a path, and the fix or the reason.
+    They are the summed bytes, or those of one if ``is_each``, the path or the line, the array, its spec, the
+    expected spec, the change of its sharding, the line of a value with a path, and the fix or the reason.
     """
     leaf = leaves[0]
     count = sum(one.count for one in leaves)
-    yield "" if leaf.nbytes is None else format_bytes(_nbytes(leaves))
+    if is_each and count > 1 and leaf.nbytes is not None:
+        yield f"{format_bytes(leaf.nbytes)} each"
+    else:
+        yield "" if leaf.nbytes is None else format_bytes(_nbytes(leaves))
     place = path or (origin_words(leaf.origin) if leaf.origin else leaf.place)
     yield f"{place} {marks.times}{count}" if count > 1 else place
     yield leaf.array
@@ -127,4 +136,4 @@ def _entry(
 
 
 def _nbytes(leaves: Iterable[FindingLeaf]) -> int:
-    return sum(leaf.nbytes or 0 for leaf in leaves)
+    return sum((leaf.nbytes or 0) * leaf.count for leaf in leaves)

@@ -104,6 +104,8 @@ def reference_keys(path: str) -> list[str]:
 NARROW = 80
 """Lines up to this length have no column ``of total``."""
 _SHARE = "of total"
+_FULLEST = "fullest device"
+"""What the total is if the rows do not add up to it: they are on other devices, or share buffers."""
 MAX_PATHS = 5
 """Maximum number of reference paths per row."""
 
@@ -218,9 +220,10 @@ def _content(
         largest.append(named(rows.rest, _rest_words(rows.rest, rows.rest_count, by)))
     if rows.small:
         largest.append(named(rows.small, "small arrays"))
-    last = [short(format_bytes(report.fullest_nbytes))]
+    blanks = [""] * (len(numbers) - 1)
+    is_sum = rows.sum_nbytes == report.fullest_nbytes + report.fullest_host_nbytes
+    last = [short(format_bytes(report.fullest_nbytes), *([] if is_sum else [*blanks, _FULLEST]))]
     if report.fullest_host_nbytes:
-        blanks = [""] * (len(numbers) - 1)
         last.insert(0, short(format_bytes(report.fullest_host_nbytes), *blanks, "in host memory"))
     return Content.of(
         [column.name for column in columns],
@@ -241,7 +244,7 @@ def _columns(
     is_sum = by != "shape"
     is_of_one = by == "device" or report.device is not None
     size = "size" if by == "shape" else "per device" if is_of_one else "max per device"
-    yield _number(size, lambda row: format_bytes(row.nbytes), "right" if is_sum else "left")
+    yield _number(size, lambda row: row.size, "right" if is_sum else "left")
     if with_shares:
         yield _number(_SHARE, lambda row: "" if row.share is None else f"{row.share:.1%}")
     if is_sum and (report.host_nbytes if by == "device" else not is_of_one):

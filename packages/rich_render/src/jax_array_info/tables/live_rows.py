@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from jax_array_info.tables.folds import split_rows
 from jax_array_info.tables.words import site_words
+from jax_array_info_core import format_bytes
 from jax_array_info_core.reports.live import (
     By,
     LiveArrayGroup,
@@ -50,6 +51,19 @@ class LiveArrayRow:
     spec: str = ""
     """Partition spec, where the row shows one; else empty."""
 
+    is_each: bool = False
+    """Whether ``nbytes`` is that of one of several arrays."""
+
+    @property
+    def size(self) -> str:
+        """``nbytes`` as text: ``1.0 MiB each`` for one of several arrays."""
+        return format_bytes(self.nbytes) + (" each" if self.is_each else "")
+
+    @property
+    def sum_nbytes(self) -> int:
+        """Bytes of all arrays of the row."""
+        return self.nbytes * (self.count if self.is_each else 1)
+
     @property
     def holders(self) -> tuple[str, ...]:
         """Reference paths to the arrays."""
@@ -84,6 +98,12 @@ class LiveArrayRows:
 
     scalars: tuple[LiveArrayRow, ...] = ()
     """Scalars by dtype, allocation site and viewed array, the most bytes first."""
+
+    @property
+    def sum_nbytes(self) -> int:
+        """Sum of the rows."""
+        others = [row for row in (self.rest, self.small) if row is not None]
+        return sum(row.sum_nbytes for row in (*self.rows, *others, *self.scalars))
 
 
 def live_array_rows(
@@ -135,14 +155,15 @@ def live_array_rows(
 def _row(
     report: LiveArrayReport, groups: Sequence[LiveArrayGroup], *, nbytes: int | None = None, spec: str = ""
 ) -> LiveArrayRow:
-    held = held_nbytes(groups)
+    held, count = held_nbytes(groups), sum(group.count for group in groups)
     return LiveArrayRow(
         groups=tuple(groups),
-        count=sum(group.count for group in groups),
+        count=count,
         nbytes=max(held.values(), default=0) if nbytes is None else nbytes,
         total_nbytes=held.total(),
         share=fullest_share(report, groups),
         spec=spec,
+        is_each=nbytes is not None and count > 1,
     )
 
 

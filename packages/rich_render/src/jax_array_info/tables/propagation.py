@@ -25,6 +25,7 @@ from .propagation_words import (
     size_words,
     some_ops,
     value_rows,
+    value_size_words,
     value_spec_words,
 )
 from .words import mesh_words, origin_words
@@ -92,13 +93,14 @@ def _write_ways(page: Page, report: PropagationReport, max_rows: int | None) -> 
     shown, rest = split_rows(rows, max_rows)
     for one in shown:
         if isinstance(one, PropagatedLeaf):
-            head, where = f"{one.path}  {one.type}", ""
+            size, head, where = size_words(one.nbytes), f"{one.path}  {one.type}", ""
         else:
             array = counted_path(type_text(one.dtype, one.shape), one.count, page.marks)
+            size = value_size_words(one.nbytes, one.count)
             head, where = f"{one.op}  {array}", origin_words(one.origin)
             where += f" ({one.phase})" if one.phase else ""
         spec = value_spec_words(one) if isinstance(one, PropagatedValue) else leaf_spec_words(one)
-        page.write_entry(size_words(one.nbytes), "", f"{head} {spec}".rstrip(), where)
+        page.write_entry(size, "", f"{head} {spec}".rstrip(), where)
         for axis in one.axes:
             way = f" by way of {', '.join(step.place for step in axis.via)}" if axis.via else ""
             page.write(f"{axis.mesh_axis}: from {axis}{way}", indent=4)
@@ -116,7 +118,7 @@ def _write(page: Page, report: PropagationReport, max_rows: int | None) -> None:
         shown, rest = split_rows(ENTRIES[finding.kind](report), max_rows)
         for one in shown:
             times = "" if one.times == 1 else f" {page.marks.times}{one.times}"
-            page.write_entry(size_words(one.nbytes), "", f"{one.head}{times}", one.where)
+            page.write_entry(one.size, "", f"{one.head}{times}", one.where)
             for pieces in one.details:
                 _write_detail(page, pieces)
         if rest:
@@ -141,7 +143,7 @@ def _values_table(report: PropagationReport, max_rows: int | None, page: Page) -
     shown, rest = split_rows(value_rows(report.values), max_rows)
     if not shown or report.mesh is None:
         return None
-    sizes = [size_words(row.value.nbytes) for row in shown]
+    sizes = [value_size_words(row.value.nbytes, row.times) for row in shown]
     types = [row.type_words(page.marks) for row in shown]
     specs = [value_spec_words(row.value) for row in shown]
     lines = ["" if row.value.origin is None else place_words(row.value.origin) for row in shown]

@@ -47,7 +47,7 @@ class Entry(NamedTuple):
     """Lines below it. Before the last piece of a line, it can be broken."""
 
     nbytes: int | None
-    """Bytes per device in front of it."""
+    """Bytes per device of one of them."""
 
     origin: Origin | None
     """Its line."""
@@ -67,9 +67,19 @@ class Entry(NamedTuple):
         return f"{origin_words(self.origin)}{f' ({self.phase})' if self.phase else ''}"
 
     @property
+    def size(self) -> str:
+        """Bytes of all of them as text."""
+        return size_words(None if self.nbytes is None else self.total_nbytes)
+
+    @property
     def total_nbytes(self) -> int:
         """Bytes of all of them; 0 if unknown."""
         return (self.nbytes or 0) * self.times
+
+
+def value_size_words(nbytes: int | None, count: int) -> str:
+    """Return the bytes of one of some alike values as text: they need not be there at the same time."""
+    return size_words(nbytes) + (" each" if count > 1 and nbytes is not None else "")
 
 
 def size_words(nbytes: int | None) -> str:

@@ -336,6 +336,8 @@ def reshard_table(report: ReshardReport, *, max_rows: int | None = 100) -> Rende
     rows, has_processes = report.rows, bool(report.process_nbytes)
     folds = folded_paths([row.path for row in rows], [replace(row, path="") for row in rows])
     folds.sort(key=lambda fold: -rows[fold[1][0]].device_nbytes * len(fold[1]))
+    is_sum = sum(row.device_nbytes for row in rows) == report.device_nbytes
+    of_all = "all leaves" if is_sum else "all leaves, fullest device"
     heads = ["per device", "sum over devices", *["other processes"] * has_processes]
     shown, rest = split_rows(folds, max_rows)
 
@@ -354,7 +356,7 @@ def reshard_table(report: ReshardReport, *, max_rows: int | None = 100) -> Rende
                 total = sum(rows[member].nbytes for _, members in rest for member in members)
                 more = [_more(rest), *("" for _ in specs), "", format_bytes(total), *[""] * has_processes]
                 cells.append([[Line(one)] for one in more])
-            last = ("all leaves", *("" for _ in specs), *_numbers(report, has_processes))
+            last = (of_all, *("" for _ in specs), *_numbers(report, has_processes))
             return Content.of(
                 ["leaf", *specs, *heads],
                 [*map(alignment, (False, *(False for _ in specs))), *(alignment(True) for _ in heads)],

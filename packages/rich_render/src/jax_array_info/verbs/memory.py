@@ -237,10 +237,12 @@ def print_array_stats(
     ``size`` is the size of one array on one device; in the panel of ``sharding_info``, it is the global size.
     ``✔`` means that the array is on several devices, sharded or replicated. Its global size, which
     counts each element once, and the number of replicas of each shard follow. Arrays with the same
-    value in every column and the same sharding share a row, with their number after the shape (``×2``).
+    value in every column and the same sharding share a row, with their number after the shape (``×2``)
+    and ``each`` after the size.
     Scalars have one row per dtype, below the other arrays: ``2×s`` means two scalars, and ``size`` is their
     sum. Arrays that are on one device other than the first, or on a part of the devices, name their devices.
-    The last row is the total on the fullest device. On 8 CPU devices:
+    The last row is the total on the fullest device, which is named if the rows do not add up to it. On 8 CPU
+    devices:
 
     >>> import jax, jax.numpy as jnp, numpy as np
     >>> from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
@@ -251,15 +253,15 @@ def print_array_stats(
     >>> head = jax.device_put(np.zeros((512, 512), np.float32), NamedSharding(mesh, P()))
     >>> print_array_stats()
                                   allocated jax arrays
-    ┏━━━━━━━━━━━┳━━━━━━━━━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┓
-    ┃ size      ┃ shape          ┃ dtype   ┃                sharded                ┃
-    ┡━━━━━━━━━━━╇━━━━━━━━━━━━━━━━╇━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┩
-    │ 1.0 MiB   │ (512, 512)     │ float32 │ replicated (1.0 MiB total, 8 replicas │
-    │           │                │         │              over data)               │
-    │ 256.0 KiB │ (1024, 512) ×2 │ float32 │           ✔ (2.0 MiB total)           │
-    ├───────────┼────────────────┼─────────┼───────────────────────────────────────┤
-    │ 1.5 MiB   │                │         │                                       │
-    └───────────┴────────────────┴─────────┴───────────────────────────────────────┘
+    ┏━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┓
+    ┃ size           ┃ shape          ┃ dtype   ┃             sharded              ┃
+    ┡━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━╇━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┩
+    │ 1.0 MiB        │ (512, 512)     │ float32 │   replicated (1.0 MiB total, 8   │
+    │                │                │         │       replicas over data)        │
+    │ 256.0 KiB each │ (1024, 512) ×2 │ float32 │        ✔ (2.0 MiB total)         │
+    ├────────────────┼────────────────┼─────────┼──────────────────────────────────┤
+    │ 1.5 MiB        │                │         │                                  │
+    └────────────────┴────────────────┴─────────┴──────────────────────────────────┘
     >>> print_array_stats(by="dtype")
                allocated jax arrays by dtype
     ┏━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━┳━━━━━━━━┳━━━━━━━━━┓

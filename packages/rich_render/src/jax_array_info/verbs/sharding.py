@@ -74,7 +74,7 @@ def sharding_info(value: Any, name: str | None = None) -> None:
       inspected function more than once and XLA chooses different shardings for the calls, a panel is printed
       for each sharding.
     - Equal panels of one call in the code, as in layers that are not scanned, are printed once, with their
-      number in the title: ``hidden ×4``. ``collect_reports`` gets every report. With JAX 0.4, where
+      number in the title: ``hidden ×4, each``. ``collect_reports`` gets every report. With JAX 0.4, where
       compilations that fail are not recorded, each panel is printed.
     - Nothing is printed when JAX reuses a cached trace of a compiled function, or when a function is lowered
       but not compiled.

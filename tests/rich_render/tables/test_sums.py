@@ -1,0 +1,93 @@
+"""Rows of tables add up to their total, or the total says what it is; ``each`` is written where one is meant."""
+
+import re
+from dataclasses import replace
+
+import jax
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.sharding import SingleDeviceSharding
+
+from jax_array_info.render import text_of, to_text
+from jax_array_info.reports import Finding, FindingLeaf
+from jax_array_info.tables.findings import write_findings
+from jax_array_info.tables.live import live_array_table
+from jax_array_info.tables.pages import Page
+from jax_array_info_core import reshard_report
+from jax_array_info_core.quantities import parse_bytes
+from tests.rich_render.tables.live_reports import group, report_of
+
+pytestmark = pytest.mark.oldest_and_newest
+
+SIZE = re.compile(r"(?P<size>[0-9.]+ [KMG]?i?B)(?P<each> each)?")
+TIMES = re.compile(r"×(?P<count>[0-9]+)")
+
+
+def row_bytes(text):
+    """Return the bytes of a row: those of one times their number if it says ``each``."""
+    size, times = SIZE.search(text), TIMES.search(text)
+    if size is None:
+        return 0
+    assert times or not size["each"], text
+    return parse_bytes(size["size"]) * (int(times["count"]) if size["each"] else 1)
+
+
+# Sizes are whole KiB, which are printed exactly.
+GROUPS = st.lists(
+    st.tuples(st.integers(1, 30), st.integers(1, 5), st.sampled_from([(0,), (1,), (0, 1)]), st.booleans()),
+    min_size=1,
+    max_size=5,
+)
+
+
+@settings(max_examples=30)
+@given(GROUPS, st.sampled_from(["shape", "dtype", "device", "sharding"]), st.sampled_from([None, 0, 2]))
+def test_rows_of_live_arrays_add_up_or_the_total_is_that_of_the_fullest_device(groups, by, max_rows):
+    made, held = [], {0: 0, 1: 0}
+    for length, count, devices, is_scalar in groups:
+        shape, nbytes = ((), 1024) if is_scalar else ((256 * length,), 1024 * length)
+        counts = tuple((device, count) for device in devices)
+        made.append(replace(group(shape, nbytes, count, devices=len(devices)), device_counts=counts))
+        for device in devices:
+            held[device] += nbytes * count
+    report = report_of(*made, device_nbytes=tuple(held.items()))
+    text = text_of(live_array_table(report, by=by, max_rows=max_rows))
+    lines = [line for line in text.splitlines() if line.startswith("│")]
+    total = next(line for line in reversed(lines) if SIZE.search(line))
+    rows = [line for line in lines if SIZE.search(line.split("│")[1]) and line is not total]
+    found = sum(row_bytes(line.split("│")[1] + (TIMES.search(line) or [""])[0]) for line in rows)
+    assert row_bytes(total) == max(held.values())
+    assert (found == row_bytes(total)) == ("fullest device" not in total)
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("program memory", ["  3.0 KiB  a ×3", "  2.0 KiB  b", "  ×n: n alike; the bytes are their sum"]),
+        ("different arrays", ["  3.0 KiB  a ×3", "  2.0 KiB  b", "  ×n: n alike; the bytes are their sum"]),
+        ("full replication", ["  1.0 KiB each  a ×3", "       2.0 KiB  b"]),
+    ],
+)
+def test_alike_leaves_of_a_finding_have_their_sum_or_each(kind, expected):
+    leaves = (
+        FindingLeaf(path="b", shape=(), dtype="", nbytes=2048),
+        FindingLeaf(path="a", shape=(), dtype="", nbytes=1024, count=3),
+    )
+    page = Page(80, "utf-8")
+    write_findings(page, [Finding(kind=kind, problem="Problem.", remedy="", leaves=leaves)], total=0)
+    assert [line.rstrip() for line in str(page.text()).splitlines()][-len(expected) :] == expected
+    assert str(leaves[1]) == "a ×3: 1.0 KiB each"
+    assert str(leaves[0]) == "b: 2.0 KiB"
+
+
+@pytest.mark.needs_devices(8)
+@pytest.mark.parametrize(
+    ("devices", "words"), [((1, 2), "all leaves, fullest device"), ((1, 1), "all leaves ")]
+)
+def test_the_total_of_a_resharding_says_if_leaves_go_to_different_devices(devices, words):
+    tree = {name: jax.device_put(jax.numpy.ones(1024), jax.devices()[0]) for name in "ab"}
+    targets = {
+        name: SingleDeviceSharding(jax.devices()[device]) for name, device in zip("ab", devices, strict=True)
+    }
+    assert words in to_text(reshard_report(tree, targets), width=120)
