@@ -128,15 +128,18 @@ def _placed(rows, meshes):
 
 def _counts_of(value):
     """Return the fields of a report that count bytes or leaves."""
-    return [name for name in value if name != "name" and not isinstance(value[name], (str, list, dict))]
+    return [name for name in value if name != "name" and not isinstance(value[name], (bool, str, list, dict))]
 
 
 def _agreeing_bytes(report):
     """Return a report on a tree with numbers in their ranges."""
     report = _agreeing_count(report, _counts_of(report), 1)
+    avoidable = min(report.get("avoidable_nbytes", 0), report.get("fullest_device_nbytes", 0))
+    small = min(report.get("small_shard_nbytes", 0), avoidable)
     return {
         **report,
-        "avoidable_nbytes": min(report.get("avoidable_nbytes", 0), report.get("fullest_device_nbytes", 0)),
+        "avoidable_nbytes": avoidable,
+        **({"small_shard_nbytes": small} if "small_shard_nbytes" in report else {}),
     }
 
 

@@ -419,3 +419,27 @@ def test_a_compiled_program_and_shardy_that_is_off_are_refused():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert "Shardy is off: set jax_use_shardy_partitioner to True" in done.stderr
+
+
+def test_small_replicated_values_are_accepted_in_a_line_and_values_with_small_shards_never_listed():
+    def field(x, k):
+        return x * jnp.sin(k)
+
+    arguments = struct((64, 8192), ("data", "model")), struct((8192,))
+    report = propagation_report(field, *arguments)
+    assert "sin" in {one.op for one in report.replicated}
+    assert "JAI303" not in [one.code for one in report.findings]
+    [line] = report.accepted
+    assert line.startswith("accepted: ")
+    assert line.endswith(" per device of replicated values, below the limit of 64.0 KiB")
+    strict = propagation_report(field, *arguments, min_nbytes=0)
+    assert [one.code for one in strict.findings if one.kind == "replicated value"] == ["JAI303"]
+    assert strict.accepted == ()
+    assert (
+        propagation_report(
+            field, struct((64, 4096), ("data", "model")), struct((4096,)), min_nbytes=0
+        ).replicated
+        == ()
+    )
+    with pytest.raises(ValueError, match="min_nbytes must be a number of bytes"):
+        propagation_report(field, *arguments, min_nbytes="64 kilo")

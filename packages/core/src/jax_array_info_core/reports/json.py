@@ -220,6 +220,8 @@ def contradictions(report: Report | HostSummary) -> Iterator[str]:
     for part in _parts(report):
         if isinstance(part, TreeReport | CheckReport) and part.avoidable_nbytes > part.fullest_device_nbytes:
             yield "avoidable_nbytes is more than fullest_device_nbytes"
+        if isinstance(part, CheckReport) and part.small_shard_nbytes > part.avoidable_nbytes:
+            yield "small_shard_nbytes is more than avoidable_nbytes"
         match part:
             case Spec():
                 for axis in set(part.unconstrained).difference(range(len(part.axes))):
