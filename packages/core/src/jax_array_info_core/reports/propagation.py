@@ -364,7 +364,7 @@ _IN_SHARD_MAP = (
     "Call {} inside jax.shard_map: no sharding propagates through it, and a constraint on its result gathers "
     "its operands all the same."
 )
-"""The fixes for a replicated value, for those beside an operation without a rule, and for that operation."""
+"""The fixes for a replicated value, for those next to an operation without a rule, and for that operation."""
 _CONFLICT_REMEDIES = (
     "An operation that needs a whole dimension needs an operand that is sharded along another one.",
     "Gathered weights of FSDP are meant. Otherwise, shard one operand over another mesh axis, or constrain it"
