@@ -167,7 +167,7 @@ def arrays_passed():
     yield check_report({"step": 1}, allow_empty=True)
 
 
-@remedy_of("JAI201")
+@remedy_of("JAI201", (0, 10, 1))
 def requested_outputs():
     mesh = Mesh(np.array(jax.devices()[:8]).reshape(4, 2), ("fsdp", "tensor"))
     wi, wo = (

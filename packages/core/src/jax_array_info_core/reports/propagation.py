@@ -390,7 +390,7 @@ _IN_SHARD_MAP = (
     "Call {} inside jax.shard_map: no sharding propagates through it, and a constraint on its result gathers "
     "its operands all the same."
 )
-"""The fixes for a replicated value, for those beside an operation without a rule, and for that operation."""
+"""The fixes for a replicated value, for those next to an operation without a rule, and for that operation."""
 _LARGEST_OF = (
     "The bytes are those of the largest.",
     "The bytes are those of the arguments and of the largest other value.",
