@@ -128,7 +128,7 @@ UNKNOWN = Held(None)
 
 
 class Repeated(NamedTuple):
-    """A whole value that each device of a group computes, or of which it uses a part only."""
+    """A whole value that each device of a group computes, or holds to use a part of it."""
 
     instruction: Instruction
     """What computes it."""
@@ -378,7 +378,7 @@ class Replication:
         return Held(after, sources, held.maker)
 
     def _summed(self, moved: Movement, held: Held, path: tuple[str, ...]) -> None:
-        """Add what a scatter makes, of which each device gets its part of the sum."""
+        """Add what a scatter makes, if each device gets its part of the sum."""
         self._found.pop(path, None)
         if held.scatter is not None and held.scatter.shapes and moved.groups is not None:
             source = Source(moved, SAME, held.scatter)
