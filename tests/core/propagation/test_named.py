@@ -1,4 +1,4 @@
-"""Which values and operations are findings: causes, not their consequences and not what is meant."""
+"""Findings of a propagation: causes, without their consequences and without what is meant."""
 
 import jax
 import jax.numpy as jnp

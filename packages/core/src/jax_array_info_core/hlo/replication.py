@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -127,7 +128,7 @@ UNKNOWN = Held(None)
 
 
 class Repeated(NamedTuple):
-    """A whole value that each device of a group computes, or of which it uses a part only."""
+    """A whole value that each device of a group computes, or holds to use a part of it."""
 
     instruction: Instruction
     """What computes it."""
@@ -190,11 +191,11 @@ class Replication:
             given.append(states if one.groups else states[0] if states else UNKNOWN)
         self._run(entry, given, (), is_fused=False)
         found: dict[int, Repeated] = {}
-        for one in self._found.values():
-            of = found.setdefault(id(one.instruction), one)
-            found[id(one.instruction)] = of._replace(
-                multiply_adds=max(of.multiply_adds, one.multiply_adds),
-                is_sliced=of.is_sliced or one.is_sliced,
+        for each in self._found.values():
+            of = found.setdefault(id(each.instruction), each)
+            found[id(each.instruction)] = of._replace(
+                multiply_adds=max(of.multiply_adds, each.multiply_adds),
+                is_sliced=of.is_sliced or each.is_sliced,
             )
         return tuple(found.values())
 
@@ -253,7 +254,7 @@ class Replication:
             return first
         if plain in COLLECTIVES or opcode in _UNKNOWN:
             moved = self._movements.get((computation.name, one.name), [])
-            results = [
+            results: list[State] = [
                 self._moved(each, _joined(of, self)) for each, of in zip(moved, operands, strict=False)
             ]
             if opcode == "reduce-scatter":
@@ -261,15 +262,17 @@ class Replication:
                     self._summed(each, _joined(of, self), (*path, one.name))
             return results[0] if len(results) == 1 else results or UNKNOWN
         if len(path) < _DEEPEST and (calls := calls_of(one)) and calls[0].role != "unknown":
-            return self._called(one, operands, (*path, one.name))
+            result = self._called(one, operands, (*path, one.name))
+            return _scattered(one, result) if _is_scatter(one) and isinstance(result, list) else result
         arrays = [_joined(each, self) for each in operands]
         if opcode == "dynamic-slice":
             return self._sliced(computation, one, arrays, path)
         found = self._together(arrays)
-        if opcode == "scatter":
+        if _is_scatter(one):
             found = found._replace(scatter=one)
         elif opcode in _SINGLE and (by := [each.scatter for each in arrays if each.scatter is not None]):
-            found = found._replace(scatter=by[0] if _size(one) == _size(by[0]) else None)
+            sizes = {math.prod(shape.dims) for shape in by[0].shapes}
+            found = found._replace(scatter=by[0] if _size(one) in sizes else None)
         if opcode in _ARITHMETIC or opcode in _SAME_NUMBERS:
             found = found._replace(numbers=_computed(one, arrays))
         if found.sources and one.shapes:
@@ -350,10 +353,13 @@ class Replication:
             values = np.full(self._labels.count, -1)
             values[moved.pairs[:, 1]] = self._labels.of[labels][moved.pairs[:, 0]]
             return Held(self._labels.add(values))
-        if groups is None or groups.size != self._labels.count or groups.min() < 0:
+        if groups is None or groups.size != self._labels.count or int(np.min(groups)) < 0:
             return UNKNOWN
         if labels is None:
-            return Held(SAME if len(groups) == 1 and kind in _GATHERING else None)
+            if len(groups) > 1 or kind not in _GATHERING:
+                return UNKNOWN
+            parts = [self._new(moved, SAME, held.scatter)] if held.scatter is not None else []
+            return Held(SAME, frozenset(parts), held.maker)
         _, found = np.unique(self._labels.of[labels][groups], axis=0, return_inverse=True)
         values = np.empty(self._labels.count, np.int64)
         values[groups] = found.reshape(-1, 1)
@@ -372,7 +378,7 @@ class Replication:
         return Held(after, sources, held.maker)
 
     def _summed(self, moved: Movement, held: Held, path: tuple[str, ...]) -> None:
-        """Add what a scatter makes, of which each device gets its part of the sum."""
+        """Add what a scatter makes, if each device gets its part of the sum."""
         self._found.pop(path, None)
         if held.scatter is not None and held.scatter.shapes and moved.groups is not None:
             source = Source(moved, SAME, held.scatter)
@@ -423,6 +429,17 @@ def _joined(state: State, of: Replication) -> Held:
     if isinstance(state, Held):
         return state
     return of._together([_joined(each, of) for each in state])
+
+
+def _is_scatter(one: Instruction) -> bool:
+    """Return whether an instruction is a scatter, or the loop into which older backends for CPU divide it."""
+    is_loop = one.opcode == "while" and (one.op_name or "").rpartition("/")[2].startswith("scatter")
+    return one.opcode == "scatter" or is_loop
+
+
+def _scattered(one: Instruction, parts: list[State]) -> State:
+    """Return the result of a loop that is a scatter."""
+    return [each._replace(scatter=one) if isinstance(each, Held) else each for each in parts]
 
 
 def _labels_of(state: State) -> object:

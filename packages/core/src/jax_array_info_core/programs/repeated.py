@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -140,7 +141,9 @@ class _Described:
         nearest = self.lines.nearest(own)
         op = scatter or found.instruction
         return RepeatedValue(
-            op=(op.op_name or "").rpartition("/")[2] if op is nearest or op.opcode in _NAMED else op.opcode,
+            op=(op.op_name or "").rpartition("/")[2]
+            if op in (nearest, scatter) or op.opcode in _NAMED
+            else op.opcode,
             shape=found.shape.dims,
             dtype=found.shape.dtype,
             nbytes=nbytes,
@@ -174,8 +177,8 @@ class _Described:
         for one in sources:
             moved = one.movement
             parameter = self.dataflow.argument(Value(moved.value.computation, moved.operand))
-            if parameter is not None and parameter.op_name in self.paths:
-                return self.paths[parameter.op_name]
+            if parameter is not None and (path := self.paths.get(parameter.op_name or "")) is not None:
+                return path
         return None
 
     def _is_meant(self, dims: tuple[int, ...], axes: Sequence[str] | None, names: Sequence[str]) -> bool:
@@ -189,7 +192,7 @@ class _Described:
 _NAMED = frozenset({"fft", "scatter"})
 
 
-def _shard_of(shape: Sequence[int], sharding: ShardingDescription) -> tuple[int, ...]:
+def _shard_of(shape: Sequence[Any], sharding: ShardingDescription) -> tuple[int, ...]:
     """Return the shape of the largest shard of an array."""
     assert sharding.spec is not None
     sizes = {} if sharding.mesh is None else sharding.mesh.shape
@@ -199,8 +202,6 @@ def _shard_of(shape: Sequence[int], sharding: ShardingDescription) -> tuple[int,
     )
 
 
-def _is_part(dims: Sequence[int], shape: Sequence[int]) -> bool:
+def _is_part(dims: Sequence[int], shape: Sequence[Any]) -> bool:
     """Return whether an array can be a shard of another one, or all of it."""
-    return len(dims) == len(shape) and all(
-        dim and not of % dim for dim, of in zip(dims, shape, strict=True) if isinstance(of, int)
-    )
+    return len(dims) == len(shape) and all(dim and not of % dim for dim, of in zip(dims, shape, strict=True))

@@ -437,7 +437,7 @@ def print_propagation(
     devices.
 
     - A conflict shows the operation as an einsum, and the letter that each operand shards: here, ``x`` has
-      ``data`` for ``i``, and ``y`` for ``j``. Weights that are gathered for a sharded batch are none.
+      ``data`` for ``i``, and ``y`` for ``j``. Weights that are gathered for a sharded batch are not listed.
     - The last column of the values has the line, the operation, and the origin of each mesh axis: an
       argument, an output, or the line of a constraint or a ``shard_map``. Long paths begin with ``⋯``.
     - Alike values of a line are one row.
