@@ -218,13 +218,15 @@ def test_a_limit_that_is_just_missed_or_kept_has_enough_digits():
 
 
 def test_a_share_that_just_exceeds_the_accepted_one_has_enough_digits():
-    tree, options = {"a": abstract(8000), "w": abstract(24)}, {"mesh": {"x": 8}}
+    tree, options = {"a": abstract(8000 * 8192), "w": abstract(24 * 8192)}, {"mesh": {"x": 8}}
     specs = {"a": P("x"), "w": P()}
     report = check_report(tree, **options, specs=specs, max_replicated=0.0205)
     assert "(2.051%), within" not in str(report)
     assert "2.051%, more than the accepted 2.050%." in the_finding(report, "avoidable replication").problem
     report = check_report(tree, **options, specs=specs, max_replicated=0.02051)
-    assert "accepted: avoidable replicas of 84.0 B (2.0508%), within the limit of 2.0510%" in report.accepted
+    assert (
+        "accepted: avoidable replicas of 672.0 KiB (2.0508%), within the limit of 2.0510%" in report.accepted
+    )
 
 
 def test_replicas_that_are_too_large_would_fit_if_sharded():

@@ -11,6 +11,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import check_report, mesh_report, program_report, propagation_report, sharded_structs
+from jax_array_info_core.compat.stages import per_shard
 from jax_array_info_core.reports.findings import CODES
 from tests.ahead_of_time.test_remedies import ON_ACCELERATORS
 from tests.arrays import FakeDevice, mesh_of
@@ -93,6 +94,16 @@ def put_on_the_mesh_of_the_others():
     with pytest.raises(ValueError, match="ncompatible devices"):
         jax.jit(lambda w, scale: w * scale)(w, scale)
     yield check_report({"w": w, "scale": jax.device_put(scale, NamedSharding(mesh, P()))})
+
+
+@remedy_of("JAI111")
+def sharded_like_the_others():
+    tree, like = [struct(1024, 64)] * 4, [P("fsdp")] * 4
+    odd = [*like[:3], P(None, "fsdp")]
+    yield check_report(tree, mesh=FSDP, specs=odd)
+    yield "Shard it like the others. If the difference is intended, list the path in ignore."
+    yield check_report(tree, mesh=FSDP, specs=like)
+    yield check_report(tree, mesh=FSDP, specs=odd, ignore="3")
 
 
 @remedy_of("JAI103")
@@ -280,15 +291,65 @@ POD = {"data": 256, "model": 16}
 PROPAGATION = (0, 10, 1)
 
 
+@remedy_of("JAI211")
+def copied():
+    weights = jnp.ones((512, 64))
+    step = jax.jit(lambda params: jax.tree.map(lambda leaf: 2 * leaf, params), donate_argnums=0)
+    yield program_report(step, {"embed": weights, "head": weights})
+    yield "Pass jax.numpy.copy of all but one of the arguments that share it."
+    apart = {"embed": weights, "head": jnp.copy(weights)}
+    yield program_report(step, apart)
+    step(apart)
+
+
+@remedy_of("JAI212")
+def transformed_in_shard_map():
+    mesh = line("slab")
+    field = jax.ShapeDtypeStruct((64, 64, 64), jnp.complex64, sharding=NamedSharding(mesh, P("slab")))
+
+    def pencils(field):
+        field = jnp.fft.fftn(field, axes=(1, 2))
+        return jnp.fft.fft(jax.lax.all_to_all(field, "slab", 1, 0, tiled=True), axis=0)
+
+    yield program_report(lambda field: kept(mesh, jnp.fft.fftn(field), "slab"), field)
+    yield "In a shard_map, transform the axes that a device has whole, shard another one with all_to_all"
+    yield program_report(per_shard(pencils, mesh, P("slab"), P(None, "slab")), field)
+
+
+@remedy_of("JAI212")
+def scattered_into_own_parts():
+    mesh = line("slab")
+    cells = jax.ShapeDtypeStruct((2**20, 3), jnp.int32, sharding=NamedSharding(mesh, P("slab")))
+
+    def deposit(grid, cells):
+        return grid.at[tuple(cells.T)].add(1.0, mode="drop")
+
+    def own(cells):
+        return deposit(jnp.zeros((8, 64, 64)), cells)
+
+    yield program_report(lambda cells: kept(mesh, deposit(jnp.zeros((64,) * 3), cells), "slab"), cells)
+    yield "In a shard_map, let each device scatter into its own part"
+    yield program_report(per_shard(own, mesh, P("slab"), P("slab")), cells)
+
+
+@remedy_of("JAI212")
+def computed_along_another_axis():
+    mesh = line("x")
+    x = abstract(mesh, P("x"), (256, 256))
+    matrices = abstract(mesh, P("x"), (8, 256, 256))
+    yield program_report(lambda x: kept(mesh, jnp.linalg.cholesky(x), "x"), x)
+    yield "Shard a dimension that the operation does not need whole, or compute it on shards in a shard_map."
+    yield program_report(per_shard(jnp.linalg.cholesky, mesh, P("x"), P("x")), matrices)
+
+
 @remedy_of("JAI301", PROPAGATION)
 def operands_over_other_axes():
-    x, wi = planned(POD, (4096, 8192), "data"), planned(POD, (8192, 32768), "data", "model")
-    product = lambda x, wi: x @ wi  # noqa: E731
-    yield propagation_report(product, x, wi)
-    yield "shard one operand over another mesh axis, or constrain it before the operation."
-    yield propagation_report(product, x, planned(POD, (8192, 32768), None, "model"))
+    x, y = planned(POD, (4096, 8192), "data"), planned(POD, (4096, 8192), None, "data")
+    yield propagation_report(jnp.add, x, y)
+    yield "Shard one operand over another mesh axis, or constrain it before the operation."
+    yield propagation_report(jnp.add, x, planned(POD, (4096, 8192), "data", "model"))
     mesh = x.sharding.mesh
-    yield propagation_report(lambda x, wi: x @ kept(mesh, wi, None, "model"), x, wi)
+    yield propagation_report(lambda x, y: x + kept(mesh, y, "data", None), x, y)
 
 
 @remedy_of("JAI302", PROPAGATION)
@@ -338,7 +399,7 @@ def called_in_shard_map():
 @remedy_of("JAI303", PROPAGATION)
 def a_callback_in_shard_map():
     mesh = line("b")
-    x = abstract(mesh, P("b"), (16, 64))
+    x = abstract(mesh, P("b"), (16, 64, 64))
 
     def called(x):
         return jax.pure_callback(np.sin, struct(*x.shape), x) * 2

@@ -407,7 +407,7 @@ def test_leaves_from_the_type_and_from_the_compiler_are_in_one_report(array, mes
         jax.jit(lambda x: info({"typed": x, "known": array}) and x)(typed)
     assert [(row.source, row.spec.axes) for row in reports[0].rows] == [
         ("array", (("a",), ("b",))),
-        ("type", (("e",), ())),
+        ("type", (("e",),)),
     ]
 
 

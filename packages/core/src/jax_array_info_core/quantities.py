@@ -85,7 +85,7 @@ def bytes_apart(nbytes: int, limit: int) -> tuple[str, str]:
             return texts
     if nbytes == limit:
         return format_bytes(nbytes), format_bytes(limit)
-    return f"{grouped(nbytes)} B", f"{grouped(limit)} B"
+    return f"{nbytes:,} B", f"{limit:,} B"
 
 
 def shares_apart(share: float, limit: float) -> tuple[str, str]:

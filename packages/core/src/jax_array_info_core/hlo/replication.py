@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .collectives import COLLECTIVES, Movement
-from .flops import multiply_adds
+from .flops import fft_flops, multiply_adds
 from .module import (
     PASSING,
     ArrayShape,
@@ -142,8 +142,8 @@ class Repeated(NamedTuple):
     sources: tuple[Source, ...]
     """Collectives after which it is whole."""
 
-    multiply_adds: int
-    """Multiply-adds of one execution; 0 if none are counted."""
+    flops: int
+    """Floating-point operations of one execution; 0 if none are counted."""
 
     is_sliced: bool
     """Whether each device uses its own part of it."""
@@ -194,7 +194,7 @@ class Replication:
         for each in self._found.values():
             of = found.setdefault(id(each.instruction), each)
             found[id(each.instruction)] = of._replace(
-                multiply_adds=max(of.multiply_adds, each.multiply_adds),
+                flops=max(of.flops, each.flops),
                 is_sliced=of.is_sliced or each.is_sliced,
             )
         return tuple(found.values())
@@ -276,10 +276,10 @@ class Replication:
         if opcode in _ARITHMETIC or opcode in _SAME_NUMBERS:
             found = found._replace(numbers=_computed(one, arrays))
         if found.sources and one.shapes:
-            count = multiply_adds(one, computation) or 0
-            if count or opcode == "fft":
+            flops = 2 * (multiply_adds(one, computation) or 0) + (fft_flops(one, computation) or 0)
+            if flops or opcode == "fft":
                 self._found[(*path, one.name)] = Repeated(
-                    one, computation.name, one.shapes[0], self._of(found.sources), count, is_sliced=False
+                    one, computation.name, one.shapes[0], self._of(found.sources), flops, is_sliced=False
                 )
                 return found
         self._found.pop((*path, one.name), None)

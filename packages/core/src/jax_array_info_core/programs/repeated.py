@@ -126,11 +126,11 @@ class _Described:
         if found.is_sliced and any(one.op_name in self.warned for one in own):
             return None
         devices = math.prod({one.groups: one.movement.group_size for one in sources}.values())
-        times = self.executions.get(found.computation, Executions(None, None)).times
+        times = self.executions.get(found.computation, Executions(None)).times
         flops = None
-        if found.multiply_adds and times is not None:
-            flops = 2 * found.multiply_adds * times
-            if not found.is_sliced and flops * _LEAST_FLOPS < self.report.known_dot_flops:
+        if found.flops and times is not None:
+            flops, is_product = found.flops * times, found.instruction.opcode != "fft"
+            if is_product and not found.is_sliced and flops * _LEAST_FLOPS < self.report.known_dot_flops:
                 return None
         moved = sources[0].movement
         before = self.dataflow.instruction(Value(moved.value.computation, moved.operand))

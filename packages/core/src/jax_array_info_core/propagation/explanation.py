@@ -32,14 +32,7 @@ class Explanation(Causes):
 
     def opaque(self) -> tuple[str, ...]:
         """Return the operations on sharded values that have no rule, each with its line."""
-        found = (
-            self._named_line(one)
-            for one in self._computing
-            if one.rule is None
-            and any(any(value.axes) for value in one.operands)
-            and not any(any(value.axes) for value in one.results)
-        )
-        return tuple(dict.fromkeys(found))
+        return tuple(dict.fromkeys(self._named_line(one) for one in self._computing if _is_opaque(one)))
 
     def kernels(self) -> tuple[str, ...]:
         """Return the kernels, callbacks and other calls inside of a ``shard_map``, each with its line."""
@@ -83,11 +76,14 @@ class Explanation(Causes):
 
         A form of an argument is its consequence, and so is what operations compute of replicated values, the
         sums over the devices of a sharded dimension, and what follows a constraint. Named is what an
-        operation makes of nothing, unless a replicated argument has its shape, as for its gradients; what
-        loses a mesh axis otherwise; and the gradient that is returned without a mesh axis of its argument.
+        operation without a rule makes of sharded values; what one makes of nothing, unless a replicated
+        argument has its shape, as for its gradients; what loses a mesh axis otherwise; and the gradient that
+        is returned without a mesh axis of its argument.
         """
         alike = [one for one in self._graph.values[: self._graph.argument_count] if one.shape == value.shape]
         if loss is None:
+            if value.definer is not None and _is_opaque(value.definer):
+                return True
             operands = () if value.definer is None else value.definer.operands
             is_made = all(math.prod(one.shape or ()) < MIN_SHARD_ELEMENTS for one in operands)
             return is_made and not any(value.axes) and all(any(one.axes) for one in alike)
@@ -231,3 +227,9 @@ class Explanation(Causes):
         has_parts = any(name not in self._graph.sizes for names in value.axes for name in names)
         shards = zip(value.shape or (), counts, strict=False)
         return has_parts or any(dim % count or (not dim and count > 1) for dim, count in shards)
+
+
+def _is_opaque(operation: Operation) -> bool:
+    """Return whether sharded values go into an operation without a rule, and none comes out."""
+    given, made = (any(any(one.axes) for one in of) for of in (operation.operands, operation.results))
+    return operation.rule is None and given and not made
