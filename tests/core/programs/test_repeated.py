@@ -56,6 +56,24 @@ def test_a_transform_over_two_mesh_axes_is_repeated_by_all_devices():
     assert one.repeated_nbytes == 64 * 64 * 8 * 7 // 8
 
 
+def test_a_product_names_the_operand_of_the_most_repeated_bytes_with_its_own_mesh_axes():
+    mesh = grid()
+    x, y = mesh.axis_names
+    hidden = abstract(mesh, P(x), (512, 4096))
+    down = abstract(mesh, P(y), (4096, 1024))
+
+    def product(hidden, down):
+        whole = jax.lax.with_sharding_constraint(hidden, NamedSharding(mesh, P()))
+        return whole @ down
+
+    (one,) = repeated(product, hidden, down)
+    assert (one.axes, one.before_axes, one.path) == ((x, y), (y,), "down")
+    size = mesh.shape[y]
+    assert one.before_shape == (4096 // size, 1024)
+    assert one.repeated_nbytes == 4096 * 1024 * 4 * (size - 1) // size
+    assert one.words == f"gathered over y from float32[{4096 // size},1024] of down"
+
+
 def test_a_transform_in_a_loop_is_repeated():
     mesh = grid()
 

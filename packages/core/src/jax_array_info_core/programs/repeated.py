@@ -132,12 +132,13 @@ class _Described:
             flops, is_product = found.flops * times, found.instruction.opcode != "fft"
             if is_product and not found.is_sliced and flops * _LEAST_FLOPS < self.report.known_dot_flops:
                 return None
-        moved = sources[0].movement
+        largest = max(sources, key=lambda one: (one.scatter is not None, _saved(one)))
+        moved = largest.movement
         before = self.dataflow.instruction(Value(moved.value.computation, moved.operand))
         shape = before.shapes[0] if before is not None and before.shapes else moved.shape
-        nbytes = max(
-            found.shape.nbytes, *(one.movement.shape.nbytes for one in sources if not one.scatter), 0
-        )
+        held = [(found.shape.nbytes - found.shape.nbytes // devices, found.shape.nbytes)]
+        held += [(_saved(one), one.movement.shape.nbytes) for one in sources if not one.scatter]
+        repeated, nbytes = max(held)
         nearest = self.lines.nearest(own)
         op = scatter or found.instruction
         return RepeatedValue(
@@ -147,13 +148,14 @@ class _Described:
             shape=found.shape.dims,
             dtype=found.shape.dtype,
             nbytes=nbytes,
-            repeated_nbytes=nbytes - nbytes // devices,
+            repeated_nbytes=repeated,
             repeated_flops=None if flops is None else flops - flops // devices,
             axes=axes,
             is_sum=scatter is not None,
             before_shape=shape.dims,
             before_dtype=shape.dtype,
-            path=self._path(sources),
+            before_axes=self._axes([largest]),
+            path=self._path(largest),
             is_used_in_parts=found.is_sliced,
             origin=None if nearest is None else self.lines.origin(nearest.frames),
         )
@@ -172,14 +174,11 @@ class _Described:
             sorted(names, key=lambda name: [*mesh.names].index(name.partition(":")[0]) if mesh else 0)
         )
 
-    def _path(self, sources: Sequence[Source]) -> str | None:
-        """Return the path of the argument that is gathered."""
-        for one in sources:
-            moved = one.movement
-            parameter = self.dataflow.argument(Value(moved.value.computation, moved.operand))
-            if parameter is not None and (path := self.paths.get(parameter.op_name or "")) is not None:
-                return path
-        return None
+    def _path(self, source: Source) -> str | None:
+        """Return the path of the argument that is gathered; None if something else is."""
+        moved = source.movement
+        parameter = self.dataflow.argument(Value(moved.value.computation, moved.operand))
+        return None if parameter is None else self.paths.get(parameter.op_name or "")
 
     def _is_meant(self, dims: tuple[int, ...], axes: Sequence[str] | None, names: Sequence[str]) -> bool:
         """Return whether a value is requested to be replicated, or the gradient of an argument."""
@@ -190,6 +189,12 @@ class _Described:
 
 
 _NAMED = frozenset({"fft", "scatter"})
+
+
+def _saved(source: Source) -> int:
+    """Return the bytes that a device would not hold of what is gathered, were it still divided."""
+    moved = source.movement
+    return moved.shape.nbytes - moved.shape.nbytes // moved.group_size
 
 
 def _shard_of(shape: Sequence[Any], sharding: ShardingDescription) -> tuple[int, ...]:

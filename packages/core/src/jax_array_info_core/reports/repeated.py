@@ -39,17 +39,21 @@ class RepeatedValue:
     counted."""
 
     axes: tuple[str, ...] | None = None
-    """Mesh axes that sharded it before; None if they are not known."""
+    """Mesh axes that sharded it, or what it is computed from, before; None if they are not known."""
 
     is_sum: bool = False
     """Whether each device scatters into all of it, and the results are summed. Else it is gathered, or
     computed from what is."""
 
     before_shape: tuple[quantities.Size, ...] = ()
-    """Shape on a device of what is moved: a shard, or what is summed."""
+    """Shape on a device of what is moved: a shard, or what is summed. Of several arrays, the one of the most
+    repeated bytes."""
 
     before_dtype: str = ""
     """Name of its dtype."""
+
+    before_axes: tuple[str, ...] | None = None
+    """Mesh axes over which it is gathered or summed; None if they are not known."""
 
     path: str | None = None
     """Path of the argument that is gathered; None if something else is."""
@@ -66,7 +70,7 @@ class RepeatedValue:
     @property
     def words(self) -> str:
         """What was sharded before: ``gathered over x from float32[64,8] of a``."""
-        over = f" over {', '.join(self.axes)}" if self.axes else ""
+        over = f" over {', '.join(self.before_axes)}" if self.before_axes else ""
         before = type_text(self.before_dtype, self.before_shape)
         if self.is_sum:
             return f"each device scatters into all of it, summed{over}"
