@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from .. import quantities
 from ..layouts.dtypes import type_text
-from ..quantities import counted, format_bytes, format_number
+from ..quantities import counted, format_bytes, grouped
 from .findings import Finding, FindingLeaf
 from .origin import Origin
 
@@ -88,7 +88,7 @@ def repeated_values(rows: Sequence[RepeatedValue]) -> Iterator[Finding]:
             dtype=one.dtype,
             nbytes=one.repeated_nbytes,
             change=one.words,
-            remedy=f"repeats {format_number(one.repeated_flops)} FLOPs" if one.repeated_flops else "",
+            remedy=f"repeats {grouped(one.repeated_flops)} FLOPs" if one.repeated_flops else "",
             origin=one.origin,
             count=one.count,
         )
