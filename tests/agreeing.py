@@ -164,7 +164,7 @@ def _agreeing_diff(diff):
             _placed([{**change[side], "path": path}], meshes)
             for side, meshes in (("before", before), ("after", after))
         )
-        changed.append({"before": old, "after": new, "fields": change["fields"] or ["spec"]})
+        changed.append({**change, "before": old, "after": new, "fields": change["fields"] or ["spec"]})
     return {**diff, **parts, "changed": changed}
 
 

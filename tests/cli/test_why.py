@@ -24,7 +24,7 @@ import jax, jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec as P
 
 def loss(params, x):
-    h = jnp.tanh(x @ params["wi"])
+    h = jnp.tanh(x @ jnp.sin(params["wi"]))
     h = jax.lax.with_sharding_constraint(h, P("data", "model"))
     return jnp.mean((h @ params["wo"]) ** 2)
 
@@ -43,6 +43,12 @@ def halved(x):
 
 def on_mesh(x, mesh):
     return jax.lax.with_sharding_constraint(x / 2, NamedSharding(mesh, P("model")))
+
+def product(params, x):
+    return x @ params["w"]
+
+def crossed(mesh):
+    return {"w": array(mesh, (4096, 8192), "data"), "b": array(mesh, (8192,))}, array(mesh, (64, 4096), None, "model")
 
 def branches(x):
     return x if x.sum() else -x
@@ -66,7 +72,7 @@ def test_a_step_on_65_536_devices_is_explained_without_them(report):
 @needs_shardy
 def test_the_answer_and_the_conflict_are_text(call, folder):
     write_program(folder, "def f(x, w): return x @ w", "product.py")
-    arguments = ("--arg", "f32[65536,4096]@data", "--arg", "f32[4096,64]@data,model", *LARGE)
+    arguments = ("--arg", "f32[65536,4096]@-,model", "--arg", "f32[4096,64]@data", *LARGE)
     done = call("why", "product.py:f", *arguments)
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
@@ -74,7 +80,8 @@ def test_the_answer_and_the_conflict_are_text(call, folder):
         "1 finding: JAI301 conflicting-shardings",
         "f, lowered for TPU, 65536 devices: data=4096, model=16",
     ]
-    assert "    x 'i' over data (argument), P('data',)" in lines
+    assert "    x 'k' over model (argument), P(None, 'model')" in lines
+    assert "    w 'k' over data (argument), P('data',)" in lines
 
 
 @needs_shardy
@@ -98,11 +105,13 @@ def test_one_line_has_its_values_and_findings_alone(report, call):
 
 @needs_shardy
 def test_an_argument_is_shown_with_the_conflicts_that_it_is_in(call):
-    done = call("why", *ABSTRACT, *MESH, "--at", "params/wi", columns=120)
+    crossed = ("step.py:product", "--args-from", "step.py:crossed")
+    done = call("why", *crossed, *MESH, "--at", "params/w", columns=120)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "params/wi  float32[4096,8192]" in done.stdout
-    assert "step.py:6 loss" in done.stdout
-    assert "params/wo" not in done.stdout
+    assert "params/w  float32[4096,8192]" in done.stdout
+    assert "1 finding: JAI301" in done.stdout
+    assert "step.py:27 product" in done.stdout
+    assert "params/b" not in done.stdout
 
 
 @needs_shardy
