@@ -52,6 +52,7 @@ NEVER_SHOWN = {
     ("HostArray", "shape"),
     ("HostArray", "sharding"),
     ("HostDifference", "unread_because"),
+    ("HostSummary", "boot_id"),  # counted
     ("HostSummary", "digest"),
     ("HostSummary", "platform"),
     ("LiveArrayGroup", "replicated_over"),  # of arrays with replicas
@@ -60,9 +61,12 @@ NEVER_SHOWN = {
     ("MemoryProfileReport", "device_nbytes"),
     ("ProgramReport", "unread_local"),  # among those of unread
     ("RuleResult", "rule"),  # in other words in the fact
+    ("PropagatedValue", "invariant_axes"),  # those that are also manual axes
     ("PropagatedLeaf", "dtype"),  # with line=
     ("PropagatedLeaf", "path"),
     ("PropagatedLeaf", "shape"),
+    ("RepeatedValue", "axes"),  # the line has those of the array that is moved
+    ("ReplicatedValue", "invariant_axes"),  # those that are also manual axes
     ("SentBytes", "axes"),  # derived from the collectives
     ("SentBytes", "kind"),
     ("TimelineJump", "mark"),  # marks have a table of their own
