@@ -131,6 +131,13 @@ def lowered_devices(lowered: Any) -> list[Any]:
     return [] if assigned is None else list(assigned)
 
 
+def names_have_passes() -> bool:
+    """Return whether the names of operations tell those of the backward pass: from JAX 0.7 on."""
+    import jax
+
+    return jax.__version_info__ >= (0, 7)
+
+
 def program_devices(stages: Stages, leaves: Sequence[ProgramLeaf]) -> list[Any]:
     """Return the devices of a program in XLA's order; empty if they are not known.
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..compat.lowering import names_have_passes
 from ..hlo.collectives import movements
 from ..hlo.dataflow import Dataflow, Value
 from ..hlo.loops import Executions
@@ -121,7 +122,8 @@ class _Described:
         axes = self._axes(sources)
         scatter = next((one.scatter for one in sources if one.scatter is not None), None)
         own = (found.instruction, *filter(None, [scatter]), *(one.movement.instruction for one in sources))
-        if self._is_meant(found.shape.dims, axes, [one.op_name or "" for one in own]):
+        names = [one.op_name or "" for one in own]
+        if self._is_meant(found.shape.dims, axes, names, is_sum=scatter is not None):
             return None
         if found.is_sliced and any(one.op_name in self.warned for one in own):
             return None
@@ -180,12 +182,16 @@ class _Described:
         parameter = self.dataflow.argument(Value(moved.value.computation, moved.operand))
         return None if parameter is None else self.paths.get(parameter.op_name or "")
 
-    def _is_meant(self, dims: tuple[int, ...], axes: Sequence[str] | None, names: Sequence[str]) -> bool:
+    def _is_meant(
+        self, dims: tuple[int, ...], axes: Sequence[str] | None, names: Sequence[str], *, is_sum: bool
+    ) -> bool:
         """Return whether a value is requested to be replicated, or the gradient of an argument."""
         over = {name.partition(":")[0] for name in axes or ()}
         if any(shape == dims and not used & over for shape, used in self.shards):
             return True
-        return any("transpose(" in one for one in names) and any(_is_part(dims, one) for one in self.shapes)
+        is_gradient = any("transpose(" in one for one in names)
+        may_be_gradient = is_sum and not names_have_passes()  # of an embedding
+        return (is_gradient or may_be_gradient) and any(_is_part(dims, one) for one in self.shapes)
 
 
 _NAMED = frozenset({"fft", "scatter"})
