@@ -135,7 +135,7 @@ def names_have_passes() -> bool:
     """Return whether the names of operations tell those of the backward pass: from JAX 0.7 on."""
     import jax
 
-    return jax.__version_info__ >= (0, 7)
+    return bool(jax.__version_info__ >= (0, 7))
 
 
 def program_devices(stages: Stages, leaves: Sequence[ProgramLeaf]) -> list[Any]:
