@@ -8,6 +8,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import from_json, program_report, to_json
+from jax_array_info_core.compat.stages import per_shard
 from tests.programs import abstract, line, scanned, step
 
 pytestmark = [pytest.mark.once_per_version, pytest.mark.needs_devices(8)]
@@ -152,6 +153,35 @@ def test_a_collective_of_the_user_repeats_nothing():
     mapped = shard_map(own, mesh=mesh, in_specs=(P("data"), P("data")), out_specs=P("data"))
     w = abstract(mesh, P("data"), (64, 64))
     assert repeated(jax.jit(mapped), w, w) == ()
+
+
+def test_a_scattered_sum_of_the_user_repeats_nothing():
+    mesh = line("data")
+    ids = abstract(mesh, P("data"), (8192,), "int32")
+
+    def own(ids):
+        return jax.lax.psum_scatter(jnp.zeros(4096).at[ids].add(1.0), "data", tiled=True)
+
+    assert repeated(jax.jit(per_shard(own, mesh, P("data"), P("data"))), ids) == ()
+
+
+def test_a_factorization_has_the_type_of_its_matrix():
+    mesh = line("rows")
+    found = repeated(constrained(mesh, jnp.linalg.cholesky, "rows"), abstract(mesh, P("rows"), (64, 64)))
+    assert {one.shape for one in found} == {(64, 64)}
+
+
+def test_a_transform_of_a_scattered_array_has_the_remedy_of_transforms():
+    mesh = line("slab")
+    cells = abstract(mesh, P("slab"), (2**20, 3), "int32")
+
+    def spectrum(cells):
+        return jnp.fft.fftn(jnp.zeros((32, 32, 32)).at[tuple(cells.T)].add(1.0))
+
+    found = program_report(constrained(mesh, spectrum, "slab"), cells, min_nbytes=0)
+    assert "fft" in {one.op for one in found.repeated}
+    (finding,) = [each for each in found.findings if each.code == "JAI212"]
+    assert "transform the axes that a device has whole" in finding.remedy
 
 
 def test_a_gather_along_one_mesh_axis_before_a_part_along_another_is_not_repeated():

@@ -30,7 +30,7 @@ SAME = 0
 _GATHERING = frozenset({"all-gather", "all-reduce", "collective-broadcast"})
 """Collectives whose result is the same in all of a group."""
 _UNKNOWN = frozenset({"infeed", "recv", "rng", "rng-get-and-update-state"})
-_REQUESTED = re.compile(r"/(?:all_gather|p?broadcast|p(?:max|min|sum))\w*$")
+_REQUESTED = re.compile(r"/(?:all_gather|p?broadcast|reduce_scatter|p(?:max|min|sum))\w*$")
 """End of an ``op_name`` that is a collective of the user, as in ``shard_map``."""
 _MOST_TURNS = 8
 """Number of turns of a loop until nothing changes. What still changes is unknown."""
@@ -372,15 +372,19 @@ class Replication:
         values[groups] = np.arange(len(groups)).reshape(-1, 1)
         own = self._labels.add(values)
         is_new = not self._labels.is_same_in(own, labels) and groups.shape[1] > 1
-        is_of_user = _REQUESTED.search(moved.instruction.op_name or "") is not None
-        if is_new and not is_of_user and (kind == "all-gather" or held.scatter is not None):
+        if is_new and not _is_of_user(moved) and (kind == "all-gather" or held.scatter is not None):
             sources |= {self._new(moved, own, None if kind == "all-gather" else held.scatter)}
         return Held(after, sources, held.maker)
 
     def _summed(self, moved: Movement, held: Held, path: tuple[str, ...]) -> None:
         """Add what a scatter makes, if each device gets its part of the sum."""
         self._found.pop(path, None)
-        if held.scatter is not None and held.scatter.shapes and moved.groups is not None:
+        if (
+            held.scatter is not None
+            and held.scatter.shapes
+            and moved.groups is not None
+            and not _is_of_user(moved)
+        ):
             source = Source(moved, SAME, held.scatter)
             maker = held.maker or (held.scatter, held.scatter.shapes[0])
             self._found[path] = Repeated(
@@ -414,6 +418,10 @@ class Replication:
         return Held(labels, kept)
 
 
+def _is_of_user(moved: Movement) -> bool:
+    return _REQUESTED.search(moved.instruction.op_name or "") is not None
+
+
 def _kept(one: Instruction, state: State) -> State:
     """Return the result of an instruction whose results are in memory."""
     if isinstance(state, list):
@@ -421,7 +429,7 @@ def _kept(one: Instruction, state: State) -> State:
             return state
         pairs = zip(state, one.shapes, strict=True)
         return [each._replace(maker=(one, of)) if isinstance(each, Held) else each for each, of in pairs]
-    return state._replace(maker=(one, one.shapes[-1])) if one.shapes else state
+    return state._replace(maker=(one, max(one.shapes, key=lambda of: of.nbytes))) if one.shapes else state
 
 
 def _joined(state: State, of: Replication) -> Held:

@@ -142,7 +142,7 @@ class _Described:
         held += [(_saved(one), one.movement.shape.nbytes) for one in sources if not one.scatter]
         repeated, nbytes = max(held)
         nearest = self.lines.nearest(own)
-        op = scatter or found.instruction
+        op = found.instruction if found.instruction.opcode == "fft" else scatter or found.instruction
         return RepeatedValue(
             op=(op.op_name or "").rpartition("/")[2]
             if op in (nearest, scatter) or op.opcode in _NAMED

@@ -116,4 +116,4 @@ _REMEDIES = {
 
 
 def _kind(one: RepeatedValue) -> str:
-    return "sum" if one.is_sum else "fft" if one.op == "fft" else ""
+    return "fft" if one.op == "fft" else "sum" if one.is_sum else ""
