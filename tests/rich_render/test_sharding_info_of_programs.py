@@ -13,7 +13,7 @@ from jax_array_info.reports import ArrayReport, ProgramReport
 LINE = "print_program(f, *args) shows what XLA makes of it\n"
 
 
-class Model:
+class Doubling:
     @jax.jit
     def step(self, x):
         return x
@@ -44,7 +44,7 @@ def test_of_a_compiled_it_prints_the_page_of_the_program(form, capsys, monkeypat
 
 @pytest.mark.parametrize(
     "value",
-    [double, functools.partial(double), Model.step, Model().step, jnp.sin, jax.jit(jax.grad(jnp.sum))],
+    [double, functools.partial(double), Doubling.step, Doubling().step, jnp.sin, jax.jit(jax.grad(jnp.sum))],
     ids=["jit", "partial", "method", "bound method", "of JAX", "of a gradient"],
 )
 def test_of_a_jitted_function_it_prints_one_line_that_names_print_program(value, capsys):

@@ -264,9 +264,9 @@ def test_lines_of_a_huge_function_are_compared_by_their_numbers():
     before, after = (
         [gather(nbytes, step * at) for at in range(1, 20_000)] for nbytes, step in ((1, 1), (2, 2))
     )
-    start = time.perf_counter()
+    start = time.process_time()
     changes = changed_lines(before, after)
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10
     assert (4, 1, 2) in changes
 
 
