@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info.render import to_text
 from jax_array_info_core import (
     PathRules,
     SpecError,
@@ -44,19 +43,15 @@ def test_leaves_with_fewer_axes_are_replicated_wherever_a_spec_is_shared(name):
     rows = {row.path: str(row.spec) for row in report.rows}
     assert rows.pop("opt/count") == "P()"
     assert [rows["params/b"], rows["params/w"], rows["opt/mu"]] == expected
-    words = f"{count} {'leaf' if count == 1 else 'leaves'} with fewer axes than the spec: replicated"
     assert report.shorter_count == count
-    assert words in to_text(report)
     check = check_report(STATE, mesh=MESH, specs=specs, expect=specs)
     assert "JAI104" not in str(check)
     assert "JAI106" not in str(check)
     assert (check.shorter_count, check.expected_shorter_count) == (count, count)
-    assert f"\n{words}\nexpect: {words}" in to_text(check)
     replicated = tree_report(STATE, mesh=MESH, specs=P())
     for target in (report, specs):
         moved = reshard_report(replicated, target)
         assert moved.shorter_count == count
-        assert words in to_text(moved)
 
 
 def test_a_planned_tree_remembers_its_replicated_leaves():
