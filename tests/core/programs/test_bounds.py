@@ -159,6 +159,7 @@ def report_of(f, mesh, *args):
     return program_report(jax.jit(mapped), *args)
 
 
+@pytest.mark.newest  # earlier versions of XLA may give the loop the line of its body
 @pytest.mark.once_per_version
 @pytest.mark.needs_devices(8)
 def test_a_loop_in_a_loop_has_its_own_figure_in_the_one_of_the_outer(mesh):
