@@ -42,7 +42,7 @@ def test_more_devices_smaller_batches_or_sharding_make_a_program_fit():
 
 
 def test_smaller_blocks_make_a_kernel_fit_vmem_and_more_devices_do_not():
-    pallas = pytest.importorskip("jax.experimental.pallas")
+    from jax.experimental import pallas
 
     def report(topology, size, **grid):
         mesh = topology_mesh(topology, {"x": size})

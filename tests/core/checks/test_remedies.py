@@ -424,7 +424,7 @@ def in_the_order_of_make_mesh():
 @pytest.mark.parametrize(("code", "least", "case"), [case for cases in REMEDIES.values() for case in cases])
 def test_a_remedy_that_is_applied_removes_its_finding(code, least, case):
     if jax.__version_info__ < least:
-        pytest.skip(f"needs JAX {'.'.join(map(str, least))}")
+        pytest.skip(f"{code} is found in this case from JAX {'.'.join(map(str, least))} on")
     before, words, *after = case()
     [finding] = [one for one in before.findings if one.code == code]
     assert words in finding.remedy

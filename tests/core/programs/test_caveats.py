@@ -62,14 +62,16 @@ def told(report):
 def test_numbers_that_cpu_sends_as_wider_ones_have_a_caveat(name):
     """The dtype of the collective in the compiled program, and its bytes, decide."""
     if not hasattr(jnp, name):
-        pytest.skip("this version of JAX lacks the dtype")
+        pytest.skip(f"jax {jax.__version__} has no {name}")
     mesh = mesh_of((8,), ("x",))
     gather = per_shard(lambda x: jax.lax.all_gather(x, "x", tiled=True), mesh, P("x"), P())
     array = jax.ShapeDtypeStruct((64, 32), getattr(jnp, name), sharding=NamedSharding(mesh, P("x")))
     try:
         report = program_report(jax.jit(gather), array)
     except jax.errors.JaxRuntimeError:
-        pytest.skip("this version of JAX does not gather it")
+        if jax.__version_info__ >= (0, 5):
+            raise
+        pytest.skip(f"XLA of jax {jax.__version__} cannot compile a gather of {name} for the CPU")
     [sent] = report.collectives
     assert told(report) == [*filter(None, [GATHERED[name]])]
     assert (sent.dtype != name) == bool(told(report))

@@ -16,11 +16,8 @@ from jax_array_info import (
 from jax_array_info.render import render, text_of
 from jax_array_info.reports import (
     Because,
-    ControlFlow,
     Donation,
-    FlopTotals,
     Origin,
-    PerIteration,
     ProgramMemory,
     SourceLine,
     Temporary,
@@ -489,29 +486,3 @@ def test_lines_have_as_many_callers_as_asked_for_and_their_named_scopes(monkeypa
     assert "linear.py:3 dense from train.py:2 block from train.py:7 step from train.py:9 main │" in text(
         report, 200
     )
-
-
-def test_only_programs_with_products_or_transforms_have_lines_on_their_flops():
-    assert lines_with(program(), "FLOPs") == []
-    report = program(fft_totals=FlopTotals(known=960, bound=960))
-    assert lines_with(report, "FLOPs") == [
-        "FFT FLOPs: 960 per device and call (5 N log2 N, half for real numbers)"
-    ]
-    report = program(dot_flops=None, dot_totals=FlopTotals(per_iteration=(PerIteration(flops=2048),)))
-    assert lines_with(report, "FLOPs") == [
-        "matmul and convolution FLOPs: 2,048 per iteration of a while_loop"
-    ]
-
-
-def test_sides_of_a_conditional_say_that_they_exclude_each_other():
-    sides = [
-        replace(
-            gather(None, 1, number * 2**20, times=None, at_most=1),
-            within=(ControlFlow(kind="cond", side=number, origin=line(9, "step")),),
-            times_within=1,
-        )
-        for number in (1, 3)
-    ]
-    report = program(*sides)
-    assert lines_with(report, "sent per device") == ["sent per device and call: ?, at most 3.0 MiB"]
-    assert text(report).count("one side of cond") == 2

@@ -14,6 +14,7 @@ from typing import Any
 from .. import compat
 from ..arrays.stage_leaves import argument_values, output_values, with_requested
 from ..compat.arrays import buffer_key, traceback_lines
+from ..compat.compiled_memory import MemoryStatistics, memory_analysis
 from ..compat.devices import only_cpu
 from ..compat.given_programs import places_of_arguments
 from ..compat.jaxprs import jaxpr_names, requested_outputs
@@ -22,13 +23,11 @@ from ..compat.lowering import program_devices
 from ..compat.propagation import require_shardy
 from ..compat.shardings import has_devices
 from ..compat.stages import (
-    MemoryStatistics,
     ProgramLeaf,
     Stages,
     argument_leaves,
     array_leaves,
     is_stage,
-    memory_analysis,
     output_leaves,
     program_device,
     program_mesh,
