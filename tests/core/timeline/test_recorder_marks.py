@@ -14,6 +14,7 @@ from jax.sharding import PartitionSpec as P
 from jax_array_info_core import record_memory, timeline_report
 from jax_array_info_core.timeline import recording
 from jax_array_info_core.timeline.in_use import BytesInUse
+from jax_array_info_core.timeline.requests import Moment
 from tests.arrays import mesh_of
 from tests.growing import born
 from tests.records import of_kind, record_of, recorded, sample_count, until
@@ -83,6 +84,20 @@ def test_marks_are_written_once_the_disk_has_room(no_arrays, tmp_path, monkeypat
             until(lambda: sample_count(tmp_path))
     marks = of_kind(record_of(tmp_path), "mark")
     assert [(mark.name, mark.is_end) for mark in marks] == [("eval", False), ("eval", True), ("late", False)]
+
+
+def test_marks_that_wait_are_written_together(no_arrays, tmp_path, monkeypatch):
+    write, sizes = os.write, []
+
+    def counted(descriptor, data):
+        sizes.append(len(data))
+        return write(descriptor, data)
+
+    monkeypatch.setattr("jax_array_info_core.files.descriptors.os.write", counted)
+    moments = [Moment(1.0 + number, "busy", number, is_end=False) for number in range(1000)]
+    lines = recorded(tmp_path, *moments, max_nbytes=2**22)
+    assert [mark.step for mark in of_kind(lines, "mark")] == [*range(1000)]
+    assert len(sizes) < 20
 
 
 @pytest.mark.needs_devices(8)

@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,9 @@ _IS_FULL = (errno.ENOSPC, errno.EDQUOT)
 _MOST_WARNINGS = 100
 _MOST_MISSED = 1000
 """Number of marks and errors that are kept while nothing can be written."""
+_AT_ONCE = 250
+"""Number of marks that are written at once. Where another thread never waits, as one that only marks, each
+operation on a file costs the 5 ms after which Python hands over its lock."""
 
 
 def _pause() -> None:
@@ -127,7 +131,7 @@ class Recording:
         self._warn = warn
         self._write()
         for mark in early:
-            self._mark(mark)
+            self._missed.append(self._line_of(mark))
         is_over = False
         while not is_over:
             wait = min(self._sample_at, self._thin_at) - time.monotonic()
@@ -140,7 +144,9 @@ class Recording:
                 case None:
                     self._work()
                 case Moment():
-                    self._mark(request)
+                    self._missed.append(self._line_of(request))
+                    if requests.empty() or len(self._missed) >= _AT_ONCE:
+                        self._write()
                 case Failure():
                     self._fail(request)
                 case End():
@@ -167,20 +173,17 @@ class Recording:
             taken = _SHARE * (time.thread_time() - before)
             self._thin_at = float("inf") if is_done else time.monotonic() + taken
 
-    def _mark(self, mark: Moment) -> None:
+    def _line_of(self, mark: Moment) -> RecordMark:
         nothing = (0,) * len(self._devices)
         found = InUse(nothing) if mark.bytes is None else mark.bytes
-        at = round(mark.time, _DIGITS)
-        self._write(
-            RecordMark(
-                time=at,
-                name=mark.name,
-                step=mark.step,
-                is_end=mark.is_end,
-                begin=None if mark.begin is None else round(mark.begin, _DIGITS),
-                in_use=found.in_use,
-                peak=found.peak,
-            )
+        return RecordMark(
+            time=round(mark.time, _DIGITS),
+            name=mark.name,
+            step=mark.step,
+            is_end=mark.is_end,
+            begin=None if mark.begin is None else round(mark.begin, _DIGITS),
+            in_use=found.in_use,
+            peak=found.peak,
         )
 
     def _fail(self, failure: Failure) -> None:
@@ -191,7 +194,8 @@ class Recording:
                 requested_nbytes=failure.requested_nbytes,
                 step=self._step(),
             )
-            self._write(line)
+            self._missed.append(line)
+            self._write()
             self.sample(is_full=True)
         finally:
             failure.written.set()
@@ -243,18 +247,17 @@ class Recording:
 
     def _write(
         self,
-        line: RecordSample | RecordMark | RecordOutOfMemory | RecordEnd | None = None,
+        line: RecordSample | RecordEnd | None = None,
         groups: Sequence[LiveGroup] = (),
     ) -> None:
-        """Append a line to the segment; to a new one if that is full, or the program has closed it.
+        """Append a line to the segment, after the marks and errors that are not written yet.
+
+        They go to a new segment if this one is full, or the program has closed it.
 
         Args:
             line: The line; None for none.
             groups: Groups of a sample, which are written before it unless the segment has them.
         """
-        if isinstance(line, (RecordMark, RecordOutOfMemory)):
-            self._missed.append(line)
-            line = None
         if time.monotonic() < self._retry_at:
             return
         with self._waiting():
@@ -262,8 +265,10 @@ class Recording:
                 try:
                     segment = self._opened()
                     while self._missed:
-                        segment.write(self._missed[0])
-                        self._missed.popleft()
+                        lines = [*islice(self._missed, _AT_ONCE)]
+                        segment.write(*lines)
+                        for _ in lines:
+                            self._missed.popleft()
                     self._append(segment, line, groups)
                     return
                 except LostError:

@@ -90,17 +90,17 @@ class Segment:
         """Bytes that have been written."""
         self._is_locked = lock(self._file)
 
-    def write(self, line: RecordLine) -> None:
-        """Append a line, or nothing of it.
+    def write(self, *lines: RecordLine) -> None:
+        """Append lines, or nothing of them.
 
         Raises:
             LostError: If the program has closed the file.
-            OSError: If the line cannot be written, or the file was removed.
+            OSError: If they cannot be written, or the file was removed.
         """
         if self._checked().st_nlink == 0:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
         self._is_locked = self._is_locked or lock(self._file)
-        data = encoded(line)
+        data = b"".join(map(encoded, lines))
         try:
             write_all(self._file, data)
         except OSError as error:
