@@ -19,13 +19,19 @@ from tests.arrays import mesh_of
 from tests.growing import born
 from tests.records import of_kind, record_of, recorded, sample_count, until
 
-pytestmark = [pytest.mark.oldest_and_newest, pytest.mark.usefixtures("devices")]
+pytestmark = [pytest.mark.oldest_and_newest, pytest.mark.usefixtures("devices", "unhurried")]
 
 
 @pytest.fixture(scope="module")
 def devices():
     """Start JAX's devices, for which a recorder waits."""
     return jax.devices()
+
+
+@pytest.fixture
+def unhurried(monkeypatch):
+    """Count the live arrays to the end also while other programs need the processor."""
+    monkeypatch.setattr("jax_array_info_core.timeline.in_use.LONGEST", 60.0)
 
 
 def test_a_mark_that_is_not_recorded_has_no_end_either(no_arrays, tmp_path, monkeypatch):
