@@ -357,16 +357,6 @@ def test_unknown_numbers_of_executions_are_bounded_where_possible():
     assert lines_with(report, "unknown number") == ["  ?: 1 collective runs an unknown number of times"]
 
 
-def test_warnings_that_are_unknown_are_not_none():
-    assert text(program()).startswith("no findings\n")
-    for known, words in (("compiled before", "compiled before"), ("not captured", "could not be read")):
-        report = program(rematerializations_known=known)
-        assert text(report).startswith("no findings; XLA's warnings are unknown\n")
-        [line] = lines_with(report, "full replication")
-        assert line.startswith("resharding by full replication: unknown")
-        assert words in line
-
-
 def test_leaves_that_differ_only_in_indices_share_an_entry():
     donations = [
         Donation(path=f"layers/{number}/w", nbytes=2**20, reason=f"dtype: outputs/{number}/w is bfloat16[8]")
@@ -418,7 +408,7 @@ def test_keyword_arguments_of_print_program_belong_to_the_function():
 def test_a_report_is_printed_as_it_is(capsys):
     print_program(STEP)
     assert "\nstep (train.py:14), 8 CPU devices" in capsys.readouterr().out
-    for options in ({"fresh": True}, {"topology": "v5e:2x4"}, {"x": 3}):
+    for options in ({"topology": "v5e:2x4"}, {"x": 3}):
         with pytest.raises(TypeError, match="printed as it is"):
             print_program(STEP, **options)
     with pytest.raises(ValueError, match="max_rows must be at least 0"):
