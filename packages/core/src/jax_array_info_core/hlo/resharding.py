@@ -71,11 +71,11 @@ def replicated_values(dataflow: Dataflow, moved: Sequence[Movement]) -> list[Rep
         for one in moved
         if one.kind == "all-gather"
     }
-    is_marked = any(_MARK in _frontend_attributes(one) for one in gathers.values())
+    is_marked = any(_MARK in one.instruction.frontend_attributes for one in gathers.values())
     numbers = DeviceNumbers(dataflow)
     uses: dict[_Place, _Uses] = {}
     for place, one in gathers.items():
-        is_of_xla = _MARK in _frontend_attributes(one) if is_marked else not is_of_user(one)
+        is_of_xla = _MARK in one.instruction.frontend_attributes if is_marked else not is_of_user(one)
         if is_of_xla and (found := _uses(dataflow, one.value, gathers, numbers)) is not None:
             uses[place] = found
     while wrong := [place for place, one in uses.items() if not one.gathers <= uses.keys()]:
@@ -84,10 +84,6 @@ def replicated_values(dataflow: Dataflow, moved: Sequence[Movement]) -> list[Rep
     return [
         _with_feeders(dataflow, place, gathers, uses, numbers) for place, one in uses.items() if one.parts
     ]
-
-
-def _frontend_attributes(moved: Movement) -> str:
-    return moved.instruction.attributes.get("frontend_attributes", "")
 
 
 def _with_feeders(
@@ -132,7 +128,8 @@ def _places_before(gathers: Sequence[Movement]) -> NDArray[np.int64]:
 
 def _axis(gather: Movement) -> int:
     """Return the axis along which a gather puts shards together."""
-    return int(gather.instruction.attributes["dimensions"].strip("{}"))
+    axis: int = gather.instruction.op.dimensions[0]
+    return axis
 
 
 def _places_after(

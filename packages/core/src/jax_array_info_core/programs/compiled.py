@@ -9,10 +9,11 @@ from ..compat.compile_events import refused_program
 from ..compat.devices import only_cpu
 from ..compat.lowering import lowered_devices, lowered_for_topology, with_compiler_options
 from ..compat.mesh_orders import ordered_devices
-from ..compat.stages import Stages, program_text
+from ..compat.stages import Stages, program_record
 from ..compat.topologies import topology_of
 from ..compat.topology_names import GPUS, Topology, parse_topology
 from ..errors import SpecError, TopologyError
+from ..hlo.messages import module_in
 from ..hlo.oom_logs import MOST_BUFFERS, read_out_of_memory
 from ..layouts.spec import mesh_sizes
 from ..plans.plan import spec_problems
@@ -29,8 +30,8 @@ class CompiledStages(NamedTuple):
     stages: Stages
     """The stages, with the compiled one unless the program was refused."""
 
-    text: str | None
-    """The program as XLA prints it; None if it was refused and is not known."""
+    record: bytes | None
+    """XLA's record of the program, a serialized ``HloModuleProto``; None if it is not known."""
 
     topology: Topology | None = None
     """The topology; None for devices of this process."""
@@ -74,7 +75,7 @@ def compiled_stages(
         lowered, traced_on = lowered_for_topology(stages.traced, topology, dcn)
         stages = stages._replace(lowered=lowered)
     if stages.compiled is not None:
-        return CompiledStages(stages, program_text(stages.compiled))
+        return CompiledStages(stages, program_record(stages.compiled))
     if stages.lowered is None:
         try:
             stages = stages._replace(lowered=stages.traced.lower())
@@ -93,9 +94,10 @@ def compiled_stages(
         refusal = str(error)
         if read_out_of_memory(refusal) is None:
             raise
-        program, assignment = refused_program(stages.lowered) or (None, "")
+        record, assignment = refused_program(stages.lowered) or (None, "")
+        program = None if record is None else module_in(record)
         return CompiledStages(stages, program, topology, traced_on, refusal, assignment)
-    return CompiledStages(stages, program_text(stages.compiled), topology, traced_on)
+    return CompiledStages(stages, program_record(stages.compiled), topology, traced_on)
 
 
 def gpu_shortage(topology: Topology, memory: ProgramMemory) -> OutOfMemory | None:
