@@ -196,7 +196,7 @@ def test_of_a_program_that_was_refused_the_outputs_have_no_bytes_and_the_collect
         )
 
     compiled = "jax_array_info_core.programs.compiled"
-    monkeypatch.setattr(f"{compiled}.compile_lowered", refuse)
+    monkeypatch.setattr(jax.stages.Lowered, "compile", refuse)
     monkeypatch.setattr(f"{compiled}.refused_program", lambda _: (text, "") if is_known else None)
     report = program_report(function, *arguments)
     assert report.out_of_memory.available_nbytes is not None

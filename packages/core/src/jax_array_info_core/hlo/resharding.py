@@ -59,8 +59,9 @@ class _Uses(NamedTuple):
 def replicated_values(dataflow: Dataflow, moved: Sequence[Movement]) -> list[Replicated]:
     """Return the values that XLA replicates only to shard them again.
 
-    These are the gathers that XLA adds, all of whose uses are own parts of each device, through operations
-    that pass on values, fusions, calls, branches and loops, with the gathers that only feed such a gather.
+    These are the gathers that XLA adds, all of whose uses are parts that differ between the devices which
+    gather, through operations that pass on values, fusions, calls, branches and loops, with the gathers that
+    only feed such a gather.
 
     Args:
         dataflow: The connections between the values of the program.
@@ -81,9 +82,10 @@ def replicated_values(dataflow: Dataflow, moved: Sequence[Movement]) -> list[Rep
     while wrong := [place for place, one in uses.items() if not one.gathers <= uses.keys()]:
         for place in wrong:
             del uses[place]
-    return [
+    found = (
         _with_feeders(dataflow, place, gathers, uses, numbers) for place, one in uses.items() if one.parts
-    ]
+    )
+    return [one for one in found if all(_differs(dataflow, part, one.gathers, numbers) for part in one.parts)]
 
 
 def _with_feeders(
@@ -109,6 +111,27 @@ def _with_feeders(
     after = [_places_after(dataflow, part, found[-1].shape.dims, numbers) for part in parts]
     is_same = all(one is not None and np.array_equal(one, after[0]) for one in after)
     return Replicated(found, parts, _places_before(found), after[0] if is_same else None)
+
+
+def _differs(dataflow: Dataflow, part: Value, gathers: Sequence[Movement], numbers: DeviceNumbers) -> bool:
+    """Return whether devices that gather a value from each other take different parts.
+
+    If not, they all need what they gather, as of a weight that is then sharded along another mesh axis.
+    """
+    starts = [one for one in _starts(dataflow, part, numbers) if one is not None]
+    count = dataflow.module.device_count
+    return any(
+        one.groups is None or one.groups.size != count or np.ptp(at[one.groups % len(at), 0], axis=1).any()
+        for one in gathers
+        for at in starts
+    )
+
+
+def _starts(dataflow: Dataflow, part: Value, numbers: DeviceNumbers) -> list[NDArray[np.int64] | None]:
+    """Return the start of the part of each device along each axis, as far as it is known."""
+    one = dataflow.instruction(part)
+    names = () if one is None else one.operands[1:]
+    return [numbers.of(Value(part.computation, name)) for name in names]
 
 
 def _places_before(gathers: Sequence[Movement]) -> NDArray[np.int64]:
@@ -139,8 +162,8 @@ def _places_after(
     one = dataflow.instruction(part)
     assert one is not None
     places = np.zeros((len(whole), dataflow.module.device_count), np.int64)
-    for axis, (dim, of, name) in enumerate(zip(one.shapes[0].dims, whole, one.operands[1:], strict=True)):
-        starts = numbers.of(Value(part.computation, name))
+    found = _starts(dataflow, part, numbers)
+    for axis, (dim, of, starts) in enumerate(zip(one.shapes[0].dims, whole, found, strict=True)):
         if dim < of:
             if starts is None or (starts % dim).any():
                 return None
