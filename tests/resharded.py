@@ -111,6 +111,11 @@ def attended(x, w):
     return jax.nn.softmax(scores, -1)
 
 
+def predicted(x, head):
+    """The weights are gathered over x, and each device takes its columns along y, of which one is padding."""
+    return to(x @ head, "x", "y")
+
+
 def cached(keys, new, at):
     return to(jax.lax.dynamic_update_slice(keys, new, (0, at, 0, 0)), None, None, ("x", "y"))
 
@@ -153,6 +158,7 @@ def checked(x):
 RIGHT = {
     "convolution": lambda: (convolved, array(P("y", None, "x"), 8, 16, 16, 8), array(P(), 3, 3, 8, 16)),
     "attention": lambda: (attended, array(P("y", "x"), 8, 32, 64), array(P(), 64, 8, 16)),
+    "uneven vocabulary": lambda: (predicted, array(P("x"), 32, 64), array(P("x"), 64, 57)),
     "cache": lambda: (
         cached,
         array(BEFORE, 8, 64, 8, 16),
