@@ -120,7 +120,8 @@ def test_a_value_has_its_shard_its_whole_its_specs_and_the_bytes_that_a_device_s
     report = program_report(function, *arguments)
     [found] = report.rematerializations
     assert (found.shape, found.whole_shape, found.dtype) == ((8, 16, 4), (16, 16, 16), "float32")
-    assert (str(found.before), str(found.after), found.axes) == (str(BEFORE), str(AFTER), ("x", "y"))
+    assert (found.before.axes, found.after.axes) == ((("y",), (), ("x",)), ((), ("x", "y")))
+    assert found.axes == ("x", "y")
     assert (found.nbytes, found.sent_nbytes) == (16**3 * 4, (16**3 - 8 * 16 * 4) * 4)
     assert found.origin.line == moment.__code__.co_firstlineno + 1
     [finding] = [one for one in report.findings if one.code == "JAI208"]
@@ -128,8 +129,8 @@ def test_a_value_has_its_shard_its_whole_its_specs_and_the_bytes_that_a_device_s
     assert "holds the whole array for a while, and sends 14.0 KiB per call." in finding.problem
     [leaf] = finding.leaves
     assert leaf.shape == (16, 16, 16)
-    assert leaf.change == f"the whole of shards float32[8,16,4], from {BEFORE} to {AFTER}".replace(
-        "PartitionSpec", "P"
+    assert leaf.change == (
+        "the whole of shards float32[8,16,4], from P('y', None, 'x') to P(None, ('x', 'y'))"
     )
 
 
@@ -158,10 +159,11 @@ def test_the_bytes_of_a_value_in_a_loop_of_unknown_length_are_unknown():
     inside = [one.sent_nbytes for one in report.rematerializations if "while" in str(one.op)]
     assert inside
     assert set(inside) == {None}
-    before = [one.sent_nbytes for one in report.rematerializations if one.sent_nbytes is not None]
-    assert before == [14 * 2**10]
+    known = [one.sent_nbytes for one in report.rematerializations if one.sent_nbytes is not None]
     [finding] = [one for one in report.findings if one.code == "JAI208"]
-    assert "sends at least 14.0 KiB per call" in finding.problem
+    # Some versions of XLA also replicate the argument, before the loop.
+    assert known == [14 * 2**10] * len(known)
+    assert ("sends at least 14.0 KiB per call" in finding.problem) == (len(known) == 1)
 
 
 def test_specs_are_unknown_where_further_mesh_axes_may_shard_the_value():

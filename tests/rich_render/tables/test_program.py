@@ -156,17 +156,18 @@ Do not donate them, or return outputs of the same shape, dtype and sharding.
   and 1 more below 1%, 4.0 B
 ── JAI208 full-replication: 16.0 KiB per device ────────────────────────────────
 3 values are resharded by full replication (XLA: involuntary full
-rematerialization): each device holds the whole array for a while.
+rematerialization): each device holds the whole array for a while (the largest
+takes at least 16.0 KiB), and sends at least 28.0 KiB per call.
 Constrain the value to one of the two shardings where it is made: then none is
 needed.
   16.0 KiB each  sharding_constraint ×2
                    float32[16,16,16]
-                   from P('data', None, 'tensor') to P(None, ('data', 'tensor'))
-                   train.py:40 block
+                   the whole of shards float32[8,16,4], from P('data', None,
+                   'tensor') to P(None, ('data', 'tensor'))  train.py:40 block
                  unknown operation
                    bfloat16[64,8192,3000]
-                   from {devices=[1,64,4]<=[256] last_tile_dim_replicate} to
-                   {replicated}
+                   the shard, from {devices=[1,64,4]<=[256]
+                   last_tile_dim_replicate} to {replicated}
 ── JAI210 unread-lines ─────────────────────────────────────────────────────────
 2 lines could not be read. The figures do not include them.
 Update jax-array-info, or report the lines with your version of JAX.

@@ -128,14 +128,20 @@ def full_replication(
         kind="full replication",
         problem=(
             f"{counted(count, 'value is', 'values are')} resharded by full replication (XLA: involuntary "
-            f"full rematerialization): each device holds the whole array for a while"
-            f"{f' (the largest takes {format_bytes(largest)})' if largest and count > 1 else ''}"
+            "full rematerialization): each device holds the whole array for a while"
+            f"{_largest(found, largest) if count > 1 else ''}"
             f"{_sent_for(found, 'if each runs once' if is_log else 'per call')}."
         ),
         remedy=" ".join(fixes),
         nbytes=largest,
         leaves=leaves,
     )
+
+
+def _largest(found: Sequence[Rematerialization], nbytes: int | None) -> str:
+    """Return the bytes of the largest of several values, as far as they are known."""
+    least = "at least " if any(one.nbytes is None for one in found) else ""
+    return f" (the largest takes {least}{format_bytes(nbytes)})" if nbytes else ""
 
 
 def _part(one: Rematerialization) -> str:
