@@ -3,8 +3,7 @@
 import pytest
 
 from jax_array_info_core.hlo.dataflow import Dataflow, Value
-from jax_array_info_core.hlo.read import read_module
-from tests.hlo_texts import EVERYWHERE, text
+from tests.hlo_texts import EVERYWHERE, module_of, stored
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -66,9 +65,7 @@ ENTRY %main (x: f32[4,8], y: f32[4,8], z: f32[4,8]) -> f32[4,8] {
 
 @pytest.fixture(scope="module")
 def loop():
-    module = read_module(LOOP)
-    assert module.unread == ()
-    return Dataflow(module)
+    return Dataflow(module_of(LOOP))
 
 
 def name(instruction):
@@ -122,46 +119,10 @@ def test_what_a_loop_changes_is_computed_from_its_last_turn_and_from_its_start(l
 
 @pytest.mark.parametrize("where", EVERYWHERE)
 def test_the_result_of_a_conditional_depends_on_its_predicate_and_on_the_operands_of_each_branch(where):
-    module = read_module(text(where, "cond"))
+    module = stored(where, "cond")
     root = module.computations[module.entry].root
     found = {value.name for value, _ in Dataflow(module).walk(Value(module.entry, root.name))}
     assert {one.name for one in module.parameters()} <= found
-
-
-def test_searches_end_in_a_damaged_text():
-    """Computations that call each other, and values that are made of themselves."""
-    module = read_module(
-        """HloModule jit_f
-
-%a (p: (f32[])) -> (f32[]) {
-  %p = (f32[]) parameter(0)
-  %l = (f32[]) while(%p), condition=%c, body=%a
-  %e = f32[] get-tuple-element(%l), index=0
-  ROOT %r = (f32[]) tuple(%e)
-}
-
-%f (q: f32[]) -> f32[] {
-  %q = f32[] parameter(0)
-  ROOT %s = f32[] fusion(%q), calls=%f
-}
-
-ENTRY %main () -> f32[] {
-  %x = f32[] copy(%y)
-  %y = f32[] concatenate(%x, %y)
-  %t = (f32[]) tuple(%x)
-  %w = (f32[]) while(%t), condition=%c, body=%a
-  %g = f32[] get-tuple-element(%w), index=0
-  ROOT %z = f32[] fusion(%g), calls=%f
-}
-"""
-    )
-    dataflow = Dataflow(module)
-    for computation in module.computations.values():
-        for instruction in computation.instructions:
-            value = Value(computation.name, instruction.name)
-            dataflow.argument(value)
-            list(dataflow.consumers(value))
-            list(dataflow.producers(value))
 
 
 def test_a_text_with_a_thousand_loops_in_loops_is_searched():
@@ -173,6 +134,6 @@ def test_a_text_with_a_thousand_loops_in_loops_is_searched():
         for depth in range(1000)
     ]
     entry = f"ENTRY %main {{\n  %state = (s32[], f32[4]) parameter(0)\n  ROOT %loop = (s32[], f32[4]) {loop}%body999\n}}\n"
-    dataflow = Dataflow(read_module("\n".join(["HloModule jit_f\n", *bodies, entry])))
+    dataflow = Dataflow(module_of("\n".join(["HloModule jit_f\n", *bodies, entry])))
     assert dataflow.argument(Value("main", "loop", 1)) is None
     assert sum(1 for _ in dataflow.walk(Value("main", "loop", 1))) > 100
