@@ -10,6 +10,7 @@ from dataclasses import replace
 from ..errors import LayoutError, NotationError
 from ..hlo.dataflow import Dataflow, Value
 from ..hlo.loops import Executions
+from ..hlo.module import ArrayShape
 from ..hlo.replica_groups import group_axes
 from ..hlo.resharding import Replicated
 from ..hlo.warnings import RematerializationWarning
@@ -64,7 +65,7 @@ def _row(
         before=before,
         after=after,
         shape=() if shard is None else shard.shapes[0].dims,
-        whole_shape=last.shape.dims,
+        whole_shape=_whole_of(found, dataflow).dims,
         dtype=last.shape.dtype,
         axes=None if mesh is None else _axes(found, mesh),
         op=last.instruction.op_name or f"%{last.instruction.name}",
@@ -72,6 +73,15 @@ def _row(
         sent_nbytes=None if None in times else sum(sent),
         origin=None if nearest is None else lines.origin(nearest.frames),
     )
+
+
+def _whole_of(found: Replicated, dataflow: Dataflow) -> ArrayShape:
+    """Return the type of the whole as it is divided: the last gather may have it with other axes."""
+    gathered, part = found.gathers[-1].shape, found.parts[0]
+    divided = dataflow.instruction(part)
+    of = None if divided is None else dataflow.instruction(Value(part.computation, divided.operands[0]))
+    shape = None if of is None or len(of.shapes) != 1 else of.shapes[0]
+    return shape if shape is not None and shape.nbytes == gathered.nbytes else gathered
 
 
 def _axes(found: Replicated, mesh: Mapping[str, int]) -> tuple[str, ...] | None:
