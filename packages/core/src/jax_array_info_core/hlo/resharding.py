@@ -82,10 +82,12 @@ def replicated_values(dataflow: Dataflow, moved: Sequence[Movement]) -> list[Rep
     while wrong := [place for place, one in uses.items() if not one.gathers <= uses.keys()]:
         for place in wrong:
             del uses[place]
-    found = (
+    chains = (
         _with_feeders(dataflow, place, gathers, uses, numbers) for place, one in uses.items() if one.parts
     )
-    return [one for one in found if all(_differs(dataflow, part, one.gathers, numbers) for part in one.parts)]
+    return [
+        one for one in chains if all(_differs(dataflow, part, one.gathers, numbers) for part in one.parts)
+    ]
 
 
 def _with_feeders(
