@@ -197,6 +197,31 @@ def test_an_unknown_type_makes_the_bytes_unknown_only_if_its_instruction_may_sen
         assert_sent(report, at_most=0)
 
 
+class OfPlugin:
+    """The executable of a platform that does not hand out its program."""
+
+    def hlo_modules(self):
+        raise NotImplementedError
+
+
+class WithoutModules(OfPlugin):
+    def hlo_modules(self):
+        return []
+
+
+@pytest.mark.parametrize("executable", [None, OfPlugin(), WithoutModules()])
+def test_a_program_that_its_platform_does_not_hand_out_is_not_read(monkeypatch, executable):
+    compiled = jax.jit(jnp.sin).lower(jax.ShapeDtypeStruct((8,), jnp.float32)).compile()
+    monkeypatch.setattr(type(compiled), "runtime_executable", lambda _: executable)
+    report = program_report(compiled)
+    assert report.unread == report.unread_sending == ("the platform does not hand out the compiled program",)
+    assert [one.code for one in report.findings] == ["JAI210"]
+    assert (report.memory, report.dot_flops, report.collectives) == (None, None, ())
+    assert from_json(to_json(report)) == report
+    with pytest.raises(CheckError, match="does not hand out"):
+        assert_sent(report, at_most=0)
+
+
 @pytest.mark.parametrize("is_known", [True, False])
 def test_of_a_program_that_was_refused_the_outputs_have_no_bytes_and_the_collectives_are_known(
     monkeypatch, is_known
