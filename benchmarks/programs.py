@@ -12,6 +12,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info import program_report, watch_compiles
+from jax_array_info_core.compat.stages import program_record
 
 LAYERS = 24
 mesh = Mesh(np.array(jax.devices()).reshape(2, 2, 2), ("data", "fsdp", "tensor"))
@@ -63,7 +64,7 @@ if __name__ == "__main__":
     # A limit that no compilation reaches, so that JAX does not answer from its cache.
     unused = iter(range(2**31 - 1000, 2**31 - 900))
     compare.times(
-        f"report of a program of {LAYERS} layers, {len(compiled.as_text()) / 2**20:.1f} MiB of text",
+        f"report of a program of {LAYERS} layers, {len(program_record(compiled) or b'') / 2**20:.1f} MiB",
         functools.partial(program_report, compiled),
         lambda: lowered.compile(compiler_options={"xla_dump_max_hlo_modules": next(unused)}),
         bound="at most 0.1 x",

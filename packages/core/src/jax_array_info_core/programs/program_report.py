@@ -384,7 +384,7 @@ def _with_program(
     *,
     explains: bool,
 ) -> ProgramReport:
-    """Return a report with the facts from the text of the compiled program."""
+    """Return a report with the facts from the compiled program."""
     times = executions(module)
     flops = flops_of(module, times, lines)
     paths = {
@@ -484,7 +484,8 @@ def _definition(f: Any, stages: Stages, module: Module | None, lines: UserLines)
     """Return the name and the definition of a function."""
     if stages.traced is None:
         # The text of a large program is slow to print.
-        return program_name(f"HloModule {module.name}" if module else stages.lowered.as_text() or ""), None
+        text = f"HloModule {module.name}" if module else stages.lowered and stages.lowered.as_text()
+        return program_name(text or ""), None
     if callable(f):
         # A plain function is described like one that is jitted.
         jitted = type(f) in compat.jitted_types() or hasattr(f, "__wrapped__")
