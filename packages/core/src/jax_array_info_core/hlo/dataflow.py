@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from operator import itemgetter
 from typing import NamedTuple
@@ -54,7 +55,7 @@ class Dataflow:
     """Connections between the values of a program."""
 
     def __init__(self, module: Module) -> None:
-        self.module = module
+        self.module = replace(module)  # a copy that does not hold this object: no cycle of references
         self._depth = 0
         self._invariant: dict[tuple[str, int], bool] = {}
         self._users: dict[str, dict[str, list[_Use]]] = {}

@@ -58,7 +58,7 @@ class TripCounts:
 
     def __init__(self, module: Module) -> None:
         self._computations: Mapping[str, Computation] = module.computations
-        self._dataflow = Dataflow(module)
+        self._dataflow = module.once(Dataflow)
         self._known: dict[tuple[str, str, int | None], Linear | None] = {}
 
     def of(self, computation: str, loop: Instruction) -> int | None:

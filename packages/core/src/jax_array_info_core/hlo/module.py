@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Flag, auto
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from ..layouts.dtypes import bits_of_name, named_in_full, packed_nbytes
 
@@ -113,6 +113,9 @@ class Alias(NamedTuple):
     """Number of the parameter of the entry computation."""
 
 
+_Made = TypeVar("_Made")
+
+
 def _no_frames(_: int) -> tuple[Frame, ...]:
     return ()
 
@@ -144,6 +147,15 @@ class Module:
 
     stack: Callable[[int], tuple[Frame, ...]] = field(default=_no_frames, compare=False, repr=False)
     """Function from a ``stack_frame_id``, as in XLA's warnings, to the source lines, innermost first."""
+
+    _made: dict[Any, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    def once(self, make: Callable[[Module], _Made]) -> _Made:
+        """Return what a function makes of the program. It is called the first time only."""
+        if make not in self._made:
+            self._made[make] = make(self)
+        found: _Made = self._made[make]
+        return found
 
     def parameters(self) -> Iterator[Instruction]:
         """Yield the parameters of the entry computation, in order of their numbers."""

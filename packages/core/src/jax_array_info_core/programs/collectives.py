@@ -146,7 +146,7 @@ def collectives_of(
     sizes = mesh.shape if mesh is not None and math.prod(mesh.sizes) == count else None
     places = None if devices is None or len(devices.ids) != count else devices.places
     describe = _Describer(
-        Dataflow(module), executions, sizes, paths, lines, _constrained(constraints), because, places
+        module.once(Dataflow), executions, sizes, paths, lines, _constrained(constraints), because, places
     )
     moved, unread = movements(describe.dataflow, slices)
     rows = (row for one in moved for row in describe.collectives(one))

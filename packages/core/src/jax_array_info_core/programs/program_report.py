@@ -218,7 +218,7 @@ def flops_of(module: Module, executions: Mapping[str, Executions], lines: UserLi
         )
         for reason, one in found
     )
-    flows = ControlFlows(Dataflow(module), lines)
+    flows = ControlFlows(module.once(Dataflow), lines)
     dots = flows.flops(flops.dots, is_complete=not found)
     return {
         "dot_flops": dots.exact,
@@ -384,7 +384,7 @@ def _with_program(
     explains: bool,
 ) -> ProgramReport:
     """Return a report with the facts from the text of the compiled program."""
-    times = executions(module)
+    times = module.once(executions)
     flops = flops_of(module, times, lines)
     paths = {
         leaf.label: argument.path
