@@ -41,7 +41,7 @@ def records(where: str) -> dict[str, bytes]:
     return found
 
 
-def module(where: str, program: str) -> Module:
+def stored(where: str, program: str) -> Module:
     """Return a program, such as ``step``, for a version or a device."""
     return read_module(records(where)[program])
 
