@@ -94,7 +94,7 @@ def movements(dataflow: Dataflow, slices: ProgramSlices | None = None) -> tuple[
     found: list[Movement] = []
     unread: list[str] = []
     for computation in dataflow.module.computations.values():
-        for instruction in computation.instructions:
+        for instruction in computation.where(_moving):
             kind = instruction.opcode.removesuffix("-start")
             if kind not in COLLECTIVES:
                 if _is_unknown_collective(instruction):
@@ -169,6 +169,17 @@ def may_send(instruction: Instruction) -> bool:
     return kind in COLLECTIVES or kind in ("recv", "custom-call") or has_devices(instruction.op)
 
 
+def _moving(computation: Computation) -> tuple[int, ...]:
+    """Return the places of the instructions that move data between devices, or start it."""
+    return tuple(
+        place
+        for place, one in enumerate(computation.instructions)
+        if one.opcode.removesuffix("-start") in COLLECTIVES
+        or "AsyncCollectiveStart" in one.custom_call_target
+        or _is_unknown_collective(one)
+    )
+
+
 def instruction_text(instruction: Instruction) -> str:
     """Return the text of an instruction, as far as it says what moves."""
     target = instruction.custom_call_target
@@ -185,9 +196,8 @@ class _Reader:
         self.started: dict[tuple[str, str], int | None] = {}
         """Channels of the collectives that TPU's asynchronous fusions start, by computation and name."""
         for computation in dataflow.module.computations.values():
-            for instruction in computation.instructions:
-                is_start = instruction.opcode == "custom-call"
-                if is_start and "AsyncCollectiveStart" in instruction.custom_call_target:
+            for instruction in computation.where(_moving):
+                if "AsyncCollectiveStart" in instruction.custom_call_target:
                     for name in instruction.operands:
                         if (collective := computation.by_name.get(name)) is not None:
                             self.started[computation.name, name] = collective.channel_id
