@@ -183,7 +183,8 @@ def _moving(computation: Computation) -> tuple[int, ...]:
 def instruction_text(instruction: Instruction) -> str:
     """Return the text of an instruction, as far as it says what moves."""
     target = instruction.custom_call_target
-    return f"{instruction}{target and f', custom_call_target={target}'}"[:_LONGEST]
+    named = f', custom_call_target="{target}"' if target else ""
+    return f"{instruction}{named}"[:_LONGEST]
 
 
 class _Reader:
