@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .dataflow import Dataflow, Value
-from .module import ArrayShape, Computation, Instruction
+from .module import ArrayShape, Computation, Instruction, Module
 from .replica_groups import has_devices, longest_chain, pairs_of, read_pairs, replica_groups
 from .slices import ProgramSlices, is_between_slices, kind_between_slices, target_ids
 
@@ -90,6 +90,14 @@ def movements(dataflow: Dataflow, slices: ProgramSlices | None = None) -> tuple[
         dataflow: The connections between the values of the program.
         slices: Devices of a program for several slices; None for one slice, and if they are not known.
     """
+    return dataflow.module.once(_of_one_slice) if slices is None else _movements(dataflow, slices)
+
+
+def _of_one_slice(module: Module) -> tuple[list[Movement], list[str]]:
+    return _movements(module.once(Dataflow), None)
+
+
+def _movements(dataflow: Dataflow, slices: ProgramSlices | None) -> tuple[list[Movement], list[str]]:
     reader = _Reader(dataflow, slices)
     found: list[Movement] = []
     unread: list[str] = []
@@ -194,6 +202,8 @@ class _Reader:
         self.dataflow = dataflow
         self.slices = slices
         self.device_count = dataflow.module.device_count
+        self.groups: dict[tuple[tuple[int, ...], bytes], NDArray[np.int64]] = {}
+        """Groups, of which few differ: equal ones are one array."""
         self.started: dict[tuple[str, str], int | None] = {}
         """Channels of the collectives that TPU's asynchronous fusions start, by computation and name."""
         for computation in dataflow.module.computations.values():
@@ -276,7 +286,8 @@ class _Reader:
         if groups.shape == (1, 1) and not groups.any() and is_of_replicas and op.channel_id > 0:
             # JAX's programs have one replica, with all devices.
             groups = np.arange(self.device_count)[None]
-        return groups if self.slices is None else self.slices.everywhere(groups), None
+        groups = groups if self.slices is None else self.slices.everywhere(groups)
+        return self.groups.setdefault((groups.shape, groups.tobytes()), groups), None
 
     def read_between_slices(self, computation: Computation, send: Instruction) -> Movement:
         """Return the array that a collective between slices moves.

@@ -457,7 +457,7 @@ def _labels_of(state: State) -> object:
 
 
 def _size(one: Instruction) -> int:
-    return int(np.prod(one.shapes[0].dims)) if one.shapes else 0
+    return math.prod(one.shapes[0].dims) if one.shapes else 0
 
 
 def _integers(one: Instruction) -> NDArray[np.int64] | None:
