@@ -250,7 +250,8 @@ def program_report(
 
     The function is traced, lowered and compiled for the arguments, as ``jax.jit(f).lower(…).compile()``
     does. Nothing runs, nothing is allocated and nothing is donated. JAX caches the compiled program; a call
-    of the function compiles it again only in versions of JAX that do not share it.
+    of the function compiles it again only in versions of JAX that do not share it. Python's garbage collector
+    is paused while the compiled program is described.
 
     A function with an argument that is called as one of the options itself is given as a
     ``functools.partial``.
