@@ -8,7 +8,7 @@ from functools import cached_property
 from operator import itemgetter
 from typing import NamedTuple
 
-from .module import PASSING, Computation, Instruction, Module, Passing, called, calls_of, operations
+from .module import PASSING, Computation, Instruction, Module, Passing, called, calling, calls_of, operations
 from .slices import rendezvous
 
 _IDENTITIES = operations(Passing.SAME)
@@ -67,7 +67,7 @@ class Dataflow:
         """Call sites of each computation, without those of reducers and comparators."""
         found: dict[str, list[CallSite]] = {}
         for computation in self.module.computations.values():
-            for instruction in computation.instructions:
+            for instruction in computation.where(calling):
                 for name, first in _called(instruction):
                     found.setdefault(name, []).append(CallSite(computation.name, instruction, first))
         return found

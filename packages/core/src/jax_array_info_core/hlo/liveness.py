@@ -89,9 +89,9 @@ def temporaries_of(
         module: A scheduled program.
         nearest: A function that returns the first instruction whose line is worth showing.
     """
-    buffers = _temporary_buffers(schedule_of(module))
+    buffers = _temporary_buffers(module.once(schedule_of))
     time = _highest_time(buffers)
-    dataflow = Dataflow(module)
+    dataflow = module.once(Dataflow)
     has_backward = _has_backward_pass(module)
     highest: list[LiveValue] = []
     kept: list[LiveValue] = []
@@ -131,7 +131,7 @@ def live_bytes_of(
         nearest: A function that returns the first instruction whose line is worth showing.
         most_points: Maximum number of points.
     """
-    schedule = schedule_of(module)
+    schedule = module.once(schedule_of)
     buffers = _temporary_buffers(schedule)
     count = len(schedule.operations)
     changes = _changes(buffers)
@@ -139,7 +139,7 @@ def live_bytes_of(
     parts = min(count, most_points)
     edges = [1 + count * part // parts for part in range(parts + 1)] if parts else []
     points = [max(range(*edge), key=totals.__getitem__) for edge in itertools.pairwise(edges)]
-    dataflow = Dataflow(module)
+    dataflow = module.once(Dataflow)
     values = []
     for buffer in sorted(buffers, key=lambda buffer: -buffer.shape.nbytes):
         ranges = [

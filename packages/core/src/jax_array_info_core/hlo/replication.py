@@ -67,14 +67,16 @@ class Labels:
 
     def add(self, values: NDArray[np.int64]) -> int:
         """Return the number of the partition by the values of devices, of shape (devices,) or more."""
-        _, first, found = np.unique(
-            values.reshape(self.count, -1), axis=0, return_index=True, return_inverse=True
-        )
-        labels = np.argsort(np.argsort(first))[found.ravel()]
-        number = self._numbers.setdefault(labels.tobytes(), len(self.of))
-        if number == len(self.of):
-            self.of.append(labels)
-        return number
+        key = values.tobytes()
+        if key not in self._numbers:
+            _, first, found = np.unique(
+                values.reshape(self.count, -1), axis=0, return_index=True, return_inverse=True
+            )
+            labels = np.argsort(np.argsort(first))[found.ravel()]
+            self._numbers[key] = self._numbers.setdefault(labels.tobytes(), len(self.of))
+            if self._numbers[key] == len(self.of):
+                self.of.append(labels)
+        return self._numbers[key]
 
     def both(self, one: int | None, other: int | None) -> int | None:
         """Return the partition by two values together; None if one is not known."""
@@ -176,7 +178,8 @@ class Replication:
             self._movements.setdefault((one.value.computation, one.instruction.name), []).append(one)
         self._parameters = [UNKNOWN if one is None else Held(self._labels.add(one)) for one in parameters]
         self._is_numbered = is_numbered
-        self._sources: dict[tuple[str, str, int | None], Source] = {}
+        self._sources: list[Source] = []
+        self._places: dict[tuple[str, str, int | None], int] = {}
         self._found: dict[tuple[str, ...], Repeated] = {}
 
     def repeated(self) -> tuple[Repeated, ...]:
@@ -200,8 +203,7 @@ class Replication:
         return tuple(found.values())
 
     def _of(self, numbers: frozenset[int]) -> tuple[Source, ...]:
-        every = [*self._sources.values()]
-        return tuple(every[number] for number in sorted(numbers))
+        return tuple(self._sources[number] for number in sorted(numbers))
 
     def _run(
         self, computation: Computation, given: Sequence[State], path: tuple[str, ...], *, is_fused: bool
@@ -297,15 +299,15 @@ class Replication:
 
     def _whole(self, labels: int | None, numbers: frozenset[int]) -> frozenset[int]:
         """Return the sources in whose groups a value is the same."""
-        sources = [*self._sources.values()] if numbers else []
-        return frozenset(one for one in numbers if self._labels.is_same_in(sources[one].groups, labels))
+        return frozenset(one for one in numbers if self._labels.is_same_in(self._sources[one].groups, labels))
 
     def _new(self, moved: Movement, groups: int, scatter: Instruction | None) -> int:
         """Return the number of a source."""
         key = moved.value.computation, moved.instruction.name, moved.value.element
-        if key not in self._sources or self._sources[key].groups != groups:
-            self._sources[key] = Source(moved, groups, scatter)
-        return [*self._sources].index(key)
+        place = self._places.setdefault(key, len(self._sources))
+        if place == len(self._sources) or self._sources[place].groups != groups:
+            self._sources[place : place + 1] = [Source(moved, groups, scatter)]
+        return place
 
     def _called(self, one: Instruction, operands: Sequence[State], path: tuple[str, ...]) -> State:
         """Return the result of a fusion, a call, a loop or a conditional."""
@@ -455,7 +457,7 @@ def _labels_of(state: State) -> object:
 
 
 def _size(one: Instruction) -> int:
-    return int(np.prod(one.shapes[0].dims)) if one.shapes else 0
+    return math.prod(one.shapes[0].dims) if one.shapes else 0
 
 
 def _integers(one: Instruction) -> NDArray[np.int64] | None:

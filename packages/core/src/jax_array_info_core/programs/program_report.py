@@ -59,6 +59,7 @@ from ..reports.floors import MIN_NBYTES
 from ..reports.origin import Origin
 from ..reports.program import ProgramReport, Rematerialization, Uncounted, UncountedFlops
 from ..reports.program_memory import KeptLine, ProgramMemory, Temporary
+from . import collector
 from .because import Reasons
 from .caveats import caveats_of, caveats_of_tracing
 from .collectives import collectives_of, devices_of, merged, totals_of
@@ -219,7 +220,7 @@ def flops_of(module: Module, executions: Mapping[str, Executions], lines: UserLi
         )
         for reason, one in found
     )
-    flows = ControlFlows(Dataflow(module), lines)
+    flows = ControlFlows(module.once(Dataflow), lines)
     dots = flows.flops(flops.dots, is_complete=not found)
     return {
         "dot_flops": dots.exact,
@@ -249,7 +250,8 @@ def program_report(
 
     The function is traced, lowered and compiled for the arguments, as ``jax.jit(f).lower(…).compile()``
     does. Nothing runs, nothing is allocated and nothing is donated. JAX caches the compiled program; a call
-    of the function compiles it again only in versions of JAX that do not share it.
+    of the function compiles it again only in versions of JAX that do not share it. Python's garbage collector
+    is paused while the compiled program is described.
 
     A function with an argument that is called as one of the options itself is given as a
     ``functools.partial``.
@@ -317,49 +319,52 @@ def program_report(
             raise UnsupportedValueError("the function forks while it is traced, and returns in the fork too")
         compiled = compiled_stages(stages, target, slices, fresh=fresh)
     stages = compiled.stages
-    module = module_of(compiled.record, stages.lowered)
-    labels = [] if module is None else [one.op_name for one in module.parameters()]
-    given, returned = argument_leaves(stages, values, labels), output_leaves(stages)
-    given, returned = with_object_keys(f, args, kwargs, given, returned)
-    mesh = program_mesh([*given, *returned])
-    place, platform = _place(compiled, [*given, *returned])
-    arguments = argument_values(given, mesh)
-    outputs = output_values(returned, mesh)
-    if module is not None:
-        traced = stages.traced
-        requested = [None] * len(outputs) if traced is None else requested_outputs(traced.jaxpr)
-        outputs = with_requested(outputs, requested)
-        outputs = with_lost_axes(outputs, arguments, module, [one is not None for one in requested])
-    constraints, passed = None, dict[int, int]()
-    if stages.traced is not None:
-        constraints = constraints_of(stages.traced.jaxpr, module, lines)
-        outputs = with_padding(outputs, constraints)
-        is_donated = [leaf.is_donated for leaf in given]
-        outputs = with_replaced(outputs, arguments, is_donated, stages.traced.jaxpr)
-        passed = passed_on(outputs, arguments, is_donated, stages.traced.jaxpr)
-    name, origin = _definition(f, stages, module, lines)
-    report = ProgramReport(
-        name=name,
-        origin=origin,
-        mesh=mesh,
-        platform=platform,
-        topology=place.text if place else None,
-        arguments=arguments,
-        outputs=outputs,
-        constraints=constraints,
-        rematerializations_known=compiled.known,
-        out_of_memory=out_of_memory_of(compiled.refusal, module, compiled.assignment, lines),
-        device_count=1 if mesh is None else math.prod(mesh.sizes),
-        caveats=caveats_of_tracing(compiled.traced_on, place),
-        passed_on=tuple(arguments[number].path for number in sorted(passed)),
-        ignored_codes=codes,
-        min_nbytes=least,
-    )
-    if module is None:
-        return report if compiled.refusal else replace(report, unread=(_NO_RECORD,))
-    report = _with_program(report, module, compiled, place, given, values, lines, speeds, explains=explains)
-    if timeline and report.memory is not None:
-        report = replace(report, timeline=timeline_of(report, report.memory, module, lines))
+    with collector.paused():
+        module = module_of(compiled.record, stages.lowered)
+        labels = [] if module is None else [one.op_name for one in module.parameters()]
+        given, returned = argument_leaves(stages, values, labels), output_leaves(stages)
+        given, returned = with_object_keys(f, args, kwargs, given, returned)
+        mesh = program_mesh([*given, *returned])
+        place, platform = _place(compiled, [*given, *returned])
+        arguments = argument_values(given, mesh)
+        outputs = output_values(returned, mesh)
+        if module is not None:
+            traced = stages.traced
+            requested = [None] * len(outputs) if traced is None else requested_outputs(traced.jaxpr)
+            outputs = with_requested(outputs, requested)
+            outputs = with_lost_axes(outputs, arguments, module, [one is not None for one in requested])
+        constraints, passed = None, dict[int, int]()
+        if stages.traced is not None:
+            constraints = constraints_of(stages.traced.jaxpr, module, lines)
+            outputs = with_padding(outputs, constraints)
+            is_donated = [leaf.is_donated for leaf in given]
+            outputs = with_replaced(outputs, arguments, is_donated, stages.traced.jaxpr)
+            passed = passed_on(outputs, arguments, is_donated, stages.traced.jaxpr)
+        name, origin = _definition(f, stages, module, lines)
+        report = ProgramReport(
+            name=name,
+            origin=origin,
+            mesh=mesh,
+            platform=platform,
+            topology=place.text if place else None,
+            arguments=arguments,
+            outputs=outputs,
+            constraints=constraints,
+            rematerializations_known=compiled.known,
+            out_of_memory=out_of_memory_of(compiled.refusal, module, compiled.assignment, lines),
+            device_count=1 if mesh is None else math.prod(mesh.sizes),
+            caveats=caveats_of_tracing(compiled.traced_on, place),
+            passed_on=tuple(arguments[number].path for number in sorted(passed)),
+            ignored_codes=codes,
+            min_nbytes=least,
+        )
+        if module is None:
+            return report if compiled.refusal else replace(report, unread=(_NO_RECORD,))
+        report = _with_program(
+            report, module, compiled, place, given, values, lines, speeds, explains=explains
+        )
+        if timeline and report.memory is not None:
+            report = replace(report, timeline=timeline_of(report, report.memory, module, lines))
     if not steady:
         return report
     following = next_arguments((args, kwargs), values, given, returned, passed)
@@ -385,7 +390,7 @@ def _with_program(
     explains: bool,
 ) -> ProgramReport:
     """Return a report with the facts from the compiled program."""
-    times = executions(module)
+    times = module.once(executions)
     flops = flops_of(module, times, lines)
     paths = {
         leaf.label: argument.path

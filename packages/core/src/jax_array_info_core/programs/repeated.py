@@ -54,7 +54,7 @@ def repeated_of(
     mesh = report.mesh
     if mesh is None or math.prod(mesh.sizes) != count or count < 2:
         return ()
-    dataflow = Dataflow(module)
+    dataflow = module.once(Dataflow)
     kept = [one for one in report.arguments if not one.is_pruned]
     hidden = sum(len(one.shapes) for one in module.parameters()) - len(kept)  # tokens and hoisted constants
     labels = [*[None] * max(hidden, 0), *(_labels(one.got, report) for one in kept)]
