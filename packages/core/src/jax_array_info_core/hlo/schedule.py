@@ -17,7 +17,6 @@ from .buffers import (
     result_places,
     shared_leaves,
 )
-from .frames import pass_of
 from .module import Computation, Instruction, Module, Passing, called, names_in, operations
 
 # XLA gives each loop and branch a computation of its own. Text that calls one from many places is not
@@ -26,7 +25,6 @@ _MOST_CALLS = 16
 _DEEPEST = 100
 _COPIES = operations(Passing.COPY)
 _NO_WRITES = operations(Passing.VIEW) | {"tuple", "get-tuple-element"}
-_RUNS = ("async-start", "call", "conditional", "while")
 
 
 class Schedule(NamedTuple):
@@ -73,18 +71,6 @@ class _Fusion:
         """Operands that a result of the same size can be written over."""
         return frozenset() if self._computation is None else elementwise_parameters(self._computation)
 
-    @cached_property
-    def read_backward(self) -> frozenset[str]:
-        """Parameters that operations of the backward pass are computed from, by number."""
-        instructions = () if self._computation is None else self._computation.instructions
-        read: set[str] = set()
-        for one in reversed(instructions):
-            if one.name in read or pass_of(one.op_name) == "backward":
-                read.update(one.operands)
-        return frozenset(
-            one.literal for one in instructions if one.opcode == "parameter" and one.name in read
-        )
-
 
 class _Walk:
     """State of the walk. The values of an instruction are those of its arrays, nested tuples flattened."""
@@ -113,10 +99,9 @@ class _Walk:
             self.operations.append(one)
             operands = [values.get(name, ()) for name in one.operands]
             if one.opcode not in _NO_WRITES:
-                for number, operand in enumerate(operands):
+                for operand in operands:
                     for value in operand:
                         self.buffers.use(value, self.now)
-                        self.buffers.of(value).read_in.add(self._pass_of_use(one, number))
             leaves = self._called(scope, one, operands)
             if leaves is None and one.opcode == "parameter":
                 leaves = self._parameter(one, arguments)
@@ -127,12 +112,6 @@ class _Walk:
         for value in result:
             self.buffers.use(value, self.now)
         return list(result)
-
-    def _pass_of_use(self, one: Instruction, operand: int) -> str | None:
-        """Return the pass that reads an operand; that of a loop's body is the pass of its instructions."""
-        if one.opcode in ("fusion", "fusion-start") and str(operand) in self._fusion(one).read_backward:
-            return "backward"
-        return None if one.opcode in _RUNS else pass_of(one.op_name)
 
     def _new(self, one: Instruction, *, is_temporary: bool = True) -> list[int]:
         """Return new values for the arrays of a result."""
