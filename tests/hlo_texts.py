@@ -1,10 +1,17 @@
-"""Texts of compiled programs of all versions, of TPU and of GPU. ``tests/data/hlo/programs.py`` has the programs."""
+"""Records of compiled programs of all versions, of TPU and of GPU. ``tests/data/hlo/programs.py`` has the programs.
+
+Beside each record is its text, to be read by people.
+"""
 
 from __future__ import annotations
 
 import tarfile
 from functools import cache
 from pathlib import Path
+
+from jax_array_info_core.hlo.module import Module
+from jax_array_info_core.hlo.read import read_module
+from tests.hlo_assembler import assembled
 
 FOLDER = Path(__file__).parent / "data" / "hlo"
 SUFFIX = ".tar.xz"
@@ -20,17 +27,23 @@ EVERYWHERE = CPU + ACCELERATORS
 
 
 @cache
-def texts(where: str) -> dict[str, str]:
-    """Return the texts of all programs by name, such as ``step``, for a version or a device."""
+def records(where: str) -> dict[str, bytes]:
+    """Return the records of all programs by name, such as ``step``, for a version or a device."""
     found = {}
     with tarfile.open(FOLDER / f"{where}{SUFFIX}") as archive:
         for entry in archive:
             file = archive.extractfile(entry)
             assert file is not None
-            found[entry.name.removesuffix(".txt")] = file.read().decode()
+            if entry.name.endswith(".pb"):
+                found[entry.name.removesuffix(".pb")] = file.read()
     return found
 
 
-def text(where: str, program: str) -> str:
-    """Return the text of a program, such as ``step``, for a version or a device."""
-    return texts(where)[program]
+def stored(where: str, program: str) -> Module:
+    """Return a program, such as ``step``, for a version or a device."""
+    return read_module(records(where)[program])
+
+
+def module_of(text: str) -> Module:
+    """Return the program of a text: see ``hlo_assembler``."""
+    return read_module(assembled(text))

@@ -17,7 +17,7 @@ from .buffers import (
     result_places,
     shared_leaves,
 )
-from .module import Computation, Instruction, Module, Passing, called, names_in, operations
+from .module import Computation, Instruction, Module, Passing, called, calls_of, operations
 
 # XLA gives each loop and branch a computation of its own. Text that calls one from many places is not
 # followed into it more often than this, so that nonsense ends.
@@ -36,6 +36,9 @@ class Schedule(NamedTuple):
     operations: list[Instruction]
     """The operation at each time, from 1. The end of a computation is a time of its own."""
 
+    computations: list[str]
+    """The computation of each."""
+
 
 def schedule_of(module: Module) -> Schedule:
     """Return the buffers of a program, with the times of the schedule at which they are live.
@@ -45,14 +48,14 @@ def schedule_of(module: Module) -> Schedule:
     """
     entry = module.computations.get(module.entry)
     if entry is None:
-        return Schedule([], [])
+        return Schedule([], [], [])
     walk = _Walk(module)
     in_place = {alias.output for alias in module.aliases}
     for output, value in enumerate(walk.run(Scope(entry), ())):
         buffer = walk.buffers.of(value)
         buffer.is_output = buffer.is_temporary and output not in in_place
         buffer.is_temporary = False
-    return Schedule(walk.buffers.finish(), walk.operations)
+    return Schedule(walk.buffers.finish(), walk.operations, walk.computations)
 
 
 class _Fusion:
@@ -79,6 +82,7 @@ class _Walk:
         self.module = module
         self.buffers = Buffers()
         self.operations: list[Instruction] = []
+        self.computations: list[str] = []
         self.depth = 0
         self.calls: dict[str, int] = {}
         self.updated: list[tuple[int, Writer]] = []
@@ -97,6 +101,7 @@ class _Walk:
         result: Sequence[int] = ()
         for one in scope.computation.instructions:
             self.operations.append(one)
+            self.computations.append(scope.computation.name)
             operands = [values.get(name, ()) for name in one.operands]
             if one.opcode not in _NO_WRITES:
                 for operand in operands:
@@ -109,6 +114,7 @@ class _Walk:
             if one.is_root:
                 result = values[one.name]
         self.operations += scope.computation.instructions[-1:]
+        self.computations += [scope.computation.name] * (len(self.operations) - len(self.computations))
         for value in result:
             self.buffers.use(value, self.now)
         return list(result)
@@ -119,8 +125,8 @@ class _Walk:
 
     def _parameter(self, one: Instruction, arguments: Sequence[Sequence[int]]) -> list[int]:
         """Return the values of a parameter."""
-        number = int(one.literal) if one.literal.isdecimal() else -1
-        if 0 <= number < len(arguments) and len(arguments[number]) == len(one.shapes):
+        number = one.parameter_number
+        if number < len(arguments) and len(arguments[number]) == len(one.shapes):
             return list(arguments[number])
         return self._new(one, is_temporary=False)
 
@@ -172,9 +178,9 @@ class _Walk:
         elif one.opcode == "conditional":
             result = self._branches(scope, one, operands)
         elif one.opcode == "call":
-            result = self._inside(scope, one, called(one, "to_apply"), operands)
+            result = self._inside(scope, one, called(one, "callee"), operands)
         elif one.opcode == "async-start":
-            inside = self._inside(scope, one, called(one, "calls"), operands)
+            inside = self._inside(scope, one, called(one, "callee"), operands)
             if inside is not None:
                 result = [*(value for operand in operands for value in operand), *inside]
                 rest = one.shapes[len(result) :]
@@ -185,12 +191,9 @@ class _Walk:
         self, scope: Scope, one: Instruction, operands: Sequence[Sequence[int]]
     ) -> list[int] | None:
         """Run all branches. Their results have the same buffers."""
-        text = one.attributes.get("branch_computations") or ",".join(
-            one.attributes.get(name, "") for name in ("true_computation", "false_computation")
-        )
         results = [
-            self._inside(scope, one, name, [operand])
-            for name, operand in zip(names_in(text), operands[1:], strict=False)
+            self._inside(scope, one, call.name, [operand])
+            for call, operand in zip(calls_of(one), operands[1:], strict=False)
         ]
         known = [result for result in results if result is not None and len(result) == len(one.shapes)]
         if not known:
@@ -262,7 +265,7 @@ class _Walk:
 
     def _fusion(self, one: Instruction) -> _Fusion:
         """Return the facts on the computation of a fusion."""
-        text = one.attributes.get("calls", "")
-        if text not in self.fusions:
-            self.fusions[text] = _Fusion(self.module.computations.get(called(one, "calls") or ""))
-        return self.fusions[text]
+        name = called(one, "callee") or ""
+        if name not in self.fusions:
+            self.fusions[name] = _Fusion(self.module.computations.get(name))
+        return self.fusions[name]

@@ -100,15 +100,10 @@ class _Passes:
 
     def turns(self, schedule: Schedule) -> dict[str, int]:
         """Return the time at which the backward pass begins in each computation that has both passes."""
-        within = {
-            id(one): computation.name
-            for computation in self._computations.values()
-            for one in computation.instructions
-        }
         marks: dict[str, list[tuple[int, _Pass]]] = {}
-        for time, one in enumerate(schedule.operations, 1):
+        for time, (one, name) in enumerate(zip(schedule.operations, schedule.computations, strict=True), 1):
             of = self._of(one) if one.opcode in _COUNTED else None
-            marks.setdefault(within[id(one)], []).append((time, of))
+            marks.setdefault(name, []).append((time, of))
         both = {"forward", "backward"}
         return {name: _turn(found) for name, found in marks.items() if both <= {of for _, of in found}}
 
