@@ -202,6 +202,10 @@ class Dataflow:
         # Further operands are indices, offsets and padding.
         return [Value(within, name) for name in operands[:1] if plain in PASSING and not is_exact]
 
+    def same(self, value: Value) -> list[Value]:
+        """Return the values that a value is a copy of, in one step; [] if it is computed."""
+        return self._sources(value, is_exact=True)
+
     def outside(self, value: Value, number: int) -> list[Value]:
         """Return the value that a parameter of its computation has in each execution; [] if it varies."""
         sites = self.sites.get(value.computation, [])

@@ -21,6 +21,7 @@ from ..compat.jaxprs import jaxpr_names, requested_outputs
 from ..compat.jitted import with_object_keys
 from ..compat.lowering import program_devices
 from ..compat.propagation import require_shardy
+from ..compat.residuals import passes_are_named
 from ..compat.shardings import has_devices
 from ..compat.stages import (
     ProgramLeaf,
@@ -54,12 +55,14 @@ from ..layouts.notation import as_nbytes
 from ..layouts.spec import mesh_sizes
 from ..origins.origins import UserLines, code_origin, described_for_user
 from ..propagation.process import start
+from ..reports.backward import SavedForBackward
 from ..reports.findings import known_codes
 from ..reports.floors import MIN_NBYTES
 from ..reports.origin import Origin
 from ..reports.program import ProgramReport, Rematerialization, Uncounted, UncountedFlops
-from ..reports.program_memory import KeptLine, ProgramMemory, Temporary
+from ..reports.program_memory import ProgramMemory, Temporary
 from . import collector
+from .backward import live_at_backward, saved_of
 from .because import Reasons
 from .caveats import caveats_of, caveats_of_tracing
 from .collectives import collectives_of, devices_of, merged, totals_of
@@ -107,7 +110,8 @@ def memory_of(
     statistics: MemoryStatistics | None,
     platform: str,
     lines: UserLines,
-    names: CheckpointNames | None = None,
+    traced: Any = None,
+    saved: SavedForBackward | None = None,
 ) -> ProgramMemory:
     """Return the memory of a program per device.
 
@@ -119,10 +123,12 @@ def memory_of(
         statistics: XLA's figures; None if the backend has none.
         platform: Platform that it is compiled for.
         lines: The search for the user's line.
-        names: The names of ``checkpoint_name``; None if they are not known.
+        traced: The ``jax.stages.Traced`` that it is compiled from; None if it is not known.
+        saved: What JAX saves for the backward pass.
     """
     figures = statistics or MemoryStatistics()
-    live, kept, elsewhere = temporaries_of(module, lines.nearest)
+    names = None if traced is None else CheckpointNames(traced.jaxpr, lines)
+    found = temporaries_of(module, lines.nearest, tells_passes=passes_are_named(traced))
     return ProgramMemory(
         argument_nbytes=figures.argument_nbytes,
         output_nbytes=figures.output_nbytes,
@@ -134,28 +140,12 @@ def memory_of(
         host_output_nbytes=figures.host_output_nbytes,
         host_alias_nbytes=figures.host_alias_nbytes,
         host_temporary_nbytes=figures.host_temporary_nbytes,
-        temporaries=_merged(live, lines, names)[:MOST_TEMPORARIES],
-        live_nbytes=sum(value.shape.nbytes for value in live),
-        kept=_by_line(kept, lines),
-        elsewhere=_merged(elsewhere, lines, names)[:MOST_TEMPORARIES],
+        temporaries=_merged(found.highest, lines, names)[:MOST_TEMPORARIES],
+        live_nbytes=sum(value.shape.nbytes for value in found.highest),
+        saved=saved,
+        live_at_backward=live_at_backward(found, module, saved, lines, is_traced=traced is not None),
+        elsewhere=_merged(found.elsewhere, lines, names)[:MOST_TEMPORARIES],
     )
-
-
-def _by_line(values: Iterable[LiveValue], lines: UserLines) -> tuple[KeptLine, ...]:
-    """Return the values of each line together, the line with the most bytes first."""
-    found: dict[Origin | None, list[LiveValue]] = {}
-    for value in values:
-        found.setdefault(lines.origin(value.frames), []).append(value)
-    kept = [
-        KeptLine(
-            origin=origin,
-            nbytes=sum(one.shape.nbytes for one in of_line),
-            count=len(of_line),
-            is_in_loop=any(one.is_kept for one in of_line),
-        )
-        for origin, of_line in found.items()
-    ]
-    return tuple(sorted(kept, key=lambda one: -one.nbytes))
 
 
 def _peak(figures: MemoryStatistics, platform: str) -> int | None:
@@ -418,9 +408,10 @@ def _with_program(
     dtypes = {value.dtype for value in (*report.arguments, *report.outputs)}
     memory, out_of_memory = None, report.out_of_memory
     if not compiled.refusal:
-        traced = compiled.stages.traced
-        names = None if traced is None else CheckpointNames(traced.jaxpr, lines)
-        memory = memory_of(module, memory_analysis(compiled.stages.compiled), report.platform, lines, names)
+        stages = compiled.stages
+        saved = saved_of(stages, leaves, lines, report.device_count, explains=explains)
+        statistics = memory_analysis(stages.compiled)
+        memory = memory_of(module, statistics, report.platform, lines, stages.traced, saved)
         memory = with_host_apart(memory, report.arguments, report.outputs, donations)
         if topology is not None:
             memory = replace(
