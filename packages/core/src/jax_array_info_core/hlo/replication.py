@@ -248,7 +248,7 @@ class Replication:
             index = one.element
             return first[index] if index is not None and index < len(first) else UNKNOWN
         if opcode == "constant":
-            return Held(SAME, numbers=_integers(one))
+            return Held(SAME, numbers=integers(one))
         if opcode == "partition-id":
             numbers = np.arange(self._labels.count)
             return Held(self._labels.add(numbers), numbers=numbers[:, None]) if self._is_numbered else UNKNOWN
@@ -276,7 +276,7 @@ class Replication:
             sizes = {math.prod(shape.dims) for shape in by[0].shapes}
             found = found._replace(scatter=by[0] if _size(one) in sizes else None)
         if opcode in _ARITHMETIC or opcode in _SAME_NUMBERS:
-            found = found._replace(numbers=_computed(one, arrays))
+            found = found._replace(numbers=computed(one, [each.numbers for each in arrays]))
         if found.sources and one.shapes:
             flops = 2 * (multiply_adds(one, computation) or 0) + (fft_flops(one, computation) or 0)
             if flops or opcode == "fft":
@@ -374,7 +374,7 @@ class Replication:
         values[groups] = np.arange(len(groups)).reshape(-1, 1)
         own = self._labels.add(values)
         is_new = not self._labels.is_same_in(own, labels) and groups.shape[1] > 1
-        if is_new and not _is_of_user(moved) and (kind == "all-gather" or held.scatter is not None):
+        if is_new and not is_of_user(moved) and (kind == "all-gather" or held.scatter is not None):
             sources |= {self._new(moved, own, None if kind == "all-gather" else held.scatter)}
         return Held(after, sources, held.maker)
 
@@ -385,7 +385,7 @@ class Replication:
             held.scatter is not None
             and held.scatter.shapes
             and moved.groups is not None
-            and not _is_of_user(moved)
+            and not is_of_user(moved)
         ):
             source = Source(moved, SAME, held.scatter)
             maker = held.maker or (held.scatter, held.scatter.shapes[0])
@@ -399,12 +399,9 @@ class Replication:
         """Return a part of an array, and add the array if devices use parts of their own."""
         array, places = arrays[0], arrays[1:]
         self._found.pop((*path, one.name), None)
-        if array.numbers is not None and len(places) == 1 and places[0].numbers is not None:
-            table, at = array.numbers, places[0].numbers
-            if len(table) == 1 and at.shape[1] == 1 and _size(one) == 1:
-                numbers = table[0][np.clip(at[:, 0], 0, table.shape[1] - 1)]
-                full = np.broadcast_to(numbers, (self._labels.count,))
-                return Held(self._labels.add(full), numbers=full[:, None])
+        if (numbers := computed(one, [each.numbers for each in arrays])) is not None:
+            full = np.broadcast_to(numbers, (self._labels.count, 1))
+            return Held(self._labels.add(full), numbers=full)
         labels = array.labels
         for each in places:
             # What depends on the device in an unknown way may still be the same in a group.
@@ -420,7 +417,8 @@ class Replication:
         return Held(labels, kept)
 
 
-def _is_of_user(moved: Movement) -> bool:
+def is_of_user(moved: Movement) -> bool:
+    """Return whether a collective is one of the user, as in ``shard_map``, as far as its name tells."""
     return _REQUESTED.search(moved.instruction.op_name or "") is not None
 
 
@@ -460,7 +458,7 @@ def _size(one: Instruction) -> int:
     return math.prod(one.shapes[0].dims) if one.shapes else 0
 
 
-def _integers(one: Instruction) -> NDArray[np.int64] | None:
+def integers(one: Instruction) -> NDArray[np.int64] | None:
     """Return the integers of a constant with one axis at most; None for others, and those left out."""
     if not one.shapes or "int" not in one.shapes[0].dtype or len(one.shapes[0].dims) > 1:
         return None
@@ -468,9 +466,13 @@ def _integers(one: Instruction) -> NDArray[np.int64] | None:
     return None if numbers is None or not len(numbers) else numbers[None]
 
 
-def _computed(one: Instruction, arrays: Sequence[Held]) -> NDArray[np.int64] | None:
-    """Return the integers of a result; None if they are not known."""
-    numbers = [each.numbers for each in arrays]
+def computed(one: Instruction, numbers: Sequence[NDArray[np.int64] | None]) -> NDArray[np.int64] | None:
+    """Return the integers of a result, of shape (devices or 1, elements); None if they are not known.
+
+    Args:
+        one: The instruction.
+        numbers: The integers of its operands.
+    """
     if not one.shapes or "int" not in one.shapes[0].dtype or not numbers:
         return None
     if one.opcode in _ARITHMETIC:
@@ -478,5 +480,11 @@ def _computed(one: Instruction, arrays: Sequence[Held]) -> NDArray[np.int64] | N
             return None
         return _ARITHMETIC[one.opcode](*numbers)
     first = numbers[0]
+    if one.opcode == "dynamic-slice" and len(numbers) == 2:
+        at = numbers[1]
+        if first is None or at is None or len(first) > 1 or at.shape[1] > 1 or _size(one) > 1:
+            return None
+        table: NDArray[np.int64] = first[0]
+        return table[np.clip(at, 0, len(table) - 1)]
     is_whole = first is not None and first.shape[1] == _size(one) and len(one.shapes[0].dims) < 2
-    return first if is_whole else None
+    return first if is_whole and one.opcode in _SAME_NUMBERS else None

@@ -171,20 +171,6 @@ def _more(rest: Sequence[Temporary]) -> str:
     return f"{sum(one.count for one in rest)} more, {nbytes}"
 
 
-def write_warnings_unknown(page: Page, report: ProgramReport) -> None:
-    """Add why it is not known whether XLA reshards values by full replication."""
-    if report.rematerializations_known == "compiled before":
-        page.write(
-            "resharding by full replication: unknown, XLA prints no warnings for a program that was compiled"
-            " before: pass fresh=True"
-        )
-    elif report.rematerializations_known == "not captured":
-        page.write(
-            "resharding by full replication: unknown, XLA's warnings could not be read: standard error is"
-            " closed, or TF_CPP_MIN_LOG_LEVEL hides them"
-        )
-
-
 class _Row(NamedTuple):
     """A temporary."""
 
