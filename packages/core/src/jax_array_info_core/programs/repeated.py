@@ -16,7 +16,7 @@ from ..hlo.dataflow import Dataflow, Value
 from ..hlo.loops import Executions
 from ..hlo.module import Module
 from ..hlo.replica_groups import group_axes
-from ..hlo.replication import Repeated, Replication, Source
+from ..hlo.replication import COSTLY, Repeated, Replication, Source
 from ..layouts.spec import effective_axes, effective_spec
 from ..origins.origins import UserLines
 from ..reports.array import ShardingDescription
@@ -59,7 +59,7 @@ def repeated_of(
     hidden = sum(len(one.shapes) for one in module.parameters()) - len(kept)  # tokens and hoisted constants
     labels = [*[None] * max(hidden, 0), *(_labels(one.got, report) for one in kept)]
     moved, _ = movements(dataflow, slices)
-    found = Replication(module, moved, count, labels, is_numbered=slices is None).repeated()
+    found = Replication(module, moved, mesh.sizes, labels, is_numbered=slices is None).repeated()
     described = _Described(report, dataflow, executions, paths, lines)
     rows = [row for one in found if (row := described.row(one)) is not None]
     counts: dict[RepeatedValue, int] = {}
@@ -127,7 +127,6 @@ class _Described:
             return None
         if found.is_sliced and any(one.op_name in self.warned for one in own):
             return None
-        devices = math.prod({one.groups: one.movement.group_size for one in sources}.values())
         times = self.executions.get(found.computation, Executions(None)).times
         flops = None
         if found.flops and times is not None:
@@ -138,20 +137,20 @@ class _Described:
         moved = largest.movement
         before = self.dataflow.instruction(Value(moved.value.computation, moved.operand))
         shape = before.shapes[0] if before is not None and before.shapes else moved.shape
-        held = [(found.shape.nbytes - found.shape.nbytes // devices, found.shape.nbytes)]
+        held = [(found.shape.nbytes - found.shape.nbytes // found.devices, found.shape.nbytes)]
         held += [(_saved(one), one.movement.shape.nbytes) for one in sources if not one.scatter]
         repeated, nbytes = max(held)
         nearest = self.lines.nearest(own)
-        op = found.instruction if found.instruction.opcode == "fft" else scatter or found.instruction
+        op = found.instruction if found.instruction.opcode in COSTLY else scatter or found.instruction
         return RepeatedValue(
             op=(op.op_name or "").rpartition("/")[2]
-            if op in (nearest, scatter) or op.opcode in _NAMED
+            if op in (nearest, scatter) or op.opcode in COSTLY
             else op.opcode,
             shape=found.shape.dims,
             dtype=found.shape.dtype,
             nbytes=nbytes,
             repeated_nbytes=repeated,
-            repeated_flops=None if flops is None else flops - flops // devices,
+            repeated_flops=None if flops is None else flops - flops // found.devices,
             axes=axes,
             is_sum=scatter is not None,
             before_shape=shape.dims,
@@ -192,9 +191,6 @@ class _Described:
         is_gradient = any("transpose(" in one for one in names)
         may_be_gradient = is_sum and not names_have_passes()  # of an embedding
         return (is_gradient or may_be_gradient) and any(_is_part(dims, one) for one in self.shapes)
-
-
-_NAMED = frozenset({"fft", "scatter"})
 
 
 def _saved(source: Source) -> int:
