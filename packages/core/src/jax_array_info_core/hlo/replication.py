@@ -1,4 +1,4 @@
-"""Values that are equal on all devices along mesh axes over which they, or their operands, were sharded before."""
+"""Values that are equal on all devices along mesh axes over which an operand was sharded before."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _MOST_NUMBERS = 1 << 16
 _SAME_NUMBERS = operations(Passing.NUMBER) | {"broadcast"}
 _SINGLE = PASSING.keys() | {"add", "divide", "multiply", "negate", "subtract"}
 """Operations whose elements are each made of those at one place."""
-_UNCHANGED = operations(Passing.MOVE | Passing.COPY)
+_PASSING_ON = operations(Passing.MOVE) | operations(Passing.COPY)
 _ARITHMETIC: Mapping[str, Callable[..., NDArray[np.int64]]] = {
     "add": np.add,
     "and": np.bitwise_and,
@@ -81,7 +81,7 @@ class Axes:
 
     def spanned(self, groups: NDArray[np.int64] | None) -> int:
         """Return the axes whose devices are together in each group, of shape (groups, devices in each)."""
-        if groups is None or groups.size != math.prod(self.lengths) or int(groups.min()) < 0:
+        if groups is None or groups.size != math.prod(self.lengths) or int(np.min(groups)) < 0:
             return 0
         owners = np.empty((groups.size, 1), np.int64)
         owners[groups, 0] = np.arange(len(groups))[:, None]
@@ -89,8 +89,10 @@ class Axes:
 
     def exchanged(self, groups: NDArray[np.int64] | None, pairs: NDArray[np.int64] | None) -> int:
         """Return the axes along which devices of a group, or all devices in pairs, differ; all if unknown."""
-        of, count = pairs if groups is None else groups, math.prod(self.lengths)
-        if of is None or count not in (of.size, len(of)) or int(of.min()) < 0:
+        of = pairs if groups is None else groups
+        if of is None or int(np.min(of)) < 0:
+            return self.all
+        if (len(of) if groups is None else of.size) != math.prod(self.lengths):
             return self.all
         places = np.array(np.unravel_index(of, self.lengths))
         differ = (places != places[..., :1]).any(axis=(1, 2))
@@ -235,7 +237,7 @@ class Replication:
         for one in computation.instructions:
             operands = [states.get(name, self._unknown) for name in one.operands]
             if one.opcode == "parameter":
-                number = int(one.literal)
+                number = one.parameter_number
                 state = given[number] if number < len(given) else self._unknown
             else:
                 state = self._state(computation, one, operands, (*path, one.name))
@@ -261,7 +263,7 @@ class Replication:
             index = one.element
             return first[index] if index is not None and index < len(first) else self._unknown
         if opcode == "constant":
-            return Held(0, numbers=_integers(one))
+            return Held(0, numbers=_computed(one, ()))
         if opcode == "partition-id" and self._is_numbered:
             return Held(self._axes.all, numbers=np.arange(self._axes.count(self._axes.all))[:, None])
         if opcode.endswith(("-done", "-update")) or opcode == "get-tuple-element":
@@ -299,14 +301,13 @@ class Replication:
         if not held.sources or not one.shapes:
             return None
         if one.opcode in COSTLY:
-            target = one.attributes.get("custom_call_target", "")
-            if one.opcode == "custom-call" and _WITHOUT_KERNEL.search(target):
+            if _WITHOUT_KERNEL.search(one.custom_call_target):
                 return None
             flops = 2 * (multiply_adds(one, computation) or 0) + (fft_flops(one, computation) or 0)
             largest = max(one.shapes, key=lambda shape: shape.nbytes)
             return self._new(one, computation.name, largest, held.sources, flops)
         sums = frozenset(name for name in held.sources if self._sources[name].scatter is not None)
-        if not sums or held.maker is None or one.opcode in _UNCHANGED:
+        if not sums or held.maker is None or one.opcode in _PASSING_ON:
             return None
         return self._new(held.maker[0], computation.name, held.maker[1], sums)
 
@@ -384,7 +385,7 @@ class Replication:
         return self._together(arrays)._replace(maker=maker)
 
     def _moved(self, moved: Movement, held: Held, path: tuple[str, ...]) -> Held:
-        """Return the result of a collective, and add the sum of a scatter if each device gets a part of it."""
+        """Return the result of a collective, and add the sum of a scatter if devices get parts of it."""
         kind = moved.instruction.opcode.removesuffix("-start")
         group = self._axes.spanned(moved.groups)
         scatter = None if kind == "all-gather" else held.scatter
@@ -468,22 +469,15 @@ def _size(one: Instruction) -> int:
     return math.prod(one.shapes[0].dims) if one.shapes else 0
 
 
-def _integers(one: Instruction) -> NDArray[np.int64] | None:
-    """Return the integers of a constant with one axis at most; None for others, and those left out."""
-    if not one.shapes or "int" not in one.shapes[0].dtype or len(one.shapes[0].dims) > 1:
-        return None
-    texts = re.findall(r"-?\d{1,18}", one.literal)
-    if not 0 < len(texts) == _size(one) <= _MOST_NUMBERS:
-        return None
-    return np.array([texts], np.int64)
-
-
 def _computed(one: Instruction, arrays: Sequence[Held]) -> NDArray[np.int64] | None:
-    """Return the integers of a result with one axis at most; None if they are not known."""
+    """Return the integers of a result with one axis at most; None if they are not known, and for many."""
+    shape = one.shapes[0] if one.shapes else None
+    if shape is None or len(shape.dims) > 1 or "int" not in shape.dtype or _size(one) > _MOST_NUMBERS:
+        return None
+    if one.opcode == "constant":
+        return None if one.integers is None else one.integers[None]
     passed = arrays[:1] if one.opcode in _SAME_NUMBERS else arrays if one.opcode in _ARITHMETIC else ()
     numbers = [each.numbers for each in passed]
-    if not one.shapes or len(one.shapes[0].dims) > 1 or "int" not in one.shapes[0].dtype or not numbers:
-        return None
-    if any(each is None or each.shape[1] != _size(one) for each in numbers):
+    if not numbers or any(each is None or each.shape[1] != _size(one) for each in numbers):
         return None
     return _ARITHMETIC[one.opcode](*numbers) if one.opcode in _ARITHMETIC else numbers[0]
