@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -196,7 +197,7 @@ class Replication:
         ]
         self._is_numbered = is_numbered
         self._sources: dict[Value, Source] = {}
-        self._found: dict[tuple[str, ...], Repeated | None] = {}
+        self._found: dict[tuple[str, ...], Sequence[Repeated]] = {}
 
     def repeated(self) -> tuple[Repeated, ...]:
         """Return the whole values, in the order of the program."""
@@ -210,7 +211,7 @@ class Replication:
             given.append(states if one.groups else states[0] if states else self._unknown)
         self._run(entry, given, (), is_fused=False)
         found: dict[int, Repeated] = {}
-        for each in filter(None, self._found.values()):
+        for each in chain.from_iterable(self._found.values()):
             # What uses a sum in several ways repeats one value.
             scatters = (one.scatter for one in each.sources if one.scatter is not None)
             is_costly = each.instruction.opcode in COSTLY
@@ -280,7 +281,7 @@ class Replication:
         if opcode == "dynamic-slice":
             return self._sliced(computation, one, arrays, path)
         found = self._together(arrays)
-        self._found[path] = self._repetition(computation, one, arrays[0] if opcode == "gather" else found)
+        self._found[path] = [*self._alike(computation, one, arrays[0] if opcode == "gather" else found)]
         if _is_scatter(one):
             return found._replace(scatter=one)
         if opcode in _SINGLE and (by := [each.scatter for each in arrays if each.scatter is not None]):
@@ -288,28 +289,24 @@ class Replication:
             found = found._replace(scatter=by[0] if _size(one) in sizes else None)
         return found._replace(numbers=_computed(one, arrays))
 
-    def _repetition(self, computation: Computation, one: Instruction, held: Held) -> Repeated | None:
-        """Return the value that all devices compute alike in an instruction; None if there is none.
+    def _alike(self, computation: Computation, one: Instruction, held: Held) -> Iterator[Repeated]:
+        """Yield what all devices compute alike in an instruction: its result, or the sums that it uses.
 
-        One that costs little counts where it uses a sum of scatters, which all devices hold, too.
+        An instruction that costs little counts where it uses sums of scatters, which all devices hold, too.
 
         Args:
             computation: Its computation.
             one: The instruction.
             held: Its result; of a gather, the array whose elements it takes.
         """
-        if not held.sources or not one.shapes:
-            return None
-        if one.opcode in COSTLY:
-            if _WITHOUT_KERNEL.search(one.custom_call_target):
-                return None
+        names = held.sources if one.shapes and one.opcode not in _PASSING_ON else frozenset[Value]()
+        if names and one.opcode in COSTLY and not _WITHOUT_KERNEL.search(one.custom_call_target):
             flops = 2 * (multiply_adds(one, computation) or 0) + (fft_flops(one, computation) or 0)
             largest = max(one.shapes, key=lambda shape: shape.nbytes)
-            return self._new(one, computation.name, largest, held.sources, flops)
-        sums = frozenset(name for name in held.sources if self._sources[name].scatter is not None)
-        if not sums or held.maker is None or one.opcode in _PASSING_ON:
-            return None
-        return self._new(held.maker[0], computation.name, held.maker[1], sums)
+            yield self._new(one, computation.name, largest, names, flops)
+        for name, (moved, _, scatter) in self._sources.items() if one.opcode not in COSTLY else ():
+            if scatter is not None and name in names:
+                yield self._new(moved.instruction, name.computation, moved.shape, frozenset({name}))
 
     def _new(
         self,
@@ -391,7 +388,7 @@ class Replication:
         scatter = None if kind == "all-gather" else held.scatter
         is_of_user = _REQUESTED.search(moved.instruction.op_name or "") is not None
         is_sum = kind in ("all-reduce", "reduce-scatter") and scatter is not None
-        self._found[path] = None
+        self._found[path] = []
         names = held.sources
         if group & held.varies and not is_of_user and (is_sum or kind == "all-gather"):
             self._sources[moved.value] = Source(moved, group, scatter)
@@ -402,7 +399,7 @@ class Replication:
             varies = held.varies | self._axes.exchanged(moved.groups, moved.pairs)
             if (sums := names - held.sources) and held.maker is not None:
                 computation, (maker, shape) = moved.value.computation, held.maker
-                self._found[path] = self._new(maker, computation, shape, sums, is_sliced=True)
+                self._found[path] = [self._new(maker, computation, shape, sums, is_sliced=True)]
         return Held(varies, self._whole(varies, names), held.maker)
 
     def _sliced(
@@ -410,7 +407,7 @@ class Replication:
     ) -> Held:
         """Return a part of an array, and add the array if devices use parts of their own."""
         array, places = arrays[0], arrays[1:]
-        self._found[path] = None
+        self._found[path] = []
         if array.numbers is not None and len(places) == 1 and places[0].numbers is not None:
             table, at = array.numbers, places[0].numbers
             if len(table) == 1 and at.shape[1] == 1 and _size(one) == 1:
@@ -425,7 +422,7 @@ class Replication:
         kept = self._whole(varies, array.sources)
         if (lost := array.sources - kept) and array.maker is not None:
             maker, shape = array.maker
-            self._found[path] = self._new(maker, computation.name, shape, lost, is_sliced=True)
+            self._found[path] = [self._new(maker, computation.name, shape, lost, is_sliced=True)]
         return Held(varies, kept)
 
 
