@@ -190,7 +190,11 @@ class Instruction:
     def column(self) -> int:
         """Column of the innermost source line at which it begins, from 0; 0 also if it is unknown."""
         frames = self.frames
-        return self._module.stacks.column(self._outer.metadata.stack_frame_id) if frames and frames[0].function else 0
+        return (
+            self._module.stacks.column(self._outer.metadata.stack_frame_id)
+            if frames and frames[0].function
+            else 0
+        )
 
     @property
     def calls(self) -> tuple[Call, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -36,7 +36,7 @@ COSTLY = frozenset(
 
 _GATHERING = frozenset({"all-gather", "all-reduce", "collective-broadcast"})
 """Collectives whose result is the same in all of a group."""
-_UNKNOWN = frozenset({"infeed", "recv", "rng", "rng-get-and-update-state"})
+_UNKNOWN = frozenset({"infeed", "partition-id", "recv", "rng", "rng-get-and-update-state"})
 _REQUESTED = re.compile(r"/(?:all_gather|p?broadcast|reduce_scatter|p(?:max|min|sum))\w*$")
 """End of an ``op_name`` that is a collective of the user, as in ``shard_map``."""
 _WITHOUT_KERNEL = re.compile(r"Async|Bitcast|Buffer|Dynamic|InBound|MoveTo|Shard|Static|X64|annotate")
@@ -64,44 +64,45 @@ class Axes:
     """The mesh axes, divided into axes of prime lengths, so that a mask of bits tells parts of an axis too.
 
     Args:
-        sizes: Sizes of the mesh axes, the major first.
+        mesh: Sizes of the mesh axes by name, the major first.
     """
 
-    def __init__(self, sizes: Iterable[int]) -> None:
-        self.lengths = [prime for size in sizes for prime in _primes(size)]
-        """Length of the axis of each bit, the major first."""
-        self.all = (1 << len(self.lengths)) - 1
+    def __init__(self, mesh: Mapping[str, int]) -> None:
+        divided = [(name, prime) for name, size in mesh.items() for prime in _primes(size)]
+        self.names = [name for name, _ in divided]
+        """Name of the mesh axis of each bit."""
+        self.lengths = [prime for _, prime in divided]
+        """Length of the axis of each bit."""
+        self.all = self.of(mesh)
+        """All axes."""
+
+    def of(self, names: Collection[str]) -> int:
+        """Return the axes of whole mesh axes."""
+        return sum(1 << bit for bit, name in enumerate(self.names) if name in names)
+
+    def count(self, axes: int) -> int:
+        """Return the number of devices along axes."""
+        return math.prod(length for bit, length in enumerate(self.lengths) if axes >> bit & 1)
 
     def varied(self, values: NDArray[np.int64]) -> int:
         """Return the axes along which values of shape (devices or 1, numbers) differ."""
         if len(values) == 1:
             return 0
         cube = values.reshape(*self.lengths, -1)
-        differ = [(cube != cube.take([0], bit)).any() for bit in range(len(self.lengths))]
-        return sum(1 << bit for bit, one in enumerate(differ) if one)
+        return sum(1 << bit for bit in range(cube.ndim - 1) if (cube != cube.take([0], bit)).any())
 
     def spanned(self, groups: NDArray[np.int64] | None) -> int:
         """Return the axes whose devices are together in each group, of shape (groups, devices in each)."""
-        if groups is None or groups.size != math.prod(self.lengths) or int(np.min(groups)) < 0:
+        if groups is None or groups.size != self.count(self.all) or int(np.min(groups)) < 0:
             return 0
         owners = np.empty((groups.size, 1), np.int64)
         owners[groups, 0] = np.arange(len(groups))[:, None]
         return self.all & ~self.varied(owners)
 
-    def exchanged(self, groups: NDArray[np.int64] | None, pairs: NDArray[np.int64] | None) -> int:
-        """Return the axes along which devices of a group, or all devices in pairs, differ; all if unknown."""
-        of = pairs if groups is None else groups
-        if of is None or int(np.min(of)) < 0:
-            return self.all
-        if (len(of) if groups is None else of.size) != math.prod(self.lengths):
-            return self.all
-        places = np.array(np.unravel_index(of, self.lengths))
-        differ = (places != places[..., :1]).any(axis=(1, 2))
-        return sum(1 << bit for bit, one in enumerate(differ) if one)
-
-    def count(self, axes: int) -> int:
-        """Return the number of devices along axes."""
-        return math.prod(length for bit, length in enumerate(self.lengths) if axes >> bit & 1)
+    def exchanged(self, groups: NDArray[np.int64] | None) -> int:
+        """Return the axes along which devices of a group may differ: all, if they are not known."""
+        spanned = self.spanned(groups)
+        return spanned if groups is not None and self.count(spanned) == groups.shape[1] else self.all
 
 
 class Source(NamedTuple):
@@ -171,9 +172,8 @@ class Replication:
     Args:
         module: The program.
         movements: Its collectives.
-        sizes: Sizes of the mesh axes. Their product is the number of devices.
-        parameters: Shard of each device, of shape (devices, numbers), for each array of the parameters; None
-            if it is not known.
+        mesh: Sizes of the mesh axes by name. Their product is the number of devices.
+        parameters: Mesh axes that shard each array of the parameters; None if they are not known.
         is_numbered: Whether ``partition-id`` counts all devices.
     """
 
@@ -181,20 +181,18 @@ class Replication:
         self,
         module: Module,
         movements: Sequence[Movement],
-        sizes: Sequence[int],
-        parameters: Sequence[NDArray[np.int64] | None],
+        mesh: Mapping[str, int],
+        parameters: Sequence[Collection[str] | None],
         *,
         is_numbered: bool = True,
     ) -> None:
         self._module = module
-        self._axes = Axes(sizes)
+        self._axes = Axes(mesh)
         self._unknown = Held(self._axes.all)
         self._movements: dict[tuple[str, str], list[Movement]] = {}
         for one in movements:
             self._movements.setdefault((one.value.computation, one.instruction.name), []).append(one)
-        self._parameters = [
-            self._unknown if one is None else Held(self._axes.varied(one)) for one in parameters
-        ]
+        self._parameters = [self._unknown if one is None else Held(self._axes.of(one)) for one in parameters]
         self._is_numbered = is_numbered
         self._sources: dict[Value, Source] = {}
         self._found: dict[tuple[str, ...], Sequence[Repeated]] = {}
@@ -263,8 +261,6 @@ class Replication:
         if opcode == "get-tuple-element" and isinstance(first, list):
             index = one.element
             return first[index] if index is not None and index < len(first) else self._unknown
-        if opcode == "constant":
-            return Held(0, numbers=_computed(one, ()))
         if opcode == "partition-id" and self._is_numbered:
             return Held(self._axes.all, numbers=np.arange(self._axes.count(self._axes.all))[:, None])
         if opcode.endswith(("-done", "-update")) or opcode == "get-tuple-element":
@@ -278,16 +274,23 @@ class Replication:
             result = self._called(one, operands, path)
             return _scattered(one, result) if _is_scatter(one) and isinstance(result, list) else result
         arrays = [self._joined(each) for each in operands]
-        if opcode == "dynamic-slice":
-            return self._sliced(computation, one, arrays, path)
+        numbers = _computed(one, arrays)
+        if numbers is not None:
+            return Held(self._axes.varied(numbers), numbers=numbers)
         found = self._together(arrays)
+        if opcode == "dynamic-slice":
+            # What depends on the device in an unknown way may still be the same in a group.
+            is_known = all(each.numbers is not None or not each.varies for each in arrays[1:])
+            lost = arrays[0].sources - found.sources if is_known else frozenset[Value]()
+            self._found[path] = [*self._parts(computation.name, arrays[0], lost)]
+            return found._replace(maker=None)
         self._found[path] = [*self._alike(computation, one, arrays[0] if opcode == "gather" else found)]
         if _is_scatter(one):
             return found._replace(scatter=one)
         if opcode in _SINGLE and (by := [each.scatter for each in arrays if each.scatter is not None]):
             sizes = {math.prod(shape.dims) for shape in by[0].shapes}
-            found = found._replace(scatter=by[0] if _size(one) in sizes else None)
-        return found._replace(numbers=_computed(one, arrays))
+            return found._replace(scatter=by[0] if _size(one) in sizes else None)
+        return found
 
     def _alike(self, computation: Computation, one: Instruction, held: Held) -> Iterator[Repeated]:
         """Yield what all devices compute alike in an instruction: its result, or the sums that it uses.
@@ -307,6 +310,11 @@ class Replication:
         for name, (moved, _, scatter) in self._sources.items() if one.opcode not in COSTLY else ():
             if scatter is not None and name in names:
                 yield self._new(moved.instruction, name.computation, moved.shape, frozenset({name}))
+
+    def _parts(self, computation: str, held: Held, names: frozenset[Value]) -> Iterator[Repeated]:
+        """Yield an array that devices use in parts of their own, if it is whole after some collectives."""
+        if names and held.maker is not None:
+            yield self._new(held.maker[0], computation, held.maker[1], names, is_sliced=True)
 
     def _new(
         self,
@@ -362,7 +370,7 @@ class Replication:
             if each is not None
         ]
         if one.opcode == "conditional" and operands:
-            results.append(self._joined(operands[0])._replace(numbers=None))
+            results.append(self._joined(operands[0]))
         return self._merged(results)
 
     def _joined(self, state: State) -> Held:
@@ -396,34 +404,9 @@ class Replication:
         if kind in _GATHERING:
             varies = held.varies & ~group
         else:
-            varies = held.varies | self._axes.exchanged(moved.groups, moved.pairs)
-            if (sums := names - held.sources) and held.maker is not None:
-                computation, (maker, shape) = moved.value.computation, held.maker
-                self._found[path] = [self._new(maker, computation, shape, sums, is_sliced=True)]
+            varies = held.varies | self._axes.exchanged(moved.groups)
+            self._found[path] = [*self._parts(moved.value.computation, held, names - held.sources)]
         return Held(varies, self._whole(varies, names), held.maker)
-
-    def _sliced(
-        self, computation: Computation, one: Instruction, arrays: Sequence[Held], path: tuple[str, ...]
-    ) -> Held:
-        """Return a part of an array, and add the array if devices use parts of their own."""
-        array, places = arrays[0], arrays[1:]
-        self._found[path] = []
-        if array.numbers is not None and len(places) == 1 and places[0].numbers is not None:
-            table, at = array.numbers, places[0].numbers
-            if len(table) == 1 and at.shape[1] == 1 and _size(one) == 1:
-                numbers = table[0][np.clip(at, 0, table.shape[1] - 1)]
-                return Held(self._axes.varied(numbers), numbers=numbers)
-        varies = array.varies
-        for each in places:
-            if each.varies and each.numbers is None:
-                # What depends on the device in an unknown way may still be the same in a group.
-                return self._unknown
-            varies |= each.varies
-        kept = self._whole(varies, array.sources)
-        if (lost := array.sources - kept) and array.maker is not None:
-            maker, shape = array.maker
-            self._found[path] = [self._new(maker, computation.name, shape, lost, is_sliced=True)]
-        return Held(varies, kept)
 
 
 def _primes(number: int) -> Iterator[int]:
@@ -473,8 +456,14 @@ def _computed(one: Instruction, arrays: Sequence[Held]) -> NDArray[np.int64] | N
         return None
     if one.opcode == "constant":
         return None if one.integers is None else one.integers[None]
-    passed = arrays[:1] if one.opcode in _SAME_NUMBERS else arrays if one.opcode in _ARITHMETIC else ()
-    numbers = [each.numbers for each in passed]
-    if not numbers or any(each is None or each.shape[1] != _size(one) for each in numbers):
+    numbers = [each.numbers for each in arrays[: 1 if one.opcode in _SAME_NUMBERS else None]]
+    known = [each for each in numbers if each is not None]
+    if not known or len(known) < len(numbers):
         return None
-    return _ARITHMETIC[one.opcode](*numbers) if one.opcode in _ARITHMETIC else numbers[0]
+    if one.opcode == "dynamic-slice" and _size(one) == len(known[0]) == known[1].shape[1] == 1:
+        return np.take(known[0][0], known[1], mode="clip")
+    if any(each.shape[1] != _size(one) for each in known):
+        return None
+    if one.opcode in _SAME_NUMBERS:
+        return known[0]
+    return _ARITHMETIC[one.opcode](*known) if one.opcode in _ARITHMETIC else None

@@ -7,9 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ..compat.lowering import names_have_passes
 from ..hlo.collectives import movements
 from ..hlo.dataflow import Dataflow, Value
@@ -57,9 +54,9 @@ def repeated_of(
     dataflow = Dataflow(module)
     kept = [one for one in report.arguments if not one.is_pruned]
     hidden = sum(len(one.shapes) for one in module.parameters()) - len(kept)  # tokens and hoisted constants
-    labels = [*[None] * max(hidden, 0), *(_labels(one.got, report) for one in kept)]
+    axes = [*[None] * max(hidden, 0), *(_axes_of(one.got, report) for one in kept)]
     moved, _ = movements(dataflow, slices)
-    found = Replication(module, moved, mesh.sizes, labels, is_numbered=slices is None).repeated()
+    found = Replication(module, moved, mesh.shape, axes, is_numbered=slices is None).repeated()
     described = _Described(report, dataflow, executions, paths, lines)
     rows = [row for one in found if (row := described.row(one)) is not None]
     counts: dict[RepeatedValue, int] = {}
@@ -69,15 +66,10 @@ def repeated_of(
     return tuple(sorted(merged, key=lambda one: -one.repeated_nbytes))
 
 
-def _labels(got: ShardingDescription | None, report: ProgramReport) -> NDArray[np.int64] | None:
-    """Return the number of the shard of each device, in the order of the mesh; None if it is not known."""
-    mesh = report.mesh
-    if got is None or got.spec is None or mesh is None or got.mesh != mesh or got.spec.unreduced:
-        return None
-    used = _used(got)
-    places = np.unravel_index(np.arange(math.prod(mesh.sizes)), mesh.sizes)
-    columns = [place for name, place in zip(mesh.names, places, strict=True) if name in used]
-    return np.stack([np.zeros_like(places[0]), *columns], axis=1)
+def _axes_of(got: ShardingDescription | None, report: ProgramReport) -> set[str] | None:
+    """Return the mesh axes that shard an argument; None if they are not known."""
+    is_known = got is not None and got.spec is not None and got.mesh == report.mesh and not got.spec.unreduced
+    return _used(got) if got is not None and is_known else None
 
 
 def _used(sharding: ShardingDescription) -> set[str]:
