@@ -134,10 +134,9 @@ class _Described:
         repeated, nbytes = max(held)
         nearest = self.lines.nearest(own)
         op = found.instruction if found.instruction.opcode in COSTLY else scatter or found.instruction
+        is_named = op in (nearest, scatter) or op.opcode in COSTLY
         return RepeatedValue(
-            op=(op.op_name or "").rpartition("/")[2]
-            if op in (nearest, scatter) or op.opcode in COSTLY
-            else op.opcode,
+            op=(is_named and (op.op_name or "").rpartition("/")[2]) or op.custom_call_target or op.opcode,
             shape=found.shape.dims,
             dtype=found.shape.dtype,
             nbytes=nbytes,
