@@ -217,7 +217,7 @@ class Dataflow:
 
     def same(self, value: Value) -> list[Value]:
         """Return the values that a value is a copy of, in one step; [] if it is computed."""
-        return self._sources(value, is_exact=True)
+        return self.sources(value, is_exact=True)
 
     def outside(self, value: Value, number: int) -> list[Value]:
         """Return the value that a parameter of its computation has in each execution; [] if it varies."""
