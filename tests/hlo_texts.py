@@ -1,10 +1,19 @@
-"""Texts of compiled programs of all versions, of TPU and of GPU. ``tests/data/hlo/programs.py`` has the programs."""
+"""Records of compiled programs of all versions, of TPU and of GPU. ``tests/data/hlo/programs.py`` has the programs.
+
+Beside each record is its text, to be read by people.
+"""
 
 from __future__ import annotations
 
+import importlib
+import re
 import tarfile
 from functools import cache
 from pathlib import Path
+
+from jax_array_info_core.hlo.messages import hlo_classes
+from jax_array_info_core.hlo.module import Module
+from jax_array_info_core.hlo.read import read_module
 
 FOLDER = Path(__file__).parent / "data" / "hlo"
 SUFFIX = ".tar.xz"
@@ -20,17 +29,41 @@ EVERYWHERE = CPU + ACCELERATORS
 
 
 @cache
-def texts(where: str) -> dict[str, str]:
-    """Return the texts of all programs by name, such as ``step``, for a version or a device."""
+def records(where: str) -> dict[str, bytes]:
+    """Return the records of all programs by name, such as ``step``, for a version or a device."""
     found = {}
     with tarfile.open(FOLDER / f"{where}{SUFFIX}") as archive:
         for entry in archive:
             file = archive.extractfile(entry)
             assert file is not None
-            found[entry.name.removesuffix(".txt")] = file.read().decode()
+            if entry.name.endswith(".pb"):
+                found[entry.name.removesuffix(".pb")] = file.read()
     return found
 
 
-def text(where: str, program: str) -> str:
-    """Return the text of a program, such as ``step``, for a version or a device."""
-    return texts(where)[program]
+def stored(where: str, program: str) -> Module:
+    """Return a program, such as ``step``, for a version or a device."""
+    return read_module(records(where)[program])
+
+
+@cache
+def record_of(text: str) -> bytes:
+    """Return the record of a program from its text, which jaxlib parses, with the number of its devices."""
+    try:
+        parser = importlib.import_module("jaxlib._hlo")
+    except ImportError:  # before JAX 0.10
+        parser = importlib.import_module("jax._src.lib").xla_client._xla
+    parsed = parser.hlo_module_from_text(text).as_serialized_hlo_module_proto()
+    message = hlo_classes()["HloModuleProto"].FromString(parsed)
+    counts = {name: re.search(rf"\b{name}=(\d+)", text.partition("\n")[0]) for name in _COUNTS}
+    for name, found in counts.items():
+        setattr(message.device_assignment, _COUNTS[name], int(found[1]) if found else 1)
+    return bytes(message.SerializeToString())
+
+
+_COUNTS = {"num_partitions": "computation_count", "replica_count": "replica_count"}
+
+
+def module_of(text: str) -> Module:
+    """Return the program of a text."""
+    return read_module(record_of(text))

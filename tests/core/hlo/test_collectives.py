@@ -4,7 +4,7 @@ import pytest
 
 from jax_array_info_core.hlo.collectives import movements, sent_nbytes
 from jax_array_info_core.hlo.dataflow import Dataflow
-from jax_array_info_core.hlo.read import read_module
+from tests.hlo_texts import module_of
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -13,7 +13,7 @@ def moved(*lines, before=""):
     """Return the movements and the unread instructions of a program on 8 devices."""
     body = "\n".join(f"  {line}" for line in lines)
     text = f"HloModule jit_f, num_partitions=8\n\n{before}\nENTRY %main () -> f32[] {{\n{body}\n}}\n"
-    module = read_module(text)
+    module = module_of(text)
     assert module.unread == ()
     return movements(Dataflow(module))
 

@@ -3,8 +3,7 @@
 import pytest
 
 from jax_array_info_core.hlo.dataflow import Dataflow, Value
-from jax_array_info_core.hlo.read import read_module
-from tests.hlo_texts import EVERYWHERE, text
+from tests.hlo_texts import EVERYWHERE, module_of, stored
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -66,7 +65,7 @@ ENTRY %main (x: f32[4,8], y: f32[4,8], z: f32[4,8]) -> f32[4,8] {
 
 @pytest.fixture(scope="module")
 def loop():
-    module = read_module(LOOP)
+    module = module_of(LOOP)
     assert module.unread == ()
     return Dataflow(module)
 
@@ -122,7 +121,7 @@ def test_what_a_loop_changes_is_computed_from_its_last_turn_and_from_its_start(l
 
 @pytest.mark.parametrize("where", EVERYWHERE)
 def test_the_result_of_a_conditional_depends_on_its_predicate_and_on_the_operands_of_each_branch(where):
-    module = read_module(text(where, "cond"))
+    module = stored(where, "cond")
     root = module.computations[module.entry].root
     found = {value.name for value, _ in Dataflow(module).walk(Value(module.entry, root.name))}
     assert {one.name for one in module.parameters()} <= found
@@ -130,7 +129,7 @@ def test_the_result_of_a_conditional_depends_on_its_predicate_and_on_the_operand
 
 def test_searches_end_in_a_damaged_text():
     """Computations that call each other, and values that are made of themselves."""
-    module = read_module(
+    module = module_of(
         """HloModule jit_f
 
 %a (p: (f32[])) -> (f32[]) {
@@ -173,6 +172,6 @@ def test_a_text_with_a_thousand_loops_in_loops_is_searched():
         for depth in range(1000)
     ]
     entry = f"ENTRY %main {{\n  %state = (s32[], f32[4]) parameter(0)\n  ROOT %loop = (s32[], f32[4]) {loop}%body999\n}}\n"
-    dataflow = Dataflow(read_module("\n".join(["HloModule jit_f\n", *bodies, entry])))
+    dataflow = Dataflow(module_of("\n".join(["HloModule jit_f\n", *bodies, entry])))
     assert dataflow.argument(Value("main", "loop", 1)) is None
     assert sum(1 for _ in dataflow.walk(Value("main", "loop", 1))) > 100

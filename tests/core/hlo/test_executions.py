@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from jax_array_info_core.hlo.loops import executions as found_executions
 from jax_array_info_core.hlo.module import calls_of
-from jax_array_info_core.hlo.read import read_module
-from tests.hlo_texts import ACCELERATORS, CPU, EVERYWHERE, text
+from tests.hlo_texts import ACCELERATORS, CPU, EVERYWHERE, module_of, stored, text
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -28,10 +27,10 @@ def executions(module):
     return {name: Executions(one.times, one.at_most) for name, one in found_executions(module).items()}
 
 
-def module_of(*computations):
+def module_with(*computations):
     """Return a program, from the name and the lines of each computation; the last one is the entry."""
     parts = [f"%{name} () -> f32[] {{\n" + "\n".join(lines) + "\n}\n" for name, *lines in computations]
-    module = read_module("HloModule m\n\n" + "\n".join([*parts[:-1], "ENTRY " + parts[-1]]))
+    module = module_of("HloModule m\n\n" + "\n".join([*parts[:-1], "ENTRY " + parts[-1]]))
     assert module.unread == ()
     return module
 
@@ -51,13 +50,13 @@ def loops(module):
 @pytest.mark.parametrize("where", EVERYWHERE)
 def test_a_scan_in_a_scan_runs_3_times_4_times(where):
     expected = [(3, "body"), (4, "condition"), (12, "body"), (15, "condition")]
-    assert loops(read_module(text(where, "scan_in_scan"))) == expected
+    assert loops(stored(where, "scan_in_scan")) == expected
 
 
 @pytest.mark.parametrize("where", EVERYWHERE)
 @pytest.mark.parametrize("program", ["scan", "checkpoint"])
 def test_forward_and_backward_pass_of_a_scan_run_4_times(where, program):
-    assert set(loops(read_module(text(where, program)))) == {(4, "body"), (5, "condition")}
+    assert set(loops(stored(where, program))) == {(4, "body"), (5, "condition")}
 
 
 @pytest.mark.parametrize("where", [*CPU, "h100"])
@@ -66,12 +65,12 @@ def test_the_derived_number_of_turns_is_the_printed_one(where, program):
     printed = text(where, program)
     derived = printed.replace("known_trip_count", "other")
     assert derived != printed
-    assert executions(read_module(derived)) == executions(read_module(printed))
+    assert executions(module_of(derived)) == executions(module_of(printed))
 
 
 @pytest.mark.parametrize("where", EVERYWHERE)
 def test_a_loop_whose_length_depends_on_data_is_unknown(where):
-    module = read_module(text(where, "while"))
+    module = stored(where, "while")
     found = executions(module)
     (loop,) = (one for one in module.computations[module.entry].instructions if one.opcode == "while")
     assert found[module.entry] == ONCE
@@ -80,7 +79,7 @@ def test_a_loop_whose_length_depends_on_data_is_unknown(where):
 
 @pytest.mark.parametrize("where", EVERYWHERE)
 def test_a_branch_runs_at_most_once(where):
-    module = read_module(text(where, "cond"))
+    module = stored(where, "cond")
     found = executions(module)
     calls = [call for one in module.computations[module.entry].instructions for call in calls_of(one)]
     branches = [call.name for call in calls if call.role == "branch"]
@@ -90,11 +89,11 @@ def test_a_branch_runs_at_most_once(where):
 
 @pytest.mark.parametrize("where", ["0.12.0.1", *ACCELERATORS])
 def test_every_computation_of_a_step_runs_once_or_is_one_of_elements(where):
-    assert {one.times for one in executions(read_module(text(where, "step"))).values()} <= {0, 1}
+    assert {one.times for one in executions(stored(where, "step")).values()} <= {0, 1}
 
 
 def test_calls_from_several_places_add_up():
-    module = module_of(
+    module = module_with(
         ("f", "  ROOT %a = f32[] constant(1)"),
         (
             "g",
@@ -112,7 +111,7 @@ def test_calls_from_several_places_add_up():
 
 
 def test_computations_of_elements_do_not_count_and_those_without_a_caller_are_unknown():
-    module = module_of(
+    module = module_with(
         ("add", "  ROOT %a = f32[] constant(1)"),
         ("lost", "  ROOT %a = f32[] constant(1)"),
         ("compare", "  ROOT %a = f32[] constant(1)"),
@@ -128,7 +127,7 @@ def test_computations_of_elements_do_not_count_and_those_without_a_caller_are_un
 
 
 def test_a_loop_in_a_branch_runs_at_most_as_often_as_it_turns():
-    module = module_of(
+    module = module_with(
         ("body", "  ROOT %a = f32[] constant(1)"),
         ("condition", "  ROOT %a = f32[] constant(1)"),
         (
@@ -144,7 +143,7 @@ def test_a_loop_in_a_branch_runs_at_most_as_often_as_it_turns():
 
 
 def test_a_damaged_text_in_which_computations_call_each_other_is_unknown():
-    module = module_of(
+    module = module_with(
         ("f", "  ROOT %a = f32[] call(), to_apply=%g"),
         ("g", "  ROOT %a = f32[] call(), to_apply=%f"),
         ("main", "  ROOT %a = f32[] call(), to_apply=%g"),
@@ -169,7 +168,7 @@ def counted(
     sides = "%limit, %i" if is_flipped else "%i, %limit"
     compare = f"compare({sides}), direction={direction}"
     fused = f"fusion({sides}), kind=kLoop, calls=%compare"
-    return module_of(
+    return module_with(
         (
             "compare",
             "  %x = s32[] parameter(0)",
@@ -290,8 +289,8 @@ def test_a_loop_that_does_not_count_is_unknown(place, damaged):
     )
     program = "\n".join(lines)
     assert place in program
-    assert executions(read_module(program))["body"] == Executions(5, None)
-    assert executions(read_module(program.replace(place, damaged)))["body"] == UNKNOWN
+    assert executions(module_of(program))["body"] == Executions(5, None)
+    assert executions(module_of(program.replace(place, damaged)))["body"] == UNKNOWN
 
 
 @pytest.mark.parametrize("passed_by", ["opt-barrier", "domain", "add-dependency", "copy"])

@@ -9,15 +9,14 @@ from jax import lax
 
 from jax_array_info_core.hlo.flops import counted_flops
 from jax_array_info_core.hlo.loops import executions
-from jax_array_info_core.hlo.read import read_module
-from tests.hlo_texts import CPU, EVERYWHERE, text
+from tests.hlo_texts import CPU, EVERYWHERE, module_of, stored, text
 
 pytestmark = pytest.mark.oldest_and_newest
 
 
 def flops(program):
     """Return the flops of a text."""
-    module = read_module(program)
+    module = module_of(program)
     found = counted_flops(module, executions(module))
     is_exact = not (found.runs_unknown or found.size_unknown or any(found.dots))
     return found.known if is_exact else None
@@ -31,7 +30,7 @@ def of_line(line, *operands):
     ]
     lines = "\n".join([*parameters, f"  ROOT {line}"])
     program = f"HloModule m\n\nENTRY %main () -> f32[] {{\n{lines}\n}}\n"
-    assert read_module(program).unread == ()
+    assert module_of(program).unread == ()
     return flops(program)
 
 
@@ -259,7 +258,7 @@ def test_a_kernel_is_not_counted_and_the_rest_is():
     program = text("0.12.0.1", "step")
     start = program.index("\n", program.index("\nENTRY ") + 1) + 1
     kernel = '  %k = f32[8]{0} custom-call(), custom_call_target="tpu_custom_call"\n'
-    module = read_module(program[:start] + kernel + program[start:])
+    module = module_of(program[:start] + kernel + program[start:])
     found = counted_flops(module, executions(module))
     assert (found.known, [one.name for one in found.size_unknown]) == (671_088_640, ["k"])
     assert found.runs_unknown == ()
@@ -267,7 +266,7 @@ def test_a_kernel_is_not_counted_and_the_rest_is():
 
 @pytest.mark.parametrize("where", EVERYWHERE)
 def test_dots_outside_of_a_loop_of_unknown_length_are_known(where):
-    module = read_module(text(where, "while"))
+    module = stored(where, "while")
     found = counted_flops(module, executions(module))
     assert any(found.dots)
     assert found.runs_unknown == found.size_unknown == ()

@@ -3,9 +3,9 @@
 import pytest
 
 from jax_array_info_core.hlo.liveness import live_bytes_of, temporaries_of
-from jax_array_info_core.hlo.read import read_module
 from jax_array_info_core.hlo.schedule import schedule_of
-from tests.core.hlo.test_temporaries import EVERYWHERE, at, first, text
+from tests.core.hlo.test_temporaries import EVERYWHERE, at, first
+from tests.hlo_texts import module_of, stored
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -25,7 +25,7 @@ def at_point(live, point):
 @pytest.mark.parametrize("where", EVERYWHERE)
 def test_the_highest_point_is_that_of_the_temporary_values(where, program):
     """For both scans, with and without ``jax.checkpoint``, of each version of JAX and each accelerator."""
-    module = read_module(text(where, program))
+    module = stored(where, program)
     highest = sorted(value.shape.nbytes for value in temporaries_of(module, first).highest)
     for most in (MOST, 480, 7, 1):
         live = live_bytes_of(module, first, most)
@@ -38,14 +38,14 @@ def test_the_highest_point_is_that_of_the_temporary_values(where, program):
 @pytest.mark.parametrize("program", ["scan", "checkpoint"])
 @pytest.mark.parametrize("where", EVERYWHERE)
 def test_the_values_at_each_point_have_its_bytes(where, program):
-    live = live_bytes_of(read_module(text(where, program)), first, 50)
+    live = live_bytes_of(stored(where, program), first, 50)
     for point, nbytes in enumerate(live.nbytes):
         assert sum(at_point(live, point)) == nbytes
 
 
 @pytest.mark.parametrize("most", [1, 2, 7, 50, 480])
 def test_a_point_is_the_highest_of_its_part_of_the_schedule(most):
-    module = read_module(text("0.12.0.1", "scan"))
+    module = stored("0.12.0.1", "scan")
     whole, live = live_bytes_of(module, first, MOST), live_bytes_of(module, first, most)
     assert whole.points == tuple(range(1, whole.operation_count + 1))
     assert list(whole.operations) == schedule_of(module).operations
@@ -63,7 +63,7 @@ def test_a_value_is_live_from_its_operation_to_its_last_use():
   %b = f32[4]{{0}} slice(%a), slice={{[0:4]}}, {at(2)}
   %c = f32[2]{{0}} slice(%p), slice={{[0:2]}}, {at(3)}
   ROOT %d = f32[8]{{0}} concatenate(%b, %c), {at(4)}"""
-    module = read_module(f"HloModule test, is_scheduled=true\n\nENTRY %main {{{body}\n}}")
+    module = module_of(f"HloModule test, is_scheduled=true\n\nENTRY %main {{{body}\n}}")
     live = live_bytes_of(module, first, MOST)
     assert [one.name for one in live.operations] == ["p", "a", "b", "c", "d", "d"]
     assert live.nbytes == (0, 64, 64 + 16, 16 + 8, 16 + 8, 0)
@@ -75,7 +75,7 @@ def test_a_value_is_live_from_its_operation_to_its_last_use():
 
 
 def test_a_program_without_an_entry_has_no_points():
-    live = live_bytes_of(read_module(""), first, 480)
+    live = live_bytes_of(module_of(""), first, 480)
     assert (live.operation_count, live.points, live.values) == (0, (), ())
 
 
@@ -87,7 +87,7 @@ def test_100_000_operations_have_480_points():
     )
     body = f"  %v0 = f32[8]{{0}} parameter(0)\n{chain}\n  ROOT %r = f32[16]{{0}} concatenate(%v1, %v99999)"
     live = live_bytes_of(
-        read_module(f"HloModule test, is_scheduled=true\n\nENTRY %main {{\n{body}\n}}"), first, 480
+        module_of(f"HloModule test, is_scheduled=true\n\nENTRY %main {{\n{body}\n}}"), first, 480
     )
     assert live.operation_count == 100_002
     assert len(live.points) == 480

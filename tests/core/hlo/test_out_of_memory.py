@@ -4,7 +4,7 @@ import pytest
 
 from jax_array_info_core.hlo.module import ArrayShape, Frame
 from jax_array_info_core.hlo.oom_logs import ListedBuffer, read_assignment, read_out_of_memory
-from jax_array_info_core.hlo.read import read_module
+from tests.hlo_texts import module_of
 
 pytestmark = pytest.mark.oldest_and_newest
 HBM = round(15.75 * 2**30)
@@ -109,7 +109,7 @@ def test_other_errors_are_not_refusals(text):
 
 
 def test_an_assignment_has_the_buffers_of_device_memory_without_overlap():
-    found = read_assignment(ASSIGNMENT, read_module(MODULE))
+    found = read_assignment(ASSIGNMENT, module_of(MODULE))
     assert found.nbytes == 4096 + 8192
     shape = ArrayShape("float32", (1024,), 4096)
     frames = (Frame("/home/user/step.py", 7, "step"),)
@@ -124,7 +124,7 @@ def test_elements_of_tuples_without_an_instruction_get_one():
     text = MODULE.replace("%main (x: f32[1024])", "%main (x: (f32[1024], s32[]))")
     text = text.replace("%x = f32[1024]{0} parameter(0)", "%x = (f32[1024]{0}, s32[]) parameter(0)")
     text = text.replace("add(%x, %x)", "add(%x#0, %x#0)")
-    module = read_module(text)
+    module = module_of(text)
     assert module.unread == ()
     element = module.computations["main"].by_name["x#0"]
     assert (element.opcode, element.operands, element.attributes["index"]) == (

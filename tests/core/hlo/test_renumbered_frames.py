@@ -3,8 +3,7 @@
 import pytest
 
 from jax_array_info_core.hlo.frames import renumbered
-from jax_array_info_core.hlo.read import read_module
-from tests.hlo_texts import text
+from tests.hlo_texts import module_of, text
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -78,7 +77,7 @@ ENTRY %main (x: f32[1]) -> f32[1] {
 
 def lines(program):
     """Return the lines of each instruction that has some, innermost first."""
-    module = read_module(program)
+    module = module_of(program)
     assert module.unread == ()
     instructions = module.computations["main"].instructions
     return {one.name: [frame.line for frame in one.frames] for one in instructions if one.frames}

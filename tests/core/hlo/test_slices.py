@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from jax_array_info_core.hlo.collectives import movements
 from jax_array_info_core.hlo.dataflow import Dataflow, Value
 from jax_array_info_core.hlo.loops import executions
-from jax_array_info_core.hlo.read import read_module
 from jax_array_info_core.hlo.slices import ProgramSlices
 from jax_array_info_core.layouts.links import Places
 from jax_array_info_core.layouts.spec import MeshAxes
 from jax_array_info_core.origins.origins import UserLines
 from jax_array_info_core.programs.collectives import ProgramDevices, collectives_of, totals_of
+from tests.hlo_texts import module_of
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -47,10 +47,10 @@ def between(kind, operand, result, target=EACH, name="all-reduce.1_0", operand_n
     )
 
 
-def module_of(*lines, parameter="f32[128,256]{1,0}"):
+def module_with(*lines, parameter="f32[128,256]{1,0}"):
     first = f'  %p = {parameter} parameter(0), metadata={{op_name="x"}}'
     text = "\n".join([first, *(f"  {line}" for line in lines)])
-    module = read_module(
+    module = module_of(
         f"HloModule jit_f, num_partitions=4\n\nENTRY %main (p: {parameter}) -> f32[] {{\n{text}\n}}\n"
     )
     assert module.unread == ()
@@ -90,7 +90,7 @@ NBYTES = 128 * 256 * 4
 )
 def test_a_transfer_between_slices_is_a_collective_once(kind, operand, result, target, expected):
     """Its bytes by hand: those of the collective among the slices, with an array of a device's shard."""
-    (found,) = collectives(module_of(*between(kind, operand, result, target)))
+    (found,) = collectives(module_with(*between(kind, operand, result, target)))
     assert (found.kind, found.axes, found.group_size, found.sent_nbytes) == expected
     assert (found.link, found.path, found.is_async, found.count) == ("dcn", "x", True, 1)
 
@@ -100,7 +100,7 @@ def test_a_transfer_between_slices_is_a_collective_once(kind, operand, result, t
     [("all-reduce.1_0", "all-reduce"), ("all-gather_0", "all-gather"), ("all_to_all.15_0", "all-to-all")],
 )
 def test_without_a_type_the_name_of_the_rendezvous_tells_the_kind(name, kind):
-    (found,) = collectives(module_of(*between(None, SHARD, SHARD, name=name)))
+    (found,) = collectives(module_with(*between(None, SHARD, SHARD, name=name)))
     assert found.kind == kind
 
 
@@ -122,7 +122,7 @@ def test_a_transfer_that_is_not_understood_is_unread(change):
     lines = [line.replace(*change) for line in between("ALL_REDUCE", SHARD, SHARD)]
     if change[0].startswith("%recv"):
         lines = lines[:2]
-    module = module_of(*lines)
+    module = module_with(*lines)
     moved, unread = movements(Dataflow(module), ProgramSlices.of(IDS, SLICES))
     assert moved == []
     assert [line.startswith("%send = send(%p, %token)") for line in unread] == [True]
@@ -130,11 +130,11 @@ def test_a_transfer_that_is_not_understood_is_unread(change):
 
 def test_a_transfer_to_the_host_is_none():
     lines = [line.replace("xla_megascale_runtime", "host") for line in between("ALL_REDUCE", SHARD, SHARD)]
-    assert movements(Dataflow(module_of(*lines)), ProgramSlices.of(IDS, SLICES)) == ([], [])
+    assert movements(Dataflow(module_with(*lines)), ProgramSlices.of(IDS, SLICES)) == ([], [])
 
 
 def test_without_its_devices_a_transfer_has_its_bytes_and_unknown_axes_and_link():
-    module = module_of(*between("ALL_REDUCE", SHARD, SHARD))
+    module = module_with(*between("ALL_REDUCE", SHARD, SHARD))
     (found,), unread = collectives_of(module, executions(module), MESH, {}, UserLines())
     assert (found.kind, found.sent_nbytes, found.axes, found.link, unread) == (
         "all-reduce",
@@ -152,7 +152,7 @@ GATHER = (
 
 
 def test_groups_of_one_slice_are_those_of_all():
-    (found,) = collectives(module_of(GATHER))
+    (found,) = collectives(module_with(GATHER))
     assert (found.axes, found.link, found.sent_nbytes) == (("ici",), "ici", 3 * NBYTES)
 
 
@@ -165,15 +165,15 @@ def test_an_axis_over_slices_can_be_any_axis_of_the_mesh(groups, axes):
     slices = np.array([0, 0, 1, 1, 0, 0, 1, 1])
     ids = np.array([100000, 100002, 200000, 200002, 100001, 100003, 200001, 200003])
     inside = GATHER.replace("{{0,1,2,3}}", groups).replace("f32[512,256]", f"f32[{128 * 2 ** len(axes)},256]")
-    (found,) = collectives(module_of(inside), ids, slices, mesh)
+    (found,) = collectives(module_with(inside), ids, slices, mesh)
     assert (found.axes, found.link) == (axes, "ici")
-    (found,) = collectives(module_of(*between("ALL_REDUCE", SHARD, SHARD)), ids, slices, mesh)
+    (found,) = collectives(module_with(*between("ALL_REDUCE", SHARD, SHARD)), ids, slices, mesh)
     assert (found.axes, found.link) == (("d",), "dcn")
 
 
 def test_a_permute_inside_a_slice_and_one_between_slices_count_for_their_links():
     inside = f"%inside = {SHARD} collective-permute(%p), channel_id=1, source_target_pairs={{{{0,1}},{{1,2}},{{2,3}}}}"
-    found = collectives(module_of(inside, *between("ONE_TO_ONE", SHARD, SHARD, RING)))
+    found = collectives(module_with(inside, *between("ONE_TO_ONE", SHARD, SHARD, RING)))
     assert {one.link: (one.axes, one.sent_nbytes) for one in found} == {
         "ici": (("ici",), NBYTES),
         "dcn": (("dcn", "ici"), NBYTES),
@@ -184,7 +184,7 @@ def test_a_permute_inside_a_slice_and_one_between_slices_count_for_their_links()
 def test_values_pass_a_transfer_between_slices():
     """What is computed from the received array is computed from the sent one."""
     negated = f"%negated = {SHARD} negate(%array)"
-    dataflow = Dataflow(module_of(*between("ALL_REDUCE", SHARD, SHARD), negated))
+    dataflow = Dataflow(module_with(*between("ALL_REDUCE", SHARD, SHARD), negated))
     assert "negate" in [one.opcode for one in dataflow.consumers(Value("main", "p"))]
     assert "parameter" in [one.opcode for one in dataflow.producers(Value("main", "negated"))]
     argument = dataflow.argument(Value("main", "array"))

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jax_array_info_core.hlo.liveness import temporaries_of
-from jax_array_info_core.hlo.read import read_module
-from tests.hlo_texts import ACCELERATORS, CPU, EVERYWHERE, text, texts
+from tests.hlo_texts import ACCELERATORS, CPU, EVERYWHERE, module_of, stored, text, texts
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -44,7 +43,7 @@ def line_of(code):
 def values(body, *before):
     """Return dtype, shape, line and is_kept of the values of a program whose entry has some lines."""
     lines = ["HloModule test, is_scheduled=true", "", *before, "ENTRY %main {", *body.splitlines(), "}"]
-    module = read_module("\n".join(lines))
+    module = module_of("\n".join(lines))
     assert module.unread == ()
     return [
         (value.shape.dtype, value.shape.dims, value.frames[0].line if value.frames else None, value.is_kept)
@@ -61,9 +60,7 @@ def test_a_scan_keeps_values_for_the_backward_pass_with_the_line_of_the_block(wh
     """Each is stacked over the four layers, and its line is inside of the block, not that of the scan."""
     block = line_of("jax.nn.gelu(x @ w[")
     for program, kept in (("scan", (4, 8, 256, 2048)), ("checkpoint", (4, 8, 256, 1024))):
-        found = [
-            one for one in temporaries_of(read_module(text(where, program)), first).highest if one.is_kept
-        ]
+        found = [one for one in temporaries_of(stored(where, program), first).highest if one.is_kept]
         assert kept in {one.shape.dims for one in found}
         # The lines of JAX 0.8 are those of another table: see test_renumbered_frames.py.
         assert where == "0.8.3" or {one.frames[0].line for one in found} == {block}
@@ -74,7 +71,7 @@ def test_a_scan_keeps_values_for_the_backward_pass_with_the_line_of_the_block(wh
 @pytest.mark.parametrize("where", CPU)
 def test_gradients_are_not_kept_for_a_later_loop(where):
     """The backward loop stacks gradients, which no other loop reads."""
-    found = temporaries_of(read_module(text(where, "scan")), first).highest
+    found = temporaries_of(stored(where, "scan"), first).highest
     assert not any(one.is_kept and one.shape.dims[-2:] in {(512, 2048), (2048, 512)} for one in found)
 
 
@@ -82,17 +79,13 @@ def test_gradients_are_not_kept_for_a_later_loop(where):
 def test_live_bytes_are_those_of_the_buffer_assignment(where):
     """XLA needs a little more because of alignment, or less where a value lies in an output's memory."""
     for program, expected in zip(("scan", "checkpoint"), TEMPORARY_NBYTES[where], strict=True):
-        found = sum(
-            one.shape.nbytes for one in temporaries_of(read_module(text(where, program)), first).highest
-        )
+        found = sum(one.shape.nbytes for one in temporaries_of(stored(where, program), first).highest)
         assert abs(found - expected) <= 0.06 * expected
 
 
 @pytest.mark.parametrize("where", ACCELERATORS)
 def test_values_outside_of_the_main_memory_are_left_out(where):
-    assert all(
-        one.shape.memory_space == 0 for one in temporaries_of(read_module(text(where, "scan")), first).highest
-    )
+    assert all(one.shape.memory_space == 0 for one in temporaries_of(stored(where, "scan"), first).highest)
 
 
 def test_arguments_outputs_and_constants_are_no_temporary_values():
@@ -213,7 +206,7 @@ def test_hidden_lines_are_passed_over():
   %p = f32[8]{{0}} parameter(0)
   %a = f32[16]{{0}} concatenate(%p, %p), dimensions={{0}}, {library}
   ROOT %d = f32[4]{{0}} slice(%a), slice={{[0:4]}}, {at(7)}"""
-    module = read_module("HloModule test\n\nENTRY %main {\n" + body.strip("\n") + "\n}")
+    module = module_of("HloModule test\n\nENTRY %main {\n" + body.strip("\n") + "\n}")
     (value,) = temporaries_of(
         module,
         lambda found: next((one for one in found if one.frames and one.frames[0].file != "library.py"), None),
@@ -271,13 +264,13 @@ def test_text_with_lines_lost_does_not_raise(data):
         else:
             start, end = sorted(data.draw(st.tuples(st.integers(0, 300), st.integers(0, 300))))
             lines[number] = lines[number][:start] + lines[number][end:]
-    temporaries_of(read_module("\n".join(lines)), first)
+    temporaries_of(module_of("\n".join(lines)), first)
 
 
 @pytest.mark.parametrize("where", CPU)
 def test_values_that_the_forward_pass_computes_and_the_backward_pass_reads_are_kept(where):
     """Up to JAX 0.6, the names of most operations do not contain their pass."""
-    found = temporaries_of(read_module(text(where, "step")), first).highest
+    found = temporaries_of(stored(where, "step"), first).highest
     kept = {value.shape.dims for value in found if value.is_for_backward}
     assert kept == (set() if where in ("0.4.38", "0.5.3", "0.6.2") else {(512, 512), (8, 64, 512)})
 
@@ -300,12 +293,12 @@ def test_a_value_that_a_fusion_of_the_backward_pass_reads_is_kept():
   %t = f32[8]{0} add(%f, %g), metadata={op_name="jit(f)/transpose(jvp())/add"}
   ROOT %s = f32[2]{0} slice(%t), slice={[0:2]}
 }"""
-    module = read_module(f"HloModule t, is_scheduled=true\n\n{fused}\n\n{entry}")
+    module = module_of(f"HloModule t, is_scheduled=true\n\n{fused}\n\n{entry}")
     assert [value.is_for_backward for value in temporaries_of(module, first).highest] == [
         True,
         True,
         True,
         False,
     ]
-    without_pass = read_module(f"HloModule t\n\n{fused}\n\n{entry}".replace("transpose(jvp())", "jvp()"))
+    without_pass = module_of(f"HloModule t\n\n{fused}\n\n{entry}".replace("transpose(jvp())", "jvp()"))
     assert not any(value.is_for_backward for value in temporaries_of(without_pass, first).highest)

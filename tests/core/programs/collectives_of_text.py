@@ -3,10 +3,10 @@
 import re
 
 from jax_array_info_core.hlo.loops import executions
-from jax_array_info_core.hlo.read import read_module
 from jax_array_info_core.layouts.spec import MeshAxes
 from jax_array_info_core.origins.origins import UserLines
 from jax_array_info_core.programs.collectives import collectives_of
+from tests.hlo_texts import module_of
 
 FSDP = MeshAxes(("data", "fsdp", "tensor"), (2, 2, 2))
 DP = MeshAxes(("dp",), (8,))
@@ -14,7 +14,7 @@ DP = MeshAxes(("dp",), (8,))
 
 def of_text(program, mesh=FSDP, lines=None):
     """Return the collectives of a program's text, all of which is understood."""
-    module = read_module(program)
+    module = module_of(program)
     paths = {
         one.op_name: re.sub(r"\['(\w+)'\]", r"/\1", one.op_name) for one in module.parameters() if one.op_name
     }

@@ -8,16 +8,16 @@ from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import program_report
 from jax_array_info_core.compat.stages import per_shard
-from jax_array_info_core.hlo.read import read_module
 from jax_array_info_core.programs.program_report import caveats_of
 from jax_array_info_core.reports import FlopTotals
 from tests.arrays import mesh_of
+from tests.hlo_texts import module_of
 
 pytestmark = pytest.mark.once_per_version
 
 
 def module(layout):
-    return read_module(
+    return module_of(
         "HloModule m\n\nENTRY %main {\n"
         f"  %p = f32[8]{{0}} parameter(0)\n  %t = f32[8]{{{layout}}} negate(%p)\n"
         "  ROOT %r = f32[8]{0} negate(%t)\n}"

@@ -5,14 +5,13 @@ from functools import cache
 import pytest
 
 from jax_array_info_core.hlo.loops import executions
-from jax_array_info_core.hlo.read import read_module
 from jax_array_info_core.layouts.spec import MeshAxes
 from jax_array_info_core.origins.origins import UserLines
 from jax_array_info_core.programs.collectives import collectives_of, totals_of
 from jax_array_info_core.reports.collectives import Collective
 from jax_array_info_core.reports.program import ProgramReport, unknown_bytes
 from tests.core.programs.collectives_of_text import DP, FSDP, of_text
-from tests.hlo_texts import CPU, EVERYWHERE, text
+from tests.hlo_texts import CPU, EVERYWHERE, module_of, text
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -362,7 +361,7 @@ NONSENSE = "  %nonsense = f32[8]{0} all-gather(%param), replica_groups=(what), d
 def test_groups_that_are_not_understood_are_unread_and_the_rest_is_reported(where):
     program = text(where, "step")
     start = program.index("\n", program.index("\nENTRY ") + 1) + 1
-    module = read_module(program[:start] + NONSENSE + program[start:])
+    module = module_of(program[:start] + NONSENSE + program[start:])
     found, unread = collectives_of(module, executions(module), FSDP, {}, UserLines())
     assert totals_of(found).nbytes == totals_of(kept(where, "step")).nbytes
     assert [line for line in (*module.unread, *unread) if "nonsense" in line]

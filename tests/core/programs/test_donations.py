@@ -16,6 +16,7 @@ from jax_array_info_core.hlo.read import read_module
 from jax_array_info_core.layouts import MeshAxes, Spec
 from jax_array_info_core.programs.donations import UNUSED, common_end, donations_of
 from jax_array_info_core.reports import Donation, ProgramValue, ShardingDescription
+from tests.hlo_texts import module_of
 from tests.programs import abstract, line
 
 pytestmark = pytest.mark.once_per_version
@@ -26,7 +27,7 @@ def donated(f, *arguments, donate=0, **options):
     traced = jax.jit(f, donate_argnums=donate, **options).trace(*arguments)
     lowered = traced.lower()
     compiled = lowered.compile()
-    module = read_module(compiled.as_text())
+    module = read_module(program_record(compiled))
     given, returned = (
         leaves(Stages(traced, lowered, compiled)) for leaves in (argument_leaves, output_leaves)
     )
@@ -147,7 +148,7 @@ def value(path, shape, dtype="float32", axes=(), **fields):
 
 def reasons(argument, *outputs):
     """Return what is said of a donated argument that the program uses, and no output reuses."""
-    module = read_module(
+    module = module_of(
         "HloModule m\n\nENTRY %main {\n  %p = f32[8]{0} parameter(0)\n  ROOT %r = f32[8]{0} negate(%p)\n}"
     )
     (found,) = donations_of([argument], [True], outputs, module)
@@ -193,7 +194,7 @@ def test_an_output_in_other_memory_does_not_reuse_it():
 
 
 def test_an_output_in_other_memory_is_named_where_the_one_that_fits_is_taken():
-    module = read_module(
+    module = module_of(
         "HloModule m, input_output_alias={ {0}: (0, {}, may-alias) }\n\n"
         "ENTRY %main {\n  %p = f32[8]{0} parameter(0)\n  %q = f32[8]{0} parameter(1)\n"
         "  ROOT %r = (f32[8]{0}, f32[8]{0}) tuple(%p, %q)\n}"
@@ -215,7 +216,7 @@ def test_memory_kinds_that_are_unknown_or_equal_are_no_reason(kinds):
 
 def test_a_program_that_could_not_be_read_has_no_donations_lost():
     """Without the entry, nothing is known of its parameters: the outputs tell the reason."""
-    (found,) = donations_of([value("s", (8,))], [True], [value("o", (4,))], read_module("nonsense"))
+    (found,) = donations_of([value("s", (8,))], [True], [value("o", (4,))], module_of("nonsense"))
     assert found.reason == "shape: no output is float32[8]; o is float32[4]"
 
 

@@ -15,7 +15,7 @@ from jax_array_info_core.hlo.read import read_module
 from jax_array_info_core.origins.origins import UserLines
 from jax_array_info_core.programs.program_report import MOST_TEMPORARIES, memory_of
 from jax_array_info_core.reports import Origin, ProgramMemory
-from tests.hlo_texts import text
+from tests.hlo_texts import module_of, stored
 
 pytestmark = pytest.mark.once_per_version
 
@@ -23,7 +23,7 @@ FIGURES = MemoryStatistics(1, 2, 3, 4, 5, 6)
 
 
 def test_figures_are_those_of_xla():
-    found = memory_of(read_module(""), FIGURES, "tpu", UserLines())
+    found = memory_of(module_of(""), FIGURES, "tpu", UserLines())
     assert found == ProgramMemory(
         argument_nbytes=1,
         output_nbytes=2,
@@ -35,7 +35,7 @@ def test_figures_are_those_of_xla():
 
 
 def test_figures_of_host_memory_are_apart():
-    found = memory_of(read_module(""), MemoryStatistics(*FIGURES[:6], 10, 20, 5, 40), "tpu", UserLines())
+    found = memory_of(module_of(""), MemoryStatistics(*FIGURES[:6], 10, 20, 5, 40), "tpu", UserLines())
     assert (found.argument_nbytes, found.output_nbytes, found.temporary_nbytes) == (1, 2, 4)
     assert (found.host_argument_nbytes, found.host_output_nbytes) == (10, 20)
     assert (found.host_alias_nbytes, found.host_temporary_nbytes) == (5, 40)
@@ -51,11 +51,11 @@ def test_figures_of_host_memory_are_read_from_xla():
 
 def test_the_peak_of_cpu_is_unknown():
     """There XLA's figure leaves out temporary values."""
-    assert memory_of(read_module(""), FIGURES, "cpu", UserLines()).peak_nbytes is None
+    assert memory_of(module_of(""), FIGURES, "cpu", UserLines()).peak_nbytes is None
 
 
 def test_a_backend_without_figures_leaves_them_unknown():
-    assert memory_of(read_module(""), None, "tpu", UserLines()) == ProgramMemory()
+    assert memory_of(module_of(""), None, "tpu", UserLines()) == ProgramMemory()
 
 
 @pytest.mark.parametrize("error", [NotImplementedError("memory"), None])
@@ -70,7 +70,7 @@ def test_an_executable_may_have_no_figures(error):
 
 def test_equal_values_are_one_row():
     """The largest rows come first, and add up to less than all live values."""
-    found = memory_of(read_module(text("0.12.0.1", "scan")), None, "cpu", UserLines())
+    found = memory_of(stored("0.12.0.1", "scan"), None, "cpu", UserLines())
     first = found.temporaries[0]
     assert (first.shape, first.dtype, first.count, first.is_kept) == ((4, 8, 256, 2048), "float32", 5, True)
     assert first.nbytes == 4 * 4 * 8 * 256 * 2048
@@ -198,7 +198,7 @@ def test_a_report_has_the_largest_rows_only():
     ]
     operands = ", ".join(f"%v{k}" for k in range(1, MOST_TEMPORARIES + 11))
     root = f'  ROOT %r = f32[] custom-call({operands}), custom_call_target="x"'
-    module = read_module("\n".join(["HloModule m", "", "ENTRY %main {", *lines, root, "}"]))
+    module = module_of("\n".join(["HloModule m", "", "ENTRY %main {", *lines, root, "}"]))
     found = memory_of(module, None, "cpu", UserLines())
     assert [row.shape for row in found.temporaries] == [(k,) for k in range(30, 10, -1)]
     assert found.live_nbytes == 4 * sum(range(1, 31))
@@ -215,7 +215,7 @@ def test_memory_is_that_of_one_device():
         return jnp.tanh(x @ w) @ w.T
 
     compiled = jax.jit(f).lower(x, w).compile()
-    found = memory_of(read_module(compiled.as_text()), memory_analysis(compiled), "cpu", UserLines())
+    found = memory_of(read_module(program_record(compiled)), memory_analysis(compiled), "cpu", UserLines())
     assert found.argument_nbytes == 8 * 128 * 4 + 128 * 256 * 4
     assert found.output_nbytes == 8 * 128 * 4
     assert found.alias_nbytes == 0

@@ -10,12 +10,11 @@ import pytest
 from jax_array_info_core import from_json, program_report, program_timeline_report, to_json
 from jax_array_info_core.compat.compiled_memory import MemoryStatistics
 from jax_array_info_core.errors import ReportFormatError, UnsupportedValueError
-from jax_array_info_core.hlo.read import read_module
 from jax_array_info_core.origins.origins import UserLines
 from jax_array_info_core.programs.live_bytes import timeline_of
 from jax_array_info_core.programs.program_report import memory_of
 from jax_array_info_core.reports import ProgramReport, ProgramTimelineReport
-from tests.hlo_texts import EVERYWHERE, text
+from tests.hlo_texts import EVERYWHERE, stored
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -92,7 +91,7 @@ def test_the_peak_is_that_of_the_report_on_the_program(is_checkpointed, is_donat
 @pytest.mark.parametrize("program", ["scan", "checkpoint", "step"])
 @pytest.mark.parametrize("where", EVERYWHERE)
 def test_both_scans_on_all_versions_and_accelerators(where, program):
-    module, lines = read_module(text(where, program)), UserLines()
+    module, lines = stored(where, program), UserLines()
     figures = MemoryStatistics(
         argument_nbytes=2**30, output_nbytes=2**28, alias_nbytes=0, temporary_nbytes=2**28
     )
@@ -113,7 +112,7 @@ def replace_peak(figures):
 
 def test_temporary_values_in_the_memory_of_outputs_are_counted_once():
     """XLA allocates less for temporary values than are live: the rest is in the memory of outputs."""
-    module, lines = read_module(text("0.12.0.1", "scan")), UserLines()
+    module, lines = stored("0.12.0.1", "scan"), UserLines()
     live = memory_of(module, None, "cpu", lines).live_nbytes
     figures = MemoryStatistics(
         argument_nbytes=10, output_nbytes=1000, alias_nbytes=0, temporary_nbytes=live - 300
@@ -128,7 +127,7 @@ def test_temporary_values_in_the_memory_of_outputs_are_counted_once():
 
 
 def test_what_xla_needs_beyond_the_schedule_is_shown():
-    module, lines = read_module(text("0.12.0.1", "scan")), UserLines()
+    module, lines = stored("0.12.0.1", "scan"), UserLines()
     live = memory_of(module, None, "cpu", lines).live_nbytes
     figures = MemoryStatistics(
         argument_nbytes=10, output_nbytes=0, alias_nbytes=0, temporary_nbytes=live + 77
@@ -141,7 +140,7 @@ def test_what_xla_needs_beyond_the_schedule_is_shown():
 
 
 def test_an_estimate_above_the_peak_of_xla_has_an_excess():
-    module, lines = read_module(text("0.12.0.1", "scan")), UserLines()
+    module, lines = stored("0.12.0.1", "scan"), UserLines()
     live = memory_of(module, None, "cpu", lines).live_nbytes
     figures = MemoryStatistics(argument_nbytes=10, output_nbytes=5, peak_nbytes=live)
     timeline = timeline_of(

@@ -16,7 +16,6 @@ from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core.compat.compile_events import compile_lowered, prints_warnings
 from jax_array_info_core.hlo.module import Module
-from jax_array_info_core.hlo.read import read_module
 from jax_array_info_core.layouts.spec import MeshAxes
 from jax_array_info_core.origins.origins import UserLines
 from jax_array_info_core.programs.warnings_of_compile import captured_warnings, rematerializations_of
@@ -45,7 +44,7 @@ def lowered(function=None):
 def reported(program, *, fresh=False):
     compiled = []
     captured = captured_warnings(lambda: compiled.append(compile_lowered(program, fresh=fresh)))
-    module = read_module(compiled[0].as_text())
+    module = module_of(compiled[0].as_text())
     return captured, rematerializations_of(captured.text, module, MESH, UserLines())
 
 
@@ -223,7 +222,7 @@ def test_the_number_of_a_frame_is_not_one_of_the_compiled_program_for_another_pl
     assert metadata.search(warning)
     warning = metadata.sub(f'metadata={{op_name="jit(f)/{name}" stack_frame_id=1}}', warning)
     [row] = rematerializations_of(
-        warning, read_module(TABLE), MESH, UserLines(), lowered=Lowered(), platform=platform
+        warning, module_of(TABLE), MESH, UserLines(), lowered=Lowered(), platform=platform
     )
     assert (row.origin and row.origin.line) == line
 
@@ -253,6 +252,7 @@ def test_what_is_not_printed_is_not_known(level):
 CACHE = """
 import os
 from tests.core.programs.test_warnings_of_compile import lowered, reported
+from tests.hlo_texts import module_of
 folder = os.environ["JAX_COMPILATION_CACHE_DIR"]
 known = lambda fresh: reported(lowered(), fresh=fresh)[0].known
 print(known(False), known(True), known(True), known(False))

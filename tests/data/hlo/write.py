@@ -1,7 +1,7 @@
-"""Texts of compiled programs, as test data: ``python write.py 0.12.0.1.tar.xz [v5p:2x2x2 | h100:8]``.
+"""Records and texts of compiled programs, as test data: ``python write.py 0.12.0.1.tar.xz [v5p:2x2x2 | h100:8]``.
 
 Run it once per version of JAX, and once per topology, with libtpu or the CUDA plugin. The programs are in
-``programs.py``. The texts have its lines under a path that does not depend on the machine.
+``programs.py``. They have its lines under a path that does not depend on the machine.
 """
 
 import _thread
@@ -58,7 +58,7 @@ def devices(topology):
 
 
 def write(file, topology):
-    """Write the text of each program into an archive."""
+    """Write the record and the text of each program into an archive."""
     source = Path(__file__).with_name("programs.py").read_text()
     names = {"devices": devices(topology)}
     exec(compile(source, "/home/user/step.py", "exec"), names)
@@ -71,10 +71,13 @@ def write(file, topology):
             _thread.start_new_thread(names["keep"], (name, lower, lowered, done))
             done.acquire()
             if lowered:
-                text = lowered[name].compile(compiler_options=options).as_text().encode()
-                entry = tarfile.TarInfo(f"{name}.txt")
-                entry.size = len(text)
-                archive.addfile(entry, io.BytesIO(text))
+                compiled = lowered[name].compile(compiler_options=options)
+                [module] = compiled.runtime_executable().hlo_modules()
+                contents = {"pb": module.as_serialized_hlo_module_proto(), "txt": compiled.as_text().encode()}
+                for suffix, content in contents.items():
+                    entry = tarfile.TarInfo(f"{name}.{suffix}")
+                    entry.size = len(content)
+                    archive.addfile(entry, io.BytesIO(content))
 
 
 if __name__ == "__main__":

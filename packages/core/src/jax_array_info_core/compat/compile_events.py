@@ -245,15 +245,15 @@ def _number(text: str | None, default: int) -> int:
     return int(text) if text and text.isdecimal() and len(text) < 10 else default
 
 
-_TEXT = "*.after_optimizations.txt"
+_RECORD = "*.after_optimizations.hlo.pb"
 _ASSIGNMENT = "*.after_optimizations-buffer-assignment.txt"
 
 
 class RefusedProgram(NamedTuple):
     """What XLA made of a program before it refused it."""
 
-    text: str
-    """The program, as ``Compiled.as_text`` would return it."""
+    record: bytes
+    """The program: a serialized ``HloProto``."""
 
     assignment: str
     """The values in each buffer."""
@@ -276,12 +276,12 @@ def refused_program(lowered: Any) -> RefusedProgram | None:
         private("config").persistent_cache_min_compile_time_secs(math.inf),
     ):
         with contextlib.suppress(jax.errors.JaxRuntimeError):
-            lowered.compile(compiler_options={"xla_dump_to": folder})
-        texts = [_content(Path(folder), pattern) for pattern in (_TEXT, _ASSIGNMENT)]
-    return RefusedProgram(*texts) if all(texts) else None
+            lowered.compile(compiler_options={"xla_dump_to": folder, "xla_dump_hlo_as_proto": True})
+        record, assignment = (_content(Path(folder), pattern) for pattern in (_RECORD, _ASSIGNMENT))
+    return RefusedProgram(record, assignment.decode(errors="replace")) if record else None
 
 
-def _content(folder: Path, pattern: str) -> str:
-    """Return the text of the largest file with a name: small programs inside have their own."""
+def _content(folder: Path, pattern: str) -> bytes:
+    """Return the content of the largest file with a name: small programs inside have their own."""
     files = sorted(folder.glob(pattern), key=lambda path: path.stat().st_size)
-    return files[-1].read_text(errors="replace") if files else ""
+    return files[-1].read_bytes() if files else b""

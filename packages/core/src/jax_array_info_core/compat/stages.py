@@ -370,12 +370,16 @@ def _kept_labels(labels: Sequence[str | None], is_kept: Sequence[bool]) -> list[
     return [next(rest) if kept else None for kept in is_kept]
 
 
-def program_text(compiled: Any) -> str:
-    """Return the text of a compiled program; empty if its platform does not provide it."""
+def program_record(compiled: Any) -> bytes | None:
+    """Return XLA's record of a compiled program, a serialized ``HloModuleProto``.
+
+    None if its platform does not provide it.
+    """
     try:
-        return compiled.as_text() or ""
-    except NotImplementedError:
-        return ""
+        modules = compiled.runtime_executable().hlo_modules()
+        return bytes(modules[0].as_serialized_hlo_module_proto()) if modules else None
+    except (AttributeError, NotImplementedError, RuntimeError):  # a plugin without it, or JAX's own error
+        return None
 
 
 def program_mesh(leaves: Sequence[ProgramLeaf]) -> MeshAxes | None:
@@ -419,7 +423,7 @@ def text_for_frame_numbers(lowered: Any) -> str | None:
     """
     import jax
 
-    if jax.__version_info__[:2] != (0, 8):
+    if jax.__version_info__[:2] not in ((0, 7), (0, 8)):
         return None
     return text_with_locations(lowered)
 

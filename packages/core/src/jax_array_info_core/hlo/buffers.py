@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -14,7 +13,6 @@ _IN_PLACE = ("dynamic-update-slice", "scatter", "set-dimension-size")
 # Operations whose result is an element of the tuple that the matching start returns.
 _FIRST_IS_RESULT = ("copy-start", "recv")
 _ALL_ARE_RESULTS = ("all-reduce-start",)
-_OUTPUT_ALIAS = re.compile(r"\{([\d, ]{0,40})\}: ?\((\d{1,9}), ?\{([\d, ]{0,40})\}")
 
 # Elementwise operations: each element of the result depends on the same element of the operands.
 _ELEMENTWISE = frozenset(
@@ -37,8 +35,8 @@ def shared_leaves(
 ) -> list[OperandArray | None] | None:
     """Return where each array of a result has its memory from; None for an array with memory of its own.
 
-    Loops, branches, calls and fusions are not handled here, apart from what ``output_to_operand_aliasing``
-    tells. None as a whole if an operand is unknown whose memory the result is.
+    Loops, branches, calls and fusions are not handled here, apart from the
+    aliases that they declare. None as a whole if an operand is unknown whose memory the result is.
 
     Args:
         one: The instruction.
@@ -67,7 +65,7 @@ def shared_leaves(
         _share_start(one, operands, found)
     elif one.opcode.endswith("-done"):
         return _leaves_of_done(one, first)
-    elif "output_to_operand_aliasing" in one.attributes:
+    elif one.op.output_operand_aliasing:
         _share_declared(one, operands, found)
     return found if len(found) == len(one.shapes) else None
 
@@ -113,23 +111,20 @@ def _leaves_of_done(one: Instruction, start: Instruction | None) -> list[Operand
 def _share_declared(
     one: Instruction, operands: Sequence[Instruction | None], found: list[OperandArray | None]
 ) -> None:
-    """Mark what ``output_to_operand_aliasing`` declares, such as ``{{0}: (1, {})}``."""
-    for output, number, inside in _OUTPUT_ALIAS.findall(one.attributes["output_to_operand_aliasing"]):
-        place = _place(one, output)
-        operand = operands[int(number)] if int(number) < len(operands) else None
-        leaf = None if operand is None else _place(operand, inside)
+    """Mark the aliases that an instruction declares."""
+    for alias in one.op.output_operand_aliasing:
+        place, number = _place(one, alias.output_shape_index), alias.operand_index
+        operand = operands[number] if number < len(operands) else None
+        leaf = None if operand is None else _place(operand, alias.operand_shape_index)
         if place is not None and leaf is not None:
-            found[place] = (int(number), leaf)
+            found[place] = (number, leaf)
 
 
-def _place(one: Instruction, index: str) -> int | None:
+def _place(one: Instruction, index: Sequence[int]) -> int | None:
     """Return the position of an array in the result of an instruction from its index in the tuple."""
-    if not index.strip():
+    if not index:
         return 0 if one.shapes else None
-    outermost = index.partition(",")[0].strip()
-    if not outermost.isdecimal() or int(outermost) not in one.groups:
-        return None
-    return one.groups.index(int(outermost))
+    return one.groups.index(index[0]) if index[0] in one.groups else None
 
 
 def fused_updates(fused: Computation) -> Mapping[int, OperandArray]:
@@ -168,9 +163,7 @@ def _parameter(fused: Computation, name: str) -> int | None:
     one = fused.by_name.get(name)
     while one is not None and one.opcode == "bitcast" and one.operands:
         one = fused.by_name.get(one.operands[0])
-    if one is None or one.opcode != "parameter" or not one.literal.isdecimal():
-        return None
-    return int(one.literal)
+    return one.parameter_number if one is not None and one.opcode == "parameter" else None
 
 
 def is_elementwise(one: Instruction) -> bool:
@@ -189,9 +182,9 @@ def elementwise_parameters(fused: Computation) -> frozenset[int]:
         if one.name in other or not (is_way or one.opcode in _ELEMENTWISE):
             other.update(one.operands)
     return frozenset(
-        int(one.literal)
+        one.parameter_number
         for one in fused.instructions
-        if one.opcode == "parameter" and one.name not in other and one.literal.isdecimal()
+        if one.opcode == "parameter" and one.name not in other
     )
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from .dataflow import Dataflow, Value
 from .module import ArrayShape, Computation, Instruction
-from .replica_groups import longest_chain, read_groups, read_pairs
+from .replica_groups import has_devices, longest_chain, pairs_of, read_pairs, replica_groups
 from .slices import ProgramSlices, is_between_slices, kind_between_slices, target_ids
 
 _GROUPED = frozenset(
@@ -35,7 +35,7 @@ COLLECTIVES = _GROUPED | _PAIRED
 _FIRST_OPERAND_ONLY = frozenset({"ragged-all-to-all", "send"})
 """Collectives whose further operands are offsets, sizes, tokens and the buffer of the result."""
 
-_SEND_PAIRS = re.compile(r'_xla_send_recv_source_target_pairs="?(\{[0-9{},\s]*\})')
+_SEND_PAIRS = "_xla_send_recv_source_target_pairs"
 _COMMUNICATES = re.compile(r'"has_communication": ?true')
 _LONGEST = 300
 """Characters of an instruction that is not understood."""
@@ -68,10 +68,10 @@ class Movement:
     """Whether ``sent_nbytes`` is only a bound."""
 
     groups: NDArray[np.int64] | None
-    """Devices that exchange data, as from ``read_groups``; None for pairs, and if they are not known."""
+    """Devices that exchange data, as from ``replica_groups``; None for pairs, and if they are not known."""
 
     pairs: NDArray[np.int64] | None
-    """Pairs (source, target), as from ``read_pairs``; None for groups, and if they are not known."""
+    """Pairs (source, target), as from ``pairs_of``; None for groups, and if they are not known."""
 
     group_size: int
     """Number of devices that exchange data with each other."""
@@ -98,17 +98,17 @@ def movements(dataflow: Dataflow, slices: ProgramSlices | None = None) -> tuple[
             kind = instruction.opcode.removesuffix("-start")
             if kind not in COLLECTIVES:
                 if _is_unknown_collective(instruction):
-                    unread.append(_instruction_text(instruction))
+                    unread.append(instruction_text(instruction))
             elif is_between_slices(instruction):
                 try:
                     found.append(reader.read_between_slices(computation, instruction))
                 except ValueError:
-                    unread.append(_instruction_text(instruction))
+                    unread.append(instruction_text(instruction))
             elif not _is_of_host(instruction) and not reader.is_continued(computation, instruction):
                 try:
                     found += reader.read(kind, computation, instruction)
                 except ValueError:
-                    unread.append(_instruction_text(instruction))
+                    unread.append(instruction_text(instruction))
     return found, unread
 
 
@@ -149,28 +149,30 @@ def _is_unknown_collective(instruction: Instruction) -> bool:
 
     The configuration of a Pallas kernel tells whether it copies to other devices, but not the bytes.
     """
-    attributes = instruction.attributes
-    if _COMMUNICATES.search(attributes.get("backend_config", "")):
+    if instruction.opcode == "custom-call" and _COMMUNICATES.search(instruction.backend_config):
         return True
-    if "replica_groups" not in attributes and "source_target_pairs" not in attributes:
-        return False
-    return not instruction.opcode.endswith(("-done", "-update")) and instruction.opcode != "async-start"
+    return (
+        has_devices(instruction.op)
+        and not instruction.opcode.endswith(("-done", "-update"))
+        and instruction.opcode != "async-start"
+    )
 
 
 def _is_of_host(instruction: Instruction) -> bool:
     """Return whether a send goes to the host, not to a device."""
-    return instruction.attributes.get("is_host_transfer") == "true"
+    return bool(instruction.op.is_host_transfer)
 
 
-def _instruction_text(instruction: Instruction) -> str:
+def may_send(instruction: Instruction) -> bool:
+    """Return whether an instruction may send bytes: a collective, or a kernel that may have one."""
+    kind = instruction.opcode.removesuffix("-start")
+    return kind in COLLECTIVES or kind in ("recv", "custom-call") or has_devices(instruction.op)
+
+
+def instruction_text(instruction: Instruction) -> str:
     """Return the text of an instruction, as far as it says what moves."""
-    operands = ", ".join(f"%{name}" for name in instruction.operands)
-    attributes = "".join(
-        f", {name}={instruction.attributes[name]}"
-        for name in ("custom_call_target", "replica_groups", "source_target_pairs")
-        if name in instruction.attributes
-    )
-    return f"%{instruction.name} = {instruction.opcode}({operands}){attributes}"[:_LONGEST]
+    target = instruction.custom_call_target
+    return f"{instruction}{target and f', custom_call_target={target}'}"[:_LONGEST]
 
 
 class _Reader:
@@ -180,21 +182,19 @@ class _Reader:
         self.dataflow = dataflow
         self.slices = slices
         self.device_count = dataflow.module.device_count
-        self.groups: dict[str, NDArray[np.int64]] = {}
-        self.started: dict[tuple[str, str], str | None] = {}
+        self.started: dict[tuple[str, str], int | None] = {}
         """Channels of the collectives that TPU's asynchronous fusions start, by computation and name."""
         for computation in dataflow.module.computations.values():
             for instruction in computation.instructions:
-                target = instruction.attributes.get("custom_call_target")
-                if target is not None and "AsyncCollectiveStart" in target:
+                is_start = instruction.opcode == "custom-call"
+                if is_start and "AsyncCollectiveStart" in instruction.custom_call_target:
                     for name in instruction.operands:
                         if (collective := computation.by_name.get(name)) is not None:
-                            channel = collective.attributes.get("channel_id")
-                            self.started[computation.name, name] = channel
+                            self.started[computation.name, name] = collective.channel_id
 
     def is_continued(self, computation: Computation, instruction: Instruction) -> bool:
         """Return whether a collective is one that another asynchronous fusion starts."""
-        channel = instruction.attributes.get("channel_id")
+        channel = instruction.channel_id
         return (
             channel is not None
             and channel in self.started.values()
@@ -254,22 +254,18 @@ class _Reader:
         Raises:
             ValueError: If they are not understood.
         """
-        attributes = instruction.attributes
+        op = instruction.op
         if kind == "send":
-            pairs = _SEND_PAIRS.search(attributes.get("frontend_attributes", ""))
-            return None, read_pairs(pairs[1] if pairs else "", self.device_count)
+            return None, read_pairs(instruction.frontend_attributes.get(_SEND_PAIRS, ""), self.device_count)
         if kind == "collective-permute":
-            pairs_of_slice = read_pairs(attributes.get("source_target_pairs", ""), self.device_count)
+            pairs_of_slice = pairs_of(op, self.device_count)
             return None, pairs_of_slice if self.slices is None else self.slices.everywhere(pairs_of_slice)
-        text = attributes.get("replica_groups", "{}")
-        is_of_replicas = kind in _OF_REPLICAS and attributes.get("use_global_device_ids") != "true"
-        if text == "{{0}}" and is_of_replicas and "channel_id" in attributes:
+        groups = replica_groups(op, self.device_count)
+        is_of_replicas = kind in _OF_REPLICAS and not op.use_global_device_ids
+        if groups.shape == (1, 1) and not groups.any() and is_of_replicas and op.channel_id > 0:
             # JAX's programs have one replica, with all devices.
-            text = "{}"
-        if text not in self.groups:
-            groups = read_groups(text, self.device_count)
-            self.groups[text] = groups if self.slices is None else self.slices.everywhere(groups)
-        return self.groups[text], None
+            groups = np.arange(self.device_count)[None]
+        return groups if self.slices is None else self.slices.everywhere(groups), None
 
     def read_between_slices(self, computation: Computation, send: Instruction) -> Movement:
         """Return the array that a collective between slices moves.
@@ -338,7 +334,7 @@ def _arrays(
             # A start returns its operands, too: ((operands), results).
             pairs = zip(instruction.shapes, instruction.groups, strict=False)
             results = [shape for shape, element in pairs if element == 1]
-    if not operands or len(results) != len(operands) or "slice_sizes" in instruction.attributes:
+    if not operands or len(results) != len(operands) or instruction.op.dynamic_slice_sizes:
         raise ValueError(f"{len(operands)} operands, {len(results)} results")
     return list(zip(names, operands, results, strict=True))
 

@@ -164,7 +164,7 @@ class Dataflow:
         for site in sites:
             if site.instruction.opcode == "while":
                 found += self._ends(site.instruction, element)
-            number = int(instruction.literal) + site.first_operand
+            number = instruction.parameter_number + site.first_operand
             names = site.instruction.operands[number : number + 1]
             found += [Value(site.computation, name, element) for name in names]
         return found
@@ -181,7 +181,7 @@ class Dataflow:
         opcode = instruction.opcode
         plain = opcode.removesuffix("-start")
         if opcode == "parameter":
-            return self.outside(value, int(instruction.literal))
+            return self.outside(value, instruction.parameter_number)
         if plain in _CALLS:
             return self._ends(instruction, element)
         if opcode == "get-tuple-element":
@@ -193,7 +193,7 @@ class Dataflow:
             or (opcode == "while" and self.is_invariant(instruction, element))
         ):
             return [Value(within, name, element) for name in operands[:1]]
-        is_join = plain in _JOINS or "ConcatBitcast" in instruction.attributes.get("custom_call_target", "")
+        is_join = plain in _JOINS or "ConcatBitcast" in instruction.custom_call_target
         if opcode == "tuple" or (is_join and not is_exact):
             names = operands if element is None else operands[element : element + 1]
             return [Value(within, name) for name in names]
@@ -311,7 +311,7 @@ class Dataflow:
         if name not in self._parameters:
             computation = self.module.computations.get(name)
             instructions = () if computation is None else computation.instructions
-            found = {int(one.literal): one.name for one in instructions if one.opcode == "parameter"}
+            found = {one.parameter_number: one.name for one in instructions if one.opcode == "parameter"}
             self._parameters[name] = found
         return self._parameters[name]
 

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from .loops import Executions, Within
+from .messages import FFTS
 from .module import ArrayShape, Computation, Instruction, Module
 
 _DOTS = frozenset(("dot", "scaled-dot"))
@@ -31,8 +32,6 @@ _CONVOLUTIONS = {
     "__cudnn$convBackwardFilter": (0, -1, 1),
     "__onednn$convolution": (0, 1, -1),
 }
-_LABELS = re.compile(r"([a-z\d?]+)_([a-z\d?]+)->([a-z\d?]+)")
-_WINDOW = re.compile(r"\b(\w++)=([-\dx_]+)")
 
 # A convolution longer than this, in both its window and its output, is not counted.
 _LONGEST = 1 << 16
@@ -69,15 +68,17 @@ def fft_flops(instruction: Instruction, computation: Computation) -> int | None:
     """
     if instruction.opcode != "fft":
         return 0
-    kind, lengths = instruction.attributes.get("fft_type", ""), instruction.attributes.get("fft_length", "")
-    size = math.prod(_numbers(lengths))
-    shape = _shape(instruction, computation, -1 if kind == "IRFFT" else 0)
-    if shape is None or not _numbers(lengths) or kind not in ("FFT", "IFFT", "RFFT", "IRFFT"):
+    kind, lengths = instruction.op.fft_type, instruction.op.fft_length
+    if not lengths or not 0 <= kind < len(FFTS):
+        return None
+    size, name = math.prod(lengths), FFTS[kind]
+    shape = _shape(instruction, computation, -1 if name == "IRFFT" else 0)
+    if shape is None:
         return None
     if size < 2:
         return 0
     # The batch times N is the number of elements of the side with real numbers, or of both.
-    return round(5 * math.prod(shape.dims) * math.log2(size) / (2 if "R" in kind else 1))
+    return round(5 * math.prod(shape.dims) * math.log2(size) / (2 if "R" in name else 1))
 
 
 def _products(instruction: Instruction, computation: Computation) -> int | None:
@@ -90,7 +91,7 @@ def _products(instruction: Instruction, computation: Computation) -> int | None:
     if opcode == "ragged-dot":
         return None
     if opcode == "custom-call":
-        target = instruction.attributes.get("custom_call_target", "").strip('"')
+        target = instruction.custom_call_target
         if target in _MATMULS:
             return _library_dot(instruction, computation)
         if target in _CONVOLUTIONS:
@@ -109,11 +110,6 @@ def _shape(instruction: Instruction, computation: Computation, place: int) -> Ar
     return operand.shapes[0] if operand is not None and len(operand.shapes) == 1 else None
 
 
-def _numbers(text: str) -> list[int]:
-    """Return the numbers in ``{0,1}``."""
-    return [int(one) for one in re.findall(r"\d{1,9}", text)]
-
-
 def _contraction(left: ArrayShape | None, result: ArrayShape | None, axes: Sequence[int]) -> int | None:
     """Return the multiply-adds of a dot: elements of the result times the contracted size."""
     if left is None or result is None or any(axis >= len(left.dims) for axis in axes):
@@ -122,19 +118,21 @@ def _contraction(left: ArrayShape | None, result: ArrayShape | None, axes: Seque
 
 
 def _dot(instruction: Instruction, computation: Computation) -> int | None:
-    axes = _numbers(instruction.attributes.get("lhs_contracting_dims", "{}"))
-    if "sparsity" in instruction.attributes:
+    op = instruction.op
+    # Without sparsity, its message is there and empty.
+    if any(one.ByteSize() for one in (*op.dot_sparsity, op.sparsity_config)):
         return None
+    axes = op.dot_dimension_numbers.lhs_contracting_dimensions
     return _contraction(_shape(instruction, computation, 0), _shape(instruction, computation, -1), axes)
 
 
 def _library_dot(instruction: Instruction, computation: Computation) -> int | None:
     """Return the multiply-adds of a matmul of cuBLAS or oneDNN, whose axes are in the backend_config."""
     left = _shape(instruction, computation, 0)
-    config = instruction.attributes.get("backend_config", "").replace("\\", "")
+    config = instruction.backend_config
     found = _CONTRACTING.search(config)
     if found is not None:
-        axes = _numbers(found[1])
+        axes = [int(one) for one in re.findall(r"\d{1,9}", found[1])]
     elif left is not None and len(left.dims) > 1 and "onednn_matmul_config" in config:
         axes = [len(left.dims) - (2 if _TRANSPOSED.search(config) else 1)]
     else:
@@ -149,58 +147,34 @@ def _convolution(
 
     TPU writes dots as convolutions: contracted axes are features or windows, batch axes are spatial.
     """
-    labels = _LABELS.fullmatch(instruction.attributes.get("dim_labels", ""))
+    op, axes = instruction.op, instruction.op.convolution_dimension_numbers
     shapes = [shape for place in places if (shape := _shape(instruction, computation, place)) is not None]
-    if labels is None or len(shapes) < len(places):
+    if len(shapes) < len(places):
         return None
-    if any(len(names) != len(shape.dims) for names, shape in zip(labels.groups(), shapes, strict=True)):
+    source, kernel, result = (shape.dims for shape in shapes)
+    spatial = axes.input_spatial_dimensions, axes.kernel_spatial_dimensions, axes.output_spatial_dimensions
+    windows = op.window.dimensions
+    are_known = len({*map(len, spatial), len(windows)}) == 1
+    if not are_known or any(len(shape.dims) != len(windows) + 2 for shape in shapes):
         return None
-    source, kernel, result = (
-        dict(zip(names, shape.dims, strict=True))
-        for names, shape in zip(labels.groups(), shapes, strict=True)
-    )
-    sides = _sides(instruction.attributes.get("window", "{}"), source, kernel, result)
-    groups = _numbers(instruction.attributes.get("feature_group_count", "1"))
-    batches = _numbers(instruction.attributes.get("batch_group_count", "1"))
-    if sides is None or not groups or not batches or 0 in (groups[0], batches[0]):
+    lengths = [
+        [dims[axis] for axis in named] for dims, named in zip((source, kernel, result), spatial, strict=True)
+    ]
+    if any(min(one.stride, one.base_dilation, one.window_dilation) < 1 for one in windows):
         return None
-    if not {"b", "f"} <= source.keys() or "o" not in kernel:
-        return None
-    positions = [_valid_positions(side) for side in sides]
-    total = source["f"] // groups[0] * kernel["o"] * (source["b"] // batches[0])
+    positions = [
+        _valid_positions(
+            _Side(
+                before, one.size, after, one.stride, one.padding_low, one.base_dilation, one.window_dilation
+            )
+        )
+        for before, after, one in zip(lengths[0], lengths[2], windows, strict=True)
+    ]
+    # Numbers of groups of 1 may be left out.
+    features = source[axes.input_feature_dimension] // max(op.feature_group_count, 1)
+    batches = source[axes.input_batch_dimension] // max(op.batch_group_count, 1)
+    total = features * kernel[axes.kernel_output_feature_dimension] * batches
     return None if None in positions else total * math.prod(one for one in positions if one is not None)
-
-
-def _sides(
-    window: str, source: dict[str, int], kernel: dict[str, int], result: dict[str, int]
-) -> list[_Side] | None:
-    """Return the spatial axes of a convolution; None if they do not fit each other."""
-    names = sorted(name for name in source if name.isdecimal())
-    fields = dict(_WINDOW.findall(window))
-    rows = {
-        key: fields[key].split("x") if key in fields else [default] * len(names)
-        for key, default in (
-            ("size", "1"),
-            ("stride", "1"),
-            ("pad", "0_0"),
-            ("lhs_dilate", "1"),
-            ("rhs_dilate", "1"),
-        )
-    }
-    if any(len(row) != len(names) for row in rows.values()):
-        return None
-    found = []
-    for place, name in enumerate(names):
-        numbers = [re.match(r"-?\d{1,19}", row[place]) for row in rows.values()]
-        if None in numbers or name not in kernel or name not in result:
-            return None
-        size, stride, padding, input_dilation, window_dilation = (int(one[0]) for one in numbers if one)
-        if min(stride, input_dilation, window_dilation) < 1:
-            return None
-        found.append(
-            _Side(source[name], size, result[name], stride, padding, input_dilation, window_dilation)
-        )
-    return found
 
 
 @lru_cache(maxsize=256)

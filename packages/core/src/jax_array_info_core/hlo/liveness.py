@@ -11,8 +11,9 @@ from .buffers import Buffer, Writer, result_places, root_parts, updates_in_place
 from .collectives import COLLECTIVES
 from .dataflow import Dataflow, Value
 from .frames import pass_of
-from .module import ArrayShape, Frame, Instruction, Module, Passing, called, operations
+from .module import ArrayShape, Instruction, Module, Passing, called, operations
 from .schedule import Schedule, schedule_of
+from .stacks import Frame
 
 # These compute nothing themselves. Their lines are those of what contains the value, such as a scan.
 _CONTAINERS = ("tuple", "get-tuple-element", "parameter", "constant", "fusion", "call", "while")
@@ -250,7 +251,7 @@ def _update(writer: Writer, dataflow: Dataflow) -> tuple[str, Instruction | None
     """Return the update that an instruction is, or that its fusion ends with, and its computation."""
     computation, part = writer.scope.computation, writer.instruction
     if part.opcode in ("fusion", "fusion-start"):
-        inside = dataflow.module.computations.get(called(part, "calls") or "")
+        inside = dataflow.module.computations.get(called(part, "callee") or "")
         parts = dict(zip(result_places(part), root_parts(inside) if inside else (), strict=False))
         found = parts.get(writer.leaf)
         if inside is None or found is None:

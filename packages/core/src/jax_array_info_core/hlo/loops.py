@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
 from .dataflow import Dataflow, Value
-from .module import Computation, Instruction, Module, Passing, called, calls_of, names_in, operations
+from .module import Computation, Instruction, Module, Passing, called, operations
 
 # More steps than there are between a counter and its loop, or loops in loops.
 _DEEPEST = 100
@@ -17,9 +16,8 @@ _DEEPEST = 100
 _MOST_INPUTS = 4
 
 _SAME_NUMBER = operations(Passing.NUMBER)
-_CALLS = {"fusion": "calls", "call": "to_apply"}
+_CALLS = ("fusion", "call")
 _FLIPPED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "NE": "NE"}
-_INTEGER = re.compile(r"\{?(-?\d{1,19})\}?")
 
 
 class Input(NamedTuple):
@@ -63,8 +61,8 @@ class TripCounts:
 
     def of(self, computation: str, loop: Instruction) -> int | None:
         """Return the number of turns of a loop in a computation; None if it depends on data."""
-        if (printed := loop.attributes.get("known_trip_count", "")).isdecimal():
-            return int(printed)
+        if (noted := loop.trip_count) is not None:
+            return noted
         condition, body = called(loop, "condition"), called(loop, "body")
         comparison = self._comparison(condition, 0) if condition else None
         if body is None or comparison is None or not loop.operands:
@@ -92,9 +90,9 @@ class TripCounts:
             root = computation.by_name.get(root.operands[0], root)
         if root.opcode == "compare" and len(root.operands) == 2:
             left, right = (self._linear(name, one, None, depth) for one in root.operands)
-            direction = root.attributes.get("direction", "")
+            direction = root.op.comparison_direction
         elif root.opcode in _CALLS:
-            inner = self._comparison(called(root, _CALLS[root.opcode]) or "", depth + 1)
+            inner = self._comparison(called(root, "callee") or "", depth + 1)
             if inner is None:
                 return None
             direction = inner.direction
@@ -153,10 +151,10 @@ class TripCounts:
             return None
         opcode, operands = instruction.opcode, instruction.operands
         if opcode == "parameter":
-            return Linear((Input(int(instruction.literal), element),), 0)
+            return Linear((Input(instruction.parameter_number, element),), 0)
         if opcode == "constant":
-            number = _INTEGER.fullmatch(instruction.literal)
-            return Linear((), int(number[1])) if number else None
+            number = instruction.integer
+            return None if number is None else Linear((), number)
         if opcode == "tuple":
             if element is None or element >= len(operands):
                 return None
@@ -171,7 +169,7 @@ class TripCounts:
             left, right = (self._linear(computation, one, None, depth) for one in operands)
             return _combined(left, right, opcode) if left and right else None
         if opcode in _CALLS:
-            callee = self._computations.get(called(instruction, _CALLS[opcode]) or "")
+            callee = self._computations.get(called(instruction, "callee") or "")
             root = callee.root if callee else None
             inner = self._linear(callee.name, root.name, element, depth) if callee and root else None
             return self._outside(computation, instruction, inner, depth) if inner else None
@@ -218,7 +216,6 @@ def _turns(direction: str, start: int, step: int, limit: int) -> int | None:
     return -(-distance // step) if step > 0 else None
 
 
-_OF_ELEMENTS = frozenset(("to_apply", "select", "scatter"))
 _MOST_RUNS = 64
 """Number of different ways through loops and branches to one computation, above which it is unknown."""
 
@@ -282,13 +279,8 @@ def executions(module: Module) -> Mapping[str, Executions]:
     trips = TripCounts(module)
     for name, computation in module.computations.items():
         for instruction in computation.instructions:
-            if not instruction.attributes:
-                continue
-            if not _OF_ELEMENTS.isdisjoint(instruction.attributes):
-                for attribute in _OF_ELEMENTS & instruction.attributes.keys():
-                    elementwise.update(names_in(instruction.attributes[attribute]))
             branch = 0
-            for call in calls_of(instruction):
+            for call in instruction.calls:
                 each: _Runs = {(): 1}
                 if call.role in ("body", "condition"):
                     turns = trips.of(name, instruction)
@@ -300,6 +292,9 @@ def executions(module: Module) -> Mapping[str, Executions]:
                 elif call.role == "branch":
                     each = {(Enclosure(name, instruction.name, branch),): 1}
                     branch += 1
+                elif call.role == "element":
+                    elementwise.add(call.name)
+                    continue
                 elif call.role == "unknown":
                     each = None
                 if call.name in callers:

@@ -1,23 +1,23 @@
-"""A compiled program as plain values."""
+"""A compiled program."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Flag, auto
-from typing import Literal, NamedTuple
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..layouts.dtypes import bits_of_name, named_in_full, packed_nbytes
+from .messages import BUFFER, PRIMITIVES, TUPLE
+from .stacks import Frame, StackFrames
 
-
-class Frame(NamedTuple):
-    """A line of source code in the program's tables."""
-
-    file: str
-    line: int
-    function: str
-    """Qualified name; empty where XLA keeps the file and the line only (JAX up to 0.6)."""
+WITHOUT_DATA = ("token", "opaque")
+_UNKNOWN = "unknown type"
+"""Start of the name of a type that is not known, such as ``unknown type 40``."""
 
 
 class ArrayShape(NamedTuple):
@@ -36,75 +36,305 @@ class ArrayShape(NamedTuple):
     """XLA's memory space: 0 for the default, such as HBM; others, such as 1 for VMEM on TPU."""
 
 
-class Instruction(NamedTuple):
-    """One instruction."""
-
-    name: str
-    """Name without the ``%``."""
-
-    opcode: str
-    """Name of the operation, such as ``all-gather-start``."""
+class Type(NamedTuple):
+    """Type of the result of an instruction."""
 
     shapes: tuple[ArrayShape, ...]
-    """Types of the result; those of a tuple in order, nested ones flattened."""
+    """Arrays, nested tuples flattened."""
 
     groups: tuple[int, ...]
-    """Index of the outermost tuple element of each of ``shapes``; empty if the result is not a tuple."""
+    """Index of the outermost tuple element of each; empty if the type is not a tuple."""
 
-    operands: tuple[str, ...]
-    """Names of the operands; for ``parameter`` and ``constant`` empty."""
 
-    attributes: Mapping[str, str]
-    """Attributes after the operands by name, as text: ``replica_groups``, ``calls``, ``body``, ``condition``,
-    ``to_apply``, ``branch_computations``, ``dimensions``, ``channel_id``, ``lhs_contracting_dims``,
-    ``known_trip_count`` (the number, from ``backend_config``), … without ``metadata``. Names of computations
-    have their ``%``."""
+def dtype_of(name: str) -> str | None:
+    """Return JAX's name of a type of XLA, such as ``float32`` for ``f32``.
 
-    op_name: str | None
-    """``op_name`` of the metadata: the path of an argument, or the stack of transformations."""
+    XLA's own name for types without data, such as ``token``. None if the type is not known.
+    """
+    return name if name in WITHOUT_DATA else named_in_full(name)
 
-    frames: tuple[Frame, ...]
-    """Source lines, innermost first; empty if there are none."""
 
-    literal: str
-    """Text in the parentheses of a ``parameter`` (its number) or a ``constant`` (its value); else empty."""
+class Types:
+    """The types in a program, of which few differ."""
 
-    is_root: bool
-    """Whether it is the result of its computation."""
+    def __init__(self) -> None:
+        self._known: dict[bytes, Type] = {}
 
-    column: int = 0
-    """Column of the innermost source line at which it begins, from 0; 0 also if it is unknown."""
+    def of(self, shape: Any) -> Type:
+        """Return the type that a ``ShapeProto`` describes."""
+        key = shape.SerializeToString()
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._new(shape)
+        return found
+
+    def _new(self, shape: Any) -> Type:
+        if shape.element_type != TUPLE:
+            return Type((_array_shape(shape),), ())
+        parts = [self.of(part).shapes for part in shape.tuple_shapes]
+        groups = (place for place, part in enumerate(parts) for _ in part)
+        return Type(tuple(leaf for part in parts for leaf in part), tuple(groups))
+
+
+def _array_shape(shape: Any) -> ArrayShape:
+    while shape.element_type == BUFFER:
+        shape = shape.tuple_shapes[0]
+    number, dims = shape.element_type, tuple(shape.dimensions)
+    dtype = dtype_of(PRIMITIVES[number]) if 0 < number < len(PRIMITIVES) else None
+    nbytes = 0 if dtype is None or dtype in WITHOUT_DATA else packed_nbytes(dims, bits_of_name(dtype))
+    return ArrayShape(dtype or f"{_UNKNOWN} {number}", dims, nbytes or 0, shape.layout.memory_space)
+
+
+Role = Literal["body", "condition", "branch", "callee", "element", "unknown"]
+"""Part of a computation in the instruction that calls it:
+
+- ``body`` and ``condition`` of a loop;
+- ``branch`` of a conditional;
+- ``callee``: it runs once in each execution of the instruction, such as the computation of a fusion;
+- ``element``: a computation of single elements, such as that of a reduce or an all-reduce;
+- ``unknown``: a computation of a custom call.
+"""
+
+_ROLES: Mapping[str, Sequence[Role]] = {
+    "while": ("body", "condition"),
+    "conditional": ("branch",),
+    **dict.fromkeys(("call", "fusion", "async-start", "async-update", "async-done"), ("callee",)),
+    "custom-call": ("unknown",),
+}
+"""Roles of the computations that an operation calls, the last also of those after it."""
+
+
+class Call(NamedTuple):
+    """A computation that an instruction executes."""
+
+    name: str
+    """Name of the computation."""
+
+    role: Role
+    """Its part in the instruction."""
+
+
+_TRIP_COUNT = re.compile(r'"known_trip_count":\{"n":"(\d{1,18})"')
+
+
+class Instruction:
+    """One instruction. ``op`` is XLA's message, with the attributes that few readers need.
+
+    The operation that an asynchronous one starts, in a computation of its own, is shown as that of the start,
+    such as ``slice-start``. Then ``op`` is that of what is started.
+    """
+
+    __slots__ = ("_calls", "_module", "_outer", "_type", "is_root", "name", "op", "opcode", "operands")
+
+    def __init__(
+        self, module: Module, message: Any, operands: tuple[str, ...], started: Any, *, is_root: bool
+    ) -> None:
+        """Describe a message.
+
+        Args:
+            module: The program.
+            message: The ``HloInstructionProto``.
+            operands: Names of the operands.
+            started: The message of the operation that an asynchronous one starts; None for others.
+            is_root: Whether it is the result of its computation.
+        """
+        self.name: str = message.name
+        """Name."""
+        self.opcode: str = message.opcode
+        """Name of the operation, such as ``all-gather-start``."""
+        if started is not None:
+            self.opcode = started.opcode + self.opcode.removeprefix("async")
+        self.operands = operands
+        """Names of the operands."""
+        self.is_root = is_root
+        """Whether it is the result of its computation."""
+        self.op: Any = message if started is None else started
+        self._outer, self._module = message, module
+        self._type: Type | None = None
+        self._calls: tuple[Call, ...] | None = None
+
+    def __repr__(self) -> str:
+        return f"%{self.name} = {self.opcode}({', '.join(f'%{name}' for name in self.operands)})"
+
+    @property
+    def _of_result(self) -> Type:
+        if self._type is None:
+            self._type = self._module.types.of(self._outer.shape)
+        return self._type
+
+    @property
+    def shapes(self) -> tuple[ArrayShape, ...]:
+        """Types of the result; those of a tuple in order, nested ones flattened."""
+        return self._of_result.shapes
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """Index of the outermost tuple element of each of ``shapes``; empty if the result is not a tuple."""
+        return self._of_result.groups
+
+    @property
+    def op_name(self) -> str | None:
+        """The path of an argument, or the stack of transformations; None if it is not known."""
+        return self._outer.metadata.op_name or None
+
+    @property
+    def frames(self) -> tuple[Frame, ...]:
+        """Source lines, innermost first; empty if there are none."""
+        metadata = self._outer.metadata
+        found = self._module.stacks.of(metadata.stack_frame_id)
+        own = metadata.source_file, metadata.source_line
+        # JAX 0.7 has both, and the numbers of another table in partitioned programs.
+        return (Frame(*own, ""),) if own[0] and (not found or found[0][:2] != own) else found
+
+    @property
+    def column(self) -> int:
+        """Column of the innermost source line at which it begins, from 0; 0 also if it is unknown."""
+        frames = self.frames
+        return self._module.stacks.column(self._outer.metadata.stack_frame_id) if frames and frames[0].function else 0
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """The computations that it names, in XLA's order; an update or a done has none."""
+        if self._calls is None:
+            numbers = self.op.called_computation_ids
+            is_repeated = numbers and self.opcode.endswith(("-update", "-done"))
+            self._calls = () if not numbers or is_repeated else tuple(self._named(numbers))
+        return self._calls
+
+    def _named(self, numbers: Sequence[int]) -> Iterator[Call]:
+        roles = _ROLES.get(self.op.opcode, ("element",))
+        for place, number in enumerate(numbers):
+            yield Call(self._module.names[number], roles[min(place, len(roles) - 1)])
+
+    @property
+    def parameter_number(self) -> int:
+        """Number of a parameter."""
+        return int(self.op.parameter_number)
 
     @property
     def element(self) -> int | None:
-        """Index of the element that a get-tuple-element takes; None for others, and if it was not read."""
-        if self.opcode != "get-tuple-element":
+        """Index of the element that a get-tuple-element takes; None for others."""
+        return int(self.op.tuple_index) if self.opcode == "get-tuple-element" else None
+
+    @property
+    def integers(self) -> NDArray[np.int64] | None:
+        """The integers of a constant, flat; None for other types."""
+        if self.opcode != "constant":
             return None
-        index = self.attributes.get("index", "")
-        return int(index) if index.isdecimal() and len(index) < 10 else None
+        literal = self.op.literal
+        name = PRIMITIVES[literal.shape.element_type]
+        values = getattr(literal, f"{name}s", None) if name[:1] in ("s", "u") else None
+        if values is None:
+            return None
+        if isinstance(values, bytes):
+            return np.frombuffer(values, f"<{'i' if name[0] == 's' else 'u'}{int(name[1:]) // 8}").astype(
+                np.int64
+            )
+        return np.array(values, np.uint64 if name == "u64" else np.int64).astype(np.int64)
+
+    @property
+    def integer(self) -> int | None:
+        """The value of a constant that is one integer; None for others."""
+        found = self.integers if self.opcode == "constant" else None
+        return int(found[0]) if found is not None and len(found) == 1 else None
+
+    @property
+    def channel_id(self) -> int | None:
+        """Number that the collectives of a channel have in common; None without a channel."""
+        return int(self.op.channel_id) if self.op.channel_id > 0 else None
+
+    @property
+    def custom_call_target(self) -> str:
+        """Name of the function of a custom call; empty for others."""
+        return str(self.op.custom_call_target)
+
+    @property
+    def frontend_attributes(self) -> dict[str, str]:
+        """Attributes that JAX or an earlier pass of XLA has added, by name."""
+        return {one.key: one.value for one in self._outer.frontend_attributes.map}
+
+    @property
+    def backend_config(self) -> str:
+        """What only the backend understands, mostly as JSON; empty if there is nothing."""
+        payload = self._outer.backend_config_payload
+        data, payloads = self._outer.backend_config or payload.value, self._module.payloads
+        if not data and 0 < payload.id <= len(payloads):
+            data = payloads[payload.id - 1]
+        return bytes(data).decode("utf-8", "replace")
+
+    @property
+    def trip_count(self) -> int | None:
+        """Number of turns of a loop, as far as the backend notes it."""
+        found = _TRIP_COUNT.search(self.backend_config)
+        return int(found[1]) if found else None
 
 
-@dataclass(frozen=True, slots=True)
+def calls_of(instruction: Instruction) -> Sequence[Call]:
+    """Return the computations that an instruction executes.
+
+    Computations of single elements are left out, such as that of a reduce or an all-reduce.
+    """
+    calls = instruction.calls  # most instructions execute none
+    return [call for call in calls if call.role != "element"] if calls else calls
+
+
+def called(instruction: Instruction, role: Role) -> str | None:
+    """Return the name of the first computation with a role; None if there is none."""
+    return next((call.name for call in instruction.calls if call.role == role), None)
+
+
 class Computation:
     """A computation: the entry, a loop's body or condition, a branch, a fusion or a reducer."""
 
-    name: str
-    """Name without the ``%``."""
+    def __init__(self, module: Module, message: Any, order: Sequence[int] | None) -> None:
+        """Describe a message.
 
-    instructions: tuple[Instruction, ...]
-    """Instructions, in the order of the schedule."""
+        Args:
+            module: The program.
+            message: The ``HloComputationProto``.
+            order: Ids of the instructions in the order of the schedule; None if it is not scheduled.
+        """
+        self.name: str = message.name
+        """Name."""
+        self.message = message
+        """XLA's message."""
+        self._module, self._order = module, order
 
-    by_name: Mapping[str, Instruction]
-    """Instructions by name."""
+    @cached_property
+    def instructions(self) -> tuple[Instruction, ...]:
+        """Instructions, in the order of the schedule."""
+        root, names, starts = self.message.root_id, dict[int, str](), dict[int, Any]()
+        made: dict[int, Instruction] = {}
+        for message in self.message.instructions:  # operands come before their users
+            number, started = message.id, None
+            operands = message.operand_ids
+            if message.opcode.startswith("async-"):
+                # Newer versions name the computation in the start only.
+                started = self._module.started_by(message) or starts.get(operands[0] if operands else 0)
+                starts[number] = started
+            names[number] = message.name
+            named = tuple([names[operand] for operand in operands])
+            made[number] = Instruction(self._module, message, named, started, is_root=number == root)
+        return tuple(made.values()) if self._order is None else tuple(made[number] for number in self._order)
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Instruction]:
+        """Instructions by name."""
+        return {one.name: one for one in self.instructions}
+
+    @cached_property
+    def root(self) -> Instruction | None:
+        """The instruction that is the result."""
+        return next((one for one in reversed(self.instructions) if one.is_root), None)
 
     @property
-    def root(self) -> Instruction | None:
-        """The instruction that is the result; None if it could not be read."""
-        return next((one for one in reversed(self.instructions) if one.is_root), None)
+    def is_scheduled(self) -> bool:
+        """Whether its instructions run one after the other, each with its result in memory."""
+        return self._order is not None
 
 
 class Alias(NamedTuple):
-    """An output that reuses the memory of an argument, from ``input_output_alias`` of the header."""
+    """An output that reuses the memory of an argument, as its donation declares."""
 
     output: int
     """Index of the flat output."""
@@ -113,43 +343,88 @@ class Alias(NamedTuple):
     """Number of the parameter of the entry computation."""
 
 
-def _no_frames(_: int) -> tuple[Frame, ...]:
-    return ()
-
-
-@dataclass(frozen=True, slots=True)
 class Module:
     """A compiled program."""
 
-    name: str
-    """Name, such as ``jit_step``."""
+    def __init__(self, message: Any, stacks: StackFrames) -> None:
+        """Describe a message.
 
-    entry: str
-    """Name of the entry computation; empty if there is none."""
+        Args:
+            message: The ``HloModuleProto``.
+            stacks: Source lines of its instructions.
+        """
+        self.name: str = message.name
+        """Name, such as ``jit_step``."""
+        self.entry: str = message.entry_computation_name
+        """Name of the entry computation."""
+        self.names: Mapping[int, str] = {one.id: one.name for one in message.computations}
+        """Names of the computations by id."""
+        self.payloads: Sequence[bytes] = message.payloads
+        """Values that several instructions have in common."""
+        self.types, self.stacks = Types(), stacks
+        devices = message.device_assignment
+        self.device_count: int = max(devices.replica_count, 1) * max(devices.computation_count, 1)
+        """Number of devices that run the program."""
+        self.aliases = tuple(
+            Alias((*one.output_shape_index, 0)[0], _parameter(one))
+            for one in message.input_output_alias.entries
+        )
+        """Outputs that reuse the memory of an argument."""
+        self.buffer_donors = tuple(map(_parameter, message.buffer_donor.entries))
+        """Numbers of the parameters that are donated without a fixed output."""
+        self._messages = {one.id: one for one in message.computations}
+        order = {one.key: one.value.instruction_ids for one in message.schedule.sequences}
+        started = {
+            number
+            for one in message.computations
+            for number in self._started(one)
+            if number in self._messages
+        }
+        self.computations: Mapping[str, Computation] = {
+            one.name: Computation(self, one, order.get(one.id))
+            for one in message.computations
+            if one.id not in started
+        }
+        """Computations by name, called ones before their callers."""
 
-    computations: Mapping[str, Computation]
-    """Computations by name, in the order of the text: called ones before their callers."""
+    def _started(self, message: Any) -> Iterator[int]:
+        """Yield the computations of one operation that asynchronous ones of a computation start."""
+        for one in message.instructions:
+            if one.opcode == "async-start" and self.started_by(one) is not None:
+                yield from one.called_computation_ids[:1]
 
-    aliases: tuple[Alias, ...] = ()
-    """Outputs that reuse the memory of an argument."""
-
-    buffer_donors: tuple[int, ...] = ()
-    """Numbers of the parameters that are donated without a fixed output."""
-
-    device_count: int = 1
-    """``num_partitions`` times ``replica_count``."""
-
-    unread: tuple[str, ...] = field(default=())
-    """Lines that could not be read."""
-
-    stack: Callable[[int], tuple[Frame, ...]] = field(default=_no_frames, compare=False, repr=False)
-    """Function from a ``stack_frame_id``, as in XLA's warnings, to the source lines, innermost first."""
+    def started_by(self, start: Any) -> Any:
+        """Return the message of the one operation that a start starts; None if there are several."""
+        for number in start.called_computation_ids[:1]:
+            inside = self._messages[number]
+            if all(one.opcode == "parameter" or one.id == inside.root_id for one in inside.instructions):
+                return next(one for one in inside.instructions if one.id == inside.root_id)
+        return None
 
     def parameters(self) -> Iterator[Instruction]:
         """Yield the parameters of the entry computation, in order of their numbers."""
         if self.entry in self.computations:
             found = [one for one in self.computations[self.entry].instructions if one.opcode == "parameter"]
-            yield from sorted(found, key=lambda one: int(one.literal))
+            yield from sorted(found, key=lambda one: one.parameter_number)
+
+    @cached_property
+    def unknown_types(self) -> tuple[Instruction, ...]:
+        """Instructions whose result has a type whose size is not known."""
+        return tuple(
+            one
+            for computation in self.computations.values()
+            if computation.is_scheduled
+            for one in computation.instructions
+            if any(shape.dtype.startswith(_UNKNOWN) for shape in one.shapes)
+        )
+
+
+def _parameter(entry: Any) -> int:
+    """Return the number of a parameter.
+
+    On TPU, JAX passes thousands of arguments as one tuple: then it is the place in this tuple.
+    """
+    return int(entry.parameter_shape_index[0] if entry.parameter_shape_index else entry.parameter_number)
 
 
 class Passing(Flag):
@@ -192,205 +467,3 @@ def operations(kind: Passing) -> frozenset[str]:
     ['convert', 'copy', 'copy-start', 'reshape', 'transpose']
     """
     return frozenset(opcode for opcode, passing in PASSING.items() if kind in passing)
-
-
-Role = Literal["body", "condition", "branch", "callee", "unknown"]
-"""Part of a computation in the instruction that calls it:
-
-- ``body`` and ``condition`` of a loop;
-- ``branch`` of a conditional;
-- ``callee``: it runs once in each execution of the instruction, such as the computation of a fusion;
-- ``unknown``: a computation of a custom call.
-"""
-
-_NAME = re.compile(r"%([^\s,{}]+)")
-_ROLES: dict[str, Role] = {
-    "body": "body",
-    "condition": "condition",
-    "branch_computations": "branch",
-    "true_computation": "branch",
-    "false_computation": "branch",
-    "calls": "callee",
-    "called_computations": "callee",
-}
-_ATTRIBUTES = frozenset(("to_apply", *_ROLES))
-
-
-class Call(NamedTuple):
-    """A computation that an instruction executes."""
-
-    name: str
-    """Name of the computation."""
-
-    role: Role
-    """Its part in the instruction."""
-
-
-def calls_of(instruction: Instruction) -> Sequence[Call]:
-    """Return the computations that an instruction executes.
-
-    Computations of single elements are left out, such as the ``to_apply`` of a reduce or an all-reduce.
-    """
-    # Most instructions execute none.
-    if not instruction.attributes or _ATTRIBUTES.isdisjoint(instruction.attributes):
-        return ()
-    opcode = instruction.opcode
-    if opcode.endswith(("-update", "-done")):
-        return ()  # They repeat the computation of their start.
-    found: list[Call] = []
-    for attribute, text in instruction.attributes.items():
-        role = _ROLES.get(attribute)
-        if attribute == "to_apply" and opcode == "call":
-            role = "callee"
-        if role is not None:
-            for name in names_in(text):
-                found.append(Call(name, "unknown" if opcode == "custom-call" else role))
-    return found
-
-
-def called(instruction: Instruction, attribute: str) -> str | None:
-    """Return the name of the computation in an attribute; None if there is none."""
-    return next(iter(names_in(instruction.attributes.get(attribute, ""))), None)
-
-
-def names_in(text: str) -> list[str]:
-    """Return the names of the computations in the text of an attribute."""
-    return _NAME.findall(text)
-
-
-STRING = r'"(?:[^"\\]++|\\(?s:.))*+"'
-"""Pattern of a quoted string."""
-
-# A part of the groups of a collective looks like an attribute: mesh['x'=8], device_ids=([8]) {'x'}.
-_TOKEN = re.compile(rf'{STRING}|\{{(?:[^{{}}"]++|{STRING})*+\}}|[{{}}"]|, (?!device_ids=)([\w-]++)=')
-_FIELD = re.compile(rf"\b(\w++)=(?:({STRING})|(\S+))(?:\s|$)")
-
-_ESCAPES = re.compile(r"(?:\\(?:[0-7]{3}|x[0-9a-fA-F]{2}|.))+")
-_ESCAPE = re.compile(r"\\(?:([0-7]{3})|x([0-9a-fA-F]{2})|(.))")
-_CONTROL = {"n": "\n", "r": "\r", "t": "\t"}
-
-
-def read_attributes(text: str) -> tuple[dict[str, str], bool]:
-    """Return the attributes by name, each with its text, and whether all of the text was read.
-
-    An attribute ends where its quotes and braces end. The time is linear in the length of the text.
-    """
-    found: dict[str, str] = {}
-    name, start, depth = "", 0, 0
-    for token in _TOKEN.finditer(text):
-        mark = token[0]
-        if mark == "{":
-            depth += 1
-        elif mark == "}":
-            depth -= 1
-        elif not depth and mark[0] == ",":
-            if name:
-                found[name] = text[start : token.start()]
-            elif token.start():
-                break
-            name, start = token[1], token.end()
-        if mark == '"' or depth < 0 or not name:
-            return found, False
-    is_whole = not depth and bool(name or not text)
-    if is_whole and name:
-        found[name] = text[start:]
-    return found, is_whole
-
-
-def read_fields(text: str) -> dict[str, str]:
-    """Return the fields of ``{file_name_id=1 line=97}``, or of metadata, by name, strings without quotes."""
-    fields = _FIELD.findall(text.strip("{}"))
-    return {name: unescaped(string[1:-1]) if string else bare for name, string, bare in fields}
-
-
-def unescaped(text: str) -> str:
-    r"""Return the text of a string with its escapes resolved: ``params[\'wi\']`` is ``params['wi']``."""
-    return _ESCAPES.sub(_resolve, text) if "\\" in text else text
-
-
-def _resolve(escapes: re.Match[str]) -> str:
-    """Return the text of adjacent escapes. XLA escapes each byte of a character that is not ASCII."""
-    found = bytearray()
-    for octal, hexadecimal, character in _ESCAPE.findall(escapes[0]):
-        if character:
-            found += _CONTROL.get(character, character).encode("utf-8", "surrogatepass")
-        else:
-            found.append(int(octal, 8) & 255 if octal else int(hexadecimal, 16))
-    return found.decode("utf-8", "replace")
-
-
-_WITHOUT_DATA = ("token", "opaque")
-
-MOST_AXES = 64
-"""More than any array in JAX has."""
-_SHAPE = re.compile(r"([a-z]\w*)\[([\d,<= ]*)\](?:\{([^{}]*)\})?")
-_DIM = re.compile(r" *(?:<=)?(\d{1,18}) *")
-_MEMORY_SPACE = re.compile(r"[:)]S\((\d{1,9})\)")
-_COMMENT = re.compile(r"/\*[^*]*+\*/")
-
-
-class Type(NamedTuple):
-    """Type of the result of an instruction."""
-
-    shapes: tuple[ArrayShape, ...]
-    """Arrays, nested tuples flattened."""
-
-    groups: tuple[int, ...]
-    """Index of the outermost tuple element of each; empty if the type is not a tuple."""
-
-
-def dtype_of(name: str) -> str | None:
-    """Return JAX's name of a type of XLA, such as ``float32`` for ``f32``.
-
-    XLA's own name for types without data, such as ``token``. None if the type is not known.
-    """
-    return name if name in _WITHOUT_DATA else named_in_full(name)
-
-
-def read_type(text: str) -> Type | None:
-    """Return the type that a text describes; None if it is not one."""
-    text = _COMMENT.sub("", text)
-    shapes: list[ArrayShape] = []
-    groups: list[int] = []
-    position, depth, group = 0, 0, 0
-    while position < len(text):
-        found = _SHAPE.match(text, position)
-        if found is not None:
-            shape = _array_shape(found)
-            if shape is None:
-                return None
-            shapes.append(shape)
-            groups.append(group)
-            position = found.end()
-            continue
-        character = text[position]
-        if character == "(":
-            depth += 1
-        elif character == ")":
-            depth -= 1
-        elif character == ",":
-            group += depth == 1
-        elif character != " ":
-            return None
-        position += 1
-    is_tuple = text.startswith("(")
-    if depth or not (is_tuple or len(shapes) == 1):
-        return None
-    return Type(tuple(shapes), tuple(groups) if is_tuple else ())
-
-
-def _array_shape(found: re.Match[str]) -> ArrayShape | None:
-    """Return an array's type; None for a dtype or a shape that is not known."""
-    name, dims_text, layout = found.groups()
-    dtype = dtype_of(name)
-    parts = dims_text.split(",") if dims_text else []
-    lengths = [_DIM.fullmatch(part) for part in parts]
-    if dtype is None or len(parts) > MOST_AXES or None in lengths:
-        return None
-    # A bounded dimension is printed as <=8, and takes the memory of 8.
-    dims = tuple(int(one[1]) for one in lengths if one)
-    space = _MEMORY_SPACE.search(layout or "")
-    nbytes = 0 if dtype in _WITHOUT_DATA else packed_nbytes(dims, bits_of_name(dtype))
-    if nbytes is None:
-        return None
-    return ArrayShape(dtype, dims, nbytes, int(space[1]) if space else 0)

@@ -8,7 +8,9 @@ from typing import NamedTuple
 
 from ..quantities import LARGEST
 from ..text import ESCAPE_SEQUENCE
-from .module import ArrayShape, Frame, Module, read_type
+from .module import ArrayShape, Module
+from .notation import read_type
+from .stacks import Frame
 
 _SIZE = r"(\d{1,19}(?:\.\d{1,15})?[KMGTP]?)(?!\d)(?:i?B)?"
 _UNITS = {unit: 1024**power for power, unit in enumerate("KMGTP", 1)}

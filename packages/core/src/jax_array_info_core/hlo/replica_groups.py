@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..layouts.layout import MAX_AXES, MAX_DEVICES
 from ..layouts.notation import Scanner
-from ..layouts.xla_sharding import DividedMesh, NamedMesh, arranged, read_arrangement, read_mesh, read_parts
-from ..quantities import format_number
+from ..layouts.xla_sharding import arranged
+from ..protobuf import unknown_fields
+from .messages import NEWEST_FIELD
 
 _MAX_DIGITS = 18
 """Most digits of a number in a list, with its brackets and blanks."""
@@ -30,81 +32,95 @@ def read_lists(scanner: Scanner) -> list[list[int]]:
     return [[int(number) for number in one.split(",") if number.strip()] for one in texts if one]
 
 
-def read_iota_groups(scanner: Scanner) -> NDArray[np.int64]:
-    """Read groups such as ``[2,4]<=[4,2]T(1,0)``, from behind the first bracket."""
-    shape = scanner.listed(lambda: scanner.number(least=1), "]")
-    if len(shape) != 2:
-        scanner.fail("expected the number and the size of the groups", 0)
-    scanner.expect(r"<=\s*\[", "'<=['")
-    dims, permutation = read_arrangement(scanner)
-    _check_sizes(scanner, dims)
-    if math.prod(dims) != math.prod(shape):
-        count, listed = format_number(math.prod(shape)), format_number(math.prod(dims))
-        scanner.fail(f"groups of {count} devices, but a list of {listed}", 0)
-    return arranged(dims, permutation).reshape(shape)
-
-
-def read_mesh_groups(scanner: Scanner, mesh: NamedMesh) -> NDArray[np.int64]:
-    """Read groups such as ``{'b':(2)2}``, from behind their mesh."""
-    _check_sizes(scanner, mesh.dims)
-    scanner.expect(r"\{", "'{'")
-    parts = read_parts(scanner, mesh)
-    divided = DividedMesh(scanner, mesh, parts)
-    along = divided.taken(parts)
-    pieces = list(divided.pieces)
-    order = [pieces.index(piece) for piece in (*(set(pieces) - set(along)), *along)]
-    positions = mesh.device_ids.reshape(tuple(divided.pieces.values())).transpose(order)
-    return positions.reshape(-1, math.prod(divided.pieces[piece] for piece in along))
-
-
-def _check_sizes(scanner: Scanner, sizes: Sequence[int]) -> None:
-    """Raise an error for sizes whose array would be too large."""
-    if math.prod(sizes) > MAX_DEVICES or len(sizes) > MAX_AXES:
-        scanner.fail(f"expected up to {format_number(MAX_DEVICES)} devices")
-
-
 NO_DEVICE = -1
 """Filler at the end of a group that is smaller than the largest one."""
 
 
-def read_groups(text: str, device_count: int) -> NDArray[np.int64]:
+def replica_groups(op: Any, device_count: int) -> NDArray[np.int64]:
     """Return the groups of devices that exchange data with each other.
 
     A device is its position in ``mesh.devices.flat``, not its id.
 
     Args:
-        text: Replica groups in one of XLA's notations: a list such as ``{{0,2},{1,3}}``, where ``{}`` is one
-            group of all devices; ``[2,2]<=[2,2]T(1,0)``; or axes of a mesh such as
-            ``mesh['a'=2,'b'=4], device_ids=([4,2]T(1,0)) {'a','b':(2)2}``. XLA chooses the names of these
-            axes, so they need not be those of the user's mesh.
+        op: The ``HloInstructionProto`` of a collective. Without a list, all devices are one group.
         device_count: Number of devices that run the program.
 
     Returns:
         Positions, of shape (groups, size of the largest group). Smaller groups end with -1.
 
     Raises:
-        NotationError: (a ValueError) If the text is not a notation of groups, or does not fit the number of
-            devices. The message marks the error.
-
-    >>> read_groups("[2,2]<=[2,2]T(1,0)", 4).tolist()
-    [[0, 2], [1, 3]]
-    >>> read_groups("mesh['a'=2,'b'=4] {'b':(2)2}", 8).tolist()
-    [[0, 1], [2, 3], [4, 5], [6, 7]]
+        ValueError: If the groups do not fit the number of devices, or may be in a form that is not known.
     """
-    scanner = Scanner(text)
-    if (mesh := read_mesh(scanner)) is not None:
-        groups = read_mesh_groups(scanner, mesh)
-    elif scanner.take(r"\["):
-        groups = read_iota_groups(scanner)
-    else:
-        lists = read_lists(scanner) or [list(range(device_count))]
+    listed = op.collective_device_list
+    lists = [list(one.replica_ids) for one in listed.replica_groups or op.replica_groups]
+    iota = op.iota_collective_device_list if op.HasField("iota_collective_device_list") else listed.iota
+    if op.HasField("mesh_axes_replica_group_list"):
+        groups = _mesh_groups(op.mesh_axes_replica_group_list, device_count)
+    elif iota.num_replica_groups:
+        places = _arranged(iota.iota_reshape_dims, iota.iota_transpose_perm, device_count)
+        groups = places.reshape(iota.num_replica_groups, iota.num_devices_per_group)
+    elif any(lists):
         groups = filled(lists)
-    scanner.end()
-    _check(scanner, groups, device_count)
+    elif newer := {number for number in unknown_fields(op) if number > NEWEST_FIELD}:
+        raise ValueError(f"the groups may be in the unknown field {min(newer)}")
+    else:
+        groups = np.arange(device_count)[None]
+    _check(groups, device_count)
     named = groups[groups != NO_DEVICE]
     if len(named) != len(np.unique(named)):
-        scanner.fail("a device is in two groups", 0)
+        raise ValueError("a device is in two groups")
     return groups
+
+
+def has_devices(op: Any) -> bool:
+    """Return whether an instruction names groups or pairs of devices."""
+    messages = ("collective_device_list", "iota_collective_device_list", "mesh_axes_replica_group_list")
+    return bool(op.replica_groups or op.source_target_pairs) or any(map(op.HasField, messages))
+
+
+def _arranged(dims: Sequence[int], permutation: Sequence[int], device_count: int) -> NDArray[np.int64]:
+    """Return the devices 0, 1, … in an array, transposed."""
+    if math.prod(dims) > device_count:
+        raise ValueError(f"a list of {math.prod(dims)} devices, of {device_count}")
+    return arranged(dims, permutation or range(len(dims)))
+
+
+def _mesh_groups(listed: Any, device_count: int) -> NDArray[np.int64]:
+    """Return the groups of devices that differ along some axes of a mesh, or along parts of axes.
+
+    An axis is divided where a part begins or ends. A part of size ``s`` after ``b`` major parts begins at
+    ``b`` and ends at ``b * s``.
+    """
+    mesh = listed.mesh
+    sizes = [axis.size for axis in mesh.axes]
+    if mesh.device_ids:
+        devices = np.array(mesh.device_ids, np.int64)
+    else:
+        iota = mesh.iota_transform
+        dims = iota.reshape_dims or [math.prod(sizes)]
+        devices = _arranged(dims, iota.transpose_perm, device_count).ravel()
+    spans: list[tuple[int, int, int]] = []
+    for one in listed.axes:
+        part = one.sub_axis_info
+        first, size = (
+            (part.pre_size, part.size) if one.HasField("sub_axis_info") else (1, sizes[one.mesh_axis_index])
+        )
+        spans.append((one.mesh_axis_index, first, first * size))
+    pieces: list[tuple[int, int]] = []
+    along: list[int] = []
+    shape: list[int] = []
+    for axis, size in enumerate(sizes):
+        inside = [span for span in spans if span[0] == axis]
+        cuts = sorted({1, size, *(cut for _, *ends in inside for cut in ends)})
+        for first, last in itertools.pairwise(cuts):
+            if last % first:
+                raise ValueError(f"{last} devices are not divided by {first}")
+            pieces.append((axis, first))
+            shape.append(last // first)
+    for axis, first, last in spans:
+        along += [n for n, (of, start) in enumerate(pieces) if of == axis and first <= start < last]
+    order = [n for n in range(len(pieces)) if n not in along] + along
+    return devices.reshape(shape).transpose(order).reshape(-1, math.prod(shape[n] for n in along))
 
 
 def filled(lists: Sequence[Sequence[int]]) -> NDArray[np.int64]:
@@ -114,31 +130,38 @@ def filled(lists: Sequence[Sequence[int]]) -> NDArray[np.int64]:
     return np.array(rows, np.int64).reshape(len(rows), size)
 
 
-def read_pairs(text: str, device_count: int) -> NDArray[np.int64]:
+def pairs_of(op: Any, device_count: int) -> NDArray[np.int64]:
     """Return the pairs (source, target) of a collective-permute, of shape (pairs, 2).
 
-    Args:
-        text: Pairs such as ``{{0,1},{1,0}}``.
-        device_count: Number of devices that run the program.
+    Arguments and errors are those of ``replica_groups``.
+    """
+    return _checked_pairs([(one.source, one.target) for one in op.source_target_pairs], device_count)
+
+
+def read_pairs(text: str, device_count: int) -> NDArray[np.int64]:
+    """Return the pairs of a send, which are text such as ``{{0,1},{1,0}}``.
 
     Raises:
-        NotationError: (a ValueError) If the text is not a list of pairs of devices.
+        ValueError: If the text is not a list of pairs of devices.
     """
     scanner = Scanner(text)
     lists = read_lists(scanner)
     scanner.end()
     if any(len(one) != 2 for one in lists):
         scanner.fail("expected pairs", 0)
+    return _checked_pairs(lists, device_count)
+
+
+def _checked_pairs(lists: Sequence[Sequence[int]], device_count: int) -> NDArray[np.int64]:
     pairs = np.array(lists, np.int64).reshape(-1, 2)
-    _check(scanner, pairs, device_count)
+    _check(pairs, device_count)
     return pairs
 
 
-def _check(scanner: Scanner, positions: NDArray[np.int64], device_count: int) -> None:
+def _check(positions: NDArray[np.int64], device_count: int) -> None:
     """Raise an error for a position that is not a device."""
     if positions.size and np.max(positions) >= device_count:
-        largest, count = format_number(int(np.max(positions))), format_number(device_count)
-        scanner.fail(f"there is no device {largest} among {count}", 0)
+        raise ValueError(f"there is no device {np.max(positions)} among {device_count}")
 
 
 def group_axes(groups: NDArray[np.int64], mesh: Mapping[str, int]) -> tuple[str, ...] | None:
@@ -149,7 +172,7 @@ def group_axes(groups: NDArray[np.int64], mesh: Mapping[str, int]) -> tuple[str,
     groups {0,1,2,3} and {4,5,6,7}, and ``x:(1)4`` for {0,2,4,6} and {1,3,5,7}.
 
     Args:
-        groups: Positions in ``mesh.devices.flat``, of shape (groups, size), as from ``read_groups``.
+        groups: Positions in ``mesh.devices.flat``, of shape (groups, size), as from ``replica_groups``.
         mesh: Size of each mesh axis by name.
 
     Returns:
@@ -216,7 +239,7 @@ def pair_axes(pairs: NDArray[np.int64], mesh: Mapping[str, int]) -> tuple[str, .
     """Return the mesh axes along which the devices of some pair differ, in the order of the mesh.
 
     Args:
-        pairs: Positions in ``mesh.devices.flat``, of shape (pairs, 2), as from ``read_pairs``.
+        pairs: Positions in ``mesh.devices.flat``, of shape (pairs, 2), as from ``pairs_of``.
         mesh: Size of each mesh axis by name.
 
     Returns:

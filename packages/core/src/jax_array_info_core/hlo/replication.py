@@ -219,7 +219,7 @@ class Replication:
         for one in computation.instructions:
             operands = [states.get(name, UNKNOWN) for name in one.operands]
             if one.opcode == "parameter":
-                number = int(one.literal)
+                number = one.parameter_number
                 state = given[number] if number < len(given) else UNKNOWN
             else:
                 state = self._state(computation, one, operands, path)
@@ -462,10 +462,8 @@ def _integers(one: Instruction) -> NDArray[np.int64] | None:
     """Return the integers of a constant with one axis at most; None for others, and those left out."""
     if not one.shapes or "int" not in one.shapes[0].dtype or len(one.shapes[0].dims) > 1:
         return None
-    texts = re.findall(r"-?\d{1,18}", one.literal)
-    if not 0 < len(texts) == _size(one) <= _MOST_NUMBERS:
-        return None
-    return np.array([texts], np.int64)
+    numbers = one.integers if _size(one) <= _MOST_NUMBERS else None
+    return None if numbers is None or not len(numbers) else numbers[None]
 
 
 def _computed(one: Instruction, arrays: Sequence[Held]) -> NDArray[np.int64] | None:

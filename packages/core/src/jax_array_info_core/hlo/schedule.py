@@ -18,7 +18,7 @@ from .buffers import (
     shared_leaves,
 )
 from .frames import pass_of
-from .module import Computation, Instruction, Module, Passing, called, names_in, operations
+from .module import Computation, Instruction, Module, Passing, called, calls_of, operations
 
 # XLA gives each loop and branch a computation of its own. Text that calls one from many places is not
 # followed into it more often than this, so that nonsense ends.
@@ -74,7 +74,7 @@ class _Fusion:
         return frozenset() if self._computation is None else elementwise_parameters(self._computation)
 
     @cached_property
-    def read_backward(self) -> frozenset[str]:
+    def read_backward(self) -> frozenset[int]:
         """Parameters that operations of the backward pass are computed from, by number."""
         instructions = () if self._computation is None else self._computation.instructions
         read: set[str] = set()
@@ -82,7 +82,7 @@ class _Fusion:
             if one.name in read or pass_of(one.op_name) == "backward":
                 read.update(one.operands)
         return frozenset(
-            one.literal for one in instructions if one.opcode == "parameter" and one.name in read
+            one.parameter_number for one in instructions if one.opcode == "parameter" and one.name in read
         )
 
 
@@ -130,7 +130,7 @@ class _Walk:
 
     def _pass_of_use(self, one: Instruction, operand: int) -> str | None:
         """Return the pass that reads an operand; that of a loop's body is the pass of its instructions."""
-        if one.opcode in ("fusion", "fusion-start") and str(operand) in self._fusion(one).read_backward:
+        if one.opcode in ("fusion", "fusion-start") and operand in self._fusion(one).read_backward:
             return "backward"
         return None if one.opcode in _RUNS else pass_of(one.op_name)
 
@@ -140,8 +140,8 @@ class _Walk:
 
     def _parameter(self, one: Instruction, arguments: Sequence[Sequence[int]]) -> list[int]:
         """Return the values of a parameter."""
-        number = int(one.literal) if one.literal.isdecimal() else -1
-        if 0 <= number < len(arguments) and len(arguments[number]) == len(one.shapes):
+        number = one.parameter_number
+        if number < len(arguments) and len(arguments[number]) == len(one.shapes):
             return list(arguments[number])
         return self._new(one, is_temporary=False)
 
@@ -193,9 +193,9 @@ class _Walk:
         elif one.opcode == "conditional":
             result = self._branches(scope, one, operands)
         elif one.opcode == "call":
-            result = self._inside(scope, one, called(one, "to_apply"), operands)
+            result = self._inside(scope, one, called(one, "callee"), operands)
         elif one.opcode == "async-start":
-            inside = self._inside(scope, one, called(one, "calls"), operands)
+            inside = self._inside(scope, one, called(one, "callee"), operands)
             if inside is not None:
                 result = [*(value for operand in operands for value in operand), *inside]
                 rest = one.shapes[len(result) :]
@@ -206,12 +206,9 @@ class _Walk:
         self, scope: Scope, one: Instruction, operands: Sequence[Sequence[int]]
     ) -> list[int] | None:
         """Run all branches. Their results have the same buffers."""
-        text = one.attributes.get("branch_computations") or ",".join(
-            one.attributes.get(name, "") for name in ("true_computation", "false_computation")
-        )
         results = [
-            self._inside(scope, one, name, [operand])
-            for name, operand in zip(names_in(text), operands[1:], strict=False)
+            self._inside(scope, one, call.name, [operand])
+            for call, operand in zip(calls_of(one), operands[1:], strict=False)
         ]
         known = [result for result in results if result is not None and len(result) == len(one.shapes)]
         if not known:
@@ -283,7 +280,7 @@ class _Walk:
 
     def _fusion(self, one: Instruction) -> _Fusion:
         """Return the facts on the computation of a fusion."""
-        text = one.attributes.get("calls", "")
-        if text not in self.fusions:
-            self.fusions[text] = _Fusion(self.module.computations.get(called(one, "calls") or ""))
-        return self.fusions[text]
+        name = called(one, "callee") or ""
+        if name not in self.fusions:
+            self.fusions[name] = _Fusion(self.module.computations.get(name))
+        return self.fusions[name]

@@ -19,12 +19,11 @@ from ..layouts.notation import Scanner
 from .module import Instruction
 from .replica_groups import NO_DEVICE, filled, read_lists
 
-_HANDLER = '_xla_host_transfer_handler_name="xla_megascale_runtime"'
+_HANDLER = "_xla_host_transfer_handler_name", "xla_megascale_runtime"
 _ONE_TO_ONE = "one-to-one"
 _FIRST_DEVICE = 100_000
 """Device ids of a slice begin with its number times this."""
 _NAME = re.compile(r"[a-z]+([-_][a-z]+)*")
-_FIELD = re.compile(r'\b(\w++)=(?:"([^"]*+)"|(\{(?:[^{}]++|\{[^{}]*+\})*+\}))')
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,14 +79,16 @@ class ProgramSlices:
 
 def is_between_slices(instruction: Instruction) -> bool:
     """Return whether a send or a recv, or its end, is a transfer between slices."""
-    return _HANDLER in instruction.attributes.get("frontend_attributes", "")
+    name, handler = _HANDLER
+    is_end = instruction.opcode.startswith(("send", "recv"))
+    return is_end and instruction.frontend_attributes.get(name) == handler
 
 
 def rendezvous(instruction: Instruction) -> str | None:
     """Return the name that a send and a recv have in common; None for others."""
     if not is_between_slices(instruction):
         return None
-    return _fields(instruction).get("_xla_host_transfer_rendezvous")
+    return instruction.frontend_attributes.get("_xla_host_transfer_rendezvous")
 
 
 def kind_between_slices(send: Instruction) -> str:
@@ -96,7 +97,7 @@ def kind_between_slices(send: Instruction) -> str:
     It is known from the type of the transfer, or else from the name of the rendezvous, which has that of the
     operation in XLA or in JAX: ``all-reduce.1_0``.
     """
-    fields = _fields(send)
+    fields = send.frontend_attributes
     text = fields.get("_xla_megascale_transfer_type") or rendezvous(send) or ""
     name = _NAME.match(text.lower())
     kind = name[0].replace("_", "-") if name else ""
@@ -112,7 +113,7 @@ def target_ids(send: Instruction) -> NDArray[np.int64]:
     Raises:
         ValueError: If the text is not a notation of groups.
     """
-    scanner = Scanner(_fields(send).get("_xla_megascale_target", "").replace("->", ","))
+    scanner = Scanner(send.frontend_attributes.get("_xla_megascale_target", "").replace("->", ","))
     if scanner.take(r"(?=\{\s*\{)") is not None:
         lists = read_lists(scanner)
     else:
@@ -142,9 +143,3 @@ def _numbers(scanner: Scanner) -> list[int]:
 
     scanner.listed(item, "}")
     return found
-
-
-def _fields(instruction: Instruction) -> dict[str, str]:
-    """Return the frontend attributes of an instruction by name, strings without quotes."""
-    found = _FIELD.findall(instruction.attributes.get("frontend_attributes", ""))
-    return {name: string or listed for name, string, listed in found}

@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 from ..layouts.dtypes import bits_of_name, packed_nbytes
 from ..text import ESCAPE_SEQUENCE
-from .frames import FrameTables, frames_of
-from .module import MOST_AXES, ArrayShape, Frame, dtype_of, read_attributes, read_fields, read_type
+from .module import ArrayShape, dtype_of
+from .notation import MOST_AXES, read_attributes, read_fields, read_type
 from .oom_logs import ALLOCATOR, STATUS, ErrorScanner, Refusal, positions
+from .stacks import Frame
 
 REMATERIALIZATION = "Involuntary full rematerialization"
 """Words of XLA's warning in all versions."""
@@ -135,10 +136,10 @@ def _with_instruction(warning: RematerializationWarning, text: str) -> Remateria
     attributes, _ = read_attributes(text[end:])
     metadata = attributes.get("metadata", "")
     fields = read_fields(metadata)
-    frame = _FRAME.search(metadata)
+    frame, line = _FRAME.search(metadata), fields.get("source_line", "0")[:9]
     return warning._replace(
         op_name=fields.get("op_name") or None,
-        frames=frames_of(fields, FrameTables()),
+        frames=(Frame(fields["source_file"], int(line), ""),) if fields.get("source_file") else (),
         frame_id=int(frame[1]) if frame else None,
     )
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from ..compat.devices import device_name
 from ..errors import ProfileError, UnsupportedValueError
+from ..protobuf import message_classes
 from ..reports.devices import MemoryProfileReport, ProfileRow
 from ..reports.origin import Origin
 from ..text import printable
@@ -28,24 +29,15 @@ MAX_FRAMES = 10**7
 _MEMORY = (("allocations", "count"), ("space", "bytes"))
 """The sample types of JAX's device memory profile, each with its unit."""
 
-_FIELDS = {
-    "Label": [("key", 1, "int64"), ("str", 2, "int64")],
-    "ValueType": [("type", 1, "int64"), ("unit", 2, "int64")],
-    "Sample": [
-        ("location_id", 1, "repeated uint64"),
-        ("value", 2, "repeated int64"),
-        ("label", 3, "repeated Label"),
-    ],
-    "Line": [("function_id", 1, "uint64"), ("line", 2, "int64")],
-    "Location": [("id", 1, "uint64"), ("line", 4, "repeated Line")],
-    "Function": [("id", 1, "uint64"), ("name", 2, "int64"), ("filename", 4, "int64")],
-    "Profile": [
-        ("sample_type", 1, "repeated ValueType"),
-        ("sample", 2, "repeated Sample"),
-        ("location", 4, "repeated Location"),
-        ("function", 5, "repeated Function"),
-        ("string_table", 6, "repeated bytes"),
-    ],
+_MESSAGES = {
+    "Label": "key 1 int64, str 2 int64",
+    "ValueType": "type 1 int64, unit 2 int64",
+    "Sample": "location_id 1 *uint64, value 2 *int64, label 3 *Label",
+    "Line": "function_id 1 uint64, line 2 int64",
+    "Location": "id 1 uint64, line 4 *Line",
+    "Function": "id 1 uint64, name 2 int64, filename 4 int64",
+    "Profile": "sample_type 1 *ValueType, sample 2 *Sample, location 4 *Location, function 5 *Function,"
+    " string_table 6 *bytes",
 }
 
 
@@ -158,29 +150,7 @@ def _decoded(data: bytes) -> Any:
 @functools.cache
 def _profile_class() -> Any:
     """Return the protobuf class of a pprof profile."""
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-
-    descriptor = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(
-        name="jax_array_info/profile.proto", package="jax_array_info.pprof", syntax="proto3"
-    )
-    for message_name, fields in _FIELDS.items():
-        message = file.message_type.add(name=message_name)
-        for name, number, declaration in fields:
-            *repeated, field_type = declaration.split()
-            field = message.field.add(name=name, number=number)
-            field.label = descriptor.LABEL_REPEATED if repeated else descriptor.LABEL_OPTIONAL
-            if field_type in _FIELDS:
-                field.type = descriptor.TYPE_MESSAGE
-                field.type_name = f".{file.package}.{field_type}"
-            else:
-                field.type = descriptor.Type.Value(f"TYPE_{field_type.upper()}")
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    profile = pool.FindMessageTypeByName(f"{file.package}.Profile")
-    if not hasattr(message_factory, "GetMessageClass"):  # protobuf before 4.22
-        return message_factory.MessageFactory().GetPrototype(profile)  # type: ignore[attr-defined]
-    return message_factory.GetMessageClass(profile)
+    return message_classes("pprof", _MESSAGES)["Profile"]
 
 
 _Place = tuple[str | None, str, Origin | None]

@@ -9,10 +9,11 @@ from ..compat.compile_events import compile_lowered, prints_warnings, refused_pr
 from ..compat.devices import only_cpu
 from ..compat.lowering import lowered_devices, lowered_for_topology, with_compiler_options
 from ..compat.mesh_orders import ordered_devices
-from ..compat.stages import Stages, program_text
+from ..compat.stages import Stages, program_record
 from ..compat.topologies import topology_of
 from ..compat.topology_names import GPUS, Topology, parse_topology
 from ..errors import SpecError, TopologyError
+from ..hlo.messages import module_in
 from ..hlo.oom_logs import MOST_BUFFERS, read_out_of_memory
 from ..layouts.spec import mesh_sizes
 from ..plans.plan import spec_problems
@@ -31,8 +32,8 @@ class CompiledStages(NamedTuple):
     stages: Stages
     """The stages, with the compiled one unless the program was refused."""
 
-    text: str | None
-    """The program as XLA prints it; None if it was refused and is not known."""
+    record: bytes | None
+    """XLA's record of the program, a serialized ``HloModuleProto``; None if it is not known."""
 
     known: Known
     """Whether ``warnings`` is complete."""
@@ -85,7 +86,7 @@ def compiled_stages(
         lowered, traced_on = lowered_for_topology(stages.traced, topology, dcn)
         stages = stages._replace(lowered=lowered)
     if stages.compiled is not None:
-        return CompiledStages(stages, program_text(stages.compiled), "compiled before")
+        return CompiledStages(stages, program_record(stages.compiled), "compiled before")
     if stages.lowered is None:
         try:
             stages = stages._replace(lowered=stages.traced.lower())
@@ -113,12 +114,13 @@ def compiled_stages(
 
     captured = captured_warnings(compile_stages, platform)
     if not refusal:
-        text = program_text(stages.compiled)
-        return CompiledStages(stages, text, captured.known, captured.text, topology, traced_on)
+        record = program_record(stages.compiled)
+        return CompiledStages(stages, record, captured.known, captured.text, topology, traced_on)
     # The same warnings again.
     captured_warnings(lambda: refused.append(refused_program(stages.lowered)), platform)
     known: Known = "known" if captured.text or prints_warnings(platform) else "not captured"
-    program, assignment = refused[0] or (None, "")
+    record, assignment = refused[0] or (None, "")
+    program = None if record is None else module_in(record)
     return CompiledStages(stages, program, known, captured.text, topology, traced_on, refusal, assignment)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..hlo.module import ArrayShape, Instruction, Module
+from ..hlo.module import ArrayShape, Module
 from ..layouts.dtypes import type_text
 from ..reports.array import same_sharding
 from ..reports.program import CALL_FAILS, Donation, ProgramValue
@@ -152,7 +152,7 @@ class _Parameters:
         used: dict[str, set[int | None]] = {}
         for one in () if entry is None else entry.instructions:
             for name in one.operands:
-                used.setdefault(name, set()).add(_element(one))
+                used.setdefault(name, set()).add(one.element)
         self._used: list[bool] = []
         for parameter in module.parameters():
             elements = used.get(parameter.name, {None} if parameter.is_root else set())
@@ -166,12 +166,6 @@ class _Parameters:
     def is_used(self, number: int) -> bool:
         """Return whether the program uses a parameter. True if it could not be read."""
         return number >= len(self._used) or self._used[number]
-
-
-def _element(one: Instruction) -> int | None:
-    """Return the element of a tuple that an instruction takes; None if it uses all of it."""
-    index = one.attributes.get("index", "")
-    return int(index) if one.opcode == "get-tuple-element" and index.isdecimal() else None
 
 
 def _result(module: Module) -> tuple[ArrayShape, ...]:

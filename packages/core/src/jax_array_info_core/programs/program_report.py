@@ -39,13 +39,14 @@ from ..compat.topologies import topology_of
 from ..compat.topology_names import Topology, parse_topology
 from ..compat.values import is_sharding
 from ..errors import UnsupportedValueError
+from ..hlo.collectives import instruction_text, may_send
 from ..hlo.dataflow import Dataflow
 from ..hlo.flops import counted_flops
-from ..hlo.frames import renumbered, scope_of
+from ..hlo.frames import scope_of
 from ..hlo.liveness import LiveValue, temporaries_of
 from ..hlo.loops import Executions, executions
 from ..hlo.module import Instruction, Module
-from ..hlo.read import may_send, read_module
+from ..hlo.read import read_module
 from ..layouts.bandwidths import as_bandwidths
 from ..layouts.dtypes import dtype_name
 from ..layouts.links import Link
@@ -184,17 +185,17 @@ def _merged(
     return tuple(sorted(rows, key=lambda row: -row.nbytes * row.count))
 
 
-def module_of(text: str | None, lowered: Any) -> Module | None:
-    """Return a program as plain values; None if its text is not known.
+_NO_RECORD = "the platform does not hand out the compiled program"
+
+
+def module_of(record: bytes | None, lowered: Any) -> Module | None:
+    """Return a compiled program; None if it is not known.
 
     Args:
-        text: The program as XLA prints it.
+        record: XLA's record of it, a serialized ``HloModuleProto``.
         lowered: The lowered program; None if it is not known.
     """
-    if text is None:
-        return None
-    mlir = text_for_frame_numbers(lowered)
-    return read_module(text if mlir is None else renumbered(text, mlir))
+    return None if record is None else read_module(record, text_for_frame_numbers(lowered))
 
 
 def flops_of(module: Module, executions: Mapping[str, Executions], lines: UserLines) -> dict[str, Any]:
@@ -213,7 +214,7 @@ def flops_of(module: Module, executions: Mapping[str, Executions], lines: UserLi
     counts = Counter(
         UncountedFlops(
             reason=reason,
-            operation=one.attributes.get("custom_call_target", one.opcode).strip('"'),
+            operation=one.custom_call_target or one.opcode,
             origin=lines.origin(one.frames),
         )
         for reason, one in found
@@ -316,7 +317,7 @@ def program_report(
             raise UnsupportedValueError("the function forks while it is traced, and returns in the fork too")
         compiled = compiled_stages(stages, target, slices, fresh=fresh)
     stages = compiled.stages
-    module = module_of(compiled.text, stages.lowered)
+    module = module_of(compiled.record, stages.lowered)
     labels = [] if module is None else [one.op_name for one in module.parameters()]
     given, returned = argument_leaves(stages, values, labels), output_leaves(stages)
     given, returned = with_object_keys(f, args, kwargs, given, returned)
@@ -355,7 +356,7 @@ def program_report(
         min_nbytes=least,
     )
     if module is None:
-        return report
+        return report if compiled.refusal else replace(report, unread=(_NO_RECORD,))
     report = _with_program(report, module, compiled, place, given, values, lines, speeds, explains=explains)
     if timeline and report.memory is not None:
         report = replace(report, timeline=timeline_of(report, report.memory, module, lines))
@@ -432,8 +433,10 @@ def _with_program(
         sent=totals_of(collectives, bandwidths),
         memory=memory,
         out_of_memory=out_of_memory,
-        unread=tuple(dict.fromkeys((*module.unread, *unread))),
-        unread_local=tuple(dict.fromkeys(line for line in module.unread if not may_send(line))),
+        unread=tuple(dict.fromkeys((*map(instruction_text, module.unknown_types), *unread))),
+        unread_local=tuple(
+            dict.fromkeys(instruction_text(one) for one in module.unknown_types if not may_send(one))
+        ),
         caveats=(
             *report.caveats,
             *caveats_of(

@@ -93,7 +93,7 @@ class _Flow:
             if _is_transposed(one):
                 return False, set(self._numbers)
             if one.opcode == "parameter" and at.computation == self._entry.name:
-                number = int(one.literal) + (at.element or 0) - self._first
+                number = one.parameter_number + (at.element or 0) - self._first
                 if 0 <= number < len(self._numbers):
                     reached.add(self._numbers[number])
         return False, reached

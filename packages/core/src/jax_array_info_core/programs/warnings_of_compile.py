@@ -13,7 +13,7 @@ from ..compat.compile_events import own_compilations, prints_warnings
 from ..compat.stages import text_with_locations
 from ..errors import LayoutError, NotationError
 from ..hlo.dataflow import Dataflow, Value
-from ..hlo.frames import operations
+from ..hlo.locations import operations
 from ..hlo.module import Module
 from ..hlo.warnings import REMATERIALIZATION, RematerializationWarning, warnings_in
 from ..layouts.dtypes import bits_of_name, packed_nbytes
@@ -227,7 +227,7 @@ class _Lines:
         another one, with the frames that are left.
         """
         possible = self._possible(name) if name else set()
-        found = self.lines.origin(self.module.stack(number)) if self.platform == "cpu" else None
+        found = self.lines.origin(self.module.stacks.of(number)) if self.platform == "cpu" else None
         if found is not None and (not possible or found in possible):
             return found
         return possible.pop() if len(possible) == 1 else None

@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
-from ..hlo.module import Frame
+from ..hlo.stacks import Frame
 
 Axes = tuple[tuple[str, ...], ...]
 """Mesh axes, or parts of them, of each dimension."""

@@ -1,0 +1,104 @@
+"""The messages of XLA's ``hlo.proto`` and ``xla_data.proto``, as far as they are read."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from ..protobuf import message_classes
+
+MESSAGES = {
+    "LayoutProto": "memory_space 8 int64",
+    "ShapeProto": "element_type 2 int32, dimensions 3 *int64, tuple_shapes 4 *ShapeProto,"
+    " layout 5 LayoutProto",
+    "Payload": "value 1 bytes, id 2 int64",
+    "OpMetadata": "op_name 2 string, source_file 3 string, source_line 4 int32, stack_frame_id 15 int32",
+    "LiteralProto": "shape 1 ShapeProto, u8s 3 bytes, s32s 4 *int32, s64s 5 *int64, u32s 6 *uint32,"
+    " u64s 7 *uint64, s8s 15 bytes, u16s 16 bytes, s16s 17 bytes",
+    "ReplicaGroup": "replica_ids 1 *int64",
+    "IotaReplicaGroupListProto": "num_replica_groups 1 int64, num_devices_per_group 2 int64,"
+    " iota_reshape_dims 3 *int64, iota_transpose_perm 4 *int32",
+    # Up to JAX 0.8, the iota list is in the list of devices.
+    "CollectiveDeviceListProto": "replica_groups 1 *ReplicaGroup, iota 2 IotaReplicaGroupListProto",
+    "MeshAxis": "name 1 string, size 2 int64",
+    "IotaTransform": "reshape_dims 1 *int64, transpose_perm 2 *int64",
+    "MeshProto": "axes 1 *MeshAxis, device_ids 2 *int64, iota_transform 3 IotaTransform",
+    "SubAxis": "pre_size 1 int64, size 2 int64",
+    "AxisRefProto": "mesh_axis_index 1 int64, sub_axis_info 2 SubAxis",
+    "MeshAxesReplicaGroupListProto": "mesh 1 MeshProto, axes 2 *AxisRefProto",
+    "SourceTarget": "source 1 int64, target 2 int64",
+    "DotDimensionNumbers": "lhs_contracting_dimensions 1 *int64, rhs_contracting_dimensions 2 *int64,"
+    " lhs_batch_dimensions 3 *int64, rhs_batch_dimensions 4 *int64",
+    "ConvolutionDimensionNumbers": "kernel_input_feature_dimension 3 int64,"
+    " kernel_output_feature_dimension 4 int64, kernel_spatial_dimensions 6 *int64,"
+    " input_batch_dimension 7 int64, input_feature_dimension 8 int64, output_batch_dimension 9 int64,"
+    " output_feature_dimension 10 int64, input_spatial_dimensions 11 *int64,"
+    " output_spatial_dimensions 12 *int64",
+    "WindowDimension": "size 1 int64, stride 2 int64, padding_low 3 int64, padding_high 4 int64,"
+    " window_dilation 5 int64, base_dilation 6 int64",
+    "Window": "dimensions 1 *WindowDimension",
+    "MapEntry": "key 1 string, value 2 string",
+    "FrontendAttributes": "map 1 *MapEntry",
+    "OutputOperandAliasing": "output_shape_index 1 *int64, operand_index 2 int64,"
+    " operand_shape_index 3 *int64",
+    "HloInstructionProto": "name 1 string, opcode 2 string, shape 3 ShapeProto, metadata 7 OpMetadata,"
+    " literal 8 LiteralProto, parameter_number 9 int64, tuple_index 13 int64, dimensions 14 *int64,"
+    " window 15 Window, convolution_dimension_numbers 16 ConvolutionDimensionNumbers,"
+    " dynamic_slice_sizes 20 *int64, channel_id 26 int64, custom_call_target 28 string,"
+    " dot_dimension_numbers 30 DotDimensionNumbers, fft_type 31 int32, fft_length 32 *int64,"
+    " gather_slice_sizes 34 *int64, id 35 int64, operand_ids 36 *int64, called_computation_ids 38 *int64,"
+    " backend_config 43 bytes, is_host_transfer 47 bool, replica_groups 49 *ReplicaGroup,"
+    " feature_group_count 50 int64, source_target_pairs 52 *SourceTarget, batch_group_count 58 int64,"
+    " comparison_direction 63 string, frontend_attributes 68 FrontendAttributes,"
+    " use_global_device_ids 71 bool, output_operand_aliasing 74 *OutputOperandAliasing,"
+    " dot_sparsity 86 *Payload, collective_device_list 87 CollectiveDeviceListProto,"
+    " iota_collective_device_list 92 IotaReplicaGroupListProto,"
+    " mesh_axes_replica_group_list 93 MeshAxesReplicaGroupListProto, sparsity_config 98 Payload,"
+    " backend_config_payload 99 Payload",
+    "HloComputationProto": "name 1 string, instructions 2 *HloInstructionProto, id 5 int64, root_id 6 int64",
+    "InstructionSequence": "instruction_ids 1 *int64",
+    "SequencesEntry": "key 1 int64, value 2 InstructionSequence",
+    "HloScheduleProto": "sequences 1 *SequencesEntry",
+    "AliasEntryProto": "output_shape_index 1 *int64, parameter_number 2 int64,"
+    " parameter_shape_index 3 *int64",
+    "HloInputOutputAliasProto": "entries 1 *AliasEntryProto",
+    "BufferDonorEntryProto": "parameter_number 1 int64, parameter_shape_index 2 *int64",
+    "HloBufferDonorProto": "entries 1 *BufferDonorEntryProto",
+    "DeviceAssignmentProto": "replica_count 1 int32, computation_count 2 int32",
+    "FileLocation": "file_name_id 1 int32, function_name_id 2 int32, line 3 int32, column 4 int32",
+    "StackFrame": "file_location_id 1 int32, parent_frame_id 2 int32",
+    "StackFrameIndexProto": "file_names 1 *string, function_names 2 *string, file_locations 3 *FileLocation,"
+    " stack_frames 4 *StackFrame",
+    "HloModuleProto": "name 1 string, entry_computation_name 2 string, computations 3 *HloComputationProto,"
+    " schedule 7 HloScheduleProto, input_output_alias 8 HloInputOutputAliasProto,"
+    " device_assignment 15 DeviceAssignmentProto, stack_frame_index 17 StackFrameIndexProto,"
+    " buffer_donor 18 HloBufferDonorProto, payloads 22 *bytes",
+    "HloProto": "hlo_module 1 HloModuleProto",
+}
+"""Fields of each message, by XLA's names. A test compares their numbers with those inside jaxlib."""
+
+NEWEST_FIELD = 103
+"""Largest number of a field of an instruction when this was written. A later one may list devices."""
+
+PRIMITIVES = (
+    *("", "pred", "s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64", "f16", "f32", "f64", "(", "opaque"),
+    *("c64", "bf16", "token", "c128", "f8e5m2", "f8e4m3fn", "s4", "u4", "f8e4m3b11fnuz", "f8e5m2fnuz"),
+    *("f8e4m3fnuz", "s2", "u2", "f8e4m3", "f8e3m4", "s1", "u1", "f4e2m1fn", "f8e8m0fnu", "buffer"),
+    *("f6e3m2fn", "f6e2m3fn"),
+)
+"""XLA's names of the types of elements, by number."""
+TUPLE, BUFFER = PRIMITIVES.index("("), PRIMITIVES.index("buffer")
+
+FFTS = ("FFT", "IFFT", "RFFT", "IRFFT")
+"""Kinds of Fourier transforms, by number."""
+
+
+@functools.cache
+def hlo_classes() -> dict[str, Any]:
+    """Return the class of each message."""
+    return message_classes("hlo", MESSAGES)
+
+
+def module_in(record: bytes) -> bytes:
+    """Return the serialized ``HloModuleProto`` in a serialized ``HloProto``, as XLA dumps it."""
+    return bytes(hlo_classes()["HloProto"].FromString(record).hlo_module.SerializeToString())
