@@ -156,6 +156,35 @@ def live_bytes_of(
     )
 
 
+def lines_of_values(
+    module: Module, nearest: Callable[[Iterable[Instruction]], Instruction | None]
+) -> Callable[[Instruction, int], tuple[str | None, tuple[Frame, ...]]]:
+    """Return a function that finds the operation and the source lines of an array.
+
+    It takes the instruction that makes the array, and the place of the array in its result. A value that a
+    loop stacks has the lines inside of the loop, as in ``temporaries_of``.
+
+    Args:
+        module: A scheduled program.
+        nearest: A function that returns the first instruction whose line is worth showing.
+    """
+    dataflow = Dataflow(module)
+    buffers = {
+        (writer.instruction.name, writer.leaf): buffer
+        for buffer in schedule_of(module).buffers
+        for writer in buffer.writers
+    }
+
+    def found(one: Instruction, leaf: int) -> tuple[str | None, tuple[Frame, ...]]:
+        buffer = buffers.get((one.name, leaf))
+        value = None if buffer is None else _live_value(buffer, dataflow, nearest)
+        return (
+            (one.op_name, one.frames) if value is None or not value.frames else (value.op_name, value.frames)
+        )
+
+    return found
+
+
 def _temporary_buffers(schedule: Schedule) -> list[Buffer]:
     """Return the buffers of temporary values in the main memory of the device."""
     return [

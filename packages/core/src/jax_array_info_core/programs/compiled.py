@@ -13,8 +13,8 @@ from ..compat.stages import Stages, program_record
 from ..compat.topologies import topology_of
 from ..compat.topology_names import GPUS, Topology, parse_topology
 from ..errors import SpecError, TopologyError
-from ..hlo.messages import module_in
-from ..hlo.oom_logs import MOST_BUFFERS, read_out_of_memory
+from ..hlo.messages import program_in
+from ..hlo.oom_logs import read_out_of_memory
 from ..layouts.spec import mesh_sizes
 from ..plans.plan import spec_problems
 from ..quantities import bytes_apart
@@ -50,8 +50,8 @@ class CompiledStages(NamedTuple):
     refusal: str = ""
     """XLA's message, if the program does not fit."""
 
-    assignment: str = ""
-    """XLA's text on the buffers of a program that does not fit; empty if it is not known."""
+    assignment: Any = None
+    """XLA's ``BufferAssignmentProto`` of a program that does not fit; None if it is not known."""
 
 
 def compiled_stages(
@@ -119,8 +119,7 @@ def compiled_stages(
     # The same warnings again.
     captured_warnings(lambda: refused.append(refused_program(stages.lowered)), platform)
     known: Known = "known" if captured.text or prints_warnings(platform) else "not captured"
-    record, assignment = refused[0] or (None, "")
-    program = None if record is None else module_in(record)
+    program, assignment = (None, None) if refused[0] is None else program_in(refused[0])
     return CompiledStages(stages, program, known, captured.text, topology, traced_on, refusal, assignment)
 
 
@@ -142,7 +141,7 @@ def gpu_shortage(topology: Topology, memory: ProgramMemory) -> OutOfMemory | Non
             LargeBuffer(nbytes=row.nbytes, shape=row.shape, dtype=row.dtype, origin=row.origin)
             for row in memory.temporaries
             for _ in range(row.count)
-        )[:MOST_BUFFERS],
+        ),
     )
 
 
