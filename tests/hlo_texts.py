@@ -5,15 +5,13 @@ Beside each record is its text, to be read by people.
 
 from __future__ import annotations
 
-import importlib
-import re
 import tarfile
 from functools import cache
 from pathlib import Path
 
-from jax_array_info_core.hlo.messages import hlo_classes
 from jax_array_info_core.hlo.module import Module
 from jax_array_info_core.hlo.read import read_module
+from tests.hlo_assembler import assembled
 
 FOLDER = Path(__file__).parent / "data" / "hlo"
 SUFFIX = ".tar.xz"
@@ -46,24 +44,6 @@ def stored(where: str, program: str) -> Module:
     return read_module(records(where)[program])
 
 
-@cache
-def record_of(text: str) -> bytes:
-    """Return the record of a program from its text, which jaxlib parses, with the number of its devices."""
-    try:
-        parser = importlib.import_module("jaxlib._hlo")
-    except ImportError:  # before JAX 0.10
-        parser = importlib.import_module("jax._src.lib").xla_client._xla
-    parsed = parser.hlo_module_from_text(text).as_serialized_hlo_module_proto()
-    message = hlo_classes()["HloModuleProto"].FromString(parsed)
-    counts = {name: re.search(rf"\b{name}=(\d+)", text.partition("\n")[0]) for name in _COUNTS}
-    for name, found in counts.items():
-        setattr(message.device_assignment, _COUNTS[name], int(found[1]) if found else 1)
-    return bytes(message.SerializeToString())
-
-
-_COUNTS = {"num_partitions": "computation_count", "replica_count": "replica_count"}
-
-
 def module_of(text: str) -> Module:
-    """Return the program of a text."""
-    return read_module(record_of(text))
+    """Return the program of a text: see ``hlo_assembler``."""
+    return read_module(assembled(text))

@@ -172,7 +172,8 @@ def may_send(instruction: Instruction) -> bool:
 def instruction_text(instruction: Instruction) -> str:
     """Return the text of an instruction, as far as it says what moves."""
     target = instruction.custom_call_target
-    return f"{instruction}{target and f', custom_call_target={target}'}"[:_LONGEST]
+    named = f', custom_call_target="{target}"' if target else ""
+    return f"{instruction}{named}"[:_LONGEST]
 
 
 class _Reader:

@@ -1,0 +1,238 @@
+"""Records of small programs that tests write down as text, in XLA's notation as far as the tests need it.
+
+Unlike XLA's parser, it takes parts of programs: types need not fit, and computations may be missing.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import count
+
+from jax_array_info_core.hlo.messages import FFTS, PRIMITIVES, TUPLE, hlo_classes
+from jax_array_info_core.hlo.notation import read_attributes, read_fields
+
+_COMPUTATION = re.compile(r"(ENTRY )?%?([^\s(]+) (?:\(.*)?\{")
+_TYPE = r"(?:\([^=]*\)|[a-z]\w*\[[^\]]*\](?:\{[^}]*\})?)"
+_INSTRUCTION = re.compile(rf"\s*(ROOT )?%([^\s=]+) = ({_TYPE}) ([\w-]+)\((.*)")
+_ARRAY = re.compile(r"([a-z]\w*)\[([\d,<= ]*)\](?:\{[^}]*?(?:S\((\d+)\))?\})?")
+_CALLS = ("body", "condition", "calls", "to_apply", "called_computations", "branch_computations")
+_MORE_CALLS = ("true_computation", "false_computation", "select", "scatter")
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(one) for one in re.findall(r"-?\d+", text)]
+
+
+def _split(text: str) -> list[str]:
+    """Return the parts between commas outside of brackets."""
+    parts, depth, start = [], 0, 0
+    for place, mark in enumerate(text):
+        depth += (mark in "([{") - (mark in ")]}")
+        if mark == "," and not depth:
+            parts.append(text[start:place])
+            start = place + 1
+    return [part.strip() for part in (*parts, text[start:]) if part.strip()]
+
+
+def _add_shape(shape, text: str) -> None:
+    if text.startswith("("):
+        shape.element_type = TUPLE
+        for part in _split(text[1:-1]):
+            _add_shape(shape.tuple_shapes.add(), part)
+        return
+    name, dims, space = _ARRAY.match(text).groups()
+    shape.element_type = PRIMITIVES.index(name) if name in PRIMITIVES else 127
+    shape.dimensions.extend(_numbers(dims))
+    shape.layout.memory_space = int(space or 0)
+
+
+def _add_groups(op, text: str) -> None:
+    if text.startswith("mesh"):
+        sizes, devices, axes = re.fullmatch(
+            r"mesh\[(.*?)\](?:, device_ids=\((.*?)\))? ?\{(.*)\}", text
+        ).groups()
+        mesh = op.mesh_axes_replica_group_list.mesh
+        names = []
+        for name, size in re.findall(r"'?(\w+)'?=(\d+)", sizes):
+            names.append(name)
+            mesh.axes.add(name=name, size=int(size))
+        if devices and devices.startswith("["):
+            dims, _, order = devices.partition("T")
+            mesh.iota_transform.reshape_dims.extend(_numbers(dims))
+            mesh.iota_transform.transpose_perm.extend(_numbers(order))
+        elif devices:
+            mesh.device_ids.extend(_numbers(devices))
+        for name, first, size in re.findall(r"'(\w+)'(?::\((\d+)\)(\d+))?", axes):
+            axis = op.mesh_axes_replica_group_list.axes.add(mesh_axis_index=names.index(name))
+            if size:
+                axis.sub_axis_info.pre_size, axis.sub_axis_info.size = int(first), int(size)
+    elif text.startswith("["):
+        shape, dims, order = re.fullmatch(r"\[(.*?)\]<=\[(.*?)\](?:T\((.*)\))?", text).groups()
+        iota = op.iota_collective_device_list
+        iota.num_replica_groups, iota.num_devices_per_group = _numbers(shape)
+        iota.iota_reshape_dims.extend(_numbers(dims))
+        iota.iota_transpose_perm.extend(_numbers(order or ""))
+    else:
+        op.collective_device_list.SetInParent()
+        for group in re.findall(r"\{([\d, ]*)\}", text[1:-1]):
+            op.collective_device_list.replica_groups.add(replica_ids=_numbers(group))
+
+
+def _add_window(op, text: str) -> None:
+    fields = dict(re.findall(r"(\w+)=([-\dx_]+)", text))
+    for place, size in enumerate(fields.get("size", "").split("x") if fields else ()):
+
+        def value(name, default, place=place):
+            return fields[name].split("x")[place] if name in fields else default
+
+        low, _, high = value("pad", "0_0").partition("_")
+        op.window.dimensions.add(
+            size=int(size),
+            stride=int(value("stride", 1)),
+            padding_low=int(low),
+            padding_high=int(high),
+            window_dilation=int(value("rhs_dilate", 1)),
+            base_dilation=int(value("lhs_dilate", 1)),
+        )
+
+
+def _add_labels(op, text: str) -> None:
+    axes = op.convolution_dimension_numbers
+    source, kernel, result = re.split(r"_|->", text)
+    axes.input_batch_dimension, axes.input_feature_dimension = source.index("b"), source.index("f")
+    axes.kernel_input_feature_dimension = kernel.index("i")
+    axes.kernel_output_feature_dimension = kernel.index("o")
+    axes.output_batch_dimension, axes.output_feature_dimension = result.index("b"), result.index("f")
+    for found, names in (
+        (axes.input_spatial_dimensions, source),
+        (axes.kernel_spatial_dimensions, kernel),
+        (axes.output_spatial_dimensions, result),
+    ):
+        found.extend(names.index(name) for name in sorted(filter(str.isdecimal, names)))
+
+
+def _add_attribute(op, name: str, text: str, ids) -> None:
+    plain = text.strip('"')
+    if name in _CALLS + _MORE_CALLS:
+        op.called_computation_ids.extend(ids(one) for one in re.findall(r"%([^\s,{}]+)", text))
+    elif name == "replica_groups":
+        _add_groups(op, text)
+    elif name == "source_target_pairs":
+        for source, target in re.findall(r"\{(\d+),(\d+)\}", text):
+            op.source_target_pairs.add(source=int(source), target=int(target))
+    elif name == "metadata":
+        fields = read_fields(text)
+        op.metadata.op_name = fields.get("op_name", "")
+        op.metadata.source_file = fields.get("source_file", "")
+        op.metadata.source_line = int(fields.get("source_line", 0))
+        op.metadata.stack_frame_id = int(fields.get("stack_frame_id", 0))
+    elif name == "frontend_attributes":
+        for key, quoted, listed in re.findall(
+            r'([\w-]+)=(?:"([^"]*)"|(\{(?:[^{}]|\{[^{}]*\})*\}))', text[1:-1]
+        ):
+            op.frontend_attributes.map.add(key=key, value=quoted or listed)
+    elif name == "output_to_operand_aliasing":
+        for output, operand, inside in re.findall(r"\{([\d, ]*)\}: \((\d+), \{([\d, ]*)\}", text):
+            op.output_operand_aliasing.add(
+                output_shape_index=_numbers(output),
+                operand_index=int(operand),
+                operand_shape_index=_numbers(inside),
+            )
+    elif name in ("index", "channel_id", "feature_group_count", "batch_group_count"):
+        setattr(op, "tuple_index" if name == "index" else name, int(text))
+    elif name in ("is_host_transfer", "use_global_device_ids"):
+        setattr(op, name, text == "true")
+    elif name in ("dimensions", "dynamic_slice_sizes", "slice_sizes", "fft_length"):
+        getattr(op, "dynamic_slice_sizes" if "slice" in name else name).extend(_numbers(text))
+    elif name in ("lhs_contracting_dims", "rhs_contracting_dims", "lhs_batch_dims", "rhs_batch_dims"):
+        getattr(op.dot_dimension_numbers, name.replace("dims", "dimensions")).extend(_numbers(text))
+    elif name == "sparsity":
+        op.dot_sparsity.add(value=b"x")
+    elif name == "fft_type":
+        op.fft_type = FFTS.index(text)
+    elif name == "window":
+        _add_window(op, text)
+    elif name == "dim_labels":
+        _add_labels(op, text)
+    elif name == "direction":
+        op.comparison_direction = text
+    elif name == "custom_call_target":
+        op.custom_call_target = plain
+    elif name == "backend_config":
+        op.backend_config = (plain.replace('\\"', '"') if text.startswith('"') else text).encode()
+
+
+def _add_instruction(computation, line: str, ids, number: int, names: dict[str, int]) -> None:
+    root, name, type_text, opcode, rest = _INSTRUCTION.fullmatch(line).groups()
+    depth, end = 1, 0
+    for end, mark in enumerate(rest):
+        depth += (mark in "({") - (mark in ")}")
+        if not depth:
+            break
+    inner, attributes = rest[:end], rest[end + 1 :]
+    op = computation.instructions.add(name=name, opcode=opcode, id=number)
+    names[name] = number
+    if root:
+        computation.root_id = number
+    _add_shape(op.shape, type_text)
+    if opcode == "parameter":
+        op.parameter_number = int(inner)
+    elif opcode == "constant":
+        _add_shape(op.literal.shape, type_text)
+        field = f"{PRIMITIVES[op.literal.shape.element_type]}s"
+        values = _numbers(inner) if field in ("s32s", "s64s", "u32s", "u64s") else []
+        if values:
+            getattr(op.literal, field).extend(values)
+    else:
+        op.operand_ids.extend(names[one] for one in re.findall(r"%([^\s,()]+)", inner))
+    for attribute, text in read_attributes(attributes)[0].items():
+        _add_attribute(op, attribute, text, ids)
+
+
+def assembled(text: str) -> bytes:
+    """Return the record of a program from its text. Computations are scheduled if the header says so."""
+    header, _, rest = text.strip().partition("\n")
+    message = hlo_classes()["HloModuleProto"]()
+    attributes = read_attributes(header.partition(",")[2] and "," + header.partition(",")[2])[0]
+    message.name = header.split()[1].rstrip(",")
+    devices = message.device_assignment
+    devices.computation_count = int(attributes.get("num_partitions", 1))
+    devices.replica_count = int(attributes.get("replica_count", 1))
+    for output, number, index in re.findall(
+        r"\{([\d, ]*)\}: \((\d+), \{([\d, ]*)\}", attributes.get("input_output_alias", "")
+    ):
+        message.input_output_alias.entries.add(
+            output_shape_index=_numbers(output),
+            parameter_number=int(number),
+            parameter_shape_index=_numbers(index),
+        )
+    for number, index in re.findall(r"\((\d+), \{([\d, ]*)\}\)", attributes.get("buffer_donor", "")):
+        message.buffer_donor.entries.add(parameter_number=int(number), parameter_shape_index=_numbers(index))
+    known: dict[str, int] = {}
+
+    def ids(name: str) -> int:
+        return known.setdefault(name, len(known) + 1)
+
+    numbers, computation, names = count(1), None, {}
+    lines = iter(rest.splitlines())
+    for line in lines:
+        if computation is None:
+            opening = _COMPUTATION.fullmatch(line.strip())
+            if opening is not None:
+                computation, names = message.computations.add(name=opening[2], id=ids(opening[2])), {}
+                message.entry_computation_name = opening[2] if opening[1] else message.entry_computation_name
+        elif line.strip().startswith("}"):
+            computation = None
+        elif line.strip():
+            while line.count('"') % 2:
+                line += "\n" + next(lines)
+            _add_instruction(computation, line, ids, next(numbers), names)
+    for name in set(known) - {one.name for one in message.computations}:  # such as %add, which few tests need
+        message.computations.add(name=name, id=known[name])
+    for one in message.computations:
+        one.root_id = one.root_id or next((part.id for part in reversed(one.instructions)), 0)
+        if "is_scheduled" in attributes:
+            message.schedule.sequences.add(key=one.id).value.instruction_ids.extend(
+                part.id for part in one.instructions
+            )
+    return bytes(message.SerializeToString())
