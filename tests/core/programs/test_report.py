@@ -17,6 +17,8 @@ from jax_array_info_core import (
     program_report,
     to_json,
 )
+from jax_array_info_core.compat.stages import program_record
+from jax_array_info_core.hlo.messages import hlo_classes
 from tests.programs import abstract, cube, line, scanned, step, step_arguments
 
 pytestmark = [pytest.mark.once_per_version, pytest.mark.needs_devices(8)]
@@ -194,7 +196,10 @@ def test_of_a_program_that_was_refused_the_outputs_have_no_bytes_and_the_collect
     monkeypatch, is_known
 ):
     function, arguments = jax.jit(step), step_arguments(cube())
-    text = function.lower(*arguments).compile().as_text() if is_known else None
+    classes, refused = hlo_classes(), None
+    if is_known:
+        module = classes["HloModuleProto"].FromString(program_record(function.lower(*arguments).compile()))
+        refused = classes["HloProto"](hlo_module=module).SerializeToString()
 
     def refuse(*_, **__):
         raise jax.errors.JaxRuntimeError(
@@ -203,7 +208,7 @@ def test_of_a_program_that_was_refused_the_outputs_have_no_bytes_and_the_collect
 
     compiled = "jax_array_info_core.programs.compiled"
     monkeypatch.setattr(f"{compiled}.compile_lowered", refuse)
-    monkeypatch.setattr(f"{compiled}.refused_program", lambda _: (text, "") if is_known else None)
+    monkeypatch.setattr(f"{compiled}.refused_program", lambda _: refused)
     report = program_report(function, *arguments)
     assert report.out_of_memory.available_nbytes is not None
     assert {one.nbytes for one in report.outputs} == {None}

@@ -169,18 +169,20 @@ def lines_of_values(
         nearest: A function that returns the first instruction whose line is worth showing.
     """
     dataflow = Dataflow(module)
-    buffers = {
-        (writer.instruction.name, writer.leaf): buffer
+    writers = {
+        (writer.instruction.name, writer.leaf): (writer, buffer)
         for buffer in schedule_of(module).buffers
         for writer in buffer.writers
     }
 
     def found(one: Instruction, leaf: int) -> tuple[str | None, tuple[Frame, ...]]:
-        buffer = buffers.get((one.name, leaf))
-        value = None if buffer is None else _live_value(buffer, dataflow, nearest)
-        return (
-            (one.op_name, one.frames) if value is None or not value.frames else (value.op_name, value.frames)
-        )
+        writer, buffer = writers.get((one.name, leaf), (None, None))
+        known: Instruction | LiveValue | None = one
+        if writer is not None and buffer is not None:
+            is_carried = any(other.scope.loops > writer.scope.loops for other in buffer.writers)
+            known = _live_value(buffer, dataflow, nearest) if is_carried else nearest(_around(writer, dataflow))
+        known = known if known is not None and known.frames else one
+        return known.op_name, known.frames
 
     return found
 
