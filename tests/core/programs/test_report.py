@@ -221,10 +221,10 @@ def test_of_a_program_that_was_refused_the_outputs_have_no_bytes_and_the_collect
     monkeypatch, is_known
 ):
     function, arguments = jax.jit(step), step_arguments(cube())
-    record = program_record(function.lower(*arguments).compile())
-    dumped = hlo_classes()["HloProto"]()
-    dumped.hlo_module.ParseFromString(record)
-    refused = (dumped.SerializeToString(), "") if is_known else None
+    classes, refused = hlo_classes(), None
+    if is_known:
+        module = classes["HloModuleProto"].FromString(program_record(function.lower(*arguments).compile()))
+        refused = classes["HloProto"](hlo_module=module).SerializeToString()
 
     def refuse(*_, **__):
         raise jax.errors.JaxRuntimeError(

@@ -108,7 +108,8 @@ sent per device and call: 65.0 MiB + ? (backward 65.0 MiB, unknown pass 28.0 B +
         12.0 B  all-to-all over tensor:(2)4
   ?: 3 collectives run an unknown number of times
 memory per device: 13.0 GiB at the peak (arguments 8.0 GiB + outputs 8.0 GiB +
-  temporaries 5.0 GiB - reused by donation 4.0 GiB); code 1.0 MiB
+  temporaries, VMEM and constants 1.0 GiB - reused by donation 4.0 GiB); 5.0 GiB
+  allocated for temporaries; code 1.0 MiB
 largest temporaries, 4.0 GiB live at once (estimated from the schedule):
     1.0 GiB  bfloat16[4,8,256,2048]  line unknown  kept by a loop
     1.0 GiB  bfloat16[4,8,256,1024] ×2  train.py:21 block

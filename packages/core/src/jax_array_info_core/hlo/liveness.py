@@ -163,6 +163,39 @@ def _by_size(buffer: Buffer) -> int:
     return -buffer.shape.nbytes
 
 
+def lines_of_values(
+    module: Module, nearest: Callable[[Iterable[Instruction]], Instruction | None]
+) -> Callable[[Instruction, int], tuple[str | None, tuple[Frame, ...]]]:
+    """Return a function that finds the operation and the source lines of an array.
+
+    It takes the instruction that makes the array, and the place of the array in its result. A value that a
+    loop stacks has the lines inside of the loop, as in ``temporaries_of``.
+
+    Args:
+        module: A scheduled program.
+        nearest: A function that returns the first instruction whose line is worth showing.
+    """
+    dataflow = module.once(Dataflow)
+    writers = {
+        (writer.instruction.name, writer.leaf): (writer, buffer)
+        for buffer in module.once(schedule_of).buffers
+        for writer in buffer.writers
+    }
+
+    def found(one: Instruction, leaf: int) -> tuple[str | None, tuple[Frame, ...]]:
+        writer, buffer = writers.get((one.name, leaf), (None, None))
+        known: Instruction | LiveValue | None = one
+        if writer is not None and buffer is not None:
+            is_carried = any(other.scope.loops > writer.scope.loops for other in buffer.writers)
+            known = (
+                _live_value(buffer, dataflow, nearest) if is_carried else nearest(_around(writer, dataflow))
+            )
+        known = known if known is not None and known.frames else one
+        return known.op_name, known.frames
+
+    return found
+
+
 def _temporary_buffers(schedule: Schedule) -> list[Buffer]:
     """Return the buffers of temporary values in the main memory of the device."""
     return [
