@@ -17,6 +17,8 @@ from jax_array_info_core import (
     program_report,
     to_json,
 )
+from jax_array_info_core.compat.stages import program_record
+from jax_array_info_core.hlo.messages import hlo_classes
 from tests.programs import abstract, cube, line, scanned, step, step_arguments
 
 pytestmark = [pytest.mark.once_per_version, pytest.mark.needs_devices(8)]
@@ -166,15 +168,21 @@ def test_an_error_of_the_function_is_raised_unchanged():
 
 
 @pytest.mark.parametrize(("operation", "may_send"), [("add", False), ("custom-call", True)])
-def test_an_unread_line_makes_the_bytes_unknown_only_if_it_may_send(monkeypatch, operation, may_send):
+def test_an_unknown_type_makes_the_bytes_unknown_only_if_its_instruction_may_send(
+    monkeypatch, operation, may_send
+):
     compiled = jax.jit(jnp.sin).lower(jax.ShapeDtypeStruct((8,), jnp.float32)).compile()
-    lost = f"%lost = f99[8] {operation}(%x)"
-    text = compiled.as_text()
-    start = text.index("\n", text.index("ENTRY ")) + 1
-    monkeypatch.setattr(
-        "jax_array_info_core.programs.compiled.program_text",
-        lambda _: f"{text[:start]}  {lost}\n{text[start:]}",
+    message = hlo_classes()["HloModuleProto"].FromString(program_record(compiled))
+    (entry,) = (one for one in message.computations if one.name == message.entry_computation_name)
+    added = entry.instructions.add(
+        name="lost", opcode=operation, id=2**40, operand_ids=[entry.instructions[0].id]
     )
+    added.shape.element_type = 99
+    (order,) = (one.value for one in message.schedule.sequences if one.key == entry.id)
+    order.instruction_ids.append(added.id)
+    record = message.SerializeToString()
+    monkeypatch.setattr("jax_array_info_core.programs.compiled.program_record", lambda _: record)
+    lost = f"%lost = {operation}(%{entry.instructions[0].name})"
     report = program_report(compiled)
     assert report.unread == (lost,)
     assert report.unread_sending == ((lost,) if may_send else ())
@@ -183,12 +191,40 @@ def test_an_unread_line_makes_the_bytes_unknown_only_if_it_may_send(monkeypatch,
         assert_sent(report, at_most=0)
 
 
+class OfPlugin:
+    """The executable of a platform that does not hand out its program."""
+
+    def hlo_modules(self):
+        raise NotImplementedError
+
+
+class WithoutModules(OfPlugin):
+    def hlo_modules(self):
+        return []
+
+
+@pytest.mark.parametrize("executable", [None, OfPlugin(), WithoutModules()])
+def test_a_program_that_its_platform_does_not_hand_out_is_not_read(monkeypatch, executable):
+    compiled = jax.jit(jnp.sin).lower(jax.ShapeDtypeStruct((8,), jnp.float32)).compile()
+    monkeypatch.setattr(type(compiled), "runtime_executable", lambda _: executable)
+    report = program_report(compiled)
+    assert report.unread == report.unread_sending == ("the platform does not hand out the compiled program",)
+    assert [one.code for one in report.findings] == ["JAI210"]
+    assert (report.memory, report.dot_flops, report.collectives) == (None, None, ())
+    assert from_json(to_json(report)) == report
+    with pytest.raises(CheckError, match="does not hand out"):
+        assert_sent(report, at_most=0)
+
+
 @pytest.mark.parametrize("is_known", [True, False])
 def test_of_a_program_that_was_refused_the_outputs_have_no_bytes_and_the_collectives_are_known(
     monkeypatch, is_known
 ):
     function, arguments = jax.jit(step), step_arguments(cube())
-    text = function.lower(*arguments).compile().as_text() if is_known else None
+    classes, refused = hlo_classes(), None
+    if is_known:
+        module = classes["HloModuleProto"].FromString(program_record(function.lower(*arguments).compile()))
+        refused = classes["HloProto"](hlo_module=module).SerializeToString()
 
     def refuse(*_, **__):
         raise jax.errors.JaxRuntimeError(
@@ -197,7 +233,7 @@ def test_of_a_program_that_was_refused_the_outputs_have_no_bytes_and_the_collect
 
     compiled = "jax_array_info_core.programs.compiled"
     monkeypatch.setattr(jax.stages.Lowered, "compile", refuse)
-    monkeypatch.setattr(f"{compiled}.refused_program", lambda _: (text, "") if is_known else None)
+    monkeypatch.setattr(f"{compiled}.refused_program", lambda _: refused)
     report = program_report(function, *arguments)
     assert report.out_of_memory.available_nbytes is not None
     assert {one.nbytes for one in report.outputs} == {None}

@@ -108,19 +108,24 @@ sent per device and call: 65.0 MiB + ? (backward 65.0 MiB, unknown pass 28.0 B +
         12.0 B  all-to-all over tensor:(2)4
   ?: 3 collectives run an unknown number of times
 memory per device: 13.0 GiB at the peak (arguments 8.0 GiB + outputs 8.0 GiB +
-  temporaries 5.0 GiB - reused by donation 4.0 GiB); code 1.0 MiB
+  temporaries, VMEM and constants 1.0 GiB - reused by donation 4.0 GiB); 5.0 GiB
+  allocated for temporaries; code 1.0 MiB
 largest temporaries, 4.0 GiB live at once (estimated from the schedule):
     1.0 GiB  bfloat16[4,8,256,2048]  line unknown  kept by a loop
     1.0 GiB  bfloat16[4,8,256,1024] ×2  train.py:21 block
   341.3 MiB  bfloat16[4,8,256,682]  train.py:22 block  kept by a loop
   512.0 MiB  bfloat16[4,8,256,512] ×2  line unknown
   and 4 more, 692.4 MiB
-kept for the backward pass: 2.4 GiB, by line:
+saved for the backward pass by JAX: 2.4 GiB per device, by line:
     1.0 GiB  line unknown  1 array, stacked by a loop
-  512.0 MiB  train.py:21 block  2 arrays
+  512.0 MiB  train.py:21 block  2 arrays  named hidden
   341.3 MiB  train.py:22 block  1 array, stacked by a loop
   256.0 MiB  line unknown  2 arrays
   and 2 more lines, 375.5 MiB
+offloaded to host memory for the backward pass: 512.0 MiB per device, by line:
+  512.0 MiB  train.py:19 block  1 array
+live when the backward pass begins: 2.5 GiB (estimated from the schedule;
+  16.0 MiB more in VMEM)
 matmul and convolution FLOPs: at least 1.6 G; 2 kernels of train.py:9 loss not
   counted; dot of train.py:14 train_step runs an unknown number of times
 as requested: 25 arguments and 1 constraint

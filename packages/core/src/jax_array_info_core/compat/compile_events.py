@@ -153,23 +153,12 @@ def _notify(duration: float, was_retrieved: bool) -> None:
 
 
 _RECORD = "*.after_optimizations.hlo.pb"
-_ASSIGNMENT = "*.after_optimizations-buffer-assignment.txt"
 
 
-class RefusedProgram(NamedTuple):
-    """What XLA made of a program before it refused it."""
-
-    record: bytes
-    """The program: a serialized ``HloProto``."""
-
-    assignment: str
-    """The values in each buffer."""
-
-
-def refused_program(lowered: Any) -> RefusedProgram | None:
+def refused_program(lowered: Any) -> bytes | None:
     """Compile a program again that was refused, and return what XLA made of it; None if it is not known.
 
-    XLA writes it to a temporary directory, which is removed.
+    It is a serialized ``HloProto``. XLA writes it to a temporary directory, which is removed.
 
     Args:
         lowered: A ``jax.stages.Lowered``.
@@ -184,11 +173,6 @@ def refused_program(lowered: Any) -> RefusedProgram | None:
     ):
         with contextlib.suppress(jax.errors.JaxRuntimeError):
             lowered.compile(compiler_options={"xla_dump_to": folder, "xla_dump_hlo_as_proto": True})
-        record, assignment = (_content(Path(folder), pattern) for pattern in (_RECORD, _ASSIGNMENT))
-    return RefusedProgram(record, assignment.decode(errors="replace")) if record else None
-
-
-def _content(folder: Path, pattern: str) -> bytes:
-    """Return the content of the largest file with a name: small programs inside have their own."""
-    files = sorted(folder.glob(pattern), key=lambda path: path.stat().st_size)
-    return files[-1].read_bytes() if files else b""
+        # The largest: small programs inside have their own.
+        records = sorted((path.read_bytes() for path in Path(folder).glob(_RECORD)), key=len)
+    return records[-1] if records else None

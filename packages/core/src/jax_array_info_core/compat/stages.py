@@ -416,7 +416,7 @@ def program_name(text: str) -> str:
 def text_for_frame_numbers(lowered: Any) -> str | None:
     """Return the text of a lowered program whose operations tell the numbers of the stack frames.
 
-    None if the version of JAX prints the right table; empty if the lowered program is not known.
+    None if the version of JAX has the right table; empty if the lowered program is not known.
 
     Args:
         lowered: A ``jax.stages.Lowered``, or None.

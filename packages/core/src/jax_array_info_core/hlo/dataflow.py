@@ -8,7 +8,7 @@ from functools import cached_property
 from operator import itemgetter
 from typing import NamedTuple
 
-from .module import PASSING, Computation, Instruction, Module, Passing, called, calls_of, operations
+from .module import PASSING, Computation, Instruction, Module, Passing, called, calling, calls_of, operations
 from .slices import rendezvous
 
 _IDENTITIES = operations(Passing.SAME)
@@ -80,7 +80,7 @@ class Dataflow:
         """Call sites of each computation, without those of reducers and comparators."""
         found: dict[str, list[CallSite]] = {}
         for computation in self.module.computations.values():
-            for instruction in computation.instructions:
+            for instruction in computation.where(calling):
                 for name, first in _called(instruction):
                     found.setdefault(name, []).append(CallSite(computation.name, instruction, first))
         return found
@@ -214,6 +214,10 @@ class Dataflow:
             return [Value(within, name) for name in send.operands[:1]]
         # Further operands are indices, offsets and padding.
         return [Value(within, name) for name in operands[:1] if plain in PASSING and not is_exact]
+
+    def same(self, value: Value) -> list[Value]:
+        """Return the values that a value is a copy of, in one step; [] if it is computed."""
+        return self.sources(value, is_exact=True)
 
     def outside(self, value: Value, number: int) -> list[Value]:
         """Return the value that a parameter of its computation has in each execution; [] if it varies."""

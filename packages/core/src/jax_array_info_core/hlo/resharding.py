@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from .collectives import Movement
 from .dataflow import Dataflow, Value
+from .integers import computed
 from .module import PASSING
-from .replication import computed, integers, is_of_user
+from .replication import is_of_user
 
 _PASSES = PASSING.keys() - {"dynamic-slice", "ragged-all-to-all"} | {"get-tuple-element", "tuple"}
 """Operations whose result is all of their first operand, in another form."""
@@ -77,8 +78,8 @@ def replicated_values(dataflow: Dataflow, moved: Sequence[Movement]) -> list[Rep
     uses: dict[_Place, _Uses] = {}
     for place, one in gathers.items():
         is_of_xla = _MARK in one.instruction.frontend_attributes if is_marked else not is_of_user(one)
-        if is_of_xla and (found := _uses(dataflow, one.value, gathers, numbers)) is not None:
-            uses[place] = found
+        if is_of_xla and (used := _uses(dataflow, one.value, gathers, numbers)) is not None:
+            uses[place] = used
     while wrong := [place for place, one in uses.items() if not one.gathers <= uses.keys()]:
         for place in wrong:
             del uses[place]
@@ -237,8 +238,6 @@ class DeviceNumbers:
             return None
         if one.opcode == "partition-id":
             return np.arange(self._dataflow.module.device_count)[:, None]
-        if one.opcode == "constant":
-            return integers(one)
         if sources := self._dataflow.sources(value, is_exact=True):
             return self.of(sources[0]) if len(sources) == 1 else None
         return computed(one, [self.of(Value(value.computation, name)) for name in one.operands])

@@ -13,8 +13,8 @@ from ..compat.stages import Stages, program_record
 from ..compat.topologies import topology_of
 from ..compat.topology_names import GPUS, Topology, parse_topology
 from ..errors import SpecError, TopologyError
-from ..hlo.messages import module_in
-from ..hlo.oom_logs import MOST_BUFFERS, read_out_of_memory
+from ..hlo.messages import program_in
+from ..hlo.oom_logs import read_out_of_memory
 from ..layouts.spec import mesh_sizes
 from ..plans.plan import spec_problems
 from ..quantities import bytes_apart
@@ -42,8 +42,8 @@ class CompiledStages(NamedTuple):
     refusal: str = ""
     """XLA's message, if the program does not fit."""
 
-    assignment: str = ""
-    """XLA's text on the buffers of a program that does not fit; empty if it is not known."""
+    assignment: Any = None
+    """XLA's ``BufferAssignmentProto`` of a program that does not fit; None if it is not known."""
 
 
 def compiled_stages(
@@ -94,8 +94,8 @@ def compiled_stages(
         refusal = str(error)
         if read_out_of_memory(refusal) is None:
             raise
-        record, assignment = refused_program(stages.lowered) or (None, "")
-        program = None if record is None else module_in(record)
+        refused = refused_program(stages.lowered)
+        program, assignment = (None, None) if refused is None else program_in(refused)
         return CompiledStages(stages, program, topology, traced_on, refusal, assignment)
     return CompiledStages(stages, program_record(stages.compiled), topology, traced_on)
 
@@ -118,7 +118,7 @@ def gpu_shortage(topology: Topology, memory: ProgramMemory) -> OutOfMemory | Non
             LargeBuffer(nbytes=row.nbytes, shape=row.shape, dtype=row.dtype, origin=row.origin)
             for row in memory.temporaries
             for _ in range(row.count)
-        )[:MOST_BUFFERS],
+        ),
     )
 
 

@@ -21,6 +21,7 @@ from ..compat.jaxprs import jaxpr_names, requested_outputs
 from ..compat.jitted import with_object_keys
 from ..compat.lowering import program_devices
 from ..compat.propagation import require_shardy
+from ..compat.residuals import passes_are_named
 from ..compat.shardings import has_devices
 from ..compat.stages import (
     ProgramLeaf,
@@ -55,11 +56,14 @@ from ..layouts.notation import as_nbytes
 from ..layouts.spec import mesh_sizes
 from ..origins.origins import UserLines, code_origin, described_for_user
 from ..propagation.process import start
+from ..reports.backward import SavedForBackward
 from ..reports.findings import known_codes
 from ..reports.floors import MIN_NBYTES
 from ..reports.origin import Origin
 from ..reports.program import ProgramReport, Uncounted, UncountedFlops
-from ..reports.program_memory import KeptLine, ProgramMemory, Temporary
+from ..reports.program_memory import ProgramMemory, Temporary
+from . import collector
+from .backward import live_at_backward, saved_of
 from .because import Reasons
 from .caveats import caveats_of, caveats_of_tracing
 from .collectives import collectives_of, devices_of, merged, totals_of
@@ -107,7 +111,8 @@ def memory_of(
     statistics: MemoryStatistics | None,
     platform: str,
     lines: UserLines,
-    names: CheckpointNames | None = None,
+    traced: Any = None,
+    saved: SavedForBackward | None = None,
 ) -> ProgramMemory:
     """Return the memory of a program per device.
 
@@ -119,10 +124,12 @@ def memory_of(
         statistics: XLA's figures; None if the backend has none.
         platform: Platform that it is compiled for.
         lines: The search for the user's line.
-        names: The names of ``checkpoint_name``; None if they are not known.
+        traced: The ``jax.stages.Traced`` that it is compiled from; None if it is not known.
+        saved: What JAX saves for the backward pass.
     """
     figures = statistics or MemoryStatistics()
-    live, kept, elsewhere = temporaries_of(module, lines.nearest)
+    names = None if traced is None else CheckpointNames(traced.jaxpr, lines)
+    found = temporaries_of(module, lines.nearest, tells_passes=passes_are_named(traced))
     return ProgramMemory(
         argument_nbytes=figures.argument_nbytes,
         output_nbytes=figures.output_nbytes,
@@ -134,28 +141,12 @@ def memory_of(
         host_output_nbytes=figures.host_output_nbytes,
         host_alias_nbytes=figures.host_alias_nbytes,
         host_temporary_nbytes=figures.host_temporary_nbytes,
-        temporaries=_merged(live, lines, names)[:MOST_TEMPORARIES],
-        live_nbytes=sum(value.shape.nbytes for value in live),
-        kept=_by_line(kept, lines),
-        elsewhere=_merged(elsewhere, lines, names)[:MOST_TEMPORARIES],
+        temporaries=_merged(found.highest, lines, names)[:MOST_TEMPORARIES],
+        live_nbytes=sum(value.shape.nbytes for value in found.highest),
+        saved=saved,
+        live_at_backward=live_at_backward(found, module, saved, lines, is_traced=traced is not None),
+        elsewhere=_merged(found.elsewhere, lines, names)[:MOST_TEMPORARIES],
     )
-
-
-def _by_line(values: Iterable[LiveValue], lines: UserLines) -> tuple[KeptLine, ...]:
-    """Return the values of each line together, the line with the most bytes first."""
-    found: dict[Origin | None, list[LiveValue]] = {}
-    for value in values:
-        found.setdefault(lines.origin(value.frames), []).append(value)
-    kept = [
-        KeptLine(
-            origin=origin,
-            nbytes=sum(one.shape.nbytes for one in of_line),
-            count=len(of_line),
-            is_in_loop=any(one.is_kept for one in of_line),
-        )
-        for origin, of_line in found.items()
-    ]
-    return tuple(sorted(kept, key=lambda one: -one.nbytes))
 
 
 def _peak(figures: MemoryStatistics, platform: str) -> int | None:
@@ -220,7 +211,7 @@ def flops_of(module: Module, executions: Mapping[str, Executions], lines: UserLi
         )
         for reason, one in found
     )
-    flows = ControlFlows(Dataflow(module), lines)
+    flows = ControlFlows(module.once(Dataflow), lines)
     dots = flows.flops(flops.dots, is_complete=not found)
     return {
         "dot_flops": dots.exact,
@@ -249,7 +240,8 @@ def program_report(
 
     The function is traced, lowered and compiled for the arguments, as ``jax.jit(f).lower(…).compile()``
     does. Nothing runs, nothing is allocated and nothing is donated. JAX caches the compiled program; a call
-    of the function compiles it again only in versions of JAX that do not share it.
+    of the function compiles it again only in versions of JAX that do not share it. Python's garbage collector
+    is paused while the compiled program is described.
 
     A function with an argument that is called as one of the options itself is given as a
     ``functools.partial``.
@@ -315,48 +307,51 @@ def program_report(
             raise UnsupportedValueError("the function forks while it is traced, and returns in the fork too")
         compiled = compiled_stages(stages, target, slices)
     stages = compiled.stages
-    module = module_of(compiled.record, stages.lowered)
-    labels = [] if module is None else [one.op_name for one in module.parameters()]
-    given, returned = argument_leaves(stages, values, labels), output_leaves(stages)
-    given, returned = with_object_keys(f, args, kwargs, given, returned)
-    mesh = program_mesh([*given, *returned])
-    place, platform = _place(compiled, [*given, *returned])
-    arguments = argument_values(given, mesh)
-    outputs = output_values(returned, mesh)
-    if module is not None:
-        traced = stages.traced
-        requested = [None] * len(outputs) if traced is None else requested_outputs(traced.jaxpr)
-        outputs = with_requested(outputs, requested)
-        outputs = with_lost_axes(outputs, arguments, module, [one is not None for one in requested])
-    constraints, passed = None, dict[int, int]()
-    if stages.traced is not None:
-        constraints = constraints_of(stages.traced.jaxpr, module, lines)
-        outputs = with_padding(outputs, constraints)
-        is_donated = [leaf.is_donated for leaf in given]
-        outputs = with_replaced(outputs, arguments, is_donated, stages.traced.jaxpr)
-        passed = passed_on(outputs, arguments, is_donated, stages.traced.jaxpr)
-    name, origin = _definition(f, stages, module, lines)
-    report = ProgramReport(
-        name=name,
-        origin=origin,
-        mesh=mesh,
-        platform=platform,
-        topology=place.text if place else None,
-        arguments=arguments,
-        outputs=outputs,
-        constraints=constraints,
-        out_of_memory=out_of_memory_of(compiled.refusal, module, compiled.assignment, lines),
-        device_count=1 if mesh is None else math.prod(mesh.sizes),
-        caveats=caveats_of_tracing(compiled.traced_on, place),
-        passed_on=tuple(arguments[number].path for number in sorted(passed)),
-        ignored_codes=codes,
-        min_nbytes=least,
-    )
-    if module is None:
-        return report if compiled.refusal else replace(report, unread=(_NO_RECORD,))
-    report = _with_program(report, module, compiled, place, given, values, lines, speeds, explains=explains)
-    if timeline and report.memory is not None:
-        report = replace(report, timeline=timeline_of(report, report.memory, module, lines))
+    with collector.paused():
+        module = module_of(compiled.record, stages.lowered)
+        labels = [] if module is None else [one.op_name for one in module.parameters()]
+        given, returned = argument_leaves(stages, values, labels), output_leaves(stages)
+        given, returned = with_object_keys(f, args, kwargs, given, returned)
+        mesh = program_mesh([*given, *returned])
+        place, platform = _place(compiled, [*given, *returned])
+        arguments = argument_values(given, mesh)
+        outputs = output_values(returned, mesh)
+        if module is not None:
+            traced = stages.traced
+            requested = [None] * len(outputs) if traced is None else requested_outputs(traced.jaxpr)
+            outputs = with_requested(outputs, requested)
+            outputs = with_lost_axes(outputs, arguments, module, [one is not None for one in requested])
+        constraints, passed = None, dict[int, int]()
+        if stages.traced is not None:
+            constraints = constraints_of(stages.traced.jaxpr, module, lines)
+            outputs = with_padding(outputs, constraints)
+            is_donated = [leaf.is_donated for leaf in given]
+            outputs = with_replaced(outputs, arguments, is_donated, stages.traced.jaxpr)
+            passed = passed_on(outputs, arguments, is_donated, stages.traced.jaxpr)
+        name, origin = _definition(f, stages, module, lines)
+        report = ProgramReport(
+            name=name,
+            origin=origin,
+            mesh=mesh,
+            platform=platform,
+            topology=place.text if place else None,
+            arguments=arguments,
+            outputs=outputs,
+            constraints=constraints,
+            out_of_memory=out_of_memory_of(compiled.refusal, module, compiled.assignment, lines),
+            device_count=1 if mesh is None else math.prod(mesh.sizes),
+            caveats=caveats_of_tracing(compiled.traced_on, place),
+            passed_on=tuple(arguments[number].path for number in sorted(passed)),
+            ignored_codes=codes,
+            min_nbytes=least,
+        )
+        if module is None:
+            return report if compiled.refusal else replace(report, unread=(_NO_RECORD,))
+        report = _with_program(
+            report, module, compiled, place, given, values, lines, speeds, explains=explains
+        )
+        if timeline and report.memory is not None:
+            report = replace(report, timeline=timeline_of(report, report.memory, module, lines))
     if not steady:
         return report
     following = next_arguments((args, kwargs), values, given, returned, passed)
@@ -381,8 +376,8 @@ def _with_program(
     *,
     explains: bool,
 ) -> ProgramReport:
-    """Return a report with the facts from the text of the compiled program."""
-    times = executions(module)
+    """Return a report with the facts from the compiled program."""
+    times = module.once(executions)
     flops = flops_of(module, times, lines)
     paths = {
         leaf.label: argument.path
@@ -406,9 +401,10 @@ def _with_program(
     dtypes = {value.dtype for value in (*report.arguments, *report.outputs)}
     memory, out_of_memory = None, report.out_of_memory
     if not compiled.refusal:
-        traced = compiled.stages.traced
-        names = None if traced is None else CheckpointNames(traced.jaxpr, lines)
-        memory = memory_of(module, memory_analysis(compiled.stages.compiled), report.platform, lines, names)
+        stages = compiled.stages
+        saved = saved_of(stages, leaves, lines, report.device_count, explains=explains)
+        statistics = memory_analysis(stages.compiled)
+        memory = memory_of(module, statistics, report.platform, lines, stages.traced, saved)
         memory = with_host_apart(memory, report.arguments, report.outputs, donations)
         if topology is not None:
             memory = replace(
@@ -478,7 +474,8 @@ def _definition(f: Any, stages: Stages, module: Module | None, lines: UserLines)
     """Return the name and the definition of a function."""
     if stages.traced is None:
         # The text of a large program is slow to print.
-        return program_name(f"HloModule {module.name}" if module else stages.lowered.as_text() or ""), None
+        text = f"HloModule {module.name}" if module else stages.lowered and stages.lowered.as_text()
+        return program_name(text or ""), None
     if callable(f):
         # A plain function is described like one that is jitted.
         jitted = type(f) in compat.jitted_types() or hasattr(f, "__wrapped__")

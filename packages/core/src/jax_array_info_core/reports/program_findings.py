@@ -210,7 +210,7 @@ def _refusal(error: OutOfMemory | None) -> Iterator[Finding]:
                 origin=one.origin,
                 count=count,
             )
-            for one, count in Counter(error.buffers).items()
+            for one, count in Counter(sorted(error.buffers, key=lambda one: -one.nbytes)).items()
         ),
     )
 
@@ -226,7 +226,7 @@ def _first_change(error: OutOfMemory) -> str:
             "More devices do not help."
         )
     if error.buffers:
-        first = error.buffers[0]
+        first = max(error.buffers, key=lambda one: one.nbytes)
         place = f" at {first.origin.place}" if first.origin else f" of {first.op}" if first.op else ""
         buffer = f"{type_text(first.dtype, first.shape)}{place}"
         return f"Shard or recompute {buffer} first, use smaller batches, or use more devices."

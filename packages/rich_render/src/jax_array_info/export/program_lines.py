@@ -115,7 +115,7 @@ def program_part(report: ProgramReport, max_rows: int | None = 20) -> Annotated:
     """
 
     def summary(width: int) -> RenderableType:
-        return program_summary(report, width=width)
+        return program_summary(report, max_rows=max_rows, width=width)
 
     def details(width: int) -> RenderableType:
         return program_details(report, max_rows=max_rows, width=width)

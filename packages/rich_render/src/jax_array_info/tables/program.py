@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 
@@ -208,7 +209,10 @@ def program_table(
     Raises:
         ValueError: If ``max_rows`` is negative.
     """
-    parts = [program_summary(report, width=width), program_details(report, max_rows=max_rows, width=width)]
+    parts = [
+        program_summary(report, max_rows=max_rows, width=width),
+        program_details(report, max_rows=max_rows, width=width),
+    ]
     if report.timeline is not None:
         parts.append(program_timeline_table(report.timeline, width=width, use_color=use_color))
     return Group(*parts)
@@ -228,18 +232,21 @@ def program_details(report: ProgramReport, *, max_rows: int | None = 20, width: 
     return style.ForConsole(make)
 
 
-def program_summary(report: ProgramReport, *, width: int = 80) -> RenderableType:
-    """Return the answer, what moves, the memory and the findings, in as few lines as possible."""
+def program_summary(report: ProgramReport, *, max_rows: int | None = 20, width: int = 80) -> RenderableType:
+    """Return the answer, what moves, the memory and the findings, in as few lines as possible.
+
+    Each finding has its largest rows, and all of them if ``max_rows`` is None.
+    """
 
     def make(_: Console, options: ConsoleOptions) -> RenderableType:
         page = Page(min(width, options.max_width), options.encoding)
-        _write_summary(page, report)
+        _write_summary(page, report, shows_all=max_rows is None)
         return page.text()
 
     return style.ForConsole(make)
 
 
-def _write_summary(page: Page, report: ProgramReport) -> None:
+def _write_summary(page: Page, report: ProgramReport, *, shows_all: bool) -> None:
     page.write(report.answer, look="bold")
     page.write(title_words(report))
     if report.first_call:
@@ -258,7 +265,8 @@ def _write_summary(page: Page, report: ProgramReport) -> None:
     for caveat in report.caveats:
         page.write(caveat, look=style.ASIDE)
     total = sum(one.nbytes or 0 for one in (*report.arguments, *report.outputs))
-    write_findings(page, report.findings, total=total)
+    rows: dict[str, Any] = {"max_rows": None, "min_share": 0} if shows_all else {}
+    write_findings(page, report.findings, total=total, **rows)
 
 
 def _flops(report: ProgramReport) -> Iterator[str]:

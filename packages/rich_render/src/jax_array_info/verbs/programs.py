@@ -106,8 +106,9 @@ def print_program(
       has a figure ``per iteration``. ``+ ?`` marks sums without collectives on one side of a conditional and
       those whose bytes depend on data; ``at most`` is then their bound.
     - ``largest temporaries`` are the largest values at the highest point of the schedule, with their lines.
-    - ``kept for the backward pass`` are the bytes that the lines of the forward pass keep for it, at the
-      highest point or not.
+    - ``saved for the backward pass by JAX`` are the bytes that the lines of the forward pass save for it
+      before XLA compiles the program: the same on each platform. ``live when the backward pass begins`` are
+      those of the compiled program.
     - ``2 collectives × 8.0 MiB × 4 runs`` are equal collectives that a loop runs 4 times.
     - ``because`` is the operation that needs the collective, as an einsum, on JAX 0.10.1 and later.
 
