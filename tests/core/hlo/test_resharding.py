@@ -63,3 +63,12 @@ def test_a_whole_value_that_the_next_turn_uses_is_none():
 def test_a_part_that_is_the_same_on_all_devices_is_not_an_own_one():
     assert found("%turn", "%before") == []
     assert found("%four", "%before") == []
+
+
+def test_a_gather_that_starts_and_ends_apart_is_one(monkeypatch):
+    line = next(line for line in LOOP.splitlines() if "all-gather(" in line)
+    start = line.replace("%whole = f32[8]", "%begun = (f32[4], f32[8])").replace("gather(", "gather-start(")
+    apart = f"{start}\n  %whole = f32[8] all-gather-done(%begun)"
+    monkeypatch.setattr(f"{__name__}.LOOP", LOOP.replace(line, apart))
+    assert found("%start", "%before") == ["begun"]
+    assert found("%start", "%whole") == []

@@ -15,8 +15,8 @@ from .integers import computed
 from .module import PASSING
 from .replication import is_of_user
 
-_PASSES = PASSING.keys() - {"dynamic-slice", "ragged-all-to-all"} | {"get-tuple-element", "tuple"}
-"""Operations whose result is all of their first operand, in another form."""
+_PASSES = (PASSING.keys() - {"dynamic-slice", "ragged-all-to-all"}) | {"all-gather-done", "get-tuple-element"}
+"""Operations whose result is all of their first operand, in another form, or an element of it."""
 _MOVES_AXES = frozenset({"bitcast", "bitcast-convert", "pad", "reshape", "slice", "transpose"})
 """Those of ``_PASSES`` whose result may have other axes, or a part of them."""
 _MARK = "is_spmd_generated"
