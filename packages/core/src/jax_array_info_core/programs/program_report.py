@@ -390,7 +390,8 @@ def _with_program(
     collectives, unread = collectives_of(
         module, times, report.mesh, paths, lines, report.constraints, because, devices
     )
-    dataflow, count = Dataflow(module), module.device_count if devices is None else devices.count(module)
+    dataflow = module.once(Dataflow)
+    count = module.device_count if devices is None else devices.count(module)
     moved, _ = movements(dataflow, None if devices is None else devices.slices(module))
     replicated = replicated_values(dataflow, moved)
     sizes = report.mesh.shape if report.mesh and math.prod(report.mesh.sizes) == count else None
