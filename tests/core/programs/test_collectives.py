@@ -370,7 +370,9 @@ def test_groups_that_are_not_understood_are_unread_and_the_rest_is_reported(wher
     """Those of more devices than there are, and those that may be in a field of a later version."""
     message = hlo_classes()["HloModuleProto"].FromString(records(where)["step"])
     (entry,) = (one for one in message.computations if one.name == message.entry_computation_name)
-    (parameter,) = (one for one in entry.instructions if one.opcode == "parameter" and not one.parameter_number)
+    (parameter,) = (
+        one for one in entry.instructions if one.opcode == "parameter" and not one.parameter_number
+    )
     added = entry.instructions.add(
         name="nonsense", opcode="all-gather", shape=parameter.shape, operand_ids=[parameter.id], id=2**40
     )
