@@ -1,12 +1,12 @@
 """Records of small programs that tests write down as text, in XLA's notation as far as the tests need it.
 
-Unlike XLA's parser, it takes parts of programs: types need not fit, and computations may be missing.
+Unlike XLA's parser, it takes parts of programs: types need not fit, and computations and operands may be missing.
 """
 
 from __future__ import annotations
 
 import re
-from itertools import count
+from itertools import accumulate, count
 
 from jax_array_info_core.hlo.messages import FFTS, PRIMITIVES, TUPLE, hlo_classes
 from jax_array_info_core.hlo.notation import read_attributes, read_fields
@@ -46,7 +46,8 @@ def _add_shape(shape, text: str) -> None:
     shape.layout.memory_space = int(space or 0)
 
 
-def _add_groups(op, text: str) -> None:
+def add_groups(op, text: str) -> None:
+    """Add the groups of a collective to its message, in the form that the text has."""
     if text.startswith("mesh"):
         sizes, devices, axes = re.fullmatch(
             r"mesh\[(.*?)\](?:, device_ids=\((.*?)\))? ?\{(.*)\}", text
@@ -62,7 +63,7 @@ def _add_groups(op, text: str) -> None:
             mesh.iota_transform.transpose_perm.extend(_numbers(order))
         elif devices:
             mesh.device_ids.extend(_numbers(devices))
-        for name, first, size in re.findall(r"'(\w+)'(?::\((\d+)\)(\d+))?", axes):
+        for name, first, size in re.findall(r"'?(\w+)'?(?::\((\d+)\)(\d+))?", axes):
             axis = op.mesh_axes_replica_group_list.axes.add(mesh_axis_index=names.index(name))
             if size:
                 axis.sub_axis_info.pre_size, axis.sub_axis_info.size = int(first), int(size)
@@ -116,7 +117,7 @@ def _add_attribute(op, name: str, text: str, ids) -> None:
     if name in _CALLS + _MORE_CALLS:
         op.called_computation_ids.extend(ids(one) for one in re.findall(r"%([^\s,{}]+)", text))
     elif name == "replica_groups":
-        _add_groups(op, text)
+        add_groups(op, text)
     elif name == "source_target_pairs":
         for source, target in re.findall(r"\{(\d+),(\d+)\}", text):
             op.source_target_pairs.add(source=int(source), target=int(target))
@@ -162,16 +163,19 @@ def _add_attribute(op, name: str, text: str, ids) -> None:
         op.backend_config = (plain.replace('\\"', '"') if text.startswith('"') else text).encode()
 
 
-def _add_instruction(computation, line: str, ids, number: int, names: dict[str, int]) -> None:
+def _add_instruction(computation, line: str, ids, numbers, names: dict[str, int]) -> None:
     root, name, type_text, opcode, rest = _INSTRUCTION.fullmatch(line).groups()
-    depth, end = 1, 0
-    for end, mark in enumerate(rest):
-        depth += (mark in "({") - (mark in ")}")
-        if not depth:
-            break
-    inner, attributes = rest[:end], rest[end + 1 :]
-    op = computation.instructions.add(name=name, opcode=opcode, id=number)
-    names[name] = number
+    depths = accumulate(((mark in "({") - (mark in ")}") for mark in rest), initial=1)
+    end = next(place for place, depth in enumerate(depths) if not depth)
+    inner, attributes = rest[: end - 1], rest[end:]
+    operands = [] if opcode in ("parameter", "constant") else re.findall(r"%([^\s,()]+)", inner)
+    for one in operands:
+        if one not in names:
+            names[one] = next(numbers)
+            missing = computation.instructions.add(name=one, opcode="constant", id=names[one])
+            _add_shape(missing.shape, "f32[]")
+    op = computation.instructions.add(name=name, opcode=opcode, id=next(numbers))
+    names[name] = number = op.id
     if root:
         computation.root_id = number
     _add_shape(op.shape, type_text)
@@ -184,14 +188,33 @@ def _add_instruction(computation, line: str, ids, number: int, names: dict[str, 
         if values:
             getattr(op.literal, field).extend(values)
     else:
-        op.operand_ids.extend(names[one] for one in re.findall(r"%([^\s,()]+)", inner))
-    for attribute, text in read_attributes(attributes)[0].items():
+        op.operand_ids.extend(names[one] for one in operands)
+    # XLA lists the body of a loop before its condition.
+    for attribute, text in sorted(read_attributes(attributes)[0].items(), key=lambda one: one[0] != "body"):
         _add_attribute(op, attribute, text, ids)
+
+
+_SECTIONS = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
+
+
+def _add_row(index, section: str, line: str) -> None:
+    """Add a row of the tables of source lines. The text has the number of a frame's parent plus one."""
+    row = line.partition(" ")[2]
+    if section.endswith("Names"):
+        (index.file_names if section == "FileNames" else index.function_names).append(row.strip('"'))
+        return
+    fields = {name: int(value) for name, value in re.findall(r"(\w+)=(\d+)", row)}
+    if section == "StackFrames":
+        parent = fields["parent_frame_id"] - 1
+        index.stack_frames.add(file_location_id=fields["file_location_id"], parent_frame_id=parent)
+    else:
+        names = ("file_name_id", "function_name_id", "line", "column")
+        index.file_locations.add(**{name: fields.get(name, 0) for name in names})
 
 
 def assembled(text: str) -> bytes:
     """Return the record of a program from its text. Computations are scheduled if the header says so."""
-    header, _, rest = text.strip().partition("\n")
+    header, _, rest = (text.strip() or "HloModule nothing").partition("\n")
     message = hlo_classes()["HloModuleProto"]()
     attributes = read_attributes(header.partition(",")[2] and "," + header.partition(",")[2])[0]
     message.name = header.split()[1].rstrip(",")
@@ -213,10 +236,14 @@ def assembled(text: str) -> bytes:
     def ids(name: str) -> int:
         return known.setdefault(name, len(known) + 1)
 
-    numbers, computation, names = count(1), None, {}
+    numbers, computation, names, section = count(1), None, {}, ""
     lines = iter(rest.splitlines())
     for line in lines:
-        if computation is None:
+        if line in _SECTIONS:
+            section = line
+        elif section and line[:1].isdecimal():
+            _add_row(message.stack_frame_index, section, line)
+        elif computation is None:
             opening = _COMPUTATION.fullmatch(line.strip())
             if opening is not None:
                 computation, names = message.computations.add(name=opening[2], id=ids(opening[2])), {}
@@ -226,7 +253,7 @@ def assembled(text: str) -> bytes:
         elif line.strip():
             while line.count('"') % 2:
                 line += "\n" + next(lines)
-            _add_instruction(computation, line, ids, next(numbers), names)
+            _add_instruction(computation, line, ids, numbers, names)
     for name in set(known) - {one.name for one in message.computations}:  # such as %add, which few tests need
         message.computations.add(name=name, id=known[name])
     for one in message.computations:

@@ -65,9 +65,7 @@ ENTRY %main (x: f32[4,8], y: f32[4,8], z: f32[4,8]) -> f32[4,8] {
 
 @pytest.fixture(scope="module")
 def loop():
-    module = module_of(LOOP)
-    assert module.unread == ()
-    return Dataflow(module)
+    return Dataflow(module_of(LOOP))
 
 
 def name(instruction):
@@ -125,42 +123,6 @@ def test_the_result_of_a_conditional_depends_on_its_predicate_and_on_the_operand
     root = module.computations[module.entry].root
     found = {value.name for value, _ in Dataflow(module).walk(Value(module.entry, root.name))}
     assert {one.name for one in module.parameters()} <= found
-
-
-def test_searches_end_in_a_damaged_text():
-    """Computations that call each other, and values that are made of themselves."""
-    module = module_of(
-        """HloModule jit_f
-
-%a (p: (f32[])) -> (f32[]) {
-  %p = (f32[]) parameter(0)
-  %l = (f32[]) while(%p), condition=%c, body=%a
-  %e = f32[] get-tuple-element(%l), index=0
-  ROOT %r = (f32[]) tuple(%e)
-}
-
-%f (q: f32[]) -> f32[] {
-  %q = f32[] parameter(0)
-  ROOT %s = f32[] fusion(%q), calls=%f
-}
-
-ENTRY %main () -> f32[] {
-  %x = f32[] copy(%y)
-  %y = f32[] concatenate(%x, %y)
-  %t = (f32[]) tuple(%x)
-  %w = (f32[]) while(%t), condition=%c, body=%a
-  %g = f32[] get-tuple-element(%w), index=0
-  ROOT %z = f32[] fusion(%g), calls=%f
-}
-"""
-    )
-    dataflow = Dataflow(module)
-    for computation in module.computations.values():
-        for instruction in computation.instructions:
-            value = Value(computation.name, instruction.name)
-            dataflow.argument(value)
-            list(dataflow.consumers(value))
-            list(dataflow.producers(value))
 
 
 def test_a_text_with_a_thousand_loops_in_loops_is_searched():

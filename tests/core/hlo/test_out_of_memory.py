@@ -2,8 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from jax_array_info_core.hlo.module import ArrayShape, Frame
+from jax_array_info_core.hlo.module import ArrayShape
 from jax_array_info_core.hlo.oom_logs import ListedBuffer, read_assignment, read_out_of_memory
+from jax_array_info_core.hlo.stacks import Frame
 from tests.hlo_texts import module_of
 
 pytestmark = pytest.mark.oldest_and_newest
@@ -117,20 +118,3 @@ def test_an_assignment_has_the_buffers_of_device_memory_without_overlap():
         ListedBuffer(4096, shape, "params['w']", ()),
         ListedBuffer(4096, shape, "jit(f)/add", frames),
     )
-
-
-def test_elements_of_tuples_without_an_instruction_get_one():
-    """XLA writes them so in the programs that it dumps."""
-    text = MODULE.replace("%main (x: f32[1024])", "%main (x: (f32[1024], s32[]))")
-    text = text.replace("%x = f32[1024]{0} parameter(0)", "%x = (f32[1024]{0}, s32[]) parameter(0)")
-    text = text.replace("add(%x, %x)", "add(%x#0, %x#0)")
-    module = module_of(text)
-    assert module.unread == ()
-    element = module.computations["main"].by_name["x#0"]
-    assert (element.opcode, element.operands, element.attributes["index"]) == (
-        "get-tuple-element",
-        ("x",),
-        "0",
-    )
-    assert element.shapes == (ArrayShape("float32", (1024,), 4096),)
-    assert [one.name for one in module.computations["main"].instructions] == ["x", "x#0", "add.1", "mul.1"]

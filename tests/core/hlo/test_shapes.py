@@ -2,7 +2,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from jax_array_info_core.hlo.module import ArrayShape, dtype_of, read_type
+from jax_array_info_core.hlo.module import ArrayShape, dtype_of
+from jax_array_info_core.hlo.notation import read_type
+from tests.hlo_texts import module_of
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -71,6 +73,32 @@ def test_nested_tuples_are_flat_with_the_index_of_the_outermost_element():
     assert read_type("(f32[2])").groups == (0,)
     assert read_type("f32[2]").groups == ()
     assert read_type("()") == ((), ())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "bf16[20,5]{1,0:T(8,128)(2,1)S(1)}",
+        "u2[3]{0}",
+        "c128[]",
+        "f8e8m0fnu[7]",
+        "token[]",
+        "((f32[2]{0}, (s4[3]{0:S(5)})), s32[], (), pred[8,0]{1,0})",
+    ],
+)
+def test_a_record_has_the_types_that_its_text_says(text):
+    """Logs have types as text, programs as messages."""
+    module = module_of(f"HloModule m\n\nENTRY %main {{\n  ROOT %p = {text} parameter(0)\n}}\n")
+    [parameter] = module.parameters()
+    assert (parameter.shapes, parameter.groups) == read_type(text)
+    assert module.unknown_types == ()
+
+
+def test_an_instruction_of_an_unknown_type_is_known_to_be_one():
+    """A later version of XLA may have further types. Their size is not taken for nothing."""
+    lines = "%p = f99[4]{0} parameter(0)\n  ROOT %t = (f32[], f99[4]{0}) tuple(%x, %p)"
+    module = module_of(f"HloModule m, is_scheduled=true\n\nENTRY %main {{\n  {lines}\n}}\n")
+    assert [one.name for one in module.unknown_types] == ["p", "t"]
 
 
 @pytest.mark.parametrize(

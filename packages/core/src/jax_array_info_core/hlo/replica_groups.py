@@ -93,6 +93,8 @@ def _mesh_groups(listed: Any, device_count: int) -> NDArray[np.int64]:
     """
     mesh = listed.mesh
     sizes = [axis.size for axis in mesh.axes]
+    if min(sizes, default=1) < 1:
+        raise ValueError(f"a mesh of sizes {sizes}")
     if mesh.device_ids:
         devices = np.array(mesh.device_ids, np.int64)
     else:

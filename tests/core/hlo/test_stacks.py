@@ -1,9 +1,11 @@
-"""Source lines of JAX 0.8."""
+"""Source lines of the instructions, and those of JAX 0.7 and 0.8."""
 
 import pytest
 
-from jax_array_info_core.hlo.frames import renumbered
-from tests.hlo_texts import module_of, text
+from jax_array_info_core.hlo.read import read_module
+from jax_array_info_core.hlo.stacks import Frame
+from tests.hlo_assembler import assembled
+from tests.hlo_texts import module_of, stored
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -75,17 +77,15 @@ ENTRY %main (x: f32[1]) -> f32[1] {
 """
 
 
-def lines(program):
+def lines(text, mlir=None):
     """Return the lines of each instruction that has some, innermost first."""
-    module = module_of(program)
-    assert module.unread == ()
-    instructions = module.computations["main"].instructions
+    instructions = read_module(assembled(text), mlir).computations["main"].instructions
     return {one.name: [frame.line for frame in one.frames] for one in instructions if one.frames}
 
 
 def test_the_table_gets_the_numbers_of_the_instructions():
     assert lines(TEXT) == {"sin": [4, 1], "cos": [2, 1], "tan": [3, 1]}
-    assert lines(renumbered(TEXT, MLIR)) == {"sin": [2, 1], "cos": [4, 1], "tan": [3, 1]}
+    assert lines(TEXT, MLIR) == {"sin": [2, 1], "cos": [4, 1], "tan": [3, 1]}
 
 
 def test_a_table_that_agrees_is_kept():
@@ -93,12 +93,12 @@ def test_a_table_that_agrees_is_kept():
     agreeing = TEXT.replace("stack_frame_id=3", "").replace("stack_frame_id=2", "stack_frame_id=3")
     agreeing = agreeing.replace('"jit(f)/cos" ', '"jit(f)/cos" stack_frame_id=2')
     assert lines(agreeing) == {"sin": [2, 1], "cos": [4, 1], "tan": [3, 1]}
-    assert renumbered(agreeing, MLIR) == agreeing
+    assert lines(agreeing, MLIR) == lines(agreeing)
 
 
 def test_lines_are_unknown_if_the_lowered_program_is():
     """They are not wrong instead."""
-    assert lines(renumbered(TEXT, "")) == {}
+    assert lines(TEXT, "") == {}
 
 
 FOLDED = MLIR.replace(
@@ -114,35 +114,55 @@ FOLDED += """\
 
 def test_an_operation_whose_stack_is_not_in_the_table_has_no_number():
     """It is a constant that is folded before."""
-    assert lines(renumbered(TEXT, FOLDED)) == {"sin": [2, 1], "cos": [4, 1], "tan": [3, 1]}
+    assert lines(TEXT, FOLDED) == {"sin": [2, 1], "cos": [4, 1], "tan": [3, 1]}
 
 
 def test_lines_are_unknown_if_an_instruction_got_the_stack_of_another_operation():
     """What was folded or merged can change the order of the rest."""
     swapped = TEXT.replace('"jit(f)/sin" stack_frame_id=2', '"jit(f)/sin" stack_frame_id=4')
-    assert lines(renumbered(swapped, MLIR)) == {}
+    assert lines(swapped, MLIR) == {}
 
 
 def test_lines_are_unknown_if_the_frames_differ():
-    assert lines(renumbered(TEXT, MLIR.replace('"f.py":4:0', '"f.py":5:0'))) == {}
+    assert lines(TEXT, MLIR.replace('"f.py":4:0', '"f.py":5:0')) == {}
 
 
 @pytest.mark.parametrize(
     ("program", "mlir"),
-    [
-        (TEXT.replace(", num_partitions=8", ""), MLIR),
-        (TEXT, MLIR.replace("sdy.", "")),
-        (text("0.4.38", "step"), ""),
-        ("nonsense", "nonsense"),
-    ],
-    ids=["one device", "without Shardy", "without a table", "nonsense"],
+    [(TEXT.replace(", num_partitions=8", ""), MLIR), (TEXT, MLIR.replace("sdy.", ""))],
+    ids=["one device", "without Shardy"],
 )
 def test_other_programs_are_left_as_they_are(program, mlir):
-    assert renumbered(program, mlir) == program
+    assert lines(program, mlir) == lines(program)
 
 
 @pytest.mark.parametrize(
     "broken", [MLIR[100:], MLIR[::-1], MLIR.replace("loc6", "loc10"), MLIR.replace("@inner", "@main")]
 )
 def test_nonsense_ends(broken):
-    renumbered(TEXT, broken)
+    lines(TEXT, broken)
+
+
+def test_a_stack_is_innermost_first_and_begins_at_a_column():
+    module = module_of(TEXT.replace("line=2 end_line=2 column=0", "line=2 end_line=2 column=7"))
+    sine = module.computations["main"].by_name["sin"]
+    assert sine.frames == (Frame("f.py", 4, "f.<locals>.g"), Frame("f.py", 1, "<module>"))
+    assert module.computations["main"].by_name["cos"].column == 7
+    assert module.computations["main"].by_name["x"].frames == ()
+    assert module.stacks.of(5) == ()
+
+
+def test_a_line_that_contradicts_the_stack_is_known_alone():
+    """JAX 0.7 has both, and the numbers of another table."""
+    both = TEXT.replace("stack_frame_id=2", 'source_file="f.py" source_line={} stack_frame_id=2')
+    assert lines(both.replace("{}", "4"))["sin"] == [4, 1]
+    assert lines(both.replace("{}", "3"))["sin"] == [3]
+
+
+@pytest.mark.parametrize("where", ["0.4.38", "0.5.3", "0.6.2", "0.9.2", "0.12.0.1", "v5p"])
+def test_the_stack_of_an_operation_ends_in_the_function_that_was_compiled(where):
+    module = stored(where, "step")
+    stacks = {one.frames for part in module.computations.values() for one in part.instructions if one.frames}
+    assert stacks
+    assert {stack[-1].function for stack in stacks} == {"keep"}
+    assert {stack[0].function for stack in stacks} >= {"loss", "step.<locals>.<lambda>"}
