@@ -171,7 +171,7 @@ def _compiled():
     from tests.programs import cube, step, step_arguments
 
     traced = jax.jit(step).trace(*step_arguments(cube()))
-    return compiled_stages(stages_of(traced, (), {}), None, fresh=False), traced
+    return compiled_stages(stages_of(traced, (), {}), None), traced
 
 
 def _text(path):

@@ -137,62 +137,6 @@ def test_the_line_that_keeps_the_most_for_the_backward_pass_is_found():
     assert inputs[hidden] < everything[hidden]
 
 
-@pytest.mark.parametrize("is_scanned", [False, True])
-def test_bytes_kept_for_the_backward_pass_are_summed_by_line(is_scanned):
-    """Also of values that are not live at the highest point, such as those before a wide last layer."""
-
-    def layer(x, w):
-        wide = jnp.sin(x @ w)
-        return jnp.cos(wide @ w.T) + x
-
-    def loss(ws, x, head):
-        if is_scanned:
-            x, _ = jax.lax.scan(lambda x, w: (layer(x, w), None), x, ws)
-        else:
-            for w in ws:
-                x = layer(x, w)
-        return jnp.sum(jnp.tanh(x @ head) ** 2)
-
-    shapes = (3, 128, 512), (64, 128), (128, 8192)
-    arguments = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
-    memory = program_report(jax.jit(jax.grad(loss)), *arguments).memory
-    if not is_scanned and not memory.kept:
-        pytest.skip("up to JAX 0.6, names of operations do not contain their pass")
-    first = layer.__code__.co_firstlineno
-    lines = {one.origin.line - first: one for one in memory.kept if one.origin is not None}
-    wide = 3 * 64 * 512 * 4
-    assert lines[1].nbytes in (wide, 2 * wide), "the sine, and its operand, of each layer"
-    assert lines[1].is_in_loop is is_scanned
-    sizes = [one.nbytes for one in memory.kept]
-    assert sizes == sorted(sizes, reverse=True)
-    assert memory.kept_nbytes == sum(sizes)
-
-
-@pytest.mark.parametrize("is_checkpointed", [False, True])
-def test_what_the_backward_pass_of_a_scan_takes_out_of_the_residuals_is_not_kept_too(is_checkpointed):
-    def layer(x, w):
-        return jnp.tanh(x @ w), None
-
-    def loss(ws, x):
-        one = jax.checkpoint(layer) if is_checkpointed else layer
-        return jnp.sum(jax.lax.scan(one, x, ws)[0] ** 2)
-
-    arguments = jax.ShapeDtypeStruct((6, 32, 32), jnp.float32), jax.ShapeDtypeStruct((256, 32), jnp.float32)
-    memory = program_report(jax.jit(jax.grad(loss)), *arguments).memory
-    # The input of each layer; without a checkpoint, also the derivative of each tanh, or the tanh and it.
-    stacked = 6 * 256 * 32 * 4
-    assert memory.kept_nbytes in ({stacked} if is_checkpointed else {2 * stacked, 3 * stacked})
-    assert all(one.is_in_loop for one in memory.kept)
-
-
-def test_a_loop_whose_result_a_later_loop_reads_keeps_nothing_without_a_backward_pass():
-    def both(x):
-        _, ys = jax.lax.scan(lambda c, _: (jnp.sin(c), c), x, None, length=8)
-        return jax.lax.scan(lambda c, y: (c + jnp.cos(y), None), x, ys)[0]
-
-    assert program_report(jax.jit(both), jax.ShapeDtypeStruct((64, 64), jnp.float32)).memory.kept == ()
-
-
 def test_a_report_has_the_largest_rows_only():
     lines = [
         f'  %v{k} = f32[{k}]{{0}} custom-call(), custom_call_target="x"'

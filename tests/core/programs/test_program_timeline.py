@@ -181,7 +181,7 @@ def test_a_program_that_does_not_fit_has_no_points(monkeypatch):
         )
 
     compiled = "jax_array_info_core.programs.compiled"
-    monkeypatch.setattr(f"{compiled}.compile_lowered", refuse)
+    monkeypatch.setattr(jax.stages.Lowered, "compile", refuse)
     monkeypatch.setattr(f"{compiled}.refused_program", lambda _: None)
     timeline = program_timeline_report(lambda x: x + 1, BATCH)
     assert timeline.points == timeline.series == ()
