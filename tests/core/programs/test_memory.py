@@ -11,6 +11,7 @@ from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import program_report, tree_report
 from jax_array_info_core.compat.compiled_memory import MemoryStatistics, memory_analysis
+from jax_array_info_core.compat.stages import program_record
 from jax_array_info_core.hlo.read import read_module
 from jax_array_info_core.origins.origins import UserLines
 from jax_array_info_core.programs.program_report import MOST_TEMPORARIES, memory_of
@@ -19,11 +20,12 @@ from tests.hlo_texts import module_of, stored
 
 pytestmark = pytest.mark.once_per_version
 
+EMPTY = read_module(b"")
 FIGURES = MemoryStatistics(1, 2, 3, 4, 5, 6)
 
 
 def test_figures_are_those_of_xla():
-    found = memory_of(module_of(""), FIGURES, "tpu", UserLines())
+    found = memory_of(EMPTY, FIGURES, "tpu", UserLines())
     assert found == ProgramMemory(
         argument_nbytes=1,
         output_nbytes=2,
@@ -35,7 +37,7 @@ def test_figures_are_those_of_xla():
 
 
 def test_figures_of_host_memory_are_apart():
-    found = memory_of(module_of(""), MemoryStatistics(*FIGURES[:6], 10, 20, 5, 40), "tpu", UserLines())
+    found = memory_of(EMPTY, MemoryStatistics(*FIGURES[:6], 10, 20, 5, 40), "tpu", UserLines())
     assert (found.argument_nbytes, found.output_nbytes, found.temporary_nbytes) == (1, 2, 4)
     assert (found.host_argument_nbytes, found.host_output_nbytes) == (10, 20)
     assert (found.host_alias_nbytes, found.host_temporary_nbytes) == (5, 40)
@@ -51,11 +53,11 @@ def test_figures_of_host_memory_are_read_from_xla():
 
 def test_the_peak_of_cpu_is_unknown():
     """There XLA's figure leaves out temporary values."""
-    assert memory_of(module_of(""), FIGURES, "cpu", UserLines()).peak_nbytes is None
+    assert memory_of(EMPTY, FIGURES, "cpu", UserLines()).peak_nbytes is None
 
 
 def test_a_backend_without_figures_leaves_them_unknown():
-    assert memory_of(module_of(""), None, "tpu", UserLines()) == ProgramMemory()
+    assert memory_of(EMPTY, None, "tpu", UserLines()) == ProgramMemory()
 
 
 @pytest.mark.parametrize("error", [NotImplementedError("memory"), None])

@@ -5,13 +5,16 @@ from dataclasses import replace
 import pytest
 
 from jax_array_info import program_diff_report
+from jax_array_info.render import text_of
 from jax_array_info.reports import (
     BackwardLine,
+    LargeBuffer,
     LiveAtBackward,
     ProgramMemory,
     SavedForBackward,
     UncountedFlops,
 )
+from jax_array_info.tables.program import program_table
 from tests.rich_render.tables.test_program import lines_with, text
 from tests.sample_programs import STEP, TOO_LARGE, leaf, program
 
@@ -39,6 +42,27 @@ def test_the_bytes_that_a_refused_program_would_send_are_printed_if_it_is_known(
     refusal = replace(TOO_LARGE.out_of_memory, is_program_known=True)
     known = replace(TOO_LARGE, out_of_memory=refusal, collectives=STEP.collectives, sent=STEP.sent)
     assert lines_with(known, "sent per device") == lines_with(STEP, "sent per device")
+
+
+def test_all_buffers_of_a_program_that_does_not_fit_are_shown_with_all_rows():
+    buffers = tuple(
+        LargeBuffer(nbytes=nbytes, shape=(nbytes,), dtype="int8", op=f"jit(step)/op{number}x")
+        for number, nbytes in enumerate([2**30 >> number for number in range(25)])
+    )
+    refused = replace(
+        TOO_LARGE,
+        arguments=STEP.arguments,
+        mesh=STEP.mesh,
+        device_count=8,
+        out_of_memory=replace(TOO_LARGE.out_of_memory, buffers=buffers),
+    )
+    few, every = (
+        [line.split() for line in text_of(program_table(refused, max_rows=most)).splitlines()]
+        for most in (20, None)
+    )
+    names = [f"jit(step)/op{number}x" for number in range(25)]
+    assert [line[2] for line in few if len(line) > 2 and line[2].startswith("jit(step)")] == names[:10]
+    assert [line[2] for line in every if len(line) > 2 and line[2].startswith("jit(step)")] == names
 
 
 def test_nothing_of_a_refused_program_is_as_asked():

@@ -97,7 +97,7 @@ def temporaries_of(
         nearest: A function that returns the first instruction whose line is worth showing.
         tells_passes: Whether the names of all operations of a derivative contain its transformations.
     """
-    schedule, dataflow = schedule_of(module), Dataflow(module)
+    schedule, dataflow = module.once(schedule_of), module.once(Dataflow)
     buffers = sorted(_temporary_buffers(schedule), key=_by_size)
     time = _highest_time(buffers)
     held = live_at_turn(schedule, dataflow) if tells_passes else None
@@ -134,7 +134,7 @@ def live_bytes_of(
         nearest: A function that returns the first instruction whose line is worth showing.
         most_points: Maximum number of points.
     """
-    schedule = schedule_of(module)
+    schedule = module.once(schedule_of)
     buffers = _temporary_buffers(schedule)
     count = len(schedule.operations)
     changes = _changes(buffers)
@@ -142,7 +142,7 @@ def live_bytes_of(
     parts = min(count, most_points)
     edges = [1 + count * part // parts for part in range(parts + 1)] if parts else []
     points = [max(range(*edge), key=totals.__getitem__) for edge in itertools.pairwise(edges)]
-    dataflow = Dataflow(module)
+    dataflow = module.once(Dataflow)
     values = []
     for buffer in sorted(buffers, key=_by_size):
         ranges = [
@@ -161,6 +161,39 @@ def live_bytes_of(
 
 def _by_size(buffer: Buffer) -> int:
     return -buffer.shape.nbytes
+
+
+def lines_of_values(
+    module: Module, nearest: Callable[[Iterable[Instruction]], Instruction | None]
+) -> Callable[[Instruction, int], tuple[str | None, tuple[Frame, ...]]]:
+    """Return a function that finds the operation and the source lines of an array.
+
+    It takes the instruction that makes the array, and the place of the array in its result. A value that a
+    loop stacks has the lines inside of the loop, as in ``temporaries_of``.
+
+    Args:
+        module: A scheduled program.
+        nearest: A function that returns the first instruction whose line is worth showing.
+    """
+    dataflow = module.once(Dataflow)
+    writers = {
+        (writer.instruction.name, writer.leaf): (writer, buffer)
+        for buffer in module.once(schedule_of).buffers
+        for writer in buffer.writers
+    }
+
+    def found(one: Instruction, leaf: int) -> tuple[str | None, tuple[Frame, ...]]:
+        writer, buffer = writers.get((one.name, leaf), (None, None))
+        known: Instruction | LiveValue | None = one
+        if writer is not None and buffer is not None:
+            is_carried = any(other.scope.loops > writer.scope.loops for other in buffer.writers)
+            known = (
+                _live_value(buffer, dataflow, nearest) if is_carried else nearest(_around(writer, dataflow))
+            )
+        known = known if known is not None and known.frames else one
+        return known.op_name, known.frames
+
+    return found
 
 
 def _temporary_buffers(schedule: Schedule) -> list[Buffer]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import NamedTuple
 
 from .buffers import (
@@ -64,15 +63,17 @@ class _Fusion:
     def __init__(self, computation: Computation | None) -> None:
         self._computation = computation
 
-    @cached_property
+    @property
     def updates(self) -> Mapping[int, tuple[int, int]]:
         """Arrays of the result that are updated in place, each with the operand and the array in it."""
-        return {} if self._computation is None else fused_updates(self._computation)
+        return {} if self._computation is None else self._computation.once(fused_updates)
 
-    @cached_property
+    @property
     def overwritten(self) -> frozenset[int]:
         """Operands that a result of the same size can be written over."""
-        return frozenset() if self._computation is None else elementwise_parameters(self._computation)
+        if self._computation is None:
+            return frozenset()
+        return self._computation.once(elementwise_parameters)
 
 
 class _Walk:

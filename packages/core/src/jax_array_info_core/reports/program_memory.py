@@ -135,7 +135,7 @@ class ProgramMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LargeBuffer:
-    """A buffer in the compiler's table of the largest buffers."""
+    """A buffer of a program that does not fit, live at the peak of its memory."""
 
     nbytes: quantities.Size
     """Bytes."""
@@ -170,7 +170,9 @@ class OutOfMemory:
     """Bytes that a device has."""
 
     buffers: tuple[LargeBuffer, ...] = ()
-    """Largest buffers, in the order of the compiler's table."""
+    """Buffers that are live at the peak, the most bytes first: all that the compiler assigned in the memory
+    of the device. Of a GPU topology, the largest temporary values; in a log, the rows of the compiler's
+    table, in its order."""
 
     is_program_known: bool = False
     """Whether the program that does not fit is known, with its collectives and flops."""

@@ -23,6 +23,7 @@ from .pages import Grouping, Page, StackedColumn, stacked_table
 from .program_words import UNKNOWN, counted_path, kept_words, scope_words
 from .words import origin_words
 
+_REUSED = "reused by donation"
 _MOST = 4
 """Maximum number of entries of each list in the summary."""
 _GROUPINGS: Sequence[Grouping] = (
@@ -48,29 +49,55 @@ def _memory_words(memory: ProgramMemory, platform: str) -> str:
     needed = memory.needed_nbytes
     if needed is None:
         return UNKNOWN
-    parts = (
-        (memory.argument_nbytes, "+ arguments"),
-        (memory.output_nbytes, "+ outputs"),
-        (memory.temporary_nbytes, "+ temporaries"),
-        (memory.alias_nbytes, "- reused by donation"),
-    )
-    words = _parts_words(
-        (nbytes, name) for nbytes, name in parts if nbytes is None or nbytes or name == "+ arguments"
-    )
+    parts = memory_parts(memory, platform)
+    words = _parts_words(one for one in parts if one[0] != 0 or one[1] == "arguments")
     code = f"; code {format_bytes(memory.code_nbytes)}" if memory.code_nbytes else ""
     if memory.peak_nbytes is not None:
-        return f"{format_bytes(needed)} at the peak ({words}){code}"
+        temporaries = memory.temporary_nbytes
+        allocated = f"; {format_bytes(temporaries)} allocated for temporaries" if temporaries else ""
+        return f"{format_bytes(needed)} at the peak ({words}){allocated}{code}"
     backend = f"the {platform.upper() if platform in ('cpu', 'gpu', 'tpu') else platform} backend"
     return f"about {format_bytes(needed)} = {words} ({backend} reports no peak){code}"
+
+
+def memory_parts(memory: ProgramMemory, platform: str) -> list[tuple[int | None, str]]:
+    """Return the bytes and the names of the parts that add up to ``needed_nbytes``.
+
+    The temporaries of a peak are what is left of it. On TPU, XLA's peak is that of HBM or of VMEM.
+
+    Args:
+        memory: A memory whose ``needed_nbytes`` are known.
+        platform: Platform of the program.
+
+    Returns:
+        Pairs. Bytes that are subtracted are negative; None is unknown.
+    """
+    arguments, outputs, reused = memory.argument_nbytes, memory.output_nbytes, memory.alias_nbytes
+    temporaries, name = memory.temporary_nbytes, "temporaries"
+    if memory.peak_nbytes is not None:
+        name = "temporaries, VMEM and constants" if platform == "tpu" else "temporaries and constants"
+        if arguments is None or outputs is None or reused is None:
+            temporaries = None
+        else:
+            temporaries = memory.peak_nbytes - arguments - outputs + reused
+            name = name if temporaries >= 0 else "not live at the peak"
+    elif reused is not None:
+        reused = min(reused, sum(nbytes or 0 for nbytes in (arguments, outputs, temporaries)))
+    return [
+        (arguments, "arguments"),
+        (outputs, "outputs"),
+        (temporaries, name),
+        (None if reused is None else -reused, _REUSED),
+    ]
 
 
 def _write_host(page: Page, memory: ProgramMemory) -> None:
     """Add the parts in host memory."""
     on_host = (
-        (memory.host_argument_nbytes, "+ arguments"),
-        (memory.host_output_nbytes, "+ outputs"),
-        (memory.host_temporary_nbytes, "+ temporaries"),
-        (memory.host_alias_nbytes, "- reused by donation"),
+        (memory.host_argument_nbytes, "arguments"),
+        (memory.host_output_nbytes, "outputs"),
+        (memory.host_temporary_nbytes, "temporaries"),
+        (-(memory.host_alias_nbytes or 0), _REUSED),
     )
     known = [(nbytes, name) for nbytes, name in on_host if nbytes]
     if known:
@@ -80,7 +107,11 @@ def _write_host(page: Page, memory: ProgramMemory) -> None:
 
 def _parts_words(parts: Iterable[tuple[int | None, str]]) -> str:
     """Return parts of a memory that add up, each with its sign: ``arguments 1.0 MiB + outputs 2.0 MiB``."""
-    words = (f"{name} {UNKNOWN if nbytes is None else format_bytes(nbytes)}" for nbytes, name in parts)
+    words = (
+        f"{'-' if (nbytes or 0) < 0 or name == _REUSED else '+'} {name} "
+        f"{UNKNOWN if nbytes is None else format_bytes(abs(nbytes))}"
+        for nbytes, name in parts
+    )
     return " ".join(words).removeprefix("+ ")
 
 
@@ -169,20 +200,6 @@ def _more(rest: Sequence[Temporary]) -> str:
     """Return the number and the bytes of further temporaries."""
     nbytes = format_bytes(sum(one.nbytes * one.count for one in rest))
     return f"{sum(one.count for one in rest)} more, {nbytes}"
-
-
-def write_warnings_unknown(page: Page, report: ProgramReport) -> None:
-    """Add why it is not known whether XLA reshards values by full replication."""
-    if report.rematerializations_known == "compiled before":
-        page.write(
-            "resharding by full replication: unknown, XLA prints no warnings for a program that was compiled"
-            " before: pass fresh=True"
-        )
-    elif report.rematerializations_known == "not captured":
-        page.write(
-            "resharding by full replication: unknown, XLA's warnings could not be read: standard error is"
-            " closed, or TF_CPP_MIN_LOG_LEVEL hides them"
-        )
 
 
 class _Row(NamedTuple):

@@ -47,7 +47,6 @@ def print_program(
     *args: Any,
     topology: str | None = None,
     dcn: Mapping[str, int] | None = None,
-    fresh: bool = False,
     explain: bool = True,
     bandwidths: Mapping[str, int | str] | None = None,
     ignore_codes: str | Iterable[str] = (),
@@ -123,7 +122,6 @@ def print_program(
             has two slices. None for the devices of the arguments, which can be those of a
             ``topology_mesh``.
         dcn: Number of slices along each mesh axis that spans slices, such as ``{"data": 2}``.
-        fresh: Whether to compile again, so that XLA prints its warnings for a program compiled before.
         explain: Whether to print the operation that each collective is needed for, on JAX 0.10.1 and later,
             unless Shardy is off.
         bandwidths: Bytes per second and device, in each direction, of the links between devices, such as
@@ -144,7 +142,7 @@ def print_program(
     """
     check_max_rows(max_rows)
     if isinstance(f, ProgramReport):
-        others = (args, kwargs, topology, dcn, fresh, not explain, bandwidths, ignore_codes, timeline, steady)
+        others = (args, kwargs, topology, dcn, not explain, bandwidths, ignore_codes, timeline, steady)
         if any(others) or min_nbytes != MIN_NBYTES:
             refuse_with(ProgramReport, ["the other arguments"])
         report = f
@@ -152,7 +150,6 @@ def print_program(
         options: dict[str, Any] = {
             "topology": topology,
             "dcn": dcn,
-            "fresh": fresh,
             "explain": explain,
             "bandwidths": bandwidths,
             "ignore_codes": ignore_codes,
