@@ -27,7 +27,7 @@ OFFLOAD = POLICIES.save_and_offload_only_these_names(
     offload_dst="pinned_host",
 )
 TELLS_PASSES = jax.__version_info__ >= (0, 7)
-MERGES_REMAT = jax.__version_info__ < (0, 10)
+MERGES_REMAT = jax.__version_info__ < (0, 11)
 """Whether XLA merges, on CPU, what ``jax.checkpoint`` computes again with what there is."""
 
 

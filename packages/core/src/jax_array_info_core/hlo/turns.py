@@ -86,7 +86,7 @@ def _maker(value: Value, dataflow: Dataflow) -> Instruction | None:
 def _pass_of(one: Instruction) -> _Pass:
     """Return the pass of an instruction by its name; None for what ``jax.checkpoint`` computes again.
 
-    XLA may merge that with what the forward pass has computed, such as on CPU up to JAX 0.9.
+    XLA may merge that with what the forward pass has computed, such as on CPU up to JAX 0.10.
     """
     return None if REMATTED in (one.op_name or "") else pass_of(one.op_name)
 
