@@ -132,3 +132,31 @@ FAILED_ON_TPU = (
     " possible. There are 1.10G free.; (0x0x0_HBM0)"
 )
 """A failed allocation of an array on a TPU."""
+
+_HEAD = """  cumulative_size;       size;       offset; used_by_n_values; shapes_list
+  ------------------------------------------------------------
+"""
+USAGE = f"""E1126 11:28:54.535225   27142 deepsea_compiler_base.cc:3582] XLA:TPU compile permanent error. Ran out of memory in memory space hbm. Used 19.32G of 15.75G hbm. Exceeded hbm capacity by 3.57G. HLO module: jit_step. Memory usage report:{" "}
+
+Memory Space: default (color=0)
+Total bytes: 20744692736 (19.32GiB)
+{_HEAD}   12.00GiB( 80%);   12.00GiB;            0;                5; 5×f32[48,8192,8192]
+   15.00GiB( 99%);    3.00GiB;  12884901888;                3; pred[], 2×bf16[24,8192,8192], s32[4,4]
+   15.00GiB(100%);       512B;  16106127360;                1; (bf16[24,8192,8192], /*index=1*/(u32[], u32[]))
+
+{_HEAD}    4.00GiB(100%);    4.00GiB;            0;                1; f32[16,8192,8192]
+
+
+Memory Space: vmem (color=1)
+Total bytes: 100663296 (96.00MiB)
+{_HEAD}   96.00MiB(100%);   96.00MiB;            0;                1; f32[3,8192,1024]
+
+
+"""
+"""libtpu's table of the buffers of a program that does not fit, which precedes the error of JAX 0.12."""
+
+REFUSED_AFTER_USAGE = (
+    "jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: E1000: CompileTimeHbmOom: Ran out of memory on HBM, the total"
+    " memory required for HLO temporaries (19.32G) exceeds available HBM (15.75G). HLO module: jit_step.\n"
+    "See https://openxla.org/xla/errors/error_1000 for more details.\n"
+)

@@ -17,7 +17,9 @@ from tests.logs import (
     FAILED_ON_GPU,
     FAILED_ON_TPU,
     REFUSED,
+    REFUSED_AFTER_USAGE,
     REMATERIALIZATION,
+    USAGE,
     WORDINGS,
 )
 
@@ -231,3 +233,48 @@ class Endless:
 def test_a_large_log_is_read_piece_by_piece():
     [row] = log_report(Endless()).rematerializations
     assert row.count == 200
+
+
+ROWS = [
+    (12 * 2**30, "float32", (48, 8192, 8192)),
+    (3 * 2**30, "bfloat16", (24, 8192, 8192)),
+    (4 * 2**30, "float32", (16, 8192, 8192)),
+]
+
+
+def rows_of(error):
+    return [(one.nbytes, one.dtype, one.shape) for one in error.buffers]
+
+
+@pytest.mark.parametrize("prefix", ["", "[3]: ", "(worker pid=77) "])
+@pytest.mark.parametrize("between", ["", "step 1\n" * 300])
+def test_libtpu_reports_the_buffers_before_the_error(prefix, between):
+    """All rows of its main memory, in its order; the tables of addresses and the VMEM are not among them."""
+    lines = f"{USAGE}{between}{REFUSED_AFTER_USAGE}".splitlines()
+    [error] = log_report([prefix + line for line in lines]).out_of_memory
+    assert rows_of(error) == ROWS
+    assert error.message.startswith("Ran out of memory on HBM")
+    assert (error.required_nbytes, error.count) == (round(19.32 * 2**30), 1)
+
+
+def test_a_report_of_libtpu_without_the_error_is_one():
+    [error] = log_report(USAGE.splitlines()).out_of_memory
+    assert rows_of(error) == ROWS
+    assert error.message.endswith("HLO module: jit_step.")
+
+
+def test_the_report_of_another_program_is_not_that_of_an_error():
+    other = REFUSED_AFTER_USAGE.replace("jit_step", "jit_eval")
+    report = log_report(f"{USAGE}{other}".splitlines())
+    assert [rows_of(error) for error in report.out_of_memory] == [ROWS, []]
+    without = REFUSED_AFTER_USAGE.replace(" HLO module: jit_step.", "")
+    [error] = log_report(f"{USAGE}{without}".splitlines()).out_of_memory
+    assert rows_of(error) == ROWS
+
+
+def test_a_long_report_of_libtpu_has_all_of_its_rows():
+    row = "    1.00GiB(100%);    1.00GiB;            0;                1; f32[16384,16384]\n"
+    head, rest = USAGE.split("   12.00GiB( 80%)")
+    text = head + row * 400 + "   12.00GiB( 80%)" + rest
+    [error] = log_report(text.splitlines()).out_of_memory
+    assert [one.nbytes for one in error.buffers] == [2**30] * 400 + [nbytes for nbytes, *_ in ROWS]

@@ -5,18 +5,20 @@ from dataclasses import replace
 
 import jax
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from jax.sharding import SingleDeviceSharding
 
 from jax_array_info.render import text_of, to_text
-from jax_array_info.reports import Finding, FindingLeaf
+from jax_array_info.reports import Finding, FindingLeaf, ProgramMemory
 from jax_array_info.tables.findings import write_findings
 from jax_array_info.tables.live import live_array_table
 from jax_array_info.tables.pages import Page
+from jax_array_info.tables.program_memory import memory_parts
 from jax_array_info_core import reshard_report
 from jax_array_info_core.quantities import parse_bytes
 from tests.rich_render.tables.live_reports import group, report_of
+from tests.sample_programs import SCAN, STEP, program
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -91,3 +93,77 @@ def test_the_total_of_a_resharding_says_if_leaves_go_to_different_devices(device
         name: SingleDeviceSharding(jax.devices()[device]) for name, device in zip("ab", devices, strict=True)
     }
     assert words in to_text(reshard_report(tree, targets), width=120)
+
+
+PART = re.compile(r"([-+]) ([a-zA-Z, ]+?) ([0-9.]+ [KMG]?i?B|unknown)")
+
+
+def memory_line(memory, platform="tpu"):
+    """Return the bytes and the parts in the line of a memory; None as bytes that are unknown."""
+    text = " ".join((to_text(program(memory=memory, platform=platform))).split())
+    found = re.search(
+        r"(?<!host )memory per device: (?:about )?([0-9.]+ [KMG]?i?B) (?:at the peak \(|= )([^()]*)", text
+    )
+    parts = [
+        (name, None if size == "unknown" else parse_bytes(size) * (-1 if sign == "-" else 1))
+        for sign, name, size in PART.findall(f"+ {found[2]}")
+    ]
+    return parse_bytes(found[1]), parts
+
+
+# Sums of whole KiB below 1 MiB are printed exactly.
+BYTES = st.none() | st.integers(0, 200).map(lambda size: 1024 * size)
+
+
+@settings(max_examples=100)
+@given(
+    st.builds(
+        ProgramMemory,
+        argument_nbytes=BYTES,
+        output_nbytes=BYTES,
+        alias_nbytes=BYTES,
+        temporary_nbytes=BYTES,
+        code_nbytes=BYTES,
+        peak_nbytes=BYTES,
+    ),
+    st.sampled_from(["cpu", "gpu", "tpu"]),
+)
+def test_the_parts_of_the_memory_of_a_program_add_up(memory, platform):
+    assume(memory.needed_nbytes is not None)
+    total, parts = memory_line(memory, platform)
+    assert total == memory.needed_nbytes
+    if all(nbytes is not None for _, nbytes in parts):
+        assert sum(nbytes for _, nbytes in parts) == total
+    else:
+        assert None in (
+            memory.argument_nbytes,
+            memory.output_nbytes,
+            memory.alias_nbytes,
+            memory.temporary_nbytes,
+        )
+
+
+@pytest.mark.parametrize("report", [STEP, SCAN], ids=["sum", "peak"])
+def test_the_parts_of_the_memory_of_stored_reports_add_up(report):
+    memory = report.memory
+    parts = memory_parts(memory, report.platform)
+    assert sum(nbytes for nbytes, _ in parts) == memory.needed_nbytes
+
+
+def test_what_is_left_of_a_peak_is_named():
+    memory = ProgramMemory(
+        argument_nbytes=24 * 2**20, output_nbytes=24 * 2**20, alias_nbytes=24 * 2**20, peak_nbytes=42 * 2**20
+    )
+    mib = 2**20
+    assert memory_line(memory) == (
+        42 * mib,
+        [
+            ("arguments", 24 * mib),
+            ("outputs", 24 * mib),
+            ("temporaries, VMEM and constants", 18 * mib),
+            ("reused by donation", -24 * mib),
+        ],
+    )
+    assert memory_line(memory, "gpu")[1][2][0] == "temporaries and constants"
+    less = replace(memory, peak_nbytes=20 * mib)
+    assert memory_line(less)[1][2] == ("not live at the peak", -4 * mib)

@@ -73,7 +73,15 @@ MESSAGES = {
     " schedule 7 HloScheduleProto, input_output_alias 8 HloInputOutputAliasProto,"
     " device_assignment 15 DeviceAssignmentProto, stack_frame_index 17 StackFrameIndexProto,"
     " buffer_donor 18 HloBufferDonorProto, payloads 22 *bytes",
-    "HloProto": "hlo_module 1 HloModuleProto",
+    "Location": "shape_index 3 *int64, instruction_id 4 int64",
+    "LogicalBufferProto": "id 1 int64, size 2 int64, defined_at 3 Location",
+    "Assigned": "logical_buffer_id 1 int64, offset 2 int64, size 3 int64",
+    "BufferAllocationProto": "index 1 int64, size 2 int64, is_thread_local 3 bool, color 8 int64,"
+    " assigned 9 *Assigned",
+    "PeakBuffers": "index 1 int64, logical_buffer_ids 2 *int64",
+    "BufferAssignmentProto": "logical_buffers 1 *LogicalBufferProto,"
+    " buffer_allocations 3 *BufferAllocationProto, peak_buffers 5 *PeakBuffers",
+    "HloProto": "hlo_module 1 HloModuleProto, buffer_assignment 3 BufferAssignmentProto",
 }
 """Fields of each message, by XLA's names. A test compares their numbers with those inside jaxlib."""
 
@@ -99,6 +107,11 @@ def hlo_classes() -> dict[str, Any]:
     return message_classes("hlo", MESSAGES)
 
 
-def module_in(record: bytes) -> bytes:
-    """Return the serialized ``HloModuleProto`` in a serialized ``HloProto``, as XLA dumps it."""
-    return bytes(hlo_classes()["HloProto"].FromString(record).hlo_module.SerializeToString())
+def program_in(record: bytes) -> tuple[bytes, Any]:
+    """Return the serialized ``HloModuleProto`` and the ``BufferAssignmentProto`` in what XLA dumps.
+
+    Args:
+        record: A serialized ``HloProto``.
+    """
+    found = hlo_classes()["HloProto"].FromString(record)
+    return bytes(found.hlo_module.SerializeToString()), found.buffer_assignment

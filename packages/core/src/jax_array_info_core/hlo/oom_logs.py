@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ..quantities import LARGEST
 from ..text import ESCAPE_SEQUENCE
-from .module import ArrayShape, Module
+from .module import ArrayShape
 from .notation import read_type
 from .stacks import Frame
 
@@ -38,21 +38,13 @@ _FREE = re.compile(rf"There are {_SIZE} free|bytes allocatable, {_SIZE} bytes av
 _LIMIT = re.compile(r"\bLimit: +(\d{1,18})$", re.MULTILINE)
 _IN_USE = re.compile(r"\bInUse: +(\d{1,18})$", re.MULTILINE)
 _TOTAL = re.compile(rf"\btotal allocation: +{_SIZE}")
+_MODULE = re.compile(r"\bHLO module: (\S+?)\.?(?= |$)")
 _CODE = re.compile(r"^(?:[A-Z_]+: )?(?:E\d{4}: \w+: )?(?:XLA:TPU compile permanent error\. )?")
 _ROW = re.compile(rf"^ *\d+\. Size: {_SIZE} *\n((?: {{5,}}\S.*\n?)*)", re.MULTILINE)
 _OP = re.compile(r'op_name="((?:[^"\\]|\\.)*)"')
 _SOURCE = re.compile(r'source_file="((?:[^"\\]|\\.)*)" source_line=(\d{1,9})')
 _SHAPE_LINE = re.compile(r"^ *Shape: (.*)$", re.MULTILINE)
-_LABEL = re.compile(r"^ *XLA label: %?([\w.-]+) = ", re.MULTILINE)
 _ONE_SHAPE = re.compile(r"\[shape = '([^']*)'")
-_ALLOCATION = re.compile(r"allocation \d+: size (\d{1,18})(.*)")
-_COLOR = re.compile(r", color (\d+)")
-_VALUE = re.compile(
-    r" *value: <\d+ ([^ {]+)(?:\{[\d,]*\})? @\d+> \(size=(\d{1,18}),offset=(\d{1,18})\): (.*)"
-)
-
-MOST_BUFFERS = 20
-"""Number of the largest buffers in a refusal."""
 
 
 class ListedBuffer(NamedTuple):
@@ -93,20 +85,17 @@ class Refusal(NamedTuple):
     """Bytes that were free then."""
 
     is_warning: bool = False
-    """Whether it is the warning of the allocator for GPUs, which rounds the bytes up. An error may follow."""
+    """Whether it comes before an error, which may follow: the warning of the allocator for GPUs, which rounds
+    the bytes up, or libtpu's memory usage report."""
+
+    @property
+    def module(self) -> str:
+        """Name of the program; empty if the message has none."""
+        found = _MODULE.search(self.message)
+        return found[1] if found else ""
 
 
-class Assignment(NamedTuple):
-    """XLA's assignment of values to the default memory."""
-
-    nbytes: int
-    """Bytes of all buffers."""
-
-    buffers: tuple[ListedBuffer, ...]
-    """Largest buffers, which do not overlap, the most bytes first."""
-
-
-def read_out_of_memory(text: str, module: Module | None = None) -> Refusal | None:
+def read_out_of_memory(text: str) -> Refusal | None:
     """Return the refusal in an error message of the compiler; None if it is about something else.
 
     Messages about other memory than that of the device, such as a kernel's VMEM, are not refusals of the
@@ -114,7 +103,6 @@ def read_out_of_memory(text: str, module: Module | None = None) -> Refusal | Non
 
     Args:
         text: The whole message.
-        module: The program that was refused. It has the source lines that some messages lack.
     """
     found = next((match for one in _NEEDED_AND_AVAILABLE if (match := one.search(text))), None)
     if found is None:
@@ -123,7 +111,8 @@ def read_out_of_memory(text: str, module: Module | None = None) -> Refusal | Non
         message=_message(text),
         required_nbytes=_nbytes(found[1]),
         available_nbytes=_nbytes(found[2]),
-        buffers=tuple(_table(text, module))[:MOST_BUFFERS] or _single(text, found[1]),
+        buffers=tuple(_table(text)) or _single(text, found[1]),
+        is_warning=_USAGE in text.partition("\n")[0],
     )
 
 
@@ -144,7 +133,7 @@ def read_failed_allocation(text: str) -> Refusal | None:
         message=_message(text),
         required_nbytes=_nbytes(total[1]) if total else None,
         available_nbytes=None,
-        buffers=tuple(_table(text, None))[:MOST_BUFFERS],
+        buffers=tuple(_table(text)),
         requested_nbytes=_nbytes(found[1]),
         free_nbytes=free_nbytes,
         is_warning=found.re is _REQUESTED[0],
@@ -154,7 +143,7 @@ def read_failed_allocation(text: str) -> Refusal | None:
 def _message(text: str) -> str:
     """Return the first line of a message, without the error's code."""
     first = next(line for line in text.splitlines() if line.strip())
-    return _CODE.sub("", first.strip())
+    return _CODE.sub("", first.partition(_USAGE)[0].strip())
 
 
 def _nbytes(size: str) -> int:
@@ -164,17 +153,15 @@ def _nbytes(size: str) -> int:
     return min(int(size) if is_whole else round(float(size.rstrip("KMGTP")) * (unit or 1)), LARGEST)
 
 
-def _table(text: str, module: Module | None) -> Iterator[ListedBuffer]:
+def _table(text: str) -> Iterator[ListedBuffer]:
     """Yield the rows of a message's table that are arrays."""
     for row in _ROW.finditer(text):
         shape_line = _SHAPE_LINE.search(row[2])
         shape = _array(shape_line[1]) if shape_line else None
         if shape is None:
             continue
-        op, source, label = _OP.search(row[2]), _SOURCE.search(row[2]), _LABEL.search(row[2])
-        frames: tuple[Frame, ...] = (Frame(source[1], int(source[2]), ""),) if source else ()
-        if module is not None and label and not frames:
-            frames = _instruction_facts(module, label[1])[1]
+        op, source = _OP.search(row[2]), _SOURCE.search(row[2])
+        frames = (Frame(source[1], int(source[2]), ""),) if source else ()
         yield ListedBuffer(_nbytes(row[1]), shape, op[1] if op else None, frames)
 
 
@@ -191,59 +178,16 @@ def _array(text: str) -> ArrayShape | None:
     return found.shapes[0] if found is not None and len(found.shapes) == 1 else None
 
 
-def _instruction_facts(module: Module, name: str) -> tuple[str | None, tuple[Frame, ...]]:
-    """Return the operation and the source lines of an instruction."""
-    for computation in module.computations.values():
-        instruction = computation.by_name.get(name)
-        if instruction is not None:
-            return instruction.op_name, instruction.frames
-    return None, ()
-
-
-def read_assignment(text: str, module: Module) -> Assignment:
-    """Return the buffers in the default memory, from the text that XLA dumps.
-
-    Args:
-        text: The text, with a line for each allocation and the values in it.
-        module: The program.
-    """
-    total = 0
-    found: list[ListedBuffer] = []
-    values: list[tuple[int, int, str, ArrayShape]] = []
-    is_counted = False
-    for line in text.splitlines():
-        allocation = _ALLOCATION.match(line)
-        if allocation is not None:
-            found.extend(_disjoint(values, module))
-            values.clear()
-            color = _COLOR.search(allocation[2])
-            is_counted = "thread-local" not in allocation[2] and (color is None or color[1] == "0")
-            total += int(allocation[1]) if is_counted else 0
-        elif is_counted and (value := _VALUE.match(line)) is not None:
-            shape = _array(value[4])
-            if shape is not None:
-                values.append((int(value[2]), int(value[3]), value[1], shape))
-    found.extend(_disjoint(values, module))
-    return Assignment(total, tuple(sorted(found, key=lambda one: -one.nbytes)[:MOST_BUFFERS]))
-
-
-def _disjoint(values: list[tuple[int, int, str, ArrayShape]], module: Module) -> list[ListedBuffer]:
-    """Return the largest values of an allocation that do not overlap."""
-    taken: list[tuple[int, int]] = []
-    buffers: list[ListedBuffer] = []
-    for nbytes, offset, name, shape in sorted(values, key=lambda one: -one[0]):
-        if len(buffers) == MOST_BUFFERS:
-            break
-        if nbytes and all(offset >= end or offset + nbytes <= start for start, end in taken):
-            taken.append((offset, offset + nbytes))
-            buffers.append(ListedBuffer(nbytes, shape, *_instruction_facts(module, name)))
-    return buffers
-
-
 STATUS = b"RESOURCE_EXHAUSTED"
 """Status of these errors in all versions."""
 ALLOCATOR = b"ran out of memory trying to allocate"
 """Words of XLA's allocator for GPUs, which warns before the error."""
+
+REPORT = b"XLA:TPU compile permanent error"
+"""Words of libtpu before its memory usage report, which is in the log before the error."""
+_USAGE = "Memory usage report:"
+WORDS = (STATUS, ALLOCATOR, REPORT)
+"""Words of which each error has one."""
 
 _OF_MEMORY = re.compile(rb"memory|alloc|hbm|permanent error", re.IGNORECASE)
 # The number of a process before each of its lines, or its name.
@@ -251,8 +195,12 @@ _SENDER = re.compile(
     rb"(?:\x1b\[[\d;]*m)?(?:\([^()\n]{1,100}\)|\[[^][\n]{1,100}\]:?|\d{1,6}:|[\w.-]{1,60} +\|)"
     rb"(?:\x1b\[[\d;]*m)? "
 )
-_FACT = re.compile(rb"\b(?:Size|Operator|Shape|Subshape|total allocation|Limit|InUse): ")
+_FACT = re.compile(rb"\b(?:Size|Operator|Shape|Subshape|total allocation|Limit|InUse): |\( *\d+%\); +\d")
 _TABLE_LINE = re.compile(r"\b(?:(Size)|(Operator)|Shape|Subshape): ")
+# Of the memory usage report: cumulative size; size; offset; number of values; types of the values.
+_USAGE_ROW = re.compile(r"\( *\d+%\); +([\d.]+[KMGTP]?i?B); +\d+; +\d+; (.*)")
+_TYPE = re.compile(r"[a-z]\w*\[[^][]*\]")
+_OTHER_MEMORY = re.compile(rb"\bMemory Space: .*\(color=[1-9]")
 # The device, the process and fields of JSON: errors are equal apart from them.
 _END = re.compile(
     r"""; \(\w+_HBM\d|: while running replica| Scope: |requested by op| \[tf-allocator|"[],}]|["'][)"]*$"""
@@ -262,7 +210,8 @@ _BEFORE_FREE = " There are "
 
 _MOST_HEADS = 4
 """Lines over which the first sentence may be wrapped."""
-_MOST_FACTS = 6 * MOST_BUFFERS
+_MOST_FACTS = 10_000
+"""Lines of tables after which an error ends."""
 _MOST_IDLE = 100
 """Lines without a fact after which an error ends."""
 _MOST_OPEN = 64
@@ -313,7 +262,7 @@ class ErrorScanner:
     def in_lines(self, lines: bytes) -> list[Refusal | str]:
         """Return the errors that end in whole lines; the first line of one that could not be read."""
         position = 0
-        for start in sorted([*positions(lines, STATUS), *positions(lines, ALLOCATOR)]):
+        for start in sorted(start for words in WORDS for start in positions(lines, words)):
             if start < position:
                 continue
             first = lines.rfind(b"\n", position, start) + 1 or position
@@ -340,6 +289,7 @@ class ErrorScanner:
             return
         refusal = self._known.get(line)
         is_error = refusal is not None or (_OF_MEMORY.search(line) and b"is not a failure" not in line)
+        is_error = is_error and (not line.startswith(REPORT) or _USAGE.encode() in line)
         # ``jai-cli run`` repeats the error.
         if not is_error or before.endswith(b"live arrays at "):
             return
@@ -378,6 +328,9 @@ class ErrorScanner:
         self._room -= _COST
         # The allocator lists all its chunks, with their sizes, before its statistics.
         is_chunk = b"_allocator.cc" in line
+        if _OTHER_MEMORY.search(line):
+            self._finish(sender)
+            return
         if not is_chunk and _FACT.search(line):
             error.facts.append(line[:_LONGEST].rstrip())
             error.idle_count = 0
@@ -439,11 +392,21 @@ def _unescaped(line: bytes) -> list[bytes]:
 
 def _fact(line: str) -> str:
     """Return a line of a table as libtpu writes it, without its prefix."""
+    if row := _USAGE_ROW.search(line):
+        # Tuples, which hold only addresses, come last.
+        types = _TYPE.findall(row[2].partition("(")[0])
+        return f"1. Size: {row[1]}\n     Shape: {max(types, key=_array_nbytes, default='')}"
     found = _TABLE_LINE.search(line)
     if found is None:
         return line
     name = "1. Size: " if found[1] else "     Operator: " if found[2] else "     Shape: "
     return name + line[found.end() :].strip()
+
+
+def _array_nbytes(text: str) -> int:
+    """Return the bytes of a type; -1 if it is not that of an array."""
+    found = _array(text)
+    return -1 if found is None else found.nbytes
 
 
 def positions(lines: bytes, words: bytes) -> Iterator[int]:

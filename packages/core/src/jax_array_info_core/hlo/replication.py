@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from .collectives import COLLECTIVES, Movement
 from .dataflow import Value
 from .flops import fft_flops, multiply_adds
+from .integers import computed
 from .module import (
     PASSING,
     ArrayShape,
@@ -44,20 +45,9 @@ _WITHOUT_KERNEL = re.compile(r"Async|Bitcast|Buffer|Dynamic|InBound|MoveTo|Shard
 _MOST_TURNS = 8
 """Number of turns of a loop until nothing changes. What still changes is unknown."""
 _DEEPEST = 100
-_MOST_NUMBERS = 1 << 16
-_SAME_NUMBERS = operations(Passing.NUMBER) | {"broadcast"}
 _SINGLE = PASSING.keys() | {"add", "divide", "multiply", "negate", "subtract"}
 """Operations whose elements are each made of those at one place."""
 _PASSING_ON = operations(Passing.MOVE) | operations(Passing.COPY)
-_ARITHMETIC: Mapping[str, Callable[..., NDArray[np.int64]]] = {
-    "add": np.add,
-    "and": np.bitwise_and,
-    "clamp": lambda least, value, most: np.minimum(np.maximum(value, least), most),
-    "maximum": np.maximum,
-    "minimum": np.minimum,
-    "multiply": np.multiply,
-    "subtract": np.subtract,
-}
 
 
 class Axes:
@@ -274,7 +264,7 @@ class Replication:
             result = self._called(one, operands, path)
             return _scattered(one, result) if _is_scatter(one) and isinstance(result, list) else result
         arrays = [self._joined(each) for each in operands]
-        numbers = _computed(one, arrays)
+        numbers = computed(one, [each.numbers for each in arrays])
         if numbers is not None:
             return Held(self._axes.varied(numbers), numbers=numbers)
         found = self._together(arrays)
@@ -395,11 +385,10 @@ class Replication:
         kind = moved.instruction.opcode.removesuffix("-start")
         group = self._axes.spanned(moved.groups)
         scatter = None if kind == "all-gather" else held.scatter
-        is_of_user = _REQUESTED.search(moved.instruction.op_name or "") is not None
         is_sum = kind in ("all-reduce", "reduce-scatter") and scatter is not None
         self._found[path] = []
         names = held.sources
-        if group & held.varies and not is_of_user and (is_sum or kind == "all-gather"):
+        if group & held.varies and not is_of_user(moved) and (is_sum or kind == "all-gather"):
             self._sources[moved.value] = Source(moved, group, scatter)
             names |= {moved.value}
         if kind in _GATHERING:
@@ -450,21 +439,6 @@ def _size(one: Instruction) -> int:
     return math.prod(one.shapes[0].dims) if one.shapes else 0
 
 
-def _computed(one: Instruction, arrays: Sequence[Held]) -> NDArray[np.int64] | None:
-    """Return the integers of a result with one axis at most; None if they are not known, and for many."""
-    shape = one.shapes[0] if one.shapes else None
-    if shape is None or len(shape.dims) > 1 or "int" not in shape.dtype or _size(one) > _MOST_NUMBERS:
-        return None
-    if one.opcode == "constant":
-        return None if one.integers is None else one.integers[None]
-    numbers = [each.numbers for each in arrays[: 1 if one.opcode in _SAME_NUMBERS else None]]
-    known = [each for each in numbers if each is not None]
-    if not known or len(known) < len(numbers):
-        return None
-    if one.opcode == "dynamic-slice" and _size(one) == len(known[0]) == known[1].shape[1] == 1:
-        return np.take(known[0][0], known[1], mode="clip")
-    if any(each.shape[1] != _size(one) for each in known):
-        return None
-    if one.opcode in _SAME_NUMBERS:
-        return known[0]
-    return _ARITHMETIC[one.opcode](*known) if one.opcode in _ARITHMETIC else None
+def is_of_user(moved: Movement) -> bool:
+    """Return whether a collective is one that the program asks for, as in ``shard_map``."""
+    return _REQUESTED.search(moved.instruction.op_name or "") is not None

@@ -12,7 +12,7 @@ from ..layouts.dtypes import bits_of_name, packed_nbytes
 from ..text import ESCAPE_SEQUENCE
 from .module import ArrayShape, dtype_of
 from .notation import MOST_AXES, read_attributes, read_fields, read_type
-from .oom_logs import ALLOCATOR, STATUS, ErrorScanner, Refusal, positions
+from .oom_logs import WORDS, ErrorScanner, Refusal, positions
 from .stacks import Frame
 
 REMATERIALIZATION = "Involuntary full rematerialization"
@@ -194,7 +194,7 @@ _COST = 200
 """Characters that take as long as a line, a warning or four buffers."""
 
 _LOG_WORDS = (REMATERIALIZATION.encode(), DONATION.encode())
-_ANY = re.compile(b"|".join(map(re.escape, (*_LOG_WORDS, STATUS, ALLOCATOR))))
+_ANY = re.compile(b"|".join(map(re.escape, (*_LOG_WORDS, *WORDS))))
 _END = re.compile(rb"\. (?:You probably want|As the last resort)|See an explanation|Donation is not|\\n")
 """Text after a warning, which may differ where the warning is the same."""
 _NEW_LINE = re.compile(r"\S{0,20} ?(?:[IWEF]\d{4} \d\d:|\d{4}-\d\d-\d\d[ T]\d\d:)")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
+from ..hlo.assignment import read_assignment
 from ..hlo.module import Module
-from ..hlo.oom_logs import ListedBuffer, Refusal, read_assignment, read_out_of_memory
+from ..hlo.oom_logs import ListedBuffer, Refusal, read_out_of_memory
 from ..origins.origins import UserLines
 from ..reports.program_memory import LargeBuffer, OutOfMemory
 from ..text import printable
@@ -16,23 +18,23 @@ _ROUNDED = 256
 
 
 def out_of_memory_of(
-    message: str, module: Module | None, assignment: str, lines: UserLines
+    message: str, module: Module | None, assignment: Any, lines: UserLines
 ) -> OutOfMemory | None:
     """Return the compiler's refusal of a program; None if a message is about something else.
 
     Args:
         message: The whole message of the compiler.
         module: The program that was refused; None if it is not known.
-        assignment: XLA's text on its buffers; empty if it is not known.
+        assignment: XLA's ``BufferAssignmentProto`` of it; None if it is not known.
         lines: The search for the user's line.
     """
-    refusal = read_out_of_memory(message, module)
+    refusal = read_out_of_memory(message)
     if refusal is None:
         return None
     required, buffers = refusal.required_nbytes, refusal.buffers
-    if module is not None and assignment:
+    if module is not None and assignment is not None:
         # The message of some versions has the temporary values only, or a single buffer.
-        assigned = read_assignment(assignment, module)
+        assigned = read_assignment(assignment, module, lines.nearest)
         required = assigned.nbytes or required
         buffers = assigned.buffers or buffers
     return OutOfMemory(
@@ -61,27 +63,39 @@ def _listed(buffers: Iterable[ListedBuffer], lines: UserLines) -> tuple[LargeBuf
 def logged_errors(counts: dict[Refusal, int], lines: UserLines) -> tuple[OutOfMemory, ...]:
     """Return the errors in a log, in its order.
 
-    A warning of the allocator is left out where its error follows, which then has the warning's free bytes.
+    What precedes an error in the log is left out where the error follows. The error then has the free bytes
+    of the allocator's warning, and the buffers of libtpu's report.
 
     Args:
         counts: Number of equal errors.
         lines: The search for the user's line.
     """
-    free = {found.requested_nbytes: found.free_nbytes for found in counts if found.is_warning}
-    failed = {_rounded(found) for found in counts if not found.is_warning}
+    firsts = [found for found in counts if found.is_warning]
+    errors = [found for found in counts if not found.is_warning]
+    pairs = [(first, error) for first in firsts for error in errors if _precedes(first, error)]
+    left_out, before = {first for first, _ in pairs}, {error: first for first, error in pairs}
+    rows = ((before.get(found, found), found, count) for found, count in counts.items())
     return tuple(
         OutOfMemory(
             message=printable(found.message[:_LONGEST]),
             required_nbytes=found.required_nbytes,
             available_nbytes=found.available_nbytes,
             requested_nbytes=found.requested_nbytes,
-            free_nbytes=free.get(_rounded(found)) if found.free_nbytes is None else found.free_nbytes,
-            buffers=_listed(found.buffers, lines),
+            free_nbytes=first.free_nbytes if found.free_nbytes is None else found.free_nbytes,
+            buffers=_listed(found.buffers or first.buffers, lines),
             count=count,
         )
-        for found, count in counts.items()
-        if not (found.is_warning and _rounded(found) in failed)
+        for first, found, count in rows
+        if found not in left_out
     )
+
+
+def _precedes(first: Refusal, error: Refusal) -> bool:
+    """Return whether the line of a log is that before an error: of the same allocation, or program."""
+    if first.requested_nbytes is not None:
+        return _rounded(first) == _rounded(error)
+    sizes = [(one.requested_nbytes, one.required_nbytes, one.available_nbytes) for one in (first, error)]
+    return sizes[0] == sizes[1] and error.module in ("", first.module)
 
 
 def _rounded(found: Refusal) -> int | None:

@@ -14,6 +14,7 @@ from ..hlo.loops import Executions
 from ..hlo.module import Module
 from ..hlo.replica_groups import group_axes
 from ..hlo.replication import COSTLY, Repeated, Replication, Source
+from ..hlo.resharding import Replicated
 from ..layouts.spec import effective_axes, effective_spec
 from ..origins.origins import UserLines
 from ..reports.array import ShardingDescription
@@ -32,32 +33,34 @@ def repeated_of(
     devices: ProgramDevices | None,
     paths: Mapping[str, str],
     lines: UserLines,
+    replicated: Iterable[Replicated],
 ) -> tuple[RepeatedValue, ...]:
     """Return the values that every device computes or holds whole, the most bytes first.
 
     Left out are arguments, and outputs that are requested so, where they are replicated; the gradient of an
-    argument; what XLA's warnings name; and products that are a small part of those of the program.
+    argument; what is gathered only for own parts; and products that are a small part of those of the program.
 
     Args:
-        report: The report, with the arguments, the outputs and XLA's warnings.
+        report: The report, with the arguments and the outputs.
         module: The program.
         executions: Number of executions of each computation.
         devices: The devices of the program; None if they are not known.
         paths: Path of each argument by the ``op_name`` of its parameter.
         lines: The search for the user's line.
+        replicated: Values that are gathered only for own parts of each device.
     """
     slices = None if devices is None else devices.slices(module)
     count = module.device_count if devices is None else devices.count(module)
     mesh = report.mesh
     if mesh is None or math.prod(mesh.sizes) != count or count < 2:
         return ()
-    dataflow = Dataflow(module)
+    dataflow = module.once(Dataflow)
     kept = [one for one in report.arguments if not one.is_pruned]
     hidden = sum(len(one.shapes) for one in module.parameters()) - len(kept)  # tokens and hoisted constants
     axes = [*[None] * max(hidden, 0), *(_axes_of(one.got, report) for one in kept)]
     moved, _ = movements(dataflow, slices)
     found = Replication(module, moved, mesh.shape, axes, is_numbered=slices is None).repeated()
-    described = _Described(report, dataflow, executions, paths, lines)
+    described = _Described(report, dataflow, executions, paths, lines, replicated)
     rows = [row for one in found if (row := described.row(one)) is not None]
     counts: dict[RepeatedValue, int] = {}
     for row in rows:
@@ -90,13 +93,14 @@ class _Described:
         executions: Mapping[str, Executions],
         paths: Mapping[str, str],
         lines: UserLines,
+        replicated: Iterable[Replicated],
     ) -> None:
         self.report = report
         self.dataflow = dataflow
         self.executions = executions
         self.paths = paths
         self.lines = lines
-        self.warned = {one.op for one in report.rematerializations if one.op}
+        self.replicated = {moved.value for one in replicated for moved in one.gathers}
         wanted = [(one.shape, one.got) for one in report.arguments if not one.is_pruned]
         wanted += [(one.shape, one.asked) for one in report.outputs]
         self.shards = {
@@ -117,7 +121,7 @@ class _Described:
         names = [one.op_name or "" for one in own]
         if self._is_meant(found.shape.dims, axes, names, is_sum=scatter is not None):
             return None
-        if found.is_sliced and any(one.op_name in self.warned for one in own):
+        if found.is_sliced and any(one.movement.value in self.replicated for one in sources):
             return None
         times = self.executions.get(found.computation, Executions(None)).times
         flops = None

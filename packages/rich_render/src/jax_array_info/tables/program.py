@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 
@@ -26,7 +27,7 @@ from jax_array_info_core.reports.program_findings import accepted
 from .. import style
 from .findings import write_findings
 from .pages import Grouping, Page, StackedColumn, stacked_table
-from .program_memory import memory_table, write_memory, write_warnings_unknown
+from .program_memory import memory_table, write_memory
 from .program_timeline import program_timeline_table
 from .program_values import free_values_table, write_values
 from .program_words import (
@@ -208,7 +209,10 @@ def program_table(
     Raises:
         ValueError: If ``max_rows`` is negative.
     """
-    parts = [program_summary(report, width=width), program_details(report, max_rows=max_rows, width=width)]
+    parts = [
+        program_summary(report, max_rows=max_rows, width=width),
+        program_details(report, max_rows=max_rows, width=width),
+    ]
     if report.timeline is not None:
         parts.append(program_timeline_table(report.timeline, width=width, use_color=use_color))
     return Group(*parts)
@@ -228,18 +232,21 @@ def program_details(report: ProgramReport, *, max_rows: int | None = 20, width: 
     return style.ForConsole(make)
 
 
-def program_summary(report: ProgramReport, *, width: int = 80) -> RenderableType:
-    """Return the answer, what moves, the memory and the findings, in as few lines as possible."""
+def program_summary(report: ProgramReport, *, max_rows: int | None = 20, width: int = 80) -> RenderableType:
+    """Return the answer, what moves, the memory and the findings, in as few lines as possible.
+
+    Each finding has its largest rows, and all of them if ``max_rows`` is None.
+    """
 
     def make(_: Console, options: ConsoleOptions) -> RenderableType:
         page = Page(min(width, options.max_width), options.encoding)
-        _write_summary(page, report)
+        _write_summary(page, report, shows_all=max_rows is None)
         return page.text()
 
     return style.ForConsole(make)
 
 
-def _write_summary(page: Page, report: ProgramReport) -> None:
+def _write_summary(page: Page, report: ProgramReport, *, shows_all: bool) -> None:
     page.write(report.answer, look="bold")
     page.write(title_words(report))
     if report.first_call:
@@ -253,13 +260,13 @@ def _write_summary(page: Page, report: ProgramReport) -> None:
         if report.fft_flops != 0:
             page.write(f"FFT FLOPs: {report.fft_totals.words} (5 N log2 N, half for real numbers)")
     write_values(page, report)
-    write_warnings_unknown(page, report)
     for words in accepted(report):
         page.write(words)
     for caveat in report.caveats:
         page.write(caveat, look=style.ASIDE)
     total = sum(one.nbytes or 0 for one in (*report.arguments, *report.outputs))
-    write_findings(page, report.findings, total=total)
+    rows: dict[str, Any] = {"max_rows": None, "min_share": 0} if shows_all else {}
+    write_findings(page, report.findings, total=total, **rows)
 
 
 def _flops(report: ProgramReport) -> Iterator[str]:
