@@ -194,6 +194,21 @@ def test_a_sum_of_scatters_that_is_only_returned_repeats_nothing():
     assert repeated(jax.jit(histogram), places) == ()
 
 
+@pytest.mark.newest
+@pytest.mark.parametrize("is_same", [True, False])
+def test_what_devices_compute_in_loops_of_other_lengths_is_not_the_same(is_same):
+    mesh = line("rows")
+
+    def own(turns, x):
+        turns = jnp.max(turns * 0) + 3 if is_same else turns[0]
+        _, x = jax.lax.while_loop(lambda at: at[0] < turns, lambda at: (at[0] + 1, at[1] * 2), (0, x))
+        return jnp.linalg.eigvalsh(x)[:8]
+
+    mapped = per_shard(own, mesh, (P() if is_same else P("rows"), P()), P("rows"))
+    arguments = abstract(mesh, P("rows"), (8,), "int32"), abstract(mesh, P("rows"), (64, 64))
+    assert [one.op for one in repeated(jax.jit(mapped), *arguments)] == (["eigh"] if is_same else [])
+
+
 def test_what_is_asked_to_be_replicated_is_not_repeated():
     mesh = line("slab")
     field = abstract(mesh, P("slab"), (16, 16, 16), "complex64")

@@ -339,11 +339,12 @@ class Replication:
         """Return the result of a fusion, a call, a loop or a conditional."""
         computations = self._module.computations
         if one.opcode == "while":
-            body = computations.get(called(one, "body") or "")
-            state = operands[0] if operands else self._unknown
-            for _ in range(_MOST_TURNS if body is not None else 0):
-                assert body is not None
-                after = self._merged([state, self._run(body, [state], path, is_fused=False)])
+            body, condition = (computations[called(one, role) or ""] for role in ("body", "condition"))
+            state = operands[0]
+            for _ in range(_MOST_TURNS):
+                goes_on = self._run(condition, [state], path, is_fused=False)
+                turned = self._run(body, [state], path, is_fused=False)
+                after = self._merged([state, turned, Held(self._joined(goes_on).varies)])
                 if _axes_of(after) == _axes_of(state):
                     return after
                 state = after
@@ -360,7 +361,7 @@ class Replication:
             if each is not None
         ]
         if one.opcode == "conditional" and operands:
-            results.append(self._joined(operands[0]))
+            results.append(Held(self._joined(operands[0]).varies))
         return self._merged(results)
 
     def _joined(self, state: State) -> Held:
