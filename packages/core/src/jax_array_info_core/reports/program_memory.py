@@ -189,8 +189,9 @@ class OutOfMemory:
     """Bytes that a device has."""
 
     buffers: tuple[LargeBuffer, ...] = ()
-    """Buffers that are live at the peak, the most bytes first: all arrays in the main memory of the device. Of
-    a GPU topology, the largest temporary values; in a log, the arrays of the compiler's table, in its order."""
+    """Buffers that are live at the peak, the most bytes first: all arrays in the main memory of the device.
+    Of a GPU topology, the largest temporary values; in a log, the arrays of the compiler's table, in its
+    order."""
 
     is_program_known: bool = False
     """Whether the program that does not fit is known, with its collectives and flops."""
