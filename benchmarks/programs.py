@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 
 import compare
 import jax
@@ -14,6 +15,8 @@ from jax.sharding import PartitionSpec as P
 from jax_array_info import program_report, watch_compiles
 
 LAYERS = 24
+OTHER_LAYERS = (6, 12, 48, 80)
+PARAMETERS = (500, 2000)
 mesh = Mesh(np.array(jax.devices()).reshape(2, 2, 2), ("data", "fsdp", "tensor"))
 
 
@@ -45,7 +48,41 @@ layer = {
     "wi": array((256, 1024), "fsdp", "tensor"),
     "wo": array((1024, 256), "tensor", "fsdp"),
 }
-params, batch = [layer] * LAYERS, array((32, 64, 256), ("data", "fsdp"))
+batch = array((32, 64, 256), ("data", "fsdp"))
+
+
+def lowered_layers(count):
+    return step.lower([layer] * count, batch)
+
+
+def lowered_parameters(count):
+    """Return a step that returns its parameters sharded over another axis."""
+    params = {f"layer{number}": array((64, 64), "data") for number in range(count)}
+    elsewhere = {name: NamedSharding(mesh, P(None, "tensor")) for name in params}
+
+    def update(params, x):
+        return jax.tree.map(lambda p: p - 0.1 * x, params)
+
+    return jax.jit(update, out_shardings=elsewhere).lower(params, array((64, 64)))
+
+
+# A limit that no compilation reaches, so that JAX does not answer from its cache.
+unused = iter(range(2**31 - 1000, 2**31 - 900))
+
+
+def compare_with_compile(name, lowered, bound):
+    """Compare the time of the CPUs for a report with that for the compilation, and return the program."""
+    compiled = lowered.compile()
+    compare.times(
+        f"report of a program of {name}",
+        functools.partial(program_report, compiled),
+        lambda: lowered.compile(compiler_options={"xla_dump_max_hlo_modules": next(unused)}),
+        bound=bound,
+        rounds=5,
+        clock=time.process_time,
+    )
+    return compiled
+
 
 CALLS = 10_000
 add = jax.jit(lambda x: x + 1)
@@ -58,17 +95,13 @@ def calls() -> None:
 
 
 if __name__ == "__main__":
-    lowered = step.lower(params, batch)
-    compiled = lowered.compile()
-    # A limit that no compilation reaches, so that JAX does not answer from its cache.
-    unused = iter(range(2**31 - 1000, 2**31 - 900))
-    compare.times(
-        f"report of a program of {LAYERS} layers, {len(compiled.as_text()) / 2**20:.1f} MiB of text",
-        functools.partial(program_report, compiled),
-        lambda: lowered.compile(compiler_options={"xla_dump_max_hlo_modules": next(unused)}),
-        bound="at most 0.1 x",
-        rounds=5,
-    )
+    compiled = compare_with_compile(f"{LAYERS} layers", lowered_layers(LAYERS), "at most 0.15 x")
+    for count in OTHER_LAYERS:
+        compare_with_compile(f"{count} layers", lowered_layers(count), f"as with {LAYERS} layers")
+    for count in PARAMETERS:
+        compare_with_compile(
+            f"{count} parameters, sharded otherwise", lowered_parameters(count), "at most 0.3 x"
+        )
     compare.times(
         "the same report with its timeline",
         functools.partial(program_report, compiled, timeline=True),

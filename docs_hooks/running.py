@@ -54,7 +54,7 @@ def environment() -> dict[str, str]:
     return {name: os.environ[name] for name in INHERITED if name in os.environ} | {
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
         "JAX_PLATFORMS": "cpu",
-        "TF_CPP_MIN_LOG_LEVEL": "1",  # JAX's default; higher levels hide rematerialization warnings
+        "TF_CPP_MIN_LOG_LEVEL": "2",  # XLA's warnings have times
         "COLUMNS": "80",
         "TERM": "xterm-256color",
         "COLORTERM": "truecolor",

@@ -333,7 +333,7 @@ AGREEING = {
     "ProgramReport": _agreeing_program,
     "ProgramTimelineReport": _agreeing_timeline,
     "ProgramValue": _agreeing_shaped("nbytes"),
-    "Rematerialization": _agreeing_shaped("nbytes"),
+    "Rematerialization": lambda part: {**_agreeing_shaped("nbytes", "sent_nbytes")(part), "whole_shape": []},
     "RuleResult": lambda result: _agreeing_count(result, ("before", "after"), 0),
     "SentChange": lambda change: _agreeing_count(change, ("before", "after"), 0),
     "SentLine": lambda change: _agreeing_count(change, ("before", "after"), 0),

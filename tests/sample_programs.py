@@ -2,6 +2,7 @@
 
 from jax_array_info.reports import (
     AxisOrigin,
+    BackwardLine,
     Because,
     Collective,
     ConflictOperand,
@@ -9,8 +10,8 @@ from jax_array_info.reports import (
     Donation,
     DonationChange,
     FigureChange,
-    KeptLine,
     LargeBuffer,
+    LiveAtBackward,
     Origin,
     OutOfMemory,
     ProgramDiff,
@@ -20,6 +21,7 @@ from jax_array_info.reports import (
     ProgramTimelineReport,
     ProgramValue,
     Rematerialization,
+    SavedForBackward,
     SentBytes,
     SentChange,
     SentTotals,
@@ -258,12 +260,13 @@ SCAN = program(
         Rematerialization(
             before=spec("data", None, "tensor"),
             after=spec(None, ("data", "tensor")),
-            before_text="{devices=[2,1,2]<=[4]}",
-            after_text="{devices=[1,4,1]<=[4]}",
-            shape=(16, 16, 16),
+            axes=("data", "tensor"),
+            shape=(8, 16, 4),
+            whole_shape=(16, 16, 16),
             dtype="float32",
             op="jit(train_step)/sharding_constraint",
             nbytes=16384,
+            sent_nbytes=14336,
             origin=line(40, "block"),
             count=2,
         ),
@@ -299,15 +302,23 @@ SCAN = program(
             for number in range(7)
         ),
         live_nbytes=4 * 2**30,
-        kept=tuple(
-            KeptLine(
-                nbytes=2**30 // (number + 1),
-                count=1 + number % 2,
-                origin=line(20 + number, "block") if number % 3 else None,
-                is_in_loop=number % 2 == 0,
-            )
-            for number in range(6)
+        saved=SavedForBackward(
+            nbytes=sum(2**30 // (number + 1) for number in range(6)),
+            global_nbytes=sum(2**33 // (number + 1) for number in range(6)),
+            lines=tuple(
+                BackwardLine(
+                    nbytes=2**30 // (number + 1),
+                    global_nbytes=2**33 // (number + 1),
+                    count=1 + number % 2,
+                    origin=line(20 + number, "block") if number % 3 else None,
+                    checkpoint_name="hidden" if number == 1 else None,
+                    is_in_loop=number % 2 == 0,
+                )
+                for number in range(6)
+            ),
+            offloaded=(BackwardLine(nbytes=2**29, global_nbytes=2**32, origin=line(19, "block")),),
         ),
+        live_at_backward=LiveAtBackward(nbytes=5 * 2**29, vmem_nbytes=2**24),
     ),
     dot_flops=None,
     known_dot_flops=1_699_999_999,

@@ -197,7 +197,7 @@ def test_a_topology_mesh_of_gpus():
 
 
 @needs_tpu_compiler
-def test_a_rematerialization_on_tpu_is_known_with_its_line():
+def test_a_value_that_is_replicated_on_tpu_has_its_line():
     mesh = Mesh(np.array(jax.devices()[:8]).reshape(4, 2), ("x", "y"))
 
     def moved(a):
@@ -205,9 +205,8 @@ def test_a_rematerialization_on_tpu_is_known_with_its_line():
 
     report = program_report(moved, abstract(mesh, P("y", None, "x"), (16, 16, 16)), topology="v5e:2x4")
     (found,) = report.rematerializations
-    assert report.rematerializations_known == "known"
-    assert found.before.axes == (("y",), (), ("x",))
-    assert found.after.axes == ((), ("x", "y"))
+    # XLA gathers over both mesh axes at once, along an axis that it then divides.
+    assert (found.shape, found.whole_shape, found.axes) == ((8, 16, 4), (16, 16, 16), ("x", "y"))
     assert found.origin.line == moved.__code__.co_firstlineno + 1
 
 

@@ -261,7 +261,7 @@ def test_the_devices_and_the_logs_do_not_depend_on_the_file_and_stdout_has_the_r
         done = run("program", "settings.py:f", *arguments, TF_CPP_MIN_LOG_LEVEL="3", **cache)
         assert done.returncode == 0, done.stderr
         found = from_json(done.stdout)
-        assert (found.device_count, found.rematerializations_known) == (16, "known")
+        assert found.device_count == 16
         assert [str(one.after) for one in found.rematerializations] == ["P(None, ('x', 'y'))"]
     for words in ("at exit", "by a program", "while traced"):
         assert f"printed {words}\n" in done.stderr
@@ -294,8 +294,7 @@ def test_more_lines_are_shown_on_request(call):
     arguments = ("program", "step.py:step", *MESH, "--args-from", "step.py:abstract")
     done = call(*arguments, "--callers", "2", "--show-frames", "1", "--user-package", "flax", columns=200)
     assert done.returncode == 0, done.stderr
-    # Up to JAX 0.7, XLA keeps one line for each operation.
-    assert (" loss from step.py:" in done.stdout) == (jax.__version_info__ >= (0, 8))
+    assert " loss from step.py:" in done.stdout
     assert (config.callers, config.show_frames, config.user_packages) == (1, 0, ())
 
 

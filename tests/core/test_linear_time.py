@@ -8,9 +8,8 @@ import time
 import pytest
 
 from jax_array_info_core.compat.stages import slash_names
-from jax_array_info_core.hlo.flops import _LABELS, _WINDOW
 from jax_array_info_core.hlo.frames import scope_of
-from jax_array_info_core.hlo.module import read_type
+from jax_array_info_core.hlo.notation import read_type
 from jax_array_info_core.hlo.oom_logs import read_out_of_memory
 from jax_array_info_core.hlo.warnings import DONATION, warnings_in
 from jax_array_info_core.layouts.notation import parse_rule
@@ -75,8 +74,6 @@ def rule(text):
         (warnings, REMATERIALIZATION[:100], '"\\', ""),
         (warnings, DONATION + " f32[", "9" * 19 + ",", "9]"),
         (read_type, "", "/*", ""),
-        (_LABELS.fullmatch, "", "_", ""),
-        (_WINDOW.findall, "", "a", ""),
         (names, "", "[", ""),
         (size, "1. ", " ", "#"),
         (rule, "a=", " ", "b#"),

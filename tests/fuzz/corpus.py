@@ -18,7 +18,7 @@ from tests.arrays import mesh_of, sharded
 from tests.core.hosts import samples
 from tests.core.reports.test_json import every_report
 from tests.core.timeline import samples as timelines
-from tests.hlo_texts import EVERYWHERE, FOLDER, texts
+from tests.hlo_texts import FOLDER
 from tests.logs import ALLOCATOR, DONATIONS, FAILED_ON_GPU, FAILED_ON_TPU, REFUSED, WORDINGS
 from tests.maxtext import DUMPS, dump
 from tests.schemas import complete
@@ -156,10 +156,8 @@ def profiles():
     return [{"memory.prof": profile}, {"memory.prof": gzip.decompress(profile)}]
 
 
-def programs():
-    refusals = [path.read_text() for path in sorted(FOLDER.glob("oom_*.txt"))]
-    found = [text for where in EVERYWHERE for text in texts(where).values()]
-    return [{"program.txt": text.encode()} for text in (*found, *refusals)]
+def refusals():
+    return [{"refusal.txt": path.read_bytes()} for path in sorted(FOLDER.glob("oom_*.txt"))]
 
 
 def patterns():
@@ -202,7 +200,7 @@ CORPORA = {
     "orbax": orbax,
     "log": logs,
     "profile": profiles,
-    "program": programs,
+    "refusal": refusals,
     "pattern": patterns,
     "name": names,
     "notation": notations,

@@ -147,16 +147,13 @@ def of_notation(path):
     yield lambda: planned_report((8, 6), parse_mesh(text), ())
 
 
-def of_program(path):
-    """Yield the report on a program whose text, warnings or refusal is that of a file."""
+def of_refusal(path):
+    """Yield the report on a program that XLA refuses with the text of a file."""
     from jax_array_info_core.programs import program_report as report
 
     text = path.read_text("utf-8", "surrogateescape")
     compiled, traced = _compiled()
-    if "memory" in text[:1000].lower() and "HloModule" not in text[:100]:
-        found = compiled._replace(refusal=text, assignment=text, text=compiled.text)
-    else:
-        found = compiled._replace(text=text, warnings=text)
+    found = compiled._replace(refusal=text, assignment=text)
     original, report.compiled_stages = report.compiled_stages, lambda *args, **options: found
     try:
         made = report.program_report(traced)
@@ -174,7 +171,7 @@ def _compiled():
     from tests.programs import cube, step, step_arguments
 
     traced = jax.jit(step).trace(*step_arguments(cube()))
-    return compiled_stages(stages_of(traced, (), {}), None, fresh=False), traced
+    return compiled_stages(stages_of(traced, (), {}), None), traced
 
 
 def _text(path):
@@ -187,7 +184,7 @@ READERS = {
     "record": of_record,
     "log": of_log,
     "profile": of_profile,
-    "program": of_program,
+    "refusal": of_refusal,
     "pattern": of_pattern,
     "name": of_name,
     "notation": of_notation,

@@ -11,10 +11,10 @@ import pytest
 from tests.fuzz.__main__ import inputs
 from tests.fuzz.corpus import CORPORA
 
-FILES = ("report", "maxtext", "safetensors", "npz", "orbax", "profile", "program", "hosts")
+FILES = ("report", "maxtext", "safetensors", "npz", "orbax", "profile", "refusal", "hosts")
 IS_LONG = "JAI_FUZZ" in os.environ
 GATE = {"report": 1500, "maxtext": 300, "safetensors": 1500, "npz": 1500, "orbax": 60, "profile": 800}
-GATE |= {"program": 200, "hosts": 200, "record": 60, "log": 800, "notation": 800, "pattern": 200, "name": 100}
+GATE |= {"refusal": 100, "hosts": 200, "record": 60, "log": 800, "notation": 800, "pattern": 200, "name": 100}
 """Numbers of inputs that take about 50 s of a processor."""
 LONG = {kind: 20_000 if kind in FILES else 1000 for kind in CORPORA} | {"record": 5000}
 BATCHES = [{kind: count} for kind, count in LONG.items()] if IS_LONG else [GATE]

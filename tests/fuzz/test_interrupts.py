@@ -19,7 +19,7 @@ def left():
     return os.listdir("/proc/self/fd"), os.readlink("/proc/self/fd/2"), names, children
 
 def work(number):
-    return program_report(lambda x: jnp.sin(x) @ x.T + number, jax.ShapeDtypeStruct((8, 8), "float32"), fresh=True)
+    return program_report(lambda x: jnp.sin(x) @ x.T + number, jax.ShapeDtypeStruct((8, 8), "float32"))
 
 def interrupt(*_):
     raise KeyboardInterrupt

@@ -124,9 +124,9 @@ def test_16_threads_get_their_reports_while_caches_are_cleared(capfd):
 
     def work(number):
         try:
-            for turn in range(2):
+            for _ in range(2):
                 argument = jax.ShapeDtypeStruct((number, 4), np.float32)
-                report = program_report(lambda x: x * number, argument, fresh=bool(turn % 2))
+                report = program_report(lambda x: x * number, argument)
                 assert report.outputs[0].shape == (number, 4)
                 assert jax.jit(jnp.sin)(np.zeros(number)).shape == (number,)
                 assert compile_caches_report().jax_entries >= 0

@@ -65,7 +65,7 @@ def test_the_example_of_a_verb_prints_what_its_docstring_shows(name, no_arrays, 
 @pytest.mark.newest
 @pytest.mark.parametrize("name", ["print_program", "print_program_diff"])
 def test_the_example_of_a_program_prints_what_its_docstring_shows(name):
-    """On the newest JAX: older versions of XLA do not keep the function of a line."""
+    """On the newest JAX: the values and the temporaries of older versions differ."""
     code, shown = example_of(name)
     printed = run_python(f"exec(compile({code!r}, 'train.py', 'exec'))")
     assert is_shown(shown, printed), printed

@@ -10,7 +10,14 @@ import pytest
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info_core import check_report, mesh_report, program_report, propagation_report, sharded_structs
+from jax_array_info_core import (
+    check_report,
+    log_report,
+    mesh_report,
+    program_report,
+    propagation_report,
+    sharded_structs,
+)
 from jax_array_info_core.compat.stages import per_shard
 from jax_array_info_core.reports.findings import CODES
 from tests.ahead_of_time.test_remedies import ON_ACCELERATORS
@@ -261,11 +268,18 @@ def constrained_where_it_is_made():
     mesh = Mesh(np.array(jax.devices()[:8]).reshape(4, 2), ("x", "y"))
     before, after = ("y", None, "x"), (None, ("x", "y"))
     array = abstract(mesh, P(*before), (8, 16, 4))
-    yield program_report(lambda a: kept(mesh, kept(mesh, jnp.sin(a), *before), *after), array, fresh=True)
+    yield program_report(lambda a: kept(mesh, kept(mesh, jnp.sin(a), *before), *after), array)
     yield "Constrain the value to one of the two shardings where it is made"
-    yield program_report(lambda a: kept(mesh, jnp.sin(a), *before), array, fresh=True)
+    yield program_report(lambda a: kept(mesh, jnp.sin(a), *before), array)
     other = abstract(mesh, P(*after), (8, 16, 4))
-    yield program_report(lambda a: kept(mesh, jnp.sin(a), *after), other, fresh=True)
+    yield program_report(lambda a: kept(mesh, jnp.sin(a), *after), other)
+
+
+WARNING_OF_CALLBACK = (
+    "[SPMD] Involuntary full rematerialization. The compiler cannot go from sharding {maximal device=0} to "
+    "{devices=[8,1]<=[8]} efficiently for HLO operation %get-tuple-element = f32[1024,256]{1,0} "
+    "get-tuple-element(%custom-call), index=0."
+)
 
 
 @remedy_of("JAI208")
@@ -277,10 +291,11 @@ def passed_as_an_argument():
         return jax.pure_callback(lambda: numbers, struct(*numbers.shape))
 
     scale = np.float32(0)
-    yield program_report(jax.jit(lambda k: load() + k, out_shardings=sharding), scale, fresh=True)
+    yield log_report([WARNING_OF_CALLBACK])
+    assert not program_report(jax.jit(lambda k: load() + k, out_shardings=sharding), scale).rematerializations
     yield "compute it before the call, and pass it as an argument with the sharding that is needed"
     weights = jax.device_put(load(), sharding)
-    yield program_report(jax.jit(lambda w, k: w + k, out_shardings=sharding), weights, scale, fresh=True)
+    yield program_report(jax.jit(lambda w, k: w + k, out_shardings=sharding), weights, scale)
 
 
 def planned(sizes, shape, *spec):

@@ -3,7 +3,6 @@
 import dataclasses
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jax_array_info_core.compat import (
@@ -40,11 +39,6 @@ def cached_call():
     function = compiled_once()
     call = compiled_calls.CompiledCall("call", function.__wrapped__)
     return [one.avals[0].shape for one in cached_calls.cached_calls(call, {}) or ()] == [()]
-
-
-def compiles_freshly():
-    lowered = jax.jit(jnp.sin).lower(1.0)
-    return compile_events._copy(lowered) is not lowered
 
 
 def watched(call):
@@ -135,15 +129,6 @@ CALLS = {
             lambda: "jax_enable_x64" in trace_context.trace_context(),
             renamed(trace_context, "SETTINGS"),
         ),
-    ],
-    ("compat/compile_events.py", "program_report(fresh=True) adds to the persistent compilation cache"): [
-        attribute("config", "persistent_cache_min_compile_time_secs.value"),
-    ],
-    (
-        "compat/compile_events.py",
-        "program_report(fresh=True) keeps what it compiles, and compiles once only",
-    ): [
-        Part("the module of a lowered program", compiles_freshly, renamed(compile_events, "_MODULE")),
     ],
     ("compat/compiled_calls.py", "watch_compiles does not compare with calls from before its block"): [
         *since(

@@ -79,9 +79,7 @@ def test_nested_tuples_are_flat_with_the_index_of_the_outermost_element():
     "text",
     [
         "bf16[20,5]{1,0:T(8,128)(2,1)S(1)}",
-        "u2[3]{0}",
         "c128[]",
-        "f8e8m0fnu[7]",
         "token[]",
         "((f32[2]{0}, (s4[3]{0:S(5)})), s32[], (), pred[8,0]{1,0})",
     ],

@@ -1,4 +1,4 @@
-"""Collectives of the text of a program."""
+"""Collectives of a program."""
 
 import re
 
@@ -12,12 +12,16 @@ FSDP = MeshAxes(("data", "fsdp", "tensor"), (2, 2, 2))
 DP = MeshAxes(("dp",), (8,))
 
 
-def of_text(program, mesh=FSDP, lines=None):
+def of_text(program, mesh=FSDP):
     """Return the collectives of a program's text, all of which is understood."""
-    module = module_of(program)
+    return of_module(module_of(program), mesh)
+
+
+def of_module(module, mesh=FSDP):
+    """Return the collectives of a program, all of which is understood."""
     paths = {
         one.op_name: re.sub(r"\['(\w+)'\]", r"/\1", one.op_name) for one in module.parameters() if one.op_name
     }
-    found, unread = collectives_of(module, executions(module), mesh, paths, lines or UserLines())
+    found, unread = collectives_of(module, executions(module), mesh, paths, UserLines())
     assert unread == ()
     return found

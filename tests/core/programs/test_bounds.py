@@ -53,27 +53,34 @@ class Text:
         assert entry == "main"
 
     def computation(self, name, parts):
-        lines = [self.instruction(f"{name}.{at}", one) for at, one in enumerate(parts)]
-        body = "\n".join(f"  {line}" for line in [*lines, f"ROOT %{name}.r = f32[] constant(1)"])
-        self.computations.append(f"%{name} () -> f32[] {{\n{body}\n}}")
+        lines = [f"%{name}.p = f32[] parameter(0)"]
+        lines += [self.instruction(f"{name}.{at}", one, f"%{name}.p") for at, one in enumerate(parts)]
+        root = "pred[] constant(false)" if name.endswith(".condition") else "f32[] constant(1)"
+        body = "\n".join(f"  {line}" for line in [*lines, f"ROOT %{name}.r = {root}"])
+        self.computations.append(f"%{name} {{\n{body}\n}}")
         return name
 
-    def instruction(self, name, part):
+    def instruction(self, name, part, operand):
         if isinstance(part, int):
             return (
-                f"%{name} = f32[{part}]{{0}} collective-permute(%{name}.p), channel_id=1,"
-                f" source_target_pairs={{{{0,1}},{{1,0}}}}\n  %{name}.p = f32[{part}]{{0}} iota()"
+                f"%{name}.i = f32[{part}]{{0}} iota(), iota_dimension=0\n"
+                f"  %{name} = f32[{part}]{{0}} collective-permute(%{name}.i), channel_id=1,"
+                " source_target_pairs={{0,1},{1,0}}"
             )
         line = self.lines[id(part)] = len(self.lines) + 1
         metadata = f', metadata={{op_name="jit(f)/x" source_file="/f.py" source_line={line}}}'
         if part[0] == "cond":
-            sides = (self.computation(f"{name}.{at}", [one]) for at, one in enumerate(part[1]))
+            sides = [self.computation(f"{name}.{at}", [one]) for at, one in enumerate(part[1])]
             branches = ", ".join(f"%{one}" for one in sides)
-            return f"%{name} = f32[] conditional(%{name}.p), branch_computations={{{branches}}}{metadata}"
+            operands = ", ".join([f"%{name}.n", *[operand] * len(sides)])
+            return (
+                f"%{name}.n = s32[] constant(0)\n"
+                f"  %{name} = f32[] conditional({operands}), branch_computations={{{branches}}}{metadata}"
+            )
         body = self.computation(f"{name}.body", part[1])
         condition = self.computation(f"{name}.condition", [])
         trips = f', backend_config={{"known_trip_count":{{"n":"{part[2]}"}}}}' if part[0] == "loop" else ""
-        return f"%{name} = f32[] while(%{name}.p), condition=%{condition}, body=%{body}{metadata}{trips}"
+        return f"%{name} = f32[] while({operand}), condition=%{condition}, body=%{body}{metadata}{trips}"
 
 
 def executed(parts, choose, turns):

@@ -1,17 +1,20 @@
-"""Collectives in the texts of all versions of JAX: kinds, axes, bytes, executions, lines, paths and phases."""
+"""Collectives in the programs of all versions of JAX: kinds, axes, bytes, executions, lines, paths and phases."""
 
 from functools import cache
 
 import pytest
 
 from jax_array_info_core.hlo.loops import executions
+from jax_array_info_core.hlo.messages import NEWEST_FIELD, hlo_classes
+from jax_array_info_core.hlo.read import read_module
 from jax_array_info_core.layouts.spec import MeshAxes
 from jax_array_info_core.origins.origins import UserLines
 from jax_array_info_core.programs.collectives import collectives_of, totals_of
+from jax_array_info_core.protobuf import message_classes
 from jax_array_info_core.reports.collectives import Collective
 from jax_array_info_core.reports.program import ProgramReport, unknown_bytes
-from tests.core.programs.collectives_of_text import DP, FSDP, of_text
-from tests.hlo_texts import CPU, EVERYWHERE, module_of, text
+from tests.core.programs.collectives_of_text import DP, FSDP, of_module, of_text
+from tests.hlo_texts import CPU, EVERYWHERE, records, stored
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -22,7 +25,7 @@ MESHES = {"convolution": DP, "uneven": DP, "donated": DP, "donor": DP, "remateri
 @cache
 def kept(where, program):
     """Return the collectives of a program in the test data."""
-    return of_text(text(where, program), MESHES.get(program, FSDP))
+    return of_module(stored(where, program), MESHES.get(program, FSDP))
 
 
 def by_kind_and_axes(found):
@@ -60,7 +63,7 @@ def test_a_scan_sends_the_same_bytes_in_each_pass_in_each_version(version, progr
 @pytest.mark.parametrize("where", EVERYWHERE)
 def test_gathers_of_parameters_have_their_path_and_every_collective_has_a_line(where):
     """On JAX 0.12, the gathers have the name of the argument, and no line but that of their consumer."""
-    for program in ("step", "scan", "checkpoint"):
+    for program in {"step", "scan", "checkpoint"} & records(where).keys():
         found = kept(where, program)
         assert {one.path for one in found if one.kind == "all-gather"} == {"params/wi", "params/wo"}
         assert all(one.path is None for one in found if one.kind != "all-gather")
@@ -147,26 +150,29 @@ def test_a_branch_runs_at_most_once(where):
 
 
 def test_without_a_mesh_or_with_another_one_there_are_no_axes():
-    program = text("0.12.0.1", "step")
+    program = stored("0.12.0.1", "step")
     for mesh in (None, MeshAxes(("x",), (4,))):
-        found = of_text(program, mesh)
+        found = of_module(program, mesh)
         assert {one.axes for one in found} == {None}
         assert totals_of(found).nbytes == 2_883_584
 
 
 def test_axes_are_those_of_the_mesh_that_is_given():
     """XLA names axes of its own mesh: only positions count."""
-    renamed = of_text(text("0.12.0.1", "reduce_scatter"), MeshAxes(("a", "tensor", "b"), (2, 2, 2)))
+    renamed = of_module(stored("0.12.0.1", "reduce_scatter"), MeshAxes(("a", "tensor", "b"), (2, 2, 2)))
     assert [one.axes for one in renamed] == [("b",)]
-    halves = of_text(text("0.12.0.1", "reduce_scatter"), MeshAxes(("all",), (8,)))
+    halves = of_module(stored("0.12.0.1", "reduce_scatter"), MeshAxes(("all",), (8,)))
     assert [one.axes for one in halves] == [("all:(4)2",)]
 
 
 def test_lines_of_hidden_files_stand_in_only_where_there_are_no_others():
-    program = text("0.12.0.1", "step")
-    installed = program.replace("/home/user/step.py", "/usr/lib/python3/dist-packages/jax/step.py")
-    assert {one.origin.file for one in of_text(program)} == {"/home/user/step.py"}
-    assert {one.origin.file for one in of_text(installed)} == {"/usr/lib/python3/dist-packages/jax/step.py"}
+    message = hlo_classes()["HloModuleProto"].FromString(records("0.12.0.1")["step"])
+    files = message.stack_frame_index.file_names
+    assert "/home/user/step.py" in files
+    files[:] = ["/usr/lib/python3/dist-packages/jax/step.py"] * len(files)
+    installed = of_module(read_module(message.SerializeToString()))
+    assert {one.origin.file for one in kept("0.12.0.1", "step")} == {"/home/user/step.py"}
+    assert {one.origin.file for one in installed} == {"/usr/lib/python3/dist-packages/jax/step.py"}
 
 
 def test_totals_add_up_and_begin_with_the_most_bytes():
@@ -208,8 +214,7 @@ def test_totals_count_what_is_unknown():
 
 
 def test_rows_begin_with_the_unknown_and_then_the_most_bytes():
-    program = text("0.12.0.1", "checkpoint")
-    found = of_text(program)
+    found = kept("0.12.0.1", "checkpoint")
     assert [one.total_nbytes for one in found] == sorted((one.total_nbytes for one in found), reverse=True)
 
 
@@ -223,7 +228,9 @@ def of_lines(*lines):
     """Return the collectives of a program on 8 devices of an argument ``w``."""
     body = "\n".join(f"  {line}" for line in lines)
     return of_text(
-        "HloModule jit_f, num_partitions=8\n\nENTRY %main (w: f32[16]) -> f32[16] {\n"
+        "HloModule jit_f, num_partitions=8\n\n"
+        "%sum {\n  %l = f32[] parameter(0)\n  %m = f32[] parameter(1)\n  ROOT %n = f32[] add(%l, %m)\n}\n\n"
+        "ENTRY %main {\n"
         f'  %w = f32[16]{{0}} parameter(0), metadata={{op_name="w"}}\n{body}\n}}\n'
     )
 
@@ -317,7 +324,7 @@ def test_the_bytes_of_a_ragged_all_to_all_are_a_bound():
 def test_each_array_of_a_combined_collective_has_its_own_line():
     rows = of_lines(
         "%a = f32[8]{0} negate(%w)",
-        "%all = (f32[16]{0}, f32[8]{0}) all-reduce(%w, %a), channel_id=1, replica_groups={}, to_apply=%add, "
+        "%all = (f32[16]{0}, f32[8]{0}) all-reduce(%w, %a), channel_id=1, replica_groups={}, to_apply=%sum, "
         + at(3, "jit(f)/transpose(jvp())/dot_general"),
         "%x = f32[16]{0} get-tuple-element(%all), index=0, " + at(3, "jit(f)/transpose(jvp())/dot_general"),
         "%y = f32[8]{0} get-tuple-element(%all), index=1, " + at(4, "jit(f)/jvp()/dot_general"),
@@ -354,14 +361,29 @@ def test_equal_collectives_are_one_row():
     assert len(of_lines(GATHER + ", " + at(1), second + ", " + at(2))) == 2
 
 
-NONSENSE = "  %nonsense = f32[8]{0} all-gather(%param), replica_groups=(what), dimensions={0}\n"
+Later = message_classes("later", {"Later": f"groups {NEWEST_FIELD + 1} string"})["Later"]
 
 
+@pytest.mark.parametrize("is_newer", [False, True])
 @pytest.mark.parametrize("where", EVERYWHERE)
-def test_groups_that_are_not_understood_are_unread_and_the_rest_is_reported(where):
-    program = text(where, "step")
-    start = program.index("\n", program.index("\nENTRY ") + 1) + 1
-    module = module_of(program[:start] + NONSENSE + program[start:])
+def test_groups_that_are_not_understood_are_unread_and_the_rest_is_reported(where, is_newer):
+    """Those of more devices than there are, and those that may be in a field of a later version."""
+    message = hlo_classes()["HloModuleProto"].FromString(records(where)["step"])
+    (entry,) = (one for one in message.computations if one.name == message.entry_computation_name)
+    (parameter,) = (
+        one for one in entry.instructions if one.opcode == "parameter" and not one.parameter_number
+    )
+    added = entry.instructions.add(
+        name="nonsense", opcode="all-gather", shape=parameter.shape, operand_ids=[parameter.id], id=2**40
+    )
+    if is_newer:
+        added.MergeFromString(Later(groups="[1,8]<=[8]").SerializeToString())
+    else:
+        added.replica_groups.add(replica_ids=range(99))
+    for one in message.schedule.sequences:
+        if one.key == entry.id:
+            one.value.instruction_ids.append(added.id)
+    module = read_module(message.SerializeToString())
     found, unread = collectives_of(module, executions(module), FSDP, {}, UserLines())
     assert totals_of(found).nbytes == totals_of(kept(where, "step")).nbytes
-    assert [line for line in (*module.unread, *unread) if "nonsense" in line]
+    assert unread == (f"%nonsense = all-gather(%{parameter.name})",)

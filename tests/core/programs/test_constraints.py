@@ -6,6 +6,7 @@ from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import program_report
 from jax_array_info_core.arrays.stage_leaves import shard_shape
+from jax_array_info_core.compat.stages import program_record
 from jax_array_info_core.origins.origins import UserLines
 from jax_array_info_core.programs.constraints import _shapes, constraints_of
 from jax_array_info_core.programs.program_report import module_of
@@ -49,7 +50,7 @@ def test_a_constraint_that_the_compiled_program_does_not_show_is_unknown():
 
     a = abstract(mesh, P(), (16, 64))
     constrained, free = (jax.jit(program, static_argnums=1).trace(a, one) for one in (applied, lambda v: v))
-    without = module_of(free.lower().compile().as_text(), None)
+    without = module_of(program_record(free.lower().compile()), None)
     for module in (without, None):
         [constraint] = constraints_of(constrained.jaxpr, module, UserLines())
         assert constraint.got is None
@@ -180,7 +181,7 @@ def test_the_shapes_of_a_place_do_not_depend_on_the_other_places():
 
     given = abstract(mesh, P(None, "x"), (6, 512, 512)), abstract(mesh, P("x"), (64, 512))
     lowered = jax.jit(program).lower(*given)
-    module = module_of(lowered.compile().as_text(), lowered)
+    module = module_of(program_record(lowered.compile()), lowered)
     instructions = [one for each in module.computations.values() for one in each.instructions]
     places = {(frame.file, frame.line) for one in instructions for frame in one.frames[:1]}
     places |= {one.op_name.rpartition("/")[2] for one in instructions if one.op_name}

@@ -51,8 +51,6 @@ def test_rows_of_unscanned_layers_have_their_named_scopes(report):
 
 def test_two_call_sites_of_one_function_are_two_rows(report):
     chains = {one.origin.callers for one in rows(report)}
-    if not any(chains):
-        pytest.skip("XLA keeps one line for each operation up to JAX 0.7")
     first = model.__code__.co_firstlineno
     assert {callers[0].line - first for callers in chains} == {3, 5}
     for callers in chains:
@@ -87,10 +85,7 @@ def test_a_program_of_a_package_alone_has_its_nearest_line(tmp_path, monkeypatch
         return {(one.origin.file, len(one.origin.skipped)) for one in temporaries if one.origin}
 
     assert {file for file, _ in lines(tower)} <= {str(package), __file__}
-    user = lines(lambda x: tower(x))
-    if user == {(str(package), 0)}:
-        pytest.skip("XLA keeps one line for each operation up to JAX 0.7")
-    assert user == {(__file__, 0)}
+    assert lines(lambda x: tower(x)) == {(__file__, 0)}
     monkeypatch.setattr(config, "show_frames", 1)
     assert lines(lambda x: tower(x)) == {(__file__, 1)}
     monkeypatch.setattr(config, "user_packages", ("layers_of_a_package",))

@@ -11,6 +11,7 @@ from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import program_report, tree_report
 from jax_array_info_core.compat.compiled_memory import MemoryStatistics, memory_analysis
+from jax_array_info_core.compat.stages import program_record
 from jax_array_info_core.hlo.read import read_module
 from jax_array_info_core.origins.origins import UserLines
 from jax_array_info_core.programs.program_report import MOST_TEMPORARIES, memory_of
@@ -19,11 +20,12 @@ from tests.hlo_texts import module_of, stored
 
 pytestmark = pytest.mark.once_per_version
 
+EMPTY = read_module(b"")
 FIGURES = MemoryStatistics(1, 2, 3, 4, 5, 6)
 
 
 def test_figures_are_those_of_xla():
-    found = memory_of(module_of(""), FIGURES, "tpu", UserLines())
+    found = memory_of(EMPTY, FIGURES, "tpu", UserLines())
     assert found == ProgramMemory(
         argument_nbytes=1,
         output_nbytes=2,
@@ -35,7 +37,7 @@ def test_figures_are_those_of_xla():
 
 
 def test_figures_of_host_memory_are_apart():
-    found = memory_of(module_of(""), MemoryStatistics(*FIGURES[:6], 10, 20, 5, 40), "tpu", UserLines())
+    found = memory_of(EMPTY, MemoryStatistics(*FIGURES[:6], 10, 20, 5, 40), "tpu", UserLines())
     assert (found.argument_nbytes, found.output_nbytes, found.temporary_nbytes) == (1, 2, 4)
     assert (found.host_argument_nbytes, found.host_output_nbytes) == (10, 20)
     assert (found.host_alias_nbytes, found.host_temporary_nbytes) == (5, 40)
@@ -51,11 +53,11 @@ def test_figures_of_host_memory_are_read_from_xla():
 
 def test_the_peak_of_cpu_is_unknown():
     """There XLA's figure leaves out temporary values."""
-    assert memory_of(module_of(""), FIGURES, "cpu", UserLines()).peak_nbytes is None
+    assert memory_of(EMPTY, FIGURES, "cpu", UserLines()).peak_nbytes is None
 
 
 def test_a_backend_without_figures_leaves_them_unknown():
-    assert memory_of(module_of(""), None, "tpu", UserLines()) == ProgramMemory()
+    assert memory_of(EMPTY, None, "tpu", UserLines()) == ProgramMemory()
 
 
 @pytest.mark.parametrize("error", [NotImplementedError("memory"), None])
@@ -133,62 +135,6 @@ def test_the_line_that_keeps_the_most_for_the_backward_pass_is_found():
     # In some versions, XLA merges what the last layer computes again with what it has just computed.
     assert inputs.keys() - {hidden} == {(64, 128)}
     assert inputs[hidden] < everything[hidden]
-
-
-@pytest.mark.parametrize("is_scanned", [False, True])
-def test_bytes_kept_for_the_backward_pass_are_summed_by_line(is_scanned):
-    """Also of values that are not live at the highest point, such as those before a wide last layer."""
-
-    def layer(x, w):
-        wide = jnp.sin(x @ w)
-        return jnp.cos(wide @ w.T) + x
-
-    def loss(ws, x, head):
-        if is_scanned:
-            x, _ = jax.lax.scan(lambda x, w: (layer(x, w), None), x, ws)
-        else:
-            for w in ws:
-                x = layer(x, w)
-        return jnp.sum(jnp.tanh(x @ head) ** 2)
-
-    shapes = (3, 128, 512), (64, 128), (128, 8192)
-    arguments = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
-    memory = program_report(jax.jit(jax.grad(loss)), *arguments).memory
-    if not is_scanned and not memory.kept:
-        pytest.skip("up to JAX 0.6, names of operations do not contain their pass")
-    first = layer.__code__.co_firstlineno
-    lines = {one.origin.line - first: one for one in memory.kept if one.origin is not None}
-    wide = 3 * 64 * 512 * 4
-    assert lines[1].nbytes in (wide, 2 * wide), "the sine, and its operand, of each layer"
-    assert lines[1].is_in_loop is is_scanned
-    sizes = [one.nbytes for one in memory.kept]
-    assert sizes == sorted(sizes, reverse=True)
-    assert memory.kept_nbytes == sum(sizes)
-
-
-@pytest.mark.parametrize("is_checkpointed", [False, True])
-def test_what_the_backward_pass_of_a_scan_takes_out_of_the_residuals_is_not_kept_too(is_checkpointed):
-    def layer(x, w):
-        return jnp.tanh(x @ w), None
-
-    def loss(ws, x):
-        one = jax.checkpoint(layer) if is_checkpointed else layer
-        return jnp.sum(jax.lax.scan(one, x, ws)[0] ** 2)
-
-    arguments = jax.ShapeDtypeStruct((6, 32, 32), jnp.float32), jax.ShapeDtypeStruct((256, 32), jnp.float32)
-    memory = program_report(jax.jit(jax.grad(loss)), *arguments).memory
-    # The input of each layer; without a checkpoint, also the derivative of each tanh, or the tanh and it.
-    stacked = 6 * 256 * 32 * 4
-    assert memory.kept_nbytes in ({stacked} if is_checkpointed else {2 * stacked, 3 * stacked})
-    assert all(one.is_in_loop for one in memory.kept)
-
-
-def test_a_loop_whose_result_a_later_loop_reads_keeps_nothing_without_a_backward_pass():
-    def both(x):
-        _, ys = jax.lax.scan(lambda c, _: (jnp.sin(c), c), x, None, length=8)
-        return jax.lax.scan(lambda c, y: (c + jnp.cos(y), None), x, ys)[0]
-
-    assert program_report(jax.jit(both), jax.ShapeDtypeStruct((64, 64), jnp.float32)).memory.kept == ()
 
 
 def test_a_report_has_the_largest_rows_only():

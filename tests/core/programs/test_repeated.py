@@ -1,5 +1,7 @@
 """Values that every device computes or holds whole."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -115,8 +117,9 @@ def test_a_gathered_factorization_is_repeated():
     mesh = line("rows")
     matrix = abstract(mesh, P("rows"), (64, 64))
     found = repeated(constrained(mesh, jnp.linalg.inv, "rows"), matrix)
-    assert found
-    assert all(one.axes == ("rows",) and one.is_used_in_parts for one in found)
+    assert {one.op for one in found} == {"lu", "triangular_solve"}
+    assert {one.axes for one in found} == {("rows",)}
+    assert any(one.is_used_in_parts for one in found)
 
 
 def test_products_of_a_gathered_array_are_repeated_with_their_operations():
@@ -129,6 +132,66 @@ def test_products_of_a_gathered_array_are_repeated_with_their_operations():
 
     found = repeated(constrained(mesh, lambda x: jnp.sin(power(x)).sum()), x)
     assert [one.repeated_flops for one in found] == [2 * 64**3 * 7 // 8]
+
+
+OPERATIONS = {
+    "sort": (lambda x: jnp.sort(x, None), "sort"),
+    "median": (jnp.median, "sort"),
+    "argsort": (lambda x: jnp.argsort(x.ravel()), "sort"),
+    "scatter": (lambda x: jnp.zeros(4096).at[x.ravel().astype(int)].set(x.ravel()).sum(), "scatter"),
+    "Cholesky": (jnp.linalg.cholesky, "cholesky"),
+    "LU": (jax.scipy.linalg.lu_factor, "lu"),
+    "QR": (lambda x: jnp.linalg.qr(x)[1], "geqrf"),
+    "eigenvalues": (jnp.linalg.eigvalsh, "eigh"),
+    "singular values": (lambda x: jnp.linalg.svd(x, compute_uv=False), "svd"),
+    "determinant": (lambda x: jnp.linalg.slogdet(x)[1], "lu"),
+    "solution": (lambda x: jax.scipy.linalg.solve_triangular(x, x, lower=True), "triangular_solve"),
+    "best": (lambda x: jax.lax.top_k(x.ravel(), 16)[0], "top_k"),
+}
+
+
+@pytest.mark.newest
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_an_operation_that_needs_a_whole_sharded_array_is_repeated(name):
+    f, op = OPERATIONS[name]
+    mesh = line("rows")
+    found = repeated(jax.jit(f), abstract(mesh, P("rows"), (64, 64)))
+    (one,) = [each for each in found if each.op == op]
+    assert (one.axes, one.before_axes, one.is_used_in_parts) == (("rows",), ("rows",), False)
+    assert one.nbytes >= 64 * 64 * 4 > math.prod(one.before_shape) * 4
+    assert one.repeated_nbytes == one.nbytes * 7 // 8
+    assert "test_repeated.py" in str(one.origin)
+
+
+def swept(grid):
+    """Return a grid after sweeps of a stencil."""
+    around = lambda _, g: sum(jnp.roll(g, by, axis) for by in (1, -1) for axis in (0, 1)) / 4  # noqa: E731
+    return jax.lax.fori_loop(0, 100, around, grid)
+
+
+USES = {
+    "sweeps": lambda grid, places: swept(grid),
+    "sweeps, summed": lambda grid, places: swept(grid).sum(),
+    "elementwise": lambda grid, places: jnp.log1p(grid),
+    "reduced": lambda grid, places: grid.max(),
+    "read at places": lambda grid, places: grid[tuple(places.T)],
+    "two of them": lambda grid, places: grid * jnp.zeros_like(grid).at[tuple(places.T[::-1])].add(2.0),
+}
+
+
+@pytest.mark.parametrize("name", USES)
+def test_a_sum_of_scatters_that_all_devices_use_whole_is_repeated(name):
+    places = abstract(line("particles"), P("particles"), (8192, 2), "int32")
+    found = repeated(
+        jax.jit(lambda places: USES[name](jnp.zeros((64, 96)).at[tuple(places.T)].add(1.0), places)), places
+    )
+    assert {(one.is_sum, one.shape, one.axes) for one in found} == {(True, (64, 96), ("particles",))}
+    assert sum(one.count for one in found) == (2 if name == "two of them" else 1)
+
+
+def test_a_sum_of_scatters_that_is_only_returned_repeats_nothing():
+    places = abstract(line("particles"), P("particles"), (8192,), "int32")
+    assert repeated(jax.jit(histogram), places) == ()
 
 
 def test_what_is_asked_to_be_replicated_is_not_repeated():

@@ -87,24 +87,18 @@ def test_a_grouped_convolution_gathers_its_operand():
     assert (gather.shape, gather.dtype, gather.count, gather.axes) == ((16, 8, 8, 8), "float32", 1, ("dp",))
 
 
-def test_a_resharding_that_xla_cannot_do_is_told_in_specs_each_time_it_is_asked():
+def test_a_value_that_is_replicated_to_reshard_it_is_told_in_specs_each_time_it_is_asked():
     mesh = Mesh(np.array(jax.devices()[:8]).reshape(4, 2), ("x", "y"))
 
     def reshard(a):
         return jax.lax.with_sharding_constraint(a * 2, NamedSharding(mesh, P(None, ("x", "y")))) + 1
 
     for _ in range(2):
-        report = program_report(reshard, abstract(mesh, P("y", None, "x"), (16, 16, 16)), fresh=True)
+        report = program_report(reshard, abstract(mesh, P("y", None, "x"), (16, 16, 16)))
         [found] = report.rematerializations
-        assert report.rematerializations_known == "known"
         assert (str(found.before), str(found.after)) == ("P('y', None, 'x')", "P(None, ('x', 'y'))")
         assert found.origin is not None
         assert found.origin.line == reshard.__code__.co_firstlineno + 1
-
-
-def test_a_compiled_program_has_no_warnings_left():
-    lowered = jax.jit(step).lower(*step_arguments(cube()))
-    assert program_report(lowered.compile()).rematerializations_known == "compiled before"
 
 
 @pytest.mark.filterwarnings("ignore:Some donated buffers were not usable")
@@ -156,7 +150,7 @@ def test_threads_get_the_reports_of_their_own_programs(capfd):
             return jax.lax.with_sharding_constraint(a * number, NamedSharding(mesh, P(None, ("x", "y"))))
 
         argument = abstract(mesh, P("y", None, "x"), (16, 16, 16 * number))
-        report = program_report(reshard if number % 2 else jnp.sin, argument, fresh=True)
+        report = program_report(reshard if number % 2 else jnp.sin, argument)
         found[number, len(report.rematerializations), report.outputs[0].shape[-1]] += 1
 
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(1, 17)]
@@ -174,20 +168,51 @@ def test_an_error_of_the_function_is_raised_unchanged():
 
 
 @pytest.mark.parametrize(("operation", "may_send"), [("add", False), ("custom-call", True)])
-def test_an_unread_line_makes_the_bytes_unknown_only_if_it_may_send(monkeypatch, operation, may_send):
+def test_an_unknown_type_makes_the_bytes_unknown_only_if_its_instruction_may_send(
+    monkeypatch, operation, may_send
+):
     compiled = jax.jit(jnp.sin).lower(jax.ShapeDtypeStruct((8,), jnp.float32)).compile()
-    lost = f"%lost = f99[8] {operation}(%x)"
-    text = compiled.as_text()
-    start = text.index("\n", text.index("ENTRY ")) + 1
-    monkeypatch.setattr(
-        "jax_array_info_core.programs.compiled.program_text",
-        lambda _: f"{text[:start]}  {lost}\n{text[start:]}",
+    message = hlo_classes()["HloModuleProto"].FromString(program_record(compiled))
+    (entry,) = (one for one in message.computations if one.name == message.entry_computation_name)
+    added = entry.instructions.add(
+        name="lost", opcode=operation, id=2**40, operand_ids=[entry.instructions[0].id]
     )
+    added.shape.element_type = 99
+    (order,) = (one.value for one in message.schedule.sequences if one.key == entry.id)
+    order.instruction_ids.append(added.id)
+    record = message.SerializeToString()
+    monkeypatch.setattr("jax_array_info_core.programs.compiled.program_record", lambda _: record)
+    lost = f"%lost = {operation}(%{entry.instructions[0].name})"
     report = program_report(compiled)
     assert report.unread == (lost,)
     assert report.unread_sending == ((lost,) if may_send else ())
     assert from_json(to_json(report)) == report
     with pytest.raises(CheckError, match="lost") if may_send else nullcontext():
+        assert_sent(report, at_most=0)
+
+
+class OfPlugin:
+    """The executable of a platform that does not hand out its program."""
+
+    def hlo_modules(self):
+        raise NotImplementedError
+
+
+class WithoutModules(OfPlugin):
+    def hlo_modules(self):
+        return []
+
+
+@pytest.mark.parametrize("executable", [None, OfPlugin(), WithoutModules()])
+def test_a_program_that_its_platform_does_not_hand_out_is_not_read(monkeypatch, executable):
+    compiled = jax.jit(jnp.sin).lower(jax.ShapeDtypeStruct((8,), jnp.float32)).compile()
+    monkeypatch.setattr(type(compiled), "runtime_executable", lambda _: executable)
+    report = program_report(compiled)
+    assert report.unread == report.unread_sending == ("the platform does not hand out the compiled program",)
+    assert [one.code for one in report.findings] == ["JAI210"]
+    assert (report.memory, report.dot_flops, report.collectives) == (None, None, ())
+    assert from_json(to_json(report)) == report
+    with pytest.raises(CheckError, match="does not hand out"):
         assert_sent(report, at_most=0)
 
 
@@ -207,7 +232,7 @@ def test_of_a_program_that_was_refused_the_outputs_have_no_bytes_and_the_collect
         )
 
     compiled = "jax_array_info_core.programs.compiled"
-    monkeypatch.setattr(f"{compiled}.compile_lowered", refuse)
+    monkeypatch.setattr(jax.stages.Lowered, "compile", refuse)
     monkeypatch.setattr(f"{compiled}.refused_program", lambda _: refused)
     report = program_report(function, *arguments)
     assert report.out_of_memory.available_nbytes is not None

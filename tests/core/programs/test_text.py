@@ -7,7 +7,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info_core.compat.stages import program_text
+from jax_array_info_core.compat.stages import program_record
 from jax_array_info_core.programs.program_report import module_of
 
 pytestmark = pytest.mark.once_per_version
@@ -30,9 +30,9 @@ def test_instructions_have_their_lines():
     x = jax.ShapeDtypeStruct((8, 64), jnp.float32, sharding=NamedSharding(mesh, P("d")))
     traced = jax.jit(jax.grad(loss)).trace(w, x)
     lowered = traced.lower()
-    module = module_of(program_text(lowered.compile()), lowered)
+    module = module_of(program_record(lowered.compile()), lowered)
     assert module is not None
-    assert module.unread == ()
+    assert module.unknown_types == ()
     instructions = [one for each in module.computations.values() for one in each.instructions]
     frames = {one.frames[0][:2] for one in instructions if one.opcode in ("dot", "tanh") and one.frames}
     assert frames == {(__file__, block.__code__.co_firstlineno + 1)}
@@ -48,12 +48,12 @@ def test_a_constant_that_xla_folds_does_not_hide_the_lines():
     mesh = Mesh(np.array(jax.devices()).reshape(2, 2, 2), ("data", "fsdp", "tensor"))
     x = jax.ShapeDtypeStruct((8, 8), jnp.float32, sharding=NamedSharding(mesh, P("data")))
     lowered = jax.jit(jax.grad(square)).lower(x)
-    module = module_of(program_text(lowered.compile()), lowered)
+    module = module_of(program_record(lowered.compile()), lowered)
     assert module is not None
     instructions = [one for each in module.computations.values() for one in each.instructions]
     frames = {one.frames[0][:2] if one.frames else None for one in instructions if one.opcode == "dot"}
     assert frames == {(__file__, square.__code__.co_firstlineno + 1)}
 
 
-def test_a_program_without_text_has_no_module():
+def test_a_program_without_a_record_has_no_module():
     assert module_of(None, None) is None

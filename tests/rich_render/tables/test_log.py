@@ -32,17 +32,20 @@ def test_warnings_are_listed_in_specs():
         """
         2 findings: JAI208 full-replication, JAI206 unused-donation
         7 lines, mesh: x=4, y=2
-        ── JAI208 full-replication: 32.0 KiB per device ────────────────────────────────
+        ── JAI208 full-replication: 16.0 KiB per device ────────────────────────────────
         4 values are resharded by full replication (XLA: involuntary full
-        rematerialization): each device holds the whole array for a while.
+        rematerialization): each device holds the whole array for a while (the largest
+        takes at least 16.0 KiB), and sends at least 42.0 KiB if each runs once.
         Constrain the value to one of the two shardings where it is made: then none is
         needed.
           16.0 KiB each  jit(two)/add ×2
-                           float32[8,16,4]
-                           from P('y', None, 'x') to P(None, ('x', 'y'))
+                           float32[16,16,16]
+                           the whole of shards float32[8,16,4], from P('y', None, 'x')
+                           to P(None, ('x', 'y'))
                16.0 KiB  jit(two)/jit(main)/add
-                           float32[8,16,4]
-                           from P('y', None, 'x') to P(None, ('x', 'y'))  train.py:13
+                           float32[16,16,16]
+                           the whole of shards float32[8,16,4], from P('y', None, 'x')
+                           to P(None, ('x', 'y'))  train.py:13
                          unknown operation
                            from P('y', None, 'x') to P(None, ('x', 'y'))
         ── JAI206 unused-donation: 2.0 KiB per device ──────────────────────────────────
@@ -117,10 +120,12 @@ def test_without_a_mesh_shardings_are_printed_as_xla_does():
         1 line
         ── JAI208 full-replication: 16.0 KiB per device ────────────────────────────────────────────────────────────────────────
         1 value is resharded by full replication (XLA: involuntary full rematerialization): each device holds the whole array
-        for a while.
+        for a while, and sends 14.0 KiB if each runs once.
         Constrain the value to one of the two shardings where it is made: then none is needed.
           16.0 KiB  jit(two)/add
-                      float32[8,16,4]  from {mesh['x'=4,'y'=2], [{'y'}, {}, {'x'}]} to {mesh['x'=4,'y'=2], [{}, {'x', 'y'}, {}]}
+                      float32[16,16,16]
+                      the whole of shards float32[8,16,4], from {mesh['x'=4,'y'=2], [{'y'}, {}, {'x'}]} to {mesh['x'=4,'y'=2],
+                      [{}, {'x', 'y'}, {}]}
         """
     )
 

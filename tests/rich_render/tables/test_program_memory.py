@@ -6,7 +6,14 @@ import pytest
 
 from jax_array_info import program_diff_report
 from jax_array_info.render import text_of
-from jax_array_info.reports import LargeBuffer, ProgramMemory, UncountedFlops
+from jax_array_info.reports import (
+    BackwardLine,
+    LargeBuffer,
+    LiveAtBackward,
+    ProgramMemory,
+    SavedForBackward,
+    UncountedFlops,
+)
 from jax_array_info.tables.program import program_table
 from tests.rich_render.tables.test_program import lines_with, text
 from tests.sample_programs import STEP, TOO_LARGE, leaf, program
@@ -109,3 +116,47 @@ def test_values_in_memory_of_the_host_are_counted_and_marked():
     [row] = lines_with(report, "│ outputs/0")
     assert row.endswith("P('fsdp',) in pinned_host │")
     assert "unpinned_host" not in text(report)
+
+
+def backward(saved=None, live=None):
+    """Return the lines on what a program keeps for its backward pass."""
+    report = program(memory=ProgramMemory(saved=saved, live_at_backward=live))
+    found = text(report).split("memory per device: unknown")[1].strip("\n").splitlines()
+    return [one for one in found if "backward" in one or one.startswith("  ")]
+
+
+def test_bytes_on_all_devices_are_not_taken_for_those_of_one():
+    lines = (BackwardLine(nbytes=2**20, global_nbytes=2**23), BackwardLine(nbytes=None, global_nbytes=2**22))
+    saved = SavedForBackward(global_nbytes=12 * 2**20, lines=lines)
+    assert backward(saved, LiveAtBackward(nbytes=2**20)) == [
+        "saved for the backward pass by JAX: 12.0 MiB on all devices together, by line:",
+        "  8.0 MiB  line unknown  1 array",
+        "  4.0 MiB  line unknown  1 array",
+        "live when the backward pass begins: 1.0 MiB per device (estimated from the",
+        "  schedule)",
+    ]
+
+
+def test_what_is_unknown_is_said_with_its_reason():
+    saved, live = SavedForBackward(reason="nested derivatives"), LiveAtBackward(reason="no names")
+    assert backward(saved, live) == [
+        "saved for the backward pass by JAX: unknown: nested derivatives",
+        "live when the backward pass begins: unknown: no names",
+    ]
+    unknown = SavedForBackward(lines=(BackwardLine(nbytes=None),))
+    assert backward(unknown) == [
+        "saved for the backward pass by JAX: unknown, by line:",
+        "  unknown  line unknown  1 array",
+    ]
+
+
+def test_without_a_trace_what_is_live_has_its_lines():
+    live = LiveAtBackward(nbytes=2**20, lines=(BackwardLine(nbytes=2**20, count=2, is_in_loop=True),))
+    assert backward(live=live) == [
+        "live when the backward pass begins: 1.0 MiB per device (estimated from the",
+        "  schedule), by line:",
+        "  1.0 MiB  line unknown  2 arrays, stacked by a loop",
+    ]
+    assert backward(SavedForBackward(nbytes=0, global_nbytes=0)) == [
+        "saved for the backward pass by JAX: 0.0 B per device"
+    ]

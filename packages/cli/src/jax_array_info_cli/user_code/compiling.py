@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from jax_array_info_core.reports import ProgramReport, PropagationReport
 
 
-_WARNINGS = "1"
-"""The level of XLA's logs that includes warnings."""
 _OTHER_DEVICES = "incompatible devices"
 """Part of JAX's message on a function with a mesh of other devices than those of its arguments."""
 _MOST_FOR_FILES = 64
@@ -131,12 +129,10 @@ def _program_report(
     """Return the report on a compiled function."""
     from jax_array_info_core import program_report
 
-    # A persistent cache would have no warnings.
     report_of = functools.partial(
         program_report,
         topology=request.topology,
         dcn=request.dcn,
-        fresh=True,
         bandwidths=request.bandwidths,
         timeline=request.timeline,
         steady=request.steady,
@@ -190,9 +186,10 @@ def _is_of_jax(error: BaseException) -> bool:
 
 
 def _prepare_jax(devices: int) -> None:
-    """Make JAX start with this many CPU devices, and XLA print its rematerialization warnings."""
+    """Make JAX start with this many CPU devices, without its cache of programs on disk."""
     use_simulated_devices(devices)
-    os.environ["TF_CPP_MIN_LOG_LEVEL"] = _WARNINGS
+    # A program from there can have lines of an older file.
+    os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
 
 
 @contextlib.contextmanager

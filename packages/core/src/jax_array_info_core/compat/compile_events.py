@@ -1,13 +1,11 @@
-"""Compilations: a listener for those of this process, and a fresh one where JAX has a cached program."""
+"""Compilations: a listener for those of this process, and what is left of a refused one."""
 
 from __future__ import annotations
 
 import contextlib
-import io
 import math
-import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -152,97 +150,6 @@ def _notify(duration: float, was_retrieved: bool) -> None:
     for listener in _listeners:
         with contextlib.suppress(Exception):
             listener(event)
-
-
-# A time limit on GPUs while a program runs: this one is only compiled. The persistent cache's key has it.
-_OPTIONS = {"xla_gpu_nccl_termination_timeout_seconds": 2**31 - 1}
-_MODULE = "_hlo"
-
-_WARNINGS = 1
-_ERRORS = 2
-"""Levels of XLA's logs: at each, it prints messages of this kind and worse."""
-
-
-def compile_lowered(lowered: Any, *, fresh: bool) -> Any:
-    """Compile a ``Lowered``.
-
-    Args:
-        lowered: The lowered program.
-        fresh: Whether to compile even if the program is in one of JAX's caches. The result stays in none.
-    """
-    if not fresh:
-        return lowered.compile()
-    # The persistent cache has no entry for these options, and gets none.
-    keeps_for = getattr(private("config"), "persistent_cache_min_compile_time_secs", contextlib.nullcontext)
-    with keeps_for(math.inf):
-        return _copy(lowered).compile(compiler_options=_OPTIONS)
-
-
-def _copy(lowered: Any) -> Any:
-    """Return a lowered program with a module of its own: JAX keeps what it compiles as long as the module.
-
-    The program itself, if a future version of JAX has another place for the module.
-    """
-    from .lowering import copied  # most commands need no topologies
-
-    module, text = getattr(lowered._lowering, _MODULE, None), io.BytesIO()
-    if module is None:
-        return lowered
-    module.operation.write_bytecode(text)
-    with module.context:
-        return copied(lowered, **{_MODULE: type(module).parse(text.getvalue())})
-
-
-@contextlib.contextmanager
-def own_compilations() -> Iterator[list[None]]:
-    """Yield a list that gets one element for each compilation by XLA in this thread, inside a with block.
-
-    A program from the persistent compilation cache is not compiled.
-    """
-    found: list[None] = []
-    thread = threading.get_ident()
-
-    def listener(event: CompileEvent) -> None:
-        if threading.get_ident() == thread and not event.is_cache_hit:
-            found.append(None)
-
-    add_compile_listener(listener)
-    try:
-        yield found
-    finally:
-        remove_compile_listener(listener)
-
-
-def prints_warnings(platform: str | None) -> bool:
-    """Return whether XLA prints its rematerialization warnings, as far as the settings tell.
-
-    Args:
-        platform: Platform that it compiles for, such as ``tpu``; None for JAX's default.
-    """
-    import jax
-    from jaxlib import utils
-
-    from .topologies import libtpu_log_level
-
-    if (platform or jax.default_backend()) == "tpu":
-        level = libtpu_log_level() or os.environ.get("TPU_STDERR_LOG_LEVEL")
-        return _number(level, default=_ERRORS) <= _WARNINGS
-    if hasattr(utils, "absl_set_min_log_level"):
-        setting = str(getattr(jax.config, "jax_logging_level", None))
-        if setting in ("DEBUG", "INFO", "WARN", "WARNING"):
-            return True
-        is_silent = setting in ("ERROR", "FATAL", "CRITICAL")
-        return not is_silent and _number(os.environ.get("TF_CPP_MIN_LOG_LEVEL"), _WARNINGS) <= _WARNINGS
-    # Up to JAX 0.6 they are errors. JAX 0.6 prints errors at any level, and no setting of JAX matters.
-    return (
-        private("lib").version >= (0, 6)
-        or _number(os.environ.get("TF_CPP_MIN_LOG_LEVEL"), _WARNINGS) <= _ERRORS
-    )
-
-
-def _number(text: str | None, default: int) -> int:
-    """Return the number in a text, or the default."""
-    return int(text) if text and text.isdecimal() and len(text) < 10 else default
 
 
 _RECORD = "*.after_optimizations.hlo.pb"

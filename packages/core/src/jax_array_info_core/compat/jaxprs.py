@@ -40,18 +40,18 @@ def jaxpr_constraints(jaxpr: Any) -> Iterator[JaxprConstraint]:
     program = getattr(jaxpr, "jaxpr", jaxpr)
     ends = {id(variable) for variable in (*program.invars, *program.outvars)}
     uses = _Uses()
-    for program, equation in _equations(jaxpr):
+    for program, equation in equations(jaxpr):
         found = _constraint(equation)
         if found is not None:
             variables = (equation.invars[0], equation.outvars[0])
             operations = [one for variable in variables for one in uses.of(program, variable)]
             yield found._replace(
-                operations=tuple((one.primitive.name, _traceback(one)) for one in operations),
+                operations=tuple((one.primitive.name, traceback_of(one)) for one in operations),
                 is_boundary=any(id(variable) in ends for variable in variables),
             )
 
 
-def _equations(jaxpr: Any) -> Iterator[tuple[Any, Any]]:
+def equations(jaxpr: Any) -> Iterator[tuple[Any, Any]]:
     """Yield each equation of a jaxpr and the jaxprs inside it, with its own jaxpr, each jaxpr once."""
     seen: set[int] = set()
     waiting = [getattr(jaxpr, "jaxpr", jaxpr)]
@@ -60,7 +60,7 @@ def _equations(jaxpr: Any) -> Iterator[tuple[Any, Any]]:
         if id(program) not in seen:
             seen.add(id(program))
             yield from ((program, equation) for equation in program.eqns)
-            waiting += reversed([*_jaxprs([list(equation.params.values()) for equation in program.eqns])])
+            waiting += reversed([one for equation in program.eqns for one in inner_jaxprs(equation)])
 
 
 def requested_outputs(jaxpr: Any) -> list[JaxprConstraint | None]:
@@ -86,12 +86,12 @@ def requested_outputs(jaxpr: Any) -> list[JaxprConstraint | None]:
 def _requested(equation: Any) -> list[JaxprConstraint | None]:
     """Return what each result of an equation is requested to be."""
     if equation.primitive.name == _SHARD_MAP:
-        pairs = zip(equation.outvars, _returned_shardings(equation.params), strict=True)
+        pairs = zip(equation.outvars, returned_shardings(equation.params), strict=True)
         return [
             JaxprConstraint(plain_shape(one.aval.shape), one.aval.dtype, sharding, frozenset(), None)
             for one, sharding in pairs
         ]
-    programs = list(_jaxprs(list(equation.params.values())))
+    programs = list(inner_jaxprs(equation))
     if len(programs) == 1 and len(programs[0].outvars) == len(equation.outvars):
         return requested_outputs(programs[0])
     constraint = _constraint(equation)
@@ -99,7 +99,7 @@ def _requested(equation: Any) -> list[JaxprConstraint | None]:
     return [constraint if is_whole else None] * len(equation.outvars)
 
 
-def _returned_shardings(parameters: Any) -> Iterator[Any]:
+def returned_shardings(parameters: Any) -> Iterator[Any]:
     """Yield the sharding of each result of a ``shard_map``. Up to JAX 0.6, it has names by array axis."""
     import jax
 
@@ -115,9 +115,9 @@ def _returned_shardings(parameters: Any) -> Iterator[Any]:
 
 def jaxpr_names(jaxpr: Any) -> Iterator[tuple[str, Any, Any]]:
     """Yield name, dtype and traceback of each ``checkpoint_name`` in a jaxpr and the jaxprs inside it."""
-    for _, equation in _equations(jaxpr):
+    for _, equation in equations(jaxpr):
         if equation.primitive.name == _NAME:
-            yield str(equation.params["name"]), equation.invars[0].aval.dtype, _traceback(equation)
+            yield str(equation.params["name"]), equation.invars[0].aval.dtype, traceback_of(equation)
 
 
 def _constraint(equation: Any) -> JaxprConstraint | None:
@@ -134,7 +134,7 @@ def _constraint(equation: Any) -> JaxprConstraint | None:
         aval.dtype,
         sharding,
         frozenset(parameters.get("unconstrained_dims") or ()),
-        _traceback(equation),
+        traceback_of(equation),
     )
 
 
@@ -155,7 +155,7 @@ class _Uses:
                     near.setdefault(id(one), []).append(equation)
         for equation in near.get(id(variable), ()):
             yield equation
-            for inner in _jaxprs(list(equation.params.values())):
+            for inner in inner_jaxprs(equation):
                 for outer, inside in ((equation.invars, inner.invars), (equation.outvars, inner.outvars)):
                     if len(outer) == len(inside):
                         for one, other in zip(outer, inside, strict=True):
@@ -163,13 +163,18 @@ class _Uses:
                                 yield from self.of(inner, other)
 
 
-def _traceback(equation: Any) -> Any:
+def traceback_of(equation: Any) -> Any:
     """Return the traceback of an equation; None if JAX recorded none."""
     return getattr(equation.source_info, "traceback", None)
 
 
+def inner_jaxprs(equation: Any) -> Iterator[Any]:
+    """Yield the jaxprs in the parameters of an equation."""
+    return _jaxprs(equation.params)
+
+
 def _jaxprs(value: Any) -> Iterator[Any]:
-    """Yield the jaxprs in a parameter of an equation."""
+    """Yield the jaxprs in a parameter."""
     if isinstance(value, list | tuple):
         for entry in value:
             yield from _jaxprs(entry)
@@ -246,8 +251,8 @@ def _gradients(program: Any, inputs: list[bool]) -> list[bool]:
     known = {id(variable): found for variable, found in zip(program.invars, inputs, strict=True)}
     for equation in program.eqns:
         operands = [known.get(id(variable), False) for variable in equation.invars]
-        name, inner = equation.primitive.name, _inner(equation)
-        if _is_transposed(equation):
+        name, inner = equation.primitive.name, inner_jaxpr(equation)
+        if "transpose" in transforms_of(equation):
             results = [True] * len(equation.outvars)
         elif inner is not None:
             results = _gradients(inner, operands)
@@ -258,13 +263,17 @@ def _gradients(program: Any, inputs: list[bool]) -> list[bool]:
     return [known.get(id(variable), False) for variable in program.outvars]
 
 
-def _is_transposed(equation: Any) -> bool:
-    """Return whether JAX made an equation by transposing a linear one."""
+def transforms_of(equation: Any) -> tuple[str, ...]:
+    """Return the derivatives that an equation belongs to, the outermost first: ``jvp`` and ``transpose``.
+
+    Not those of the equations around it. JAX makes the backward pass by transposing a linear program.
+    """
     stack = getattr(getattr(equation.source_info, "name_stack", None), "stack", ())
-    return any((type(one).__name__, one.name) == ("Transform", "transpose") for one in stack)
+    names = (one.name for one in stack if type(one).__name__ == "Transform")
+    return tuple(name for name in names if name in ("jvp", "transpose"))
 
 
-def _inner(equation: Any) -> Any:
+def inner_jaxpr(equation: Any) -> Any:
     """Return the jaxpr that a call runs once; None for any other operation."""
     if equation.primitive.name not in _CALLS:
         return None
@@ -300,7 +309,7 @@ def _results(equation: Any, operands: list[_Updates]) -> list[_Updates]:
         return [_scaled(operands[0])]
     if name == "select_n":
         return [_merged(operands[1:])]
-    inner = _inner(equation)
+    inner = inner_jaxpr(equation)
     return [] if inner is None else _outputs(inner, operands)
 
 

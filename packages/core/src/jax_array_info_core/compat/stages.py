@@ -416,7 +416,7 @@ def program_name(text: str) -> str:
 def text_for_frame_numbers(lowered: Any) -> str | None:
     """Return the text of a lowered program whose operations tell the numbers of the stack frames.
 
-    None if the version of JAX prints the right table; empty if the lowered program is not known.
+    None if the version of JAX has the right table; empty if the lowered program is not known.
 
     Args:
         lowered: A ``jax.stages.Lowered``, or None.
@@ -425,11 +425,6 @@ def text_for_frame_numbers(lowered: Any) -> str | None:
 
     if jax.__version_info__[:2] not in ((0, 7), (0, 8)):
         return None
-    return text_with_locations(lowered)
-
-
-def text_with_locations(lowered: Any) -> str:
-    """Return the text of a lowered program with the source lines of its operations; empty for None."""
     return "" if lowered is None else str(lowered.as_text(debug_info=True))
 
 

@@ -26,8 +26,6 @@ _NO_TPU_HERE = {
     "TPU_ACCELERATOR_TYPE": "v5litepod-8",
     "TPU_WORKER_HOSTNAMES": "localhost",
     "TPU_WORKER_ID": "0",
-    # Rematerializations are warnings, which libtpu does not print by default.
-    "TPU_STDERR_LOG_LEVEL": "1",
 }
 # Without it, libtpu keeps a lock, and no other process can use the TPU of this machine.
 _SHARED_LIBTPU = {"ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
@@ -42,13 +40,6 @@ COMPILE_ONLY = "CompileOnlyPyClient"
 """The class of the client of devices that can only be compiled for."""
 
 _lock = threading.Lock()
-_settings: dict[str, str] = {}
-"""The environment variables with which libtpu was loaded here."""
-
-
-def libtpu_log_level() -> str | None:
-    """Return the level at which libtpu was set to log when it was loaded here; None if it was not."""
-    return _settings.get("TPU_STDERR_LOG_LEVEL")
 
 
 def topology_devices(topology: Topology) -> list[Any]:
@@ -131,10 +122,7 @@ def _tpus(topology: Topology) -> list[Any]:
     from jax.experimental import topologies
 
     here = {} if _has_tpu() else _NO_TPU_HERE
-    is_loaded = private("lib").xla_client.pjrt_plugin_loaded("tpu")
     with _environment({**here, **_SHARED_LIBTPU}):
-        if not is_loaded:
-            _settings.update({name: os.environ[name] for name in here})
         options: dict[str, Any] = dict(_CHIP_CONFIG.get(topology.kind, {}))
         if topology.slice_count > 1:
             options["num_slices"] = topology.slice_count

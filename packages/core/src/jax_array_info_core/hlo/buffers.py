@@ -239,9 +239,6 @@ class Buffer:
     is_read_by_loop: bool = False
     """Whether a later loop reads it after a loop has updated it part by part."""
 
-    read_in: set[str | None] = field(default_factory=set)
-    """Passes of the operations that read it, such as ``backward``."""
-
     spans: list[tuple[int, int]] = field(default_factory=list)
     """First and last time of each value."""
 
@@ -289,7 +286,6 @@ class Buffers:
         kept.is_temporary = kept.is_temporary and gone.is_temporary
         kept.is_output = kept.is_output or gone.is_output
         kept.is_read_by_loop = kept.is_read_by_loop or gone.is_read_by_loop
-        kept.read_in |= gone.read_in
         kept.writers += gone.writers
         kept.updates += gone.updates
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .dataflow import Dataflow, Value
-from .module import ArrayShape, Computation, Instruction
+from .module import ArrayShape, Computation, Instruction, Module
 from .replica_groups import has_devices, longest_chain, pairs_of, read_pairs, replica_groups
 from .slices import ProgramSlices, is_between_slices, kind_between_slices, target_ids
 
@@ -90,11 +90,19 @@ def movements(dataflow: Dataflow, slices: ProgramSlices | None = None) -> tuple[
         dataflow: The connections between the values of the program.
         slices: Devices of a program for several slices; None for one slice, and if they are not known.
     """
+    return dataflow.module.once(_of_one_slice) if slices is None else _movements(dataflow, slices)
+
+
+def _of_one_slice(module: Module) -> tuple[list[Movement], list[str]]:
+    return _movements(module.once(Dataflow), None)
+
+
+def _movements(dataflow: Dataflow, slices: ProgramSlices | None) -> tuple[list[Movement], list[str]]:
     reader = _Reader(dataflow, slices)
     found: list[Movement] = []
     unread: list[str] = []
     for computation in dataflow.module.computations.values():
-        for instruction in computation.instructions:
+        for instruction in computation.where(_moving):
             kind = instruction.opcode.removesuffix("-start")
             if kind not in COLLECTIVES:
                 if _is_unknown_collective(instruction):
@@ -169,6 +177,17 @@ def may_send(instruction: Instruction) -> bool:
     return kind in COLLECTIVES or kind in ("recv", "custom-call") or has_devices(instruction.op)
 
 
+def _moving(computation: Computation) -> tuple[int, ...]:
+    """Return the places of the instructions that move data between devices, or start it."""
+    return tuple(
+        place
+        for place, one in enumerate(computation.instructions)
+        if one.opcode.removesuffix("-start") in COLLECTIVES
+        or "AsyncCollectiveStart" in one.custom_call_target
+        or _is_unknown_collective(one)
+    )
+
+
 def instruction_text(instruction: Instruction) -> str:
     """Return the text of an instruction, as far as it says what moves."""
     target = instruction.custom_call_target
@@ -183,12 +202,13 @@ class _Reader:
         self.dataflow = dataflow
         self.slices = slices
         self.device_count = dataflow.module.device_count
+        self.groups: dict[tuple[tuple[int, ...], bytes], NDArray[np.int64]] = {}
+        """Groups, of which few differ: equal ones are one array."""
         self.started: dict[tuple[str, str], int | None] = {}
         """Channels of the collectives that TPU's asynchronous fusions start, by computation and name."""
         for computation in dataflow.module.computations.values():
-            for instruction in computation.instructions:
-                is_start = instruction.opcode == "custom-call"
-                if is_start and "AsyncCollectiveStart" in instruction.custom_call_target:
+            for instruction in computation.where(_moving):
+                if "AsyncCollectiveStart" in instruction.custom_call_target:
                     for name in instruction.operands:
                         if (collective := computation.by_name.get(name)) is not None:
                             self.started[computation.name, name] = collective.channel_id
@@ -266,7 +286,8 @@ class _Reader:
         if groups.shape == (1, 1) and not groups.any() and is_of_replicas and op.channel_id > 0:
             # JAX's programs have one replica, with all devices.
             groups = np.arange(self.device_count)[None]
-        return groups if self.slices is None else self.slices.everywhere(groups), None
+        groups = groups if self.slices is None else self.slices.everywhere(groups)
+        return self.groups.setdefault((groups.shape, groups.tobytes()), groups), None
 
     def read_between_slices(self, computation: Computation, send: Instruction) -> Movement:
         """Return the array that a collective between slices moves.

@@ -8,7 +8,7 @@ from functools import cached_property
 from operator import itemgetter
 from typing import NamedTuple
 
-from .module import PASSING, Computation, Instruction, Module, Passing, called, calls_of, operations
+from .module import PASSING, Computation, Instruction, Module, Passing, called, calling, calls_of, operations
 from .slices import rendezvous
 
 _IDENTITIES = operations(Passing.SAME)
@@ -50,6 +50,19 @@ _Use = tuple[int, Instruction, int]
 """A use of a value: place of the user in its computation, the user, and the index of the operand."""
 
 
+class Step(NamedTuple):
+    """A value that is computed from another one in one step."""
+
+    user: Instruction | None
+    """The instruction that uses the other one; None if that is the result of a computation."""
+
+    operand: int
+    """Index of the operand; 0 for the result of a computation."""
+
+    value: Value
+    """The value: the result of the user, or a parameter of a computation that it runs."""
+
+
 class Dataflow:
     """Connections between the values of a program."""
 
@@ -67,7 +80,7 @@ class Dataflow:
         """Call sites of each computation, without those of reducers and comparators."""
         found: dict[str, list[CallSite]] = {}
         for computation in self.module.computations.values():
-            for instruction in computation.instructions:
+            for instruction in computation.where(calling):
                 for name, first in _called(instruction):
                     found.setdefault(name, []).append(CallSite(computation.name, instruction, first))
         return found
@@ -101,7 +114,7 @@ class Dataflow:
                 if found is not None and found is not instruction:
                     return None
                 found = instruction
-            elif sources := self._sources(at):
+            elif sources := self.sources(at):
                 pending += sources
             else:
                 return None
@@ -155,7 +168,7 @@ class Dataflow:
         sites = self.sites.get(within, []) if instruction.opcode == "parameter" else []
         if is_within_turn and any(site.instruction.opcode == "while" for site in sites):
             return []
-        if sources := self._sources(value, is_exact=is_within_turn):
+        if sources := self.sources(value, is_exact=is_within_turn):
             return sources
         is_predicated = instruction.opcode == "conditional"
         if (is_predicated or instruction.opcode == "while") and (ends := self._ends(instruction, element)):
@@ -172,7 +185,7 @@ class Dataflow:
     def _is_argument(self, value: Value, instruction: Instruction) -> bool:
         return instruction.opcode == "parameter" and value.computation == self.module.entry
 
-    def _sources(self, value: Value, *, is_exact: bool = False) -> list[Value]:
+    def sources(self, value: Value, *, is_exact: bool = False) -> list[Value]:
         """Return the values that a value is a copy of or, unless ``is_exact``, a form of; [] if none."""
         instruction = self.instruction(value)
         if instruction is None:
@@ -201,6 +214,10 @@ class Dataflow:
             return [Value(within, name) for name in send.operands[:1]]
         # Further operands are indices, offsets and padding.
         return [Value(within, name) for name in operands[:1] if plain in PASSING and not is_exact]
+
+    def same(self, value: Value) -> list[Value]:
+        """Return the values that a value is a copy of, in one step; [] if it is computed."""
+        return self.sources(value, is_exact=True)
 
     def outside(self, value: Value, number: int) -> list[Value]:
         """Return the value that a parameter of its computation has in each execution; [] if it varies."""
@@ -243,7 +260,7 @@ class Dataflow:
             instruction = self.instruction(at)
             if instruction is not None and instruction.opcode == "parameter" and at.computation == body.name:
                 return at.element == element
-            sources = self._sources(at, is_exact=True)
+            sources = self.sources(at, is_exact=True)
             if len(sources) != 1:
                 return False
             at = sources[0]
@@ -278,33 +295,37 @@ class Dataflow:
         """Return the values that are computed from a value in one step."""
         found = self._following.get(value)
         if found is None:
-            found = self._following[value] = tuple(self._computed_from(value))
+            found = self._following[value] = tuple(step.value for step in self.steps(value))
         return found
 
-    def _computed_from(self, value: Value) -> Iterator[Value]:
+    def steps(self, value: Value) -> Iterator[Step]:
+        """Yield each value that is computed from a value in one step."""
         within, element = value.computation, value.element
         for _, user, operand in self._users_of(value):
             if user.opcode == "get-tuple-element":
-                yield Value(within, user.name)
+                yield Step(user, operand, Value(within, user.name))
             elif user.opcode == "tuple":
-                yield Value(within, user.name, operand)
+                yield Step(user, operand, Value(within, user.name, operand))
             elif operand == 0 and (recv := self.ends.get((within, user.name))) is not None:
-                yield Value(within, user.name)
-                yield Value(within, recv.name, 0)
+                yield Step(user, operand, Value(within, user.name))
+                yield Step(user, operand, Value(within, recv.name, 0))
             elif targets := _called(user):
                 for name, first in targets:
                     parameter = self._parameters_of(name).get(operand - first)
                     if parameter is not None:
-                        yield Value(name, parameter, element)
+                        yield Step(user, operand, Value(name, parameter, element))
             else:
                 is_identity = user.opcode in _IDENTITIES or user.opcode.endswith("-done")
-                yield Value(within, user.name, element if is_identity else None)
+                yield Step(user, operand, Value(within, user.name, element if is_identity else None))
         computation = self.module.computations.get(within)
         root = computation.root if computation is not None else None
         if root is not None and root.name == value.name:
             for site in self.sites.get(within, ()):
                 if called(site.instruction, "condition") != within:
-                    yield Value(site.computation, site.instruction.name, element)
+                    yield Step(None, 0, Value(site.computation, site.instruction.name, element))
+                    if called(site.instruction, "body") == within:
+                        names = [*self._parameters_of(within).values()]
+                        yield from (Step(None, 0, Value(within, name, element)) for name in names)
 
     def _parameters_of(self, name: str) -> Mapping[int, str]:
         """Return the names of the parameters of a computation by number."""

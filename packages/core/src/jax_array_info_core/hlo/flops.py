@@ -234,6 +234,14 @@ class Flops(NamedTuple):
         return self.dots.get((), 0)
 
 
+def _costs(computation: Computation) -> list[tuple[int, int | None, int | None]]:
+    """Return the instructions that contract or transform something: place, multiply-adds, operations."""
+    costs = (
+        (multiply_adds(one, computation), fft_flops(one, computation)) for one in computation.instructions
+    )
+    return [(place, *cost) for place, cost in enumerate(costs) if cost != (0, 0)]
+
+
 def counted_flops(module: Module, executions: Mapping[str, Executions]) -> Flops:
     """Return the operations of dots, convolutions and Fourier transforms of a program, on one device.
 
@@ -246,13 +254,8 @@ def counted_flops(module: Module, executions: Mapping[str, Executions]) -> Flops
     size_unknown: list[Instruction] = []
     for name, computation in module.computations.items():
         runs = executions[name].runs
-        for instruction in computation.instructions:
-            products, transforms = (
-                multiply_adds(instruction, computation),
-                fft_flops(instruction, computation),
-            )
-            if runs == {} or products == transforms == 0:
-                continue
+        for place, products, transforms in () if runs == {} else computation.once(_costs):
+            instruction = computation.instructions[place]
             if products is None or transforms is None:
                 size_unknown.append(instruction)
             elif runs is None:

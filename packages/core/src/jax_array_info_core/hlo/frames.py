@@ -29,6 +29,10 @@ _TRANSPOSE = re.compile(r"(?:^|[/(])transpose\(")
 _JVP = re.compile(r"(?:^|[/(])jvp\(")
 
 
+REMATTED = "rematted_computation"
+"""Part of the names of what ``jax.checkpoint`` computes again."""
+
+
 def pass_of(op_name: str | None) -> Literal["forward", "backward"] | None:
     """Return the pass of an operation; None if its name does not contain it.
 
@@ -49,7 +53,7 @@ _FUNCTIONS = ("jit", "pjit", "pmap", "xla_call")
 """Calls of functions. What is in their parentheses is the name of the function."""
 _CONTROL = re.compile(
     r"while|body|cond|branch_\d+_fun|scan|(?:closed|core|remat)_call|eval_jaxpr|checkpoint|remat2?|"
-    r"rematted_computation|custom_[jv][vj]p_call(?:_jaxpr)?|custom_lin|shard_map|pjit"
+    rf"{REMATTED}|custom_[jv][vj]p_call(?:_jaxpr)?|custom_lin|shard_map|pjit"
 )
 """Parts that JAX adds for its own operations."""
 

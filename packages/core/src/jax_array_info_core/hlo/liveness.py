@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from .buffers import Buffer, Writer, result_places, root_parts, updates_in_place
 from .collectives import COLLECTIVES
 from .dataflow import Dataflow, Value
-from .frames import pass_of
 from .module import ArrayShape, Instruction, Module, Passing, called, operations
 from .schedule import Schedule, schedule_of
 from .stacks import Frame
+from .turns import live_at_turn
 
 # These compute nothing themselves. Their lines are those of what contains the value, such as a scan.
 _CONTAINERS = ("tuple", "get-tuple-element", "parameter", "constant", "fusion", "call", "while")
@@ -37,8 +37,8 @@ class LiveValue(NamedTuple):
     is_kept: bool
     """Whether a loop stacks it over its iterations, for a later loop."""
 
-    is_for_backward: bool
-    """Whether the forward pass computes it, or reads it first, and the backward pass reads it."""
+    is_for_backward: bool = False
+    """Whether it is among ``Temporaries.at_backward``."""
 
 
 Range = tuple[int, int]
@@ -70,15 +70,22 @@ class Temporaries(NamedTuple):
     highest: tuple[LiveValue, ...]
     """Those that are live where the schedule needs the most bytes for them."""
 
-    kept: tuple[LiveValue, ...]
-    """Those that are kept for the backward pass, wherever they are live."""
+    at_backward: tuple[LiveValue, ...] | None
+    """Those that are live when the backward pass begins, and that it does not compute, also those outside of
+    the main memory; None if the passes are not told apart, or if there is none."""
 
     elsewhere: tuple[LiveValue, ...]
     """The largest that are not live there."""
 
+    tells_passes: bool
+    """Whether the passes are told apart."""
+
 
 def temporaries_of(
-    module: Module, nearest: Callable[[Iterable[Instruction]], Instruction | None]
+    module: Module,
+    nearest: Callable[[Iterable[Instruction]], Instruction | None],
+    *,
+    tells_passes: bool = True,
 ) -> Temporaries:
     """Return the temporary values at the highest point of the schedule, and those for the backward pass.
 
@@ -88,33 +95,29 @@ def temporaries_of(
     Args:
         module: A scheduled program.
         nearest: A function that returns the first instruction whose line is worth showing.
+        tells_passes: Whether the names of all operations of a derivative contain its transformations.
     """
-    buffers = _temporary_buffers(schedule_of(module))
+    schedule, dataflow = module.once(schedule_of), module.once(Dataflow)
+    buffers = sorted(_temporary_buffers(schedule), key=_by_size)
     time = _highest_time(buffers)
-    dataflow = Dataflow(module)
-    has_backward = _has_backward_pass(module)
-    highest: list[LiveValue] = []
-    kept: list[LiveValue] = []
-    elsewhere: list[LiveValue] = []
-    for buffer in sorted(buffers, key=lambda buffer: -buffer.shape.nbytes):
-        is_highest = any(start <= time <= end for start, end in buffer.spans)
-        is_large = len(elsewhere) < MOST_ELSEWHERE
-        if is_highest or is_large or buffer.is_read_by_loop or "backward" in buffer.read_in:
-            value = _live_value(buffer, dataflow, nearest)
-            highest += [value] * is_highest
-            elsewhere += [value] * (is_large and not is_highest)
-            # Up to JAX 0.6, the names of most operations do not contain the pass.
-            is_stacked = value.is_kept and ("backward" in buffer.read_in or has_backward)
-            kept += [value] * (value.is_for_backward or is_stacked)
-    return Temporaries(tuple(highest), tuple(kept), tuple(elsewhere))
+    held = live_at_turn(schedule, dataflow) if tells_passes else None
+    is_for_backward = {*map(id, held or ())}.__contains__
+    known: dict[int, LiveValue] = {}
 
+    def values(some: Sequence[Buffer]) -> tuple[LiveValue, ...]:
+        for one in some:
+            if id(one) not in known:
+                value = _live_value(one, dataflow, nearest)
+                known[id(one)] = value._replace(is_for_backward=is_for_backward(id(one)))
+        return tuple(known[id(one)] for one in some)
 
-def _has_backward_pass(module: Module) -> bool:
-    """Return whether some operation of a program belongs to the backward pass."""
-    return any(
-        pass_of(one.op_name) == "backward"
-        for computation in module.computations.values()
-        for one in computation.instructions
+    is_highest = [any(start <= time <= end for start, end in one.spans) for one in buffers]
+    others = [one for one, is_high in zip(buffers, is_highest, strict=True) if not is_high]
+    return Temporaries(
+        highest=values(list(itertools.compress(buffers, is_highest))),
+        at_backward=None if held is None else values(sorted(held, key=_by_size)),
+        elsewhere=values(others[:MOST_ELSEWHERE]),
+        tells_passes=tells_passes,
     )
 
 
@@ -131,7 +134,7 @@ def live_bytes_of(
         nearest: A function that returns the first instruction whose line is worth showing.
         most_points: Maximum number of points.
     """
-    schedule = schedule_of(module)
+    schedule = module.once(schedule_of)
     buffers = _temporary_buffers(schedule)
     count = len(schedule.operations)
     changes = _changes(buffers)
@@ -139,9 +142,9 @@ def live_bytes_of(
     parts = min(count, most_points)
     edges = [1 + count * part // parts for part in range(parts + 1)] if parts else []
     points = [max(range(*edge), key=totals.__getitem__) for edge in itertools.pairwise(edges)]
-    dataflow = Dataflow(module)
+    dataflow = module.once(Dataflow)
     values = []
-    for buffer in sorted(buffers, key=lambda buffer: -buffer.shape.nbytes):
+    for buffer in sorted(buffers, key=_by_size):
         ranges = [
             (bisect_left(points, start), bisect_right(points, end) - 1) for start, end in _live_ranges(buffer)
         ]
@@ -156,6 +159,10 @@ def live_bytes_of(
     )
 
 
+def _by_size(buffer: Buffer) -> int:
+    return -buffer.shape.nbytes
+
+
 def lines_of_values(
     module: Module, nearest: Callable[[Iterable[Instruction]], Instruction | None]
 ) -> Callable[[Instruction, int], tuple[str | None, tuple[Frame, ...]]]:
@@ -168,10 +175,10 @@ def lines_of_values(
         module: A scheduled program.
         nearest: A function that returns the first instruction whose line is worth showing.
     """
-    dataflow = Dataflow(module)
+    dataflow = module.once(Dataflow)
     writers = {
         (writer.instruction.name, writer.leaf): (writer, buffer)
-        for buffer in schedule_of(module).buffers
+        for buffer in module.once(schedule_of).buffers
         for writer in buffer.writers
     }
 
@@ -180,7 +187,9 @@ def lines_of_values(
         known: Instruction | LiveValue | None = one
         if writer is not None and buffer is not None:
             is_carried = any(other.scope.loops > writer.scope.loops for other in buffer.writers)
-            known = _live_value(buffer, dataflow, nearest) if is_carried else nearest(_around(writer, dataflow))
+            known = (
+                _live_value(buffer, dataflow, nearest) if is_carried else nearest(_around(writer, dataflow))
+            )
         known = known if known is not None and known.frames else one
         return known.op_name, known.frames
 
@@ -243,20 +252,7 @@ def _live_value(
         frames=() if found is None else found.frames,
         op_name=None if found is None else found.op_name,
         is_kept=bool(stacking) and buffer.is_read_by_loop,
-        is_for_backward="backward" in buffer.read_in and _is_forward(buffer, writer, dataflow),
     )
-
-
-def _is_forward(buffer: Buffer, writer: Writer, dataflow: Dataflow) -> bool:
-    """Return whether the forward pass computes a value, or uses a gathered argument.
-
-    What the backward pass slices out of stacked values, or copies, is not kept for it: those values are.
-    """
-    if pass_of(writer.instruction.op_name) == "backward":
-        return False
-    passes = (pass_of(one.op_name) for one in _computing(_written(writer), dataflow))
-    own = next(filter(None, passes), None)
-    return own == "forward" or (own is None and "forward" in buffer.read_in)
 
 
 def _is_at_loop_index(writer: Writer, dataflow: Dataflow) -> bool:

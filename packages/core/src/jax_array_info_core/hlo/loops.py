@@ -7,7 +7,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
 from .dataflow import Dataflow, Value
-from .module import Computation, Instruction, Module, Passing, called, operations
+from .module import Computation, Instruction, Module, Passing, called, calling, operations
 
 # More steps than there are between a counter and its loop, or loops in loops.
 _DEEPEST = 100
@@ -56,7 +56,7 @@ class TripCounts:
 
     def __init__(self, module: Module) -> None:
         self._computations: Mapping[str, Computation] = module.computations
-        self._dataflow = Dataflow(module)
+        self._dataflow = module.once(Dataflow)
         self._known: dict[tuple[str, str, int | None], Linear | None] = {}
 
     def of(self, computation: str, loop: Instruction) -> int | None:
@@ -278,7 +278,7 @@ def executions(module: Module) -> Mapping[str, Executions]:
     elementwise: set[str] = set()
     trips = TripCounts(module)
     for name, computation in module.computations.items():
-        for instruction in computation.instructions:
+        for instruction in computation.where(calling):
             branch = 0
             for call in instruction.calls:
                 each: _Runs = {(): 1}

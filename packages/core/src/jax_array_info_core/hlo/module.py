@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Flag, auto
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -165,7 +165,7 @@ class Instruction:
     @property
     def shapes(self) -> tuple[ArrayShape, ...]:
         """Types of the result; those of a tuple in order, nested ones flattened."""
-        return self._of_result.shapes
+        return (self._type or self._of_result).shapes
 
     @property
     def groups(self) -> tuple[int, ...]:
@@ -190,7 +190,11 @@ class Instruction:
     def column(self) -> int:
         """Column of the innermost source line at which it begins, from 0; 0 also if it is unknown."""
         frames = self.frames
-        return self._module.stacks.column(self._outer.metadata.stack_frame_id) if frames and frames[0].function else 0
+        return (
+            self._module.stacks.column(self._outer.metadata.stack_frame_id)
+            if frames and frames[0].function
+            else 0
+        )
 
     @property
     def calls(self) -> tuple[Call, ...]:
@@ -283,6 +287,22 @@ def called(instruction: Instruction, role: Role) -> str | None:
     return next((call.name for call in instruction.calls if call.role == role), None)
 
 
+_Of = TypeVar("_Of")
+_Made = TypeVar("_Made")
+
+
+def _once(made: dict[Any, Any], make: Callable[[_Of], _Made], of: _Of) -> _Made:
+    if make not in made:
+        made[make] = make(of)
+    found: _Made = made[make]
+    return found
+
+
+def calling(computation: Computation) -> tuple[int, ...]:
+    """Return the places of the instructions that name computations."""
+    return tuple(place for place, one in enumerate(computation.instructions) if one.calls)
+
+
 class Computation:
     """A computation: the entry, a loop's body or condition, a branch, a fusion or a reducer."""
 
@@ -327,10 +347,43 @@ class Computation:
         """The instruction that is the result."""
         return next((one for one in reversed(self.instructions) if one.is_root), None)
 
+    @cached_property
+    def _made(self) -> dict[Any, Any]:
+        return {} if self.is_scheduled else self._module.made.setdefault(_content(self.message), {})
+
+    def once(self, make: Callable[[Computation], _Made]) -> _Made:
+        """Return what a function makes of the computation.
+
+        Of fused computations that differ in names, ids and metadata only, it is called for one. What it makes
+        has none of these: it refers to an instruction by its place.
+        """
+        return _once(self._made, make, self)
+
+    def where(self, find: Callable[[Computation], Iterable[int]]) -> list[Instruction]:
+        """Return the instructions at the places that a function finds, once as in ``once``."""
+        return [self.instructions[place] for place in self.once(find)]
+
     @property
     def is_scheduled(self) -> bool:
         """Whether its instructions run one after the other, each with its result in memory."""
         return self._order is not None
+
+
+def _content(message: Any) -> bytes:
+    """Return the known fields of an ``HloComputationProto`` without names, ids and metadata."""
+    copy = type(message)()
+    copy.CopyFrom(message)
+    copy.DiscardUnknownFields()
+    places = {one.id: place for place, one in enumerate(copy.instructions)}
+    for place, one in enumerate(copy.instructions):
+        one.ClearField("name")
+        one.ClearField("metadata")
+        one.id = place
+        one.operand_ids[:] = [places[number] for number in one.operand_ids]
+    copy.ClearField("name")
+    copy.ClearField("id")
+    copy.root_id = places[copy.root_id]
+    return bytes(copy.SerializeToString(deterministic=True))
 
 
 class Alias(NamedTuple):
@@ -386,6 +439,8 @@ class Module:
             if one.id not in started
         }
         """Computations by name, called ones before their callers."""
+        self.made: dict[Any, Any] = {}
+        """What ``once`` has made of the program, and of each content of a fused computation."""
 
     def _started(self, message: Any) -> Iterator[int]:
         """Yield the computations of one operation that asynchronous ones of a computation start."""
@@ -400,6 +455,10 @@ class Module:
             if all(one.opcode == "parameter" or one.id == inside.root_id for one in inside.instructions):
                 return next(one for one in inside.instructions if one.id == inside.root_id)
         return None
+
+    def once(self, make: Callable[[Module], _Made]) -> _Made:
+        """Return what a function makes of the program. It is called the first time only."""
+        return _once(self.made, make, self)
 
     def parameters(self) -> Iterator[Instruction]:
         """Yield the parameters of the entry computation, in order of their numbers."""

@@ -1,17 +1,20 @@
-"""Values that every device of a group computes or holds whole, although they are sharded before."""
+"""Values that are equal on all devices along mesh axes over which an operand was sharded before."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .collectives import COLLECTIVES, Movement
+from .dataflow import Value
 from .flops import fft_flops, multiply_adds
+from .integers import computed
 from .module import (
     PASSING,
     ArrayShape,
@@ -24,70 +27,72 @@ from .module import (
     operations,
 )
 
-SAME = 0
-"""Number of the labels of a value that is the same on all devices."""
+COSTLY = frozenset(
+    {
+        *("cholesky", "convolution", "custom-call", "dot", "fft", "ragged-dot", "scaled-dot", "scatter"),
+        *("sort", "triangular-solve"),
+    }
+)
+"""Operations that every device repeats if their operands are whole."""
 
 _GATHERING = frozenset({"all-gather", "all-reduce", "collective-broadcast"})
 """Collectives whose result is the same in all of a group."""
-_UNKNOWN = frozenset({"infeed", "recv", "rng", "rng-get-and-update-state"})
+_UNKNOWN = frozenset({"infeed", "partition-id", "recv", "rng", "rng-get-and-update-state"})
 _REQUESTED = re.compile(r"/(?:all_gather|p?broadcast|reduce_scatter|p(?:max|min|sum))\w*$")
 """End of an ``op_name`` that is a collective of the user, as in ``shard_map``."""
+_WITHOUT_KERNEL = re.compile(r"Async|Bitcast|Buffer|Dynamic|InBound|MoveTo|Shard|Static|X64|annotate")
+"""Part of the targets with which XLA marks values that nothing computes."""
 _MOST_TURNS = 8
 """Number of turns of a loop until nothing changes. What still changes is unknown."""
 _DEEPEST = 100
-_MOST_NUMBERS = 1 << 16
-_SAME_NUMBERS = operations(Passing.NUMBER) | {"broadcast"}
 _SINGLE = PASSING.keys() | {"add", "divide", "multiply", "negate", "subtract"}
 """Operations whose elements are each made of those at one place."""
-_ARITHMETIC: Mapping[str, Callable[..., NDArray[np.int64]]] = {
-    "add": np.add,
-    "and": np.bitwise_and,
-    "clamp": lambda least, value, most: np.minimum(np.maximum(value, least), most),
-    "maximum": np.maximum,
-    "minimum": np.minimum,
-    "multiply": np.multiply,
-    "subtract": np.subtract,
-}
+_PASSING_ON = operations(Passing.MOVE) | operations(Passing.COPY)
 
 
-class Labels:
-    """Partitions of devices by the value that they hold: devices with one label hold the same.
+class Axes:
+    """The mesh axes, divided into axes of prime lengths, so that a mask of bits tells parts of an axis too.
 
     Args:
-        count: Number of devices.
+        mesh: Sizes of the mesh axes by name, the major first.
     """
 
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self.of: list[NDArray[np.int64]] = []
-        """Label of each device, of each partition by its number."""
-        self._numbers: dict[bytes, int] = {}
-        self._both: dict[tuple[int, int], int] = {}
-        self.add(np.zeros(count, np.int64))
+    def __init__(self, mesh: Mapping[str, int]) -> None:
+        divided = [(name, prime) for name, size in mesh.items() for prime in _primes(size)]
+        self.names = [name for name, _ in divided]
+        """Name of the mesh axis of each bit."""
+        self.lengths = [prime for _, prime in divided]
+        """Length of the axis of each bit."""
+        self.all = self.of(mesh)
+        """All axes."""
 
-    def add(self, values: NDArray[np.int64]) -> int:
-        """Return the number of the partition by the values of devices, of shape (devices,) or more."""
-        _, first, found = np.unique(
-            values.reshape(self.count, -1), axis=0, return_index=True, return_inverse=True
-        )
-        labels = np.argsort(np.argsort(first))[found.ravel()]
-        number = self._numbers.setdefault(labels.tobytes(), len(self.of))
-        if number == len(self.of):
-            self.of.append(labels)
-        return number
+    def of(self, names: Collection[str]) -> int:
+        """Return the axes of whole mesh axes."""
+        return sum(1 << bit for bit, name in enumerate(self.names) if name in names)
 
-    def both(self, one: int | None, other: int | None) -> int | None:
-        """Return the partition by two values together; None if one is not known."""
-        if one is None or other is None or SAME in (one, other):
-            return None if None in (one, other) else max(one or 0, other or 0)
-        key = min(one, other), max(one, other)
-        if key not in self._both:
-            self._both[key] = self.add(np.stack([self.of[one], self.of[other]], axis=1))
-        return self._both[key]
+    def count(self, axes: int) -> int:
+        """Return the number of devices along axes."""
+        return math.prod(length for bit, length in enumerate(self.lengths) if axes >> bit & 1)
 
-    def is_same_in(self, groups: int, labels: int | None) -> bool:
-        """Return whether devices of a group are known to hold the same."""
-        return labels is not None and self.both(groups, labels) == groups
+    def varied(self, values: NDArray[np.int64]) -> int:
+        """Return the axes along which values of shape (devices or 1, numbers) differ."""
+        if len(values) == 1:
+            return 0
+        cube = values.reshape(*self.lengths, -1)
+        return sum(1 << bit for bit in range(cube.ndim - 1) if (cube != cube.take([0], bit)).any())
+
+    def spanned(self, groups: NDArray[np.int64] | None) -> int:
+        """Return the axes whose devices are together in each group, of shape (groups, devices in each)."""
+        if groups is None or groups.size != self.count(self.all) or int(np.min(groups)) < 0:
+            return 0
+        owners = np.empty((groups.size, 1), np.int64)
+        owners[groups, 0] = np.arange(len(groups))[:, None]
+        return self.all & ~self.varied(owners)
+
+    def exchanged(self, groups: NDArray[np.int64] | None) -> int:
+        """Return the axes along which devices of a group may differ: all, if they are not known."""
+        spanned = self.spanned(groups)
+        return spanned if groups is not None and self.count(spanned) == groups.shape[1] else self.all
 
 
 class Source(NamedTuple):
@@ -96,8 +101,8 @@ class Source(NamedTuple):
     movement: Movement
     """The collective."""
 
-    groups: int
-    """Number of the partition of the devices into its groups."""
+    axes: int
+    """Axes over which the value is the same."""
 
     scatter: Instruction | None
     """The scatter whose parts it sums; None if it gathers shards."""
@@ -106,11 +111,11 @@ class Source(NamedTuple):
 class Held(NamedTuple):
     """What is known of an array on all devices."""
 
-    labels: int | None
-    """Number of the partition by its values; None if it is not known."""
+    varies: int
+    """Axes along which it may differ."""
 
-    sources: frozenset[int] = frozenset()
-    """Numbers of the collectives that it is computed from, in whose groups it is the same."""
+    sources: frozenset[Value] = frozenset()
+    """Results of the collectives that it is computed from, over whose axes it is the same."""
 
     maker: tuple[Instruction, ArrayShape] | None = None
     """The instruction that has it in memory, and its type."""
@@ -124,7 +129,6 @@ class Held(NamedTuple):
 
 State = Held | list["State"]
 """What is known of the result of an instruction, of a tuple by element."""
-UNKNOWN = Held(None)
 
 
 class Repeated(NamedTuple):
@@ -142,6 +146,9 @@ class Repeated(NamedTuple):
     sources: tuple[Source, ...]
     """Collectives after which it is whole."""
 
+    devices: int
+    """Number of devices on which it is the same."""
+
     flops: int
     """Floating-point operations of one execution; 0 if none are counted."""
 
@@ -150,13 +157,13 @@ class Repeated(NamedTuple):
 
 
 class Replication:
-    """A search for whole values: an interpretation of the program by which devices hold the same.
+    """A search for whole values: an interpretation of the program by the axes along which values differ.
 
     Args:
         module: The program.
         movements: Its collectives.
-        count: Number of devices.
-        parameters: Label of each device, for each array of the parameters; None if it is not known.
+        mesh: Sizes of the mesh axes by name. Their product is the number of devices.
+        parameters: Mesh axes that shard each array of the parameters; None if they are not known.
         is_numbered: Whether ``partition-id`` counts all devices.
     """
 
@@ -164,20 +171,21 @@ class Replication:
         self,
         module: Module,
         movements: Sequence[Movement],
-        count: int,
-        parameters: Sequence[NDArray[np.int64] | None],
+        mesh: Mapping[str, int],
+        parameters: Sequence[Collection[str] | None],
         *,
         is_numbered: bool = True,
     ) -> None:
         self._module = module
-        self._labels = Labels(count)
+        self._axes = Axes(mesh)
+        self._unknown = Held(self._axes.all)
         self._movements: dict[tuple[str, str], list[Movement]] = {}
         for one in movements:
             self._movements.setdefault((one.value.computation, one.instruction.name), []).append(one)
-        self._parameters = [UNKNOWN if one is None else Held(self._labels.add(one)) for one in parameters]
+        self._parameters = [self._unknown if one is None else Held(self._axes.of(one)) for one in parameters]
         self._is_numbered = is_numbered
-        self._sources: dict[tuple[str, str, int | None], Source] = {}
-        self._found: dict[tuple[str, ...], Repeated] = {}
+        self._sources: dict[Value, Source] = {}
+        self._found: dict[tuple[str, ...], Sequence[Repeated]] = {}
 
     def repeated(self) -> tuple[Repeated, ...]:
         """Return the whole values, in the order of the program."""
@@ -187,21 +195,20 @@ class Replication:
         given: list[State] = []
         rest = iter(self._parameters)
         for one in self._module.parameters():
-            states: list[State] = [next(rest, UNKNOWN) for _ in one.shapes]
-            given.append(states if one.groups else states[0] if states else UNKNOWN)
+            states: list[State] = [next(rest, self._unknown) for _ in one.shapes]
+            given.append(states if one.groups else states[0] if states else self._unknown)
         self._run(entry, given, (), is_fused=False)
         found: dict[int, Repeated] = {}
-        for each in self._found.values():
-            of = found.setdefault(id(each.instruction), each)
-            found[id(each.instruction)] = of._replace(
-                flops=max(of.flops, each.flops),
-                is_sliced=of.is_sliced or each.is_sliced,
+        for each in chain.from_iterable(self._found.values()):
+            # What uses a sum in several ways repeats one value.
+            scatters = (one.scatter for one in each.sources if one.scatter is not None)
+            is_costly = each.instruction.opcode in COSTLY
+            key = id(each.instruction if is_costly else next(scatters, each.instruction))
+            of = found.setdefault(key, each)
+            found[key] = of._replace(
+                flops=max(of.flops, each.flops), is_sliced=of.is_sliced or each.is_sliced
             )
         return tuple(found.values())
-
-    def _of(self, numbers: frozenset[int]) -> tuple[Source, ...]:
-        every = [*self._sources.values()]
-        return tuple(every[number] for number in sorted(numbers))
 
     def _run(
         self, computation: Computation, given: Sequence[State], path: tuple[str, ...], *, is_fused: bool
@@ -215,14 +222,14 @@ class Replication:
             is_fused: Whether its values are not in memory.
         """
         states: dict[str, State] = {}
-        last: State = UNKNOWN
+        last: State = self._unknown
         for one in computation.instructions:
-            operands = [states.get(name, UNKNOWN) for name in one.operands]
+            operands = [states.get(name, self._unknown) for name in one.operands]
             if one.opcode == "parameter":
                 number = one.parameter_number
-                state = given[number] if number < len(given) else UNKNOWN
+                state = given[number] if number < len(given) else self._unknown
             else:
-                state = self._state(computation, one, operands, path)
+                state = self._state(computation, one, operands, (*path, one.name))
                 if not is_fused and one.opcode not in ("tuple", "get-tuple-element", "while", "bitcast"):
                     state = _kept(one, state)
             states[one.name] = state
@@ -238,87 +245,109 @@ class Replication:
         path: tuple[str, ...],
     ) -> State:
         """Return the result of an instruction."""
-        opcode, first = one.opcode, operands[0] if operands else UNKNOWN
-        plain = opcode.removesuffix("-start")
+        opcode, first = one.opcode, operands[0] if operands else self._unknown
         if opcode == "tuple":
             return [*operands]
         if opcode == "get-tuple-element" and isinstance(first, list):
             index = one.element
-            return first[index] if index is not None and index < len(first) else UNKNOWN
-        if opcode == "constant":
-            return Held(SAME, numbers=_integers(one))
-        if opcode == "partition-id":
-            numbers = np.arange(self._labels.count)
-            return Held(self._labels.add(numbers), numbers=numbers[:, None]) if self._is_numbered else UNKNOWN
+            return first[index] if index is not None and index < len(first) else self._unknown
+        if opcode == "partition-id" and self._is_numbered:
+            return Held(self._axes.all, numbers=np.arange(self._axes.count(self._axes.all))[:, None])
         if opcode.endswith(("-done", "-update")) or opcode == "get-tuple-element":
             return first
-        if plain in COLLECTIVES or opcode in _UNKNOWN:
+        if opcode.removesuffix("-start") in COLLECTIVES or opcode in _UNKNOWN:
             moved = self._movements.get((computation.name, one.name), [])
-            results: list[State] = [
-                self._moved(each, _joined(of, self)) for each, of in zip(moved, operands, strict=False)
-            ]
-            if opcode == "reduce-scatter":
-                for each, of in zip(moved, operands, strict=False):
-                    self._summed(each, _joined(of, self), (*path, one.name))
-            return results[0] if len(results) == 1 else results or UNKNOWN
-        if len(path) < _DEEPEST and (calls := calls_of(one)) and calls[0].role != "unknown":
-            result = self._called(one, operands, (*path, one.name))
+            pairs = zip(moved, map(self._joined, operands), strict=False)
+            results: list[State] = [self._moved(each, held, path) for each, held in pairs]
+            return results[0] if len(results) == 1 else results or self._unknown
+        if len(path) <= _DEEPEST and (calls := calls_of(one)) and calls[0].role != "unknown":
+            result = self._called(one, operands, path)
             return _scattered(one, result) if _is_scatter(one) and isinstance(result, list) else result
-        arrays = [_joined(each, self) for each in operands]
-        if opcode == "dynamic-slice":
-            return self._sliced(computation, one, arrays, path)
+        arrays = [self._joined(each) for each in operands]
+        numbers = computed(one, [each.numbers for each in arrays])
+        if numbers is not None:
+            return Held(self._axes.varied(numbers), numbers=numbers)
         found = self._together(arrays)
+        if opcode == "dynamic-slice":
+            # What depends on the device in an unknown way may still be the same in a group.
+            is_known = all(each.numbers is not None or not each.varies for each in arrays[1:])
+            lost = arrays[0].sources - found.sources if is_known else frozenset[Value]()
+            self._found[path] = [*self._parts(computation.name, arrays[0], lost)]
+            return found._replace(maker=None)
+        self._found[path] = [*self._alike(computation, one, arrays[0] if opcode == "gather" else found)]
         if _is_scatter(one):
-            found = found._replace(scatter=one)
-        elif opcode in _SINGLE and (by := [each.scatter for each in arrays if each.scatter is not None]):
+            return found._replace(scatter=one)
+        if opcode in _SINGLE and (by := [each.scatter for each in arrays if each.scatter is not None]):
             sizes = {math.prod(shape.dims) for shape in by[0].shapes}
-            found = found._replace(scatter=by[0] if _size(one) in sizes else None)
-        if opcode in _ARITHMETIC or opcode in _SAME_NUMBERS:
-            found = found._replace(numbers=_computed(one, arrays))
-        if found.sources and one.shapes:
-            flops = 2 * (multiply_adds(one, computation) or 0) + (fft_flops(one, computation) or 0)
-            if flops or opcode == "fft":
-                self._found[(*path, one.name)] = Repeated(
-                    one, computation.name, one.shapes[0], self._of(found.sources), flops, is_sliced=False
-                )
-                return found
-        self._found.pop((*path, one.name), None)
+            return found._replace(scatter=by[0] if _size(one) in sizes else None)
         return found
+
+    def _alike(self, computation: Computation, one: Instruction, held: Held) -> Iterator[Repeated]:
+        """Yield what all devices compute alike in an instruction: its result, or the sums that it uses.
+
+        An instruction that costs little counts where it uses sums of scatters, which all devices hold, too.
+
+        Args:
+            computation: Its computation.
+            one: The instruction.
+            held: Its result; of a gather, the array whose elements it takes.
+        """
+        names = held.sources if one.shapes and one.opcode not in _PASSING_ON else frozenset[Value]()
+        if names and one.opcode in COSTLY and not _WITHOUT_KERNEL.search(one.custom_call_target):
+            flops = 2 * (multiply_adds(one, computation) or 0) + (fft_flops(one, computation) or 0)
+            largest = max(one.shapes, key=lambda shape: shape.nbytes)
+            yield self._new(one, computation.name, largest, names, flops)
+        for name, (moved, _, scatter) in self._sources.items() if one.opcode not in COSTLY else ():
+            if scatter is not None and name in names:
+                yield self._new(moved.instruction, name.computation, moved.shape, frozenset({name}))
+
+    def _parts(self, computation: str, held: Held, names: frozenset[Value]) -> Iterator[Repeated]:
+        """Yield an array that devices use in parts of their own, if it is whole after some collectives."""
+        if names and held.maker is not None:
+            yield self._new(held.maker[0], computation, held.maker[1], names, is_sliced=True)
+
+    def _new(
+        self,
+        instruction: Instruction,
+        computation: str,
+        shape: ArrayShape,
+        names: frozenset[Value],
+        flops: int = 0,
+        *,
+        is_sliced: bool = False,
+    ) -> Repeated:
+        sources = tuple(one for name, one in self._sources.items() if name in names)
+        axes = 0
+        for one in sources:
+            axes |= one.axes
+        return Repeated(instruction, computation, shape, sources, self._axes.count(axes), flops, is_sliced)
 
     def _together(self, arrays: Sequence[Held]) -> Held:
         """Return what is computed from some arrays."""
-        labels: int | None = SAME
+        varies = 0
         for each in arrays:
-            labels = self._labels.both(labels, each.labels)
-        whole = self._whole(labels, frozenset[int]().union(*(each.sources for each in arrays)))
-        return Held(
-            labels, whole, next((each.maker for each in arrays if each.sources or each.scatter), None)
-        )
+            varies |= each.varies
+        whole = self._whole(varies, frozenset[Value]().union(*(each.sources for each in arrays)))
+        maker = next((each.maker for each in arrays if each.sources or each.scatter), None)
+        return Held(varies, whole, maker)
 
-    def _whole(self, labels: int | None, numbers: frozenset[int]) -> frozenset[int]:
-        """Return the sources in whose groups a value is the same."""
-        sources = [*self._sources.values()] if numbers else []
-        return frozenset(one for one in numbers if self._labels.is_same_in(sources[one].groups, labels))
-
-    def _new(self, moved: Movement, groups: int, scatter: Instruction | None) -> int:
-        """Return the number of a source."""
-        key = moved.value.computation, moved.instruction.name, moved.value.element
-        if key not in self._sources or self._sources[key].groups != groups:
-            self._sources[key] = Source(moved, groups, scatter)
-        return [*self._sources].index(key)
+    def _whole(self, varies: int, names: frozenset[Value]) -> frozenset[Value]:
+        """Return the sources over whose axes a value is the same."""
+        return frozenset(name for name in names if not self._sources[name].axes & varies)
 
     def _called(self, one: Instruction, operands: Sequence[State], path: tuple[str, ...]) -> State:
         """Return the result of a fusion, a call, a loop or a conditional."""
         computations = self._module.computations
         if one.opcode == "while":
-            body, state = computations.get(called(one, "body") or ""), operands[0] if operands else UNKNOWN
+            body = computations.get(called(one, "body") or "")
+            state = operands[0] if operands else self._unknown
             for _ in range(_MOST_TURNS if body is not None else 0):
                 assert body is not None
                 after = self._merged([state, self._run(body, [state], path, is_fused=False)])
-                if _labels_of(after) == _labels_of(state):
+                if _axes_of(after) == _axes_of(state):
                     return after
                 state = after
-            return UNKNOWN
+            return self._unknown
         calls = [computations.get(call.name) for call in calls_of(one)]
         results = [
             self._run(
@@ -331,8 +360,12 @@ class Replication:
             if each is not None
         ]
         if one.opcode == "conditional" and operands:
-            results.append(_joined(operands[0], self)._replace(numbers=None))
+            results.append(self._joined(operands[0]))
         return self._merged(results)
+
+    def _joined(self, state: State) -> Held:
+        """Return what is known of all elements of a tuple together."""
+        return state if isinstance(state, Held) else self._together([self._joined(each) for each in state])
 
     def _merged(self, states: Sequence[State]) -> State:
         """Return what is known of a value that is one of several."""
@@ -342,84 +375,38 @@ class Replication:
         if tuples and all(len(each) == len(tuples[0]) for each in tuples):
             others = [each for each in states if not isinstance(each, list)]
             return [self._merged([*parts, *others]) for parts in zip(*tuples, strict=True)]
-        arrays = [_joined(each, self) for each in states]
-        found = self._together(arrays)
-        return found._replace(maker=next((each.maker for each in reversed(arrays) if each.maker), None))
+        arrays = [self._joined(each) for each in states]
+        maker = next((each.maker for each in reversed(arrays) if each.maker), None)
+        return self._together(arrays)._replace(maker=maker)
 
-    def _moved(self, moved: Movement, held: Held) -> Held:
-        """Return the result of a collective."""
-        kind, labels, groups = moved.instruction.opcode.removesuffix("-start"), held.labels, moved.groups
-        if moved.pairs is not None and labels is not None:
-            values = np.full(self._labels.count, -1)
-            values[moved.pairs[:, 1]] = self._labels.of[labels][moved.pairs[:, 0]]
-            return Held(self._labels.add(values))
-        if groups is None or groups.size != self._labels.count or int(np.min(groups)) < 0:
-            return UNKNOWN
-        if labels is None:
-            if len(groups) > 1 or kind not in _GATHERING:
-                return UNKNOWN
-            parts = [self._new(moved, SAME, held.scatter)] if held.scatter is not None else []
-            return Held(SAME, frozenset(parts), held.maker)
-        _, found = np.unique(self._labels.of[labels][groups], axis=0, return_inverse=True)
-        values = np.empty(self._labels.count, np.int64)
-        values[groups] = found.reshape(-1, 1)
-        if kind not in _GATHERING:
-            places = np.empty_like(values)
-            places[groups] = np.arange(groups.shape[1])
-            return Held(self._labels.add(np.stack([values, places], axis=1)))
-        after = self._labels.add(values)
-        sources = self._whole(after, held.sources)
-        values[groups] = np.arange(len(groups)).reshape(-1, 1)
-        own = self._labels.add(values)
-        is_new = not self._labels.is_same_in(own, labels) and groups.shape[1] > 1
-        if is_new and not _is_of_user(moved) and (kind == "all-gather" or held.scatter is not None):
-            sources |= {self._new(moved, own, None if kind == "all-gather" else held.scatter)}
-        return Held(after, sources, held.maker)
-
-    def _summed(self, moved: Movement, held: Held, path: tuple[str, ...]) -> None:
-        """Add what a scatter makes, if each device gets its part of the sum."""
-        self._found.pop(path, None)
-        if (
-            held.scatter is not None
-            and held.scatter.shapes
-            and moved.groups is not None
-            and not _is_of_user(moved)
-        ):
-            source = Source(moved, SAME, held.scatter)
-            maker = held.maker or (held.scatter, held.scatter.shapes[0])
-            self._found[path] = Repeated(
-                maker[0], moved.value.computation, maker[1], (source,), 0, is_sliced=True
-            )
-
-    def _sliced(
-        self, computation: Computation, one: Instruction, arrays: Sequence[Held], path: tuple[str, ...]
-    ) -> Held:
-        """Return a part of an array, and add the array if devices use parts of their own."""
-        array, places = arrays[0], arrays[1:]
-        self._found.pop((*path, one.name), None)
-        if array.numbers is not None and len(places) == 1 and places[0].numbers is not None:
-            table, at = array.numbers, places[0].numbers
-            if len(table) == 1 and at.shape[1] == 1 and _size(one) == 1:
-                numbers = table[0][np.clip(at[:, 0], 0, table.shape[1] - 1)]
-                full = np.broadcast_to(numbers, (self._labels.count,))
-                return Held(self._labels.add(full), numbers=full[:, None])
-        labels = array.labels
-        for each in places:
-            # What depends on the device in an unknown way may still be the same in a group.
-            known = each.labels if each.labels == SAME or each.numbers is not None else None
-            labels = self._labels.both(labels, known)
-        if labels is None:
-            return UNKNOWN
-        kept = self._whole(labels, array.sources)
-        if (lost := array.sources - kept) and array.maker is not None:
-            self._found[(*path, one.name)] = Repeated(
-                array.maker[0], computation.name, array.maker[1], self._of(lost), 0, is_sliced=True
-            )
-        return Held(labels, kept)
+    def _moved(self, moved: Movement, held: Held, path: tuple[str, ...]) -> Held:
+        """Return the result of a collective, and add the sum of a scatter if devices get parts of it."""
+        kind = moved.instruction.opcode.removesuffix("-start")
+        group = self._axes.spanned(moved.groups)
+        scatter = None if kind == "all-gather" else held.scatter
+        is_sum = kind in ("all-reduce", "reduce-scatter") and scatter is not None
+        self._found[path] = []
+        names = held.sources
+        if group & held.varies and not is_of_user(moved) and (is_sum or kind == "all-gather"):
+            self._sources[moved.value] = Source(moved, group, scatter)
+            names |= {moved.value}
+        if kind in _GATHERING:
+            varies = held.varies & ~group
+        else:
+            varies = held.varies | self._axes.exchanged(moved.groups)
+            self._found[path] = [*self._parts(moved.value.computation, held, names - held.sources)]
+        return Held(varies, self._whole(varies, names), held.maker)
 
 
-def _is_of_user(moved: Movement) -> bool:
-    return _REQUESTED.search(moved.instruction.op_name or "") is not None
+def _primes(number: int) -> Iterator[int]:
+    """Yield the prime factors of a number, the least first."""
+    least = 2
+    while number > 1:
+        if number % least:
+            least += 1
+        else:
+            yield least
+            number //= least
 
 
 def _kept(one: Instruction, state: State) -> State:
@@ -430,13 +417,6 @@ def _kept(one: Instruction, state: State) -> State:
         pairs = zip(state, one.shapes, strict=True)
         return [each._replace(maker=(one, of)) if isinstance(each, Held) else each for each, of in pairs]
     return state._replace(maker=(one, max(one.shapes, key=lambda of: of.nbytes))) if one.shapes else state
-
-
-def _joined(state: State, of: Replication) -> Held:
-    """Return what is known of all elements of a tuple together."""
-    if isinstance(state, Held):
-        return state
-    return of._together([_joined(each, of) for each in state])
 
 
 def _is_scatter(one: Instruction) -> bool:
@@ -450,31 +430,14 @@ def _scattered(one: Instruction, parts: list[State]) -> State:
     return [each._replace(scatter=one) if isinstance(each, Held) else each for each in parts]
 
 
-def _labels_of(state: State) -> object:
-    return state.labels if isinstance(state, Held) else tuple(map(_labels_of, state))
+def _axes_of(state: State) -> object:
+    return state[:2] if isinstance(state, Held) else tuple(map(_axes_of, state))
 
 
 def _size(one: Instruction) -> int:
-    return int(np.prod(one.shapes[0].dims)) if one.shapes else 0
+    return math.prod(one.shapes[0].dims) if one.shapes else 0
 
 
-def _integers(one: Instruction) -> NDArray[np.int64] | None:
-    """Return the integers of a constant with one axis at most; None for others, and those left out."""
-    if not one.shapes or "int" not in one.shapes[0].dtype or len(one.shapes[0].dims) > 1:
-        return None
-    numbers = one.integers if _size(one) <= _MOST_NUMBERS else None
-    return None if numbers is None or not len(numbers) else numbers[None]
-
-
-def _computed(one: Instruction, arrays: Sequence[Held]) -> NDArray[np.int64] | None:
-    """Return the integers of a result; None if they are not known."""
-    numbers = [each.numbers for each in arrays]
-    if not one.shapes or "int" not in one.shapes[0].dtype or not numbers:
-        return None
-    if one.opcode in _ARITHMETIC:
-        if any(each is None or each.shape[1] != _size(one) for each in numbers):
-            return None
-        return _ARITHMETIC[one.opcode](*numbers)
-    first = numbers[0]
-    is_whole = first is not None and first.shape[1] == _size(one) and len(one.shapes[0].dims) < 2
-    return first if is_whole else None
+def is_of_user(moved: Movement) -> bool:
+    """Return whether a collective is one that the program asks for, as in ``shard_map``."""
+    return _REQUESTED.search(moved.instruction.op_name or "") is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import NamedTuple
 
 from .buffers import (
@@ -17,7 +16,6 @@ from .buffers import (
     result_places,
     shared_leaves,
 )
-from .frames import pass_of
 from .module import Computation, Instruction, Module, Passing, called, calls_of, operations
 
 # XLA gives each loop and branch a computation of its own. Text that calls one from many places is not
@@ -26,7 +24,6 @@ _MOST_CALLS = 16
 _DEEPEST = 100
 _COPIES = operations(Passing.COPY)
 _NO_WRITES = operations(Passing.VIEW) | {"tuple", "get-tuple-element"}
-_RUNS = ("async-start", "call", "conditional", "while")
 
 
 class Schedule(NamedTuple):
@@ -38,6 +35,9 @@ class Schedule(NamedTuple):
     operations: list[Instruction]
     """The operation at each time, from 1. The end of a computation is a time of its own."""
 
+    computations: list[str]
+    """The computation of each."""
+
 
 def schedule_of(module: Module) -> Schedule:
     """Return the buffers of a program, with the times of the schedule at which they are live.
@@ -47,14 +47,14 @@ def schedule_of(module: Module) -> Schedule:
     """
     entry = module.computations.get(module.entry)
     if entry is None:
-        return Schedule([], [])
+        return Schedule([], [], [])
     walk = _Walk(module)
     in_place = {alias.output for alias in module.aliases}
     for output, value in enumerate(walk.run(Scope(entry), ())):
         buffer = walk.buffers.of(value)
         buffer.is_output = buffer.is_temporary and output not in in_place
         buffer.is_temporary = False
-    return Schedule(walk.buffers.finish(), walk.operations)
+    return Schedule(walk.buffers.finish(), walk.operations, walk.computations)
 
 
 class _Fusion:
@@ -63,27 +63,17 @@ class _Fusion:
     def __init__(self, computation: Computation | None) -> None:
         self._computation = computation
 
-    @cached_property
+    @property
     def updates(self) -> Mapping[int, tuple[int, int]]:
         """Arrays of the result that are updated in place, each with the operand and the array in it."""
-        return {} if self._computation is None else fused_updates(self._computation)
+        return {} if self._computation is None else self._computation.once(fused_updates)
 
-    @cached_property
+    @property
     def overwritten(self) -> frozenset[int]:
         """Operands that a result of the same size can be written over."""
-        return frozenset() if self._computation is None else elementwise_parameters(self._computation)
-
-    @cached_property
-    def read_backward(self) -> frozenset[int]:
-        """Parameters that operations of the backward pass are computed from, by number."""
-        instructions = () if self._computation is None else self._computation.instructions
-        read: set[str] = set()
-        for one in reversed(instructions):
-            if one.name in read or pass_of(one.op_name) == "backward":
-                read.update(one.operands)
-        return frozenset(
-            one.parameter_number for one in instructions if one.opcode == "parameter" and one.name in read
-        )
+        if self._computation is None:
+            return frozenset()
+        return self._computation.once(elementwise_parameters)
 
 
 class _Walk:
@@ -93,6 +83,7 @@ class _Walk:
         self.module = module
         self.buffers = Buffers()
         self.operations: list[Instruction] = []
+        self.computations: list[str] = []
         self.depth = 0
         self.calls: dict[str, int] = {}
         self.updated: list[tuple[int, Writer]] = []
@@ -111,12 +102,12 @@ class _Walk:
         result: Sequence[int] = ()
         for one in scope.computation.instructions:
             self.operations.append(one)
+            self.computations.append(scope.computation.name)
             operands = [values.get(name, ()) for name in one.operands]
             if one.opcode not in _NO_WRITES:
-                for number, operand in enumerate(operands):
+                for operand in operands:
                     for value in operand:
                         self.buffers.use(value, self.now)
-                        self.buffers.of(value).read_in.add(self._pass_of_use(one, number))
             leaves = self._called(scope, one, operands)
             if leaves is None and one.opcode == "parameter":
                 leaves = self._parameter(one, arguments)
@@ -124,15 +115,10 @@ class _Walk:
             if one.is_root:
                 result = values[one.name]
         self.operations += scope.computation.instructions[-1:]
+        self.computations += [scope.computation.name] * (len(self.operations) - len(self.computations))
         for value in result:
             self.buffers.use(value, self.now)
         return list(result)
-
-    def _pass_of_use(self, one: Instruction, operand: int) -> str | None:
-        """Return the pass that reads an operand; that of a loop's body is the pass of its instructions."""
-        if one.opcode in ("fusion", "fusion-start") and operand in self._fusion(one).read_backward:
-            return "backward"
-        return None if one.opcode in _RUNS else pass_of(one.op_name)
 
     def _new(self, one: Instruction, *, is_temporary: bool = True) -> list[int]:
         """Return new values for the arrays of a result."""

@@ -17,7 +17,7 @@ class Frame(NamedTuple):
     file: str
     line: int
     function: str
-    """Qualified name; empty where XLA keeps the file and the line only (JAX up to 0.6)."""
+    """Qualified name; empty where only the file and the line are known."""
 
 
 class StackFrames:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -126,8 +128,6 @@ def spec_of_xla(sharding: XlaSharding, mesh: Any) -> Spec | None:
     Spec(axes=(('y',), ('x',)), unconstrained=(), unreduced=())
     """
     mesh = mesh_sizes(mesh)
-    # Along each array axis, the index of a device's shard must be a mixed-radix number. Its digits, from
-    # major to minor, are the coordinates of the device along the mesh axes of the entry.
     if sharding.kind == "replicated":
         return Spec(())
     if sharding.kind == "unreduced":
@@ -138,25 +138,41 @@ def spec_of_xla(sharding: XlaSharding, mesh: Any) -> Spec | None:
     ids = sharding.device_ids.reshape(sharding.tiles)
     if sorted(ids.ravel().tolist()) != list(range(math.prod(sizes))):
         return None
-    names = tuple(mesh)
-    entries: list[tuple[str, ...]] = []
     # The index of each device's tile along each dimension. The leading 1 allows for no dimensions at all.
     _, *places = np.unravel_index(np.argsort(ids, axis=None), (1, *ids.shape))
-    for axis, along in enumerate(places):
-        digits = _mixed_radix(along.reshape(sizes))
-        if digits is None and axis < len(sharding.counts):
-            return None
-        entries.append(tuple(names[number] for number in digits or ()))
+    rank = len(sharding.counts)
+    found = spec_of_places(places[:rank], mesh)
     unreduced = [
         name
-        for entry, subgroup in zip(entries[len(sharding.counts) :], sharding.subgroups, strict=True)
-        for name in entry
+        for along, subgroup in zip(places[rank:], sharding.subgroups, strict=True)
         if subgroup == "unreduced"
+        for name in _axes_of(along, mesh) or ()
     ]
-    axes = entries[: len(sharding.counts)]
-    while axes and not axes[-1]:
+    return None if found is None else replace(found, unreduced=tuple(sorted(unreduced)))
+
+
+def spec_of_places(places: Sequence[NDArray[np.int64]], mesh: Mapping[str, int]) -> Spec | None:
+    """Return the PartitionSpec by which each device has its shard; None if there is none.
+
+    Args:
+        places: For each array axis, the index of the shard of each device, in the order of the mesh.
+        mesh: Size of each mesh axis by name.
+
+    >>> str(spec_of_places([np.array([0, 0, 1, 1]), np.array([0, 0, 0, 0])], {"x": 2, "y": 2}))
+    "P('x',)"
+    """
+    axes = [_axes_of(along, mesh) for along in places]
+    while axes and axes[-1] == ():
         axes.pop()
-    return Spec(tuple(axes), unreduced=tuple(sorted(unreduced)))
+    known = [names for names in axes if names is not None]
+    return Spec(tuple(known)) if len(known) == len(axes) else None
+
+
+def _axes_of(places: NDArray[np.int64], mesh: Mapping[str, int]) -> tuple[str, ...] | None:
+    """Return the mesh axes whose coordinates are the digits of an index by device; None if none are."""
+    # It must be a mixed-radix number. Its digits, major to minor, are the coordinates along the mesh axes.
+    digits = _mixed_radix(places.reshape(tuple(mesh.values())))
+    return None if digits is None else tuple([*mesh][number] for number in digits)
 
 
 def _mixed_radix(places: NDArray[np.int64]) -> list[int] | None:

@@ -109,6 +109,7 @@ class UserLines:
         self._is_library = files_of(HIDDEN_MODULES)
         self._skipped = config.show_frames
         self._owners: dict[str, Owner] = {}
+        self._origins: dict[tuple[tuple[str, int, str], ...], Origin | None] = {}
 
     def owner(self, file: str) -> Owner:
         """Return the owner of a file."""
@@ -137,6 +138,12 @@ class UserLines:
 
     def origin(self, stack: Stack) -> Origin | None:
         """Return the line of the user in a stack, with its callers; None for an empty stack."""
+        key = tuple(stack)
+        if key not in self._origins:
+            self._origins[key] = self._origin(key)
+        return self._origins[key]
+
+    def _origin(self, stack: Stack) -> Origin | None:
         frames = [(self._owner_of(frame), frame) for frame in _plain(stack)]
         best = min((owner for owner, _ in frames), default=None)
         if best is None:

@@ -15,7 +15,7 @@ _ON_CPU = (
     "May differ: shardings that XLA chose, collectives (CPU has no reduce-scatter), temporaries (larger on"
     " CPU). For the figures of an accelerator, use a topology_mesh.",
 )
-_VMEM = 1
+VMEM = 1
 """XLA's number for a TPU's VMEM among the memory spaces."""
 _SUMS = ("all-reduce", "reduce-scatter")
 _TIMES = {2: "twice", 4: "4 times"}
@@ -117,4 +117,4 @@ def _uses_vmem(module: Module) -> bool:
     """Return whether a program has values in the fast memory of a TPU core."""
     computations = module.computations.values()
     instructions = (one for computation in computations for one in computation.instructions)
-    return any(shape.memory_space == _VMEM for one in instructions for shape in one.shapes)
+    return any(shape.memory_space == VMEM for one in instructions for shape in one.shapes)

@@ -146,7 +146,7 @@ def collectives_of(
     sizes = mesh.shape if mesh is not None and math.prod(mesh.sizes) == count else None
     places = None if devices is None or len(devices.ids) != count else devices.places
     describe = _Describer(
-        Dataflow(module), executions, sizes, paths, lines, _constrained(constraints), because, places
+        module.once(Dataflow), executions, sizes, paths, lines, _constrained(constraints), because, places
     )
     moved, unread = movements(describe.dataflow, slices)
     rows = (row for one in moved for row in describe.collectives(one))
@@ -194,6 +194,7 @@ class _Describer:
         self.flows = ControlFlows(dataflow, lines)
         self.group_axes: dict[int, tuple[str, ...] | None] = {}
         self.group_links: dict[int, Link | None] = {}
+        self.own: dict[Value, list[Instruction]] = {}
 
     def collectives(self, moved: Movement) -> Iterator[Collective]:
         """Yield the facts on a collective, once for each way through loops and branches to it."""
@@ -301,7 +302,7 @@ class _Describer:
         the array. The operation that needs it is known if no constraint requests the array between the two,
         and it uses the whole array, or all that follows is on one line.
         """
-        value, own = moved.value, list(self._own(moved))
+        value, own = moved.value, self._own(moved)
         described_by = itertools.chain(
             own,
             self.dataflow.consumers(value),
@@ -326,8 +327,8 @@ class _Describer:
             if of_user is not None and users[0].opcode in _WHOLE:
                 return of_user
             following = itertools.chain([found], self.dataflow.consumers(value))
-            after = (self.lines.origin(one.frames) for one in following)
-            is_exact = len({(one.file, one.line) for one in after if one is not None}) == 1
+            after = filter(None, (self.lines.origin(one.frames) for one in following))
+            is_exact = all((one.file, one.line) == (origin.file, origin.line) for one in after)
         is_exact = is_exact or lines == {(origin.file, origin.line)}
         return origin if is_exact else replace(origin, is_near=True)
 
@@ -364,8 +365,13 @@ class _Describer:
         name = instruction.op_name
         return name is not None and name not in self.paths and _STACK.match(name) is not None
 
-    def _own(self, moved: Movement) -> Iterator[Instruction]:
-        """Yield the instructions that are part of a collective, those with the best metadata first."""
+    def _own(self, moved: Movement) -> list[Instruction]:
+        """Return the instructions that are part of a collective, those with the best metadata first."""
+        if moved.value not in self.own:
+            self.own[moved.value] = [*self._find_own(moved)]
+        return self.own[moved.value]
+
+    def _find_own(self, moved: Movement) -> Iterator[Instruction]:
         # An element of a combined collective has its own metadata where it is taken from the tuple. The
         # collective has those of one of its arrays.
         near = itertools.takewhile(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..compat.compile_events import compile_lowered, prints_warnings, refused_program
+from ..compat.compile_events import refused_program
 from ..compat.devices import only_cpu
 from ..compat.lowering import lowered_devices, lowered_for_topology, with_compiler_options
 from ..compat.mesh_orders import ordered_devices
@@ -18,9 +18,7 @@ from ..hlo.oom_logs import read_out_of_memory
 from ..layouts.spec import mesh_sizes
 from ..plans.plan import spec_problems
 from ..quantities import bytes_apart
-from ..reports.program import Known
 from ..reports.program_memory import LargeBuffer, OutOfMemory, ProgramMemory
-from .warnings_of_compile import captured_warnings
 
 if TYPE_CHECKING:
     import jax
@@ -34,12 +32,6 @@ class CompiledStages(NamedTuple):
 
     record: bytes | None
     """XLA's record of the program, a serialized ``HloModuleProto``; None if it is not known."""
-
-    known: Known
-    """Whether ``warnings`` is complete."""
-
-    warnings: str = ""
-    """XLA's rematerialization warnings."""
 
     topology: Topology | None = None
     """The topology; None for devices of this process."""
@@ -58,17 +50,14 @@ def compiled_stages(
     stages: Stages,
     topology: Topology | None,
     dcn: Mapping[str, int] | None = None,
-    *,
-    fresh: bool,
 ) -> CompiledStages:
-    """Compile a program, and read XLA's warnings while it compiles.
+    """Compile a program.
 
     Args:
         stages: The stages of the program, as far as they exist.
         topology: The topology to compile for; None for the devices of the arguments, which can be those of a
             topology too.
         dcn: Number of slices along mesh axes of a topology of several slices.
-        fresh: Whether to compile even if the program is in a cache.
 
     Raises:
         TopologyError: If the topology does not fit the program, or needs a compiler that is not installed; or
@@ -86,7 +75,7 @@ def compiled_stages(
         lowered, traced_on = lowered_for_topology(stages.traced, topology, dcn)
         stages = stages._replace(lowered=lowered)
     if stages.compiled is not None:
-        return CompiledStages(stages, program_record(stages.compiled), "compiled before")
+        return CompiledStages(stages, program_record(stages.compiled))
     if stages.lowered is None:
         try:
             stages = stages._replace(lowered=stages.traced.lower())
@@ -99,28 +88,16 @@ def compiled_stages(
             ) from error
     topology = topology or topology_of(next(iter(lowered_devices(stages.lowered)), None))
     stages = stages._replace(lowered=with_compiler_options(stages.lowered, topology))
-    platform = None if topology is None else topology.platform
-    refusal = ""
-    refused: list[Any] = []
-
-    def compile_stages() -> None:
-        nonlocal stages, refusal
-        try:
-            stages = stages._replace(compiled=compile_lowered(stages.lowered, fresh=fresh))
-        except jax.errors.JaxRuntimeError as error:
-            refusal = str(error)
-            if read_out_of_memory(refusal) is None:
-                raise
-
-    captured = captured_warnings(compile_stages, platform)
-    if not refusal:
-        record = program_record(stages.compiled)
-        return CompiledStages(stages, record, captured.known, captured.text, topology, traced_on)
-    # The same warnings again.
-    captured_warnings(lambda: refused.append(refused_program(stages.lowered)), platform)
-    known: Known = "known" if captured.text or prints_warnings(platform) else "not captured"
-    program, assignment = (None, None) if refused[0] is None else program_in(refused[0])
-    return CompiledStages(stages, program, known, captured.text, topology, traced_on, refusal, assignment)
+    try:
+        stages = stages._replace(compiled=stages.lowered.compile())
+    except jax.errors.JaxRuntimeError as error:
+        refusal = str(error)
+        if read_out_of_memory(refusal) is None:
+            raise
+        refused = refused_program(stages.lowered)
+        program, assignment = (None, None) if refused is None else program_in(refused)
+        return CompiledStages(stages, program, topology, traced_on, refusal, assignment)
+    return CompiledStages(stages, program_record(stages.compiled), topology, traced_on)
 
 
 def gpu_shortage(topology: Topology, memory: ProgramMemory) -> OutOfMemory | None:

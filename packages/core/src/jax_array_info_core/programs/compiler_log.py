@@ -19,8 +19,8 @@ from ..plans.plan import planned_axes, spec_problems
 from ..reports.compiles import LogReport, UnusableDonation
 from ..reports.findings import known_codes
 from ..text import plain_text
+from .full_replication import ranked, rematerialization
 from .out_of_memory import logged_errors
-from .warnings_of_compile import ranked, rematerialization
 
 _CHUNK = 1 << 20
 _MOST = 10_000

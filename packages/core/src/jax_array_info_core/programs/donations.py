@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,9 +16,6 @@ from ..reports.program import CALL_FAILS, Donation, ProgramValue
 
 UNUSED = "unused: the function does not need it"
 """Reason for an argument that is pruned, or without effect on the outputs."""
-
-_NEAR = 64
-"""Number of arguments whose paths are compared with that of an output: most programs return them in order."""
 
 
 def donations_of(
@@ -121,23 +120,22 @@ def donatable(
         shared: The arguments that share their buffers, which no call can donate.
     """
     taken = {one.output for one in donations}
-    free: dict[Any, list[ProgramValue]] = {}
-    for argument, is_donated in zip(arguments, donated, strict=True):
-        if not (is_donated or argument.is_pruned or argument.got is None or argument.path in (shared or {})):
-            free.setdefault((argument.dtype, argument.shape), []).append(argument)
-    found: dict[str, Donation] = {}
+    free = _Groups(
+        (number, argument, False)
+        for number, (argument, is_donated) in enumerate(zip(arguments, donated, strict=True))
+        if not (is_donated or argument.is_pruned or argument.got is None or argument.path in (shared or {}))
+    )
+    found: dict[int, Donation] = {}
     for least, output in itertools.product((1, 0), outputs):
-        alike = free.get((output.dtype, output.shape), [])
-        if not alike or output.path in taken or output.got is None:
+        if output.path in taken or output.got is None:
             continue
-        same = (one for one in alike if _same_memory(one, output) and _fits(one, output))
-        ends = [(common_end(one.path, output.path), one) for one in itertools.islice(same, _NEAR)]
-        end, best = max(ends, key=lambda pair: pair[0], default=(-1, output))
-        if end >= least:
-            alike.remove(best)
+        near = _nearest(output.path, free.fitting(output))
+        if near is not None and near[0] >= least:
+            _, number, group = near
+            group.taken.add(number)
             taken.add(output.path)
-            found[best.path] = _donation(best, output=output.path)
-    return tuple(found[one.path] for one in arguments if one.path in found)
+            found[number] = _donation(arguments[number], output=output.path)
+    return tuple(found[number] for number in sorted(found))
 
 
 def _donation(argument: ProgramValue, *, output: str | None = None, reason: str | None = None) -> Donation:
@@ -175,34 +173,28 @@ def _result(module: Module) -> tuple[ArrayShape, ...]:
 
 
 class _Outputs:
-    """Outputs of a program by their types."""
+    """Outputs of a program, and the arguments whose memory they reuse."""
 
     def __init__(self, outputs: Sequence[ProgramValue], takers: Mapping[int, ProgramValue]) -> None:
-        self.takers = takers
         self._outputs = outputs
-        self._by_type: dict[Any, list[int]] = {}
-        self._by_shape: dict[Any, list[int]] = {}
-        self._by_dtype: dict[Any, list[int]] = {}
-        for place, output in enumerate(outputs):
-            self._by_type.setdefault((output.dtype, output.shape), []).append(place)
-            self._by_shape.setdefault(output.shape, []).append(place)
-            self._by_dtype.setdefault(output.dtype, []).append(place)
+        self._takers = takers
+        self._groups = _Groups((place, output, place in takers) for place, output in enumerate(outputs))
 
     def reason(self, argument: ProgramValue) -> str:
         """Return why no output reuses the memory of an argument that the program uses."""
         type_ = type_text(argument.dtype, argument.shape)
-        alike = self._by_type.get((argument.dtype, argument.shape))
-        if alike is None:
-            same_shape = self._by_shape.get(argument.shape)
-            near = same_shape or self._by_dtype.get(argument.dtype)
-            if near is None:
+        alike = self._groups.of(argument.dtype, argument.shape)
+        if not alike:
+            same_shape = self._groups.of(None, argument.shape)
+            groups = same_shape or self._groups.of(argument.dtype, None)
+            if not groups:
                 return f"dtype and shape: no output is {type_}"
-            nearest = self._nearest(argument, near)
+            nearest = self._nearest(argument, groups)
             return (
                 f"{'dtype' if same_shape else 'shape'}: no output is {type_}; "
                 f"{nearest.path} is {type_text(nearest.dtype, nearest.shape)}"
             )
-        near = [place for place in alike if _same_memory(argument, self._outputs[place])]
+        near = [group for group in alike if _same_memory(argument, group.value)]
         if not near:
             nearest = self._nearest(argument, alike)
             return (
@@ -211,35 +203,128 @@ class _Outputs:
             )
         if len(near) < len(alike):
             type_ = f"{type_} in {argument.memory_kind}"
-        fitting = [place for place in near if _fits(argument, self._outputs[place])]
+        fitting = self._groups.fitting(argument)
         if not fitting:
             nearest = self._nearest(argument, near)
             return (
                 f"sharding: no output {type_} is {argument.got or 'unknown'}; "
                 f"{nearest.path} is {nearest.got or 'unknown'}"
             )
-        free = [place for place in fitting if place not in self.takers]
-        if free:
-            nearest = self._nearest(argument, free)
+        if not all(group.is_reused for group in fitting):
+            nearest = self._nearest(argument, fitting)
             return f"XLA did not reuse it; {nearest.path} has its dtype, shape and sharding"
-        taken = [f"{self._outputs[place].path} reuses {self.takers[place].path}" for place in fitting[:3]]
-        more = f" and {len(fitting) - 3} more" if len(fitting) > 3 else ""
-        others = [place for place in near if place not in self.takers]
-        elsewhere = [place for place in alike if place not in self.takers]
-        if others:
-            nearest = self._nearest(argument, others)
+        first = itertools.islice(heapq.merge(*(group.numbers for group in fitting)), 3)
+        taken = [f"{self._outputs[place].path} reuses {self._takers[place].path}" for place in first]
+        count = sum(len(group.numbers) for group in fitting) - len(taken)
+        more = f" and {count} more" if count else ""
+        if not all(group.is_reused for group in near):
+            nearest = self._nearest(argument, near)
             type_ = f"{type_} that is {argument.got or 'unknown'}"
             more = f"{more}; {nearest.path} is {nearest.got or 'unknown'}"
-        elif elsewhere:
-            nearest = self._nearest(argument, elsewhere)
+        elif not all(group.is_reused for group in alike):
+            nearest = self._nearest(argument, alike)
             more = f"{more}; {nearest.path} is in {nearest.memory_kind}"
         return f"taken: no output {type_} is left; {', '.join(taken)}{more}"
 
-    def _nearest(self, argument: ProgramValue, places: Sequence[int]) -> ProgramValue:
+    def _nearest(self, argument: ProgramValue, groups: Sequence[_Group]) -> ProgramValue:
         """Return the output whose path is most like an argument's; one that reuses none, if there is one."""
-        free = [place for place in places if place not in self.takers]
-        candidates = (self._outputs[place] for place in free or places)
-        return max(candidates, key=lambda one: common_end(argument.path, one.path))
+        free = [group for group in groups if not group.is_reused]
+        found = _nearest(argument.path, free or groups)
+        assert found is not None
+        return self._outputs[found[1]]
+
+
+class _Group:
+    """Values of one type, memory kind and sharding, by the ends of their paths."""
+
+    def __init__(self, value: ProgramValue, *, is_reused: bool) -> None:
+        self.value = value
+        """One of them."""
+        self.is_reused = is_reused
+        """Whether they reuse the memory of others."""
+        self.numbers: list[int] = []
+        """Their numbers, ascending."""
+        self.taken: set[int] = set()
+        """Numbers of those that are no longer found."""
+        self._by_end: dict[tuple[str, ...], deque[int]] = {}
+
+    def add(self, number: int, path: str) -> None:
+        """Add a value."""
+        self.numbers.append(number)
+        for end in _ends(path):
+            self._by_end.setdefault(end, deque()).append(number)
+
+    def nearest(self, path: str) -> tuple[int, int] | None:
+        """Return the keys at the end that most paths have in common with one, and the first such value.
+
+        Returns:
+            The number of keys and the number of the value; None if none is left.
+        """
+        for end in _ends(path):
+            numbers = self._by_end.get(end, deque())
+            while numbers and numbers[0] in self.taken:
+                numbers.popleft()
+            if numbers:
+                return len(end), numbers[0]
+        return None
+
+
+class _Groups:
+    """Values in groups. Thousands of them have few types and shardings.
+
+    Args:
+        values: The number of each value, the value, and whether it reuses memory.
+    """
+
+    def __init__(self, values: Iterable[tuple[int, ProgramValue, bool]]) -> None:
+        groups: dict[Hashable, _Group] = {}
+        for number, value, is_reused in values:
+            key = is_reused, _kind(value)
+            if key not in groups:
+                groups[key] = _Group(value, is_reused=is_reused)
+            groups[key].add(number, value.path)
+        self._fitting: dict[Hashable, list[_Group]] = {}
+        self._by_type: dict[tuple[Any, Any], list[_Group]] = {}
+        for group in groups.values():
+            dtype, shape = group.value.dtype, group.value.shape
+            for type_ in ((dtype, shape), (None, shape), (dtype, None)):
+                self._by_type.setdefault(type_, []).append(group)
+
+    def of(self, dtype: Any, shape: Any) -> list[_Group]:
+        """Return the groups of a dtype and a shape, either of them any if it is None."""
+        return self._by_type.get((dtype, shape), [])
+
+    def fitting(self, value: ProgramValue) -> list[_Group]:
+        """Return the groups whose values could have the memory of a value."""
+        key = _kind(value)
+        if key not in self._fitting:
+            self._fitting[key] = [
+                group
+                for group in self.of(value.dtype, value.shape)
+                if _same_memory(group.value, value) and _fits(group.value, value)
+            ]
+        return self._fitting[key]
+
+
+def _nearest(path: str, groups: Iterable[_Group]) -> tuple[int, int, _Group] | None:
+    """Return the value in some groups whose path is most like another one, the first of such values.
+
+    Returns:
+        The number of keys that the paths have in common, the number of the value and its group; None if no
+        value is left.
+    """
+    found = [(*near, group) for group in groups if (near := group.nearest(path)) is not None]
+    return max(found, key=lambda one: (one[0], -one[1]), default=None)
+
+
+def _kind(value: ProgramValue) -> Hashable:
+    return value.dtype, value.shape, value.memory_kind, value.got
+
+
+def _ends(path: str) -> Iterator[tuple[str, ...]]:
+    """Yield the ends of a path, the longest first, with the empty one."""
+    keys = tuple(path.split("/"))
+    return (keys[first:] for first in range(len(keys) + 1))
 
 
 def common_end(path: str, other: str) -> int:

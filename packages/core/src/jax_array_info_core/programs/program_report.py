@@ -21,6 +21,7 @@ from ..compat.jaxprs import jaxpr_names, requested_outputs
 from ..compat.jitted import with_object_keys
 from ..compat.lowering import program_devices
 from ..compat.propagation import require_shardy
+from ..compat.residuals import passes_are_named
 from ..compat.shardings import has_devices
 from ..compat.stages import (
     ProgramLeaf,
@@ -39,7 +40,7 @@ from ..compat.topologies import topology_of
 from ..compat.topology_names import Topology, parse_topology
 from ..compat.values import is_sharding
 from ..errors import UnsupportedValueError
-from ..hlo.collectives import instruction_text, may_send
+from ..hlo.collectives import instruction_text, may_send, movements
 from ..hlo.dataflow import Dataflow
 from ..hlo.flops import counted_flops
 from ..hlo.frames import scope_of
@@ -47,6 +48,7 @@ from ..hlo.liveness import LiveValue, temporaries_of
 from ..hlo.loops import Executions, executions
 from ..hlo.module import Instruction, Module
 from ..hlo.read import read_module
+from ..hlo.resharding import replicated_values
 from ..layouts.bandwidths import as_bandwidths
 from ..layouts.dtypes import dtype_name
 from ..layouts.links import Link
@@ -54,11 +56,14 @@ from ..layouts.notation import as_nbytes
 from ..layouts.spec import mesh_sizes
 from ..origins.origins import UserLines, code_origin, described_for_user
 from ..propagation.process import start
+from ..reports.backward import SavedForBackward
 from ..reports.findings import known_codes
 from ..reports.floors import MIN_NBYTES
 from ..reports.origin import Origin
-from ..reports.program import ProgramReport, Rematerialization, Uncounted, UncountedFlops
-from ..reports.program_memory import KeptLine, ProgramMemory, Temporary
+from ..reports.program import ProgramReport, Uncounted, UncountedFlops
+from ..reports.program_memory import ProgramMemory, Temporary
+from . import collector
+from .backward import live_at_backward, saved_of
 from .because import Reasons
 from .caveats import caveats_of, caveats_of_tracing
 from .collectives import collectives_of, devices_of, merged, totals_of
@@ -66,13 +71,13 @@ from .compiled import CompiledStages, compiled_stages, gpu_shortage
 from .constraints import constraints_of, with_padding
 from .control_flow import ControlFlows
 from .donations import donatable, donations_of, sharing
+from .full_replication import rematerializations_of
 from .host_memory import with_host_apart
 from .live_bytes import timeline_of
 from .next_call import MOST_CALLS, next_arguments, passed_on, steady_nbytes
 from .out_of_memory import out_of_memory_of
 from .repeated import repeated_of
 from .updates import with_lost_axes, with_replaced
-from .warnings_of_compile import rematerializations_of
 
 _KEPT = "reduce_precision"
 """Last part of the name of a value that ``jax.checkpoint`` keeps."""
@@ -106,7 +111,8 @@ def memory_of(
     statistics: MemoryStatistics | None,
     platform: str,
     lines: UserLines,
-    names: CheckpointNames | None = None,
+    traced: Any = None,
+    saved: SavedForBackward | None = None,
 ) -> ProgramMemory:
     """Return the memory of a program per device.
 
@@ -118,10 +124,12 @@ def memory_of(
         statistics: XLA's figures; None if the backend has none.
         platform: Platform that it is compiled for.
         lines: The search for the user's line.
-        names: The names of ``checkpoint_name``; None if they are not known.
+        traced: The ``jax.stages.Traced`` that it is compiled from; None if it is not known.
+        saved: What JAX saves for the backward pass.
     """
     figures = statistics or MemoryStatistics()
-    live, kept, elsewhere = temporaries_of(module, lines.nearest)
+    names = None if traced is None else CheckpointNames(traced.jaxpr, lines)
+    found = temporaries_of(module, lines.nearest, tells_passes=passes_are_named(traced))
     return ProgramMemory(
         argument_nbytes=figures.argument_nbytes,
         output_nbytes=figures.output_nbytes,
@@ -133,28 +141,12 @@ def memory_of(
         host_output_nbytes=figures.host_output_nbytes,
         host_alias_nbytes=figures.host_alias_nbytes,
         host_temporary_nbytes=figures.host_temporary_nbytes,
-        temporaries=_merged(live, lines, names)[:MOST_TEMPORARIES],
-        live_nbytes=sum(value.shape.nbytes for value in live),
-        kept=_by_line(kept, lines),
-        elsewhere=_merged(elsewhere, lines, names)[:MOST_TEMPORARIES],
+        temporaries=_merged(found.highest, lines, names)[:MOST_TEMPORARIES],
+        live_nbytes=sum(value.shape.nbytes for value in found.highest),
+        saved=saved,
+        live_at_backward=live_at_backward(found, module, saved, lines, is_traced=traced is not None),
+        elsewhere=_merged(found.elsewhere, lines, names)[:MOST_TEMPORARIES],
     )
-
-
-def _by_line(values: Iterable[LiveValue], lines: UserLines) -> tuple[KeptLine, ...]:
-    """Return the values of each line together, the line with the most bytes first."""
-    found: dict[Origin | None, list[LiveValue]] = {}
-    for value in values:
-        found.setdefault(lines.origin(value.frames), []).append(value)
-    kept = [
-        KeptLine(
-            origin=origin,
-            nbytes=sum(one.shape.nbytes for one in of_line),
-            count=len(of_line),
-            is_in_loop=any(one.is_kept for one in of_line),
-        )
-        for origin, of_line in found.items()
-    ]
-    return tuple(sorted(kept, key=lambda one: -one.nbytes))
 
 
 def _peak(figures: MemoryStatistics, platform: str) -> int | None:
@@ -219,7 +211,7 @@ def flops_of(module: Module, executions: Mapping[str, Executions], lines: UserLi
         )
         for reason, one in found
     )
-    flows = ControlFlows(Dataflow(module), lines)
+    flows = ControlFlows(module.once(Dataflow), lines)
     dots = flows.flops(flops.dots, is_complete=not found)
     return {
         "dot_flops": dots.exact,
@@ -236,7 +228,6 @@ def program_report(
     *args: Any,
     topology: str | None = None,
     dcn: Mapping[str, int] | None = None,
-    fresh: bool = False,
     explain: bool = True,
     bandwidths: Mapping[str, int | str] | None = None,
     ignore_codes: str | Iterable[str] = (),
@@ -249,7 +240,8 @@ def program_report(
 
     The function is traced, lowered and compiled for the arguments, as ``jax.jit(f).lower(…).compile()``
     does. Nothing runs, nothing is allocated and nothing is donated. JAX caches the compiled program; a call
-    of the function compiles it again only in versions of JAX that do not share it.
+    of the function compiles it again only in versions of JAX that do not share it. Python's garbage collector
+    is paused while the compiled program is described.
 
     A function with an argument that is called as one of the options itself is given as a
     ``functools.partial``.
@@ -265,8 +257,6 @@ def program_report(
             arguments.
         dcn: Number of slices along each mesh axis that spans the slices of ``topology``, such as
             ``{"data": 2}``, as in ``topology_mesh``.
-        fresh: Whether to compile even if JAX has the program in a cache. XLA prints its rematerialization
-            warnings only while it compiles.
         explain: Whether to find ``because``, the operation that each collective is needed for, on JAX 0.10.1
             and later, unless Shardy is off. If there are collectives, Shardy propagates the shardings once
             more, in a process of its own. A Compiled has no reasons.
@@ -315,51 +305,53 @@ def program_report(
             start()
         if os.getpid() != process:  # compiling would wait forever for threads that a fork does not have
             raise UnsupportedValueError("the function forks while it is traced, and returns in the fork too")
-        compiled = compiled_stages(stages, target, slices, fresh=fresh)
+        compiled = compiled_stages(stages, target, slices)
     stages = compiled.stages
-    module = module_of(compiled.record, stages.lowered)
-    labels = [] if module is None else [one.op_name for one in module.parameters()]
-    given, returned = argument_leaves(stages, values, labels), output_leaves(stages)
-    given, returned = with_object_keys(f, args, kwargs, given, returned)
-    mesh = program_mesh([*given, *returned])
-    place, platform = _place(compiled, [*given, *returned])
-    arguments = argument_values(given, mesh)
-    outputs = output_values(returned, mesh)
-    if module is not None:
-        traced = stages.traced
-        requested = [None] * len(outputs) if traced is None else requested_outputs(traced.jaxpr)
-        outputs = with_requested(outputs, requested)
-        outputs = with_lost_axes(outputs, arguments, module, [one is not None for one in requested])
-    constraints, passed = None, dict[int, int]()
-    if stages.traced is not None:
-        constraints = constraints_of(stages.traced.jaxpr, module, lines)
-        outputs = with_padding(outputs, constraints)
-        is_donated = [leaf.is_donated for leaf in given]
-        outputs = with_replaced(outputs, arguments, is_donated, stages.traced.jaxpr)
-        passed = passed_on(outputs, arguments, is_donated, stages.traced.jaxpr)
-    name, origin = _definition(f, stages, module, lines)
-    report = ProgramReport(
-        name=name,
-        origin=origin,
-        mesh=mesh,
-        platform=platform,
-        topology=place.text if place else None,
-        arguments=arguments,
-        outputs=outputs,
-        constraints=constraints,
-        rematerializations_known=compiled.known,
-        out_of_memory=out_of_memory_of(compiled.refusal, module, compiled.assignment, lines),
-        device_count=1 if mesh is None else math.prod(mesh.sizes),
-        caveats=caveats_of_tracing(compiled.traced_on, place),
-        passed_on=tuple(arguments[number].path for number in sorted(passed)),
-        ignored_codes=codes,
-        min_nbytes=least,
-    )
-    if module is None:
-        return report if compiled.refusal else replace(report, unread=(_NO_RECORD,))
-    report = _with_program(report, module, compiled, place, given, values, lines, speeds, explains=explains)
-    if timeline and report.memory is not None:
-        report = replace(report, timeline=timeline_of(report, report.memory, module, lines))
+    with collector.paused():
+        module = module_of(compiled.record, stages.lowered)
+        labels = [] if module is None else [one.op_name for one in module.parameters()]
+        given, returned = argument_leaves(stages, values, labels), output_leaves(stages)
+        given, returned = with_object_keys(f, args, kwargs, given, returned)
+        mesh = program_mesh([*given, *returned])
+        place, platform = _place(compiled, [*given, *returned])
+        arguments = argument_values(given, mesh)
+        outputs = output_values(returned, mesh)
+        if module is not None:
+            traced = stages.traced
+            requested = [None] * len(outputs) if traced is None else requested_outputs(traced.jaxpr)
+            outputs = with_requested(outputs, requested)
+            outputs = with_lost_axes(outputs, arguments, module, [one is not None for one in requested])
+        constraints, passed = None, dict[int, int]()
+        if stages.traced is not None:
+            constraints = constraints_of(stages.traced.jaxpr, module, lines)
+            outputs = with_padding(outputs, constraints)
+            is_donated = [leaf.is_donated for leaf in given]
+            outputs = with_replaced(outputs, arguments, is_donated, stages.traced.jaxpr)
+            passed = passed_on(outputs, arguments, is_donated, stages.traced.jaxpr)
+        name, origin = _definition(f, stages, module, lines)
+        report = ProgramReport(
+            name=name,
+            origin=origin,
+            mesh=mesh,
+            platform=platform,
+            topology=place.text if place else None,
+            arguments=arguments,
+            outputs=outputs,
+            constraints=constraints,
+            out_of_memory=out_of_memory_of(compiled.refusal, module, compiled.assignment, lines),
+            device_count=1 if mesh is None else math.prod(mesh.sizes),
+            caveats=caveats_of_tracing(compiled.traced_on, place),
+            passed_on=tuple(arguments[number].path for number in sorted(passed)),
+            ignored_codes=codes,
+            min_nbytes=least,
+        )
+        if module is None:
+            return report if compiled.refusal else replace(report, unread=(_NO_RECORD,))
+        report = _with_program(
+            report, module, compiled, place, given, values, lines, speeds, explains=explains
+        )
+        if timeline and report.memory is not None:
+            report = replace(report, timeline=timeline_of(report, report.memory, module, lines))
     if not steady:
         return report
     following = next_arguments((args, kwargs), values, given, returned, passed)
@@ -384,8 +376,8 @@ def _with_program(
     *,
     explains: bool,
 ) -> ProgramReport:
-    """Return a report with the facts from the text of the compiled program."""
-    times = executions(module)
+    """Return a report with the facts from the compiled program."""
+    times = module.once(executions)
     flops = flops_of(module, times, lines)
     paths = {
         leaf.label: argument.path
@@ -398,14 +390,10 @@ def _with_program(
     collectives, unread = collectives_of(
         module, times, report.mesh, paths, lines, report.constraints, because, devices
     )
-    rematerializations: tuple[Rematerialization, ...] = rematerializations_of(
-        compiled.warnings,
-        module,
-        report.mesh,
-        lines,
-        lowered=compiled.stages.lowered,
-        platform=report.platform,
-    )
+    dataflow, count = Dataflow(module), module.device_count if devices is None else devices.count(module)
+    moved, _ = movements(dataflow, None if devices is None else devices.slices(module))
+    replicated = replicated_values(dataflow, moved)
+    sizes = report.mesh.shape if report.mesh and math.prod(report.mesh.sizes) == count else None
     is_donated = [leaf.is_donated for leaf in leaves]
     places = places_of_arguments(values, leaves) or ()
     shared = sharing(report.arguments, [buffer_key(values[place]) for place in places])
@@ -413,20 +401,22 @@ def _with_program(
     dtypes = {value.dtype for value in (*report.arguments, *report.outputs)}
     memory, out_of_memory = None, report.out_of_memory
     if not compiled.refusal:
-        traced = compiled.stages.traced
-        names = None if traced is None else CheckpointNames(traced.jaxpr, lines)
-        memory = memory_of(module, memory_analysis(compiled.stages.compiled), report.platform, lines, names)
+        stages = compiled.stages
+        saved = saved_of(stages, leaves, lines, report.device_count, explains=explains)
+        statistics = memory_analysis(stages.compiled)
+        memory = memory_of(module, statistics, report.platform, lines, stages.traced, saved)
         memory = with_host_apart(memory, report.arguments, report.outputs, donations)
         if topology is not None:
             memory = replace(
                 memory, required_nbytes=memory.needed_nbytes, available_nbytes=topology.memory_nbytes
             )
             out_of_memory = gpu_shortage(topology, memory) if topology.is_gpu else None
+    rematerializations = rematerializations_of(replicated, dataflow, sizes, times, lines)
     report = replace(report, rematerializations=rematerializations, **flops)
     return replace(
         report,
-        repeated=repeated_of(report, module, times, devices, paths, lines),
-        device_count=module.device_count if devices is None else devices.count(module),
+        repeated=repeated_of(report, module, times, devices, paths, lines, replicated),
+        device_count=count,
         donations=donations,
         donatable=donatable(report.arguments, is_donated, report.outputs, donations, shared),
         collectives=collectives,
@@ -484,7 +474,8 @@ def _definition(f: Any, stages: Stages, module: Module | None, lines: UserLines)
     """Return the name and the definition of a function."""
     if stages.traced is None:
         # The text of a large program is slow to print.
-        return program_name(f"HloModule {module.name}" if module else stages.lowered.as_text() or ""), None
+        text = f"HloModule {module.name}" if module else stages.lowered and stages.lowered.as_text()
+        return program_name(text or ""), None
     if callable(f):
         # A plain function is described like one that is jitted.
         jitted = type(f) in compat.jitted_types() or hasattr(f, "__wrapped__")

@@ -15,7 +15,6 @@ def program_timeline_report(
     *args: Any,
     topology: str | None = None,
     dcn: Mapping[str, int] | None = None,
-    fresh: bool = False,
     **kwargs: Any,
 ) -> ProgramTimelineReport:
     """Return the live bytes of a compiled function along its schedule, by line, and its peak.
@@ -33,7 +32,6 @@ def program_timeline_report(
         topology: TPU or GPU topology to compile for, as in ``program_report``. None compiles for the devices
             of the arguments.
         dcn: Number of slices along each mesh axis that spans the slices of ``topology``.
-        fresh: Whether to compile even if JAX has the program in a cache.
         **kwargs: Keyword arguments of the function.
 
     Raises:
@@ -52,7 +50,7 @@ def program_timeline_report(
     >>> [one.kind for one in report.series][:2], max(report.total_nbytes) == report.peak_nbytes
     (['arguments', 'outputs'], True)
     """
-    options: dict[str, Any] = {"topology": topology, "dcn": dcn, "fresh": fresh, "explain": False}
+    options: dict[str, Any] = {"topology": topology, "dcn": dcn, "explain": False}
     report = program_report(f, *args, timeline=True, **options, **kwargs)
     if report.timeline is not None:
         return report.timeline

@@ -7,16 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ..compat.lowering import names_have_passes
 from ..hlo.collectives import movements
 from ..hlo.dataflow import Dataflow, Value
 from ..hlo.loops import Executions
 from ..hlo.module import Module
 from ..hlo.replica_groups import group_axes
-from ..hlo.replication import Repeated, Replication, Source
+from ..hlo.replication import COSTLY, Repeated, Replication, Source
+from ..hlo.resharding import Replicated
 from ..layouts.spec import effective_axes, effective_spec
 from ..origins.origins import UserLines
 from ..reports.array import ShardingDescription
@@ -35,32 +33,34 @@ def repeated_of(
     devices: ProgramDevices | None,
     paths: Mapping[str, str],
     lines: UserLines,
+    replicated: Iterable[Replicated],
 ) -> tuple[RepeatedValue, ...]:
     """Return the values that every device computes or holds whole, the most bytes first.
 
     Left out are arguments, and outputs that are requested so, where they are replicated; the gradient of an
-    argument; what XLA's warnings name; and products that are a small part of those of the program.
+    argument; what is gathered only for own parts; and products that are a small part of those of the program.
 
     Args:
-        report: The report, with the arguments, the outputs and XLA's warnings.
+        report: The report, with the arguments and the outputs.
         module: The program.
         executions: Number of executions of each computation.
         devices: The devices of the program; None if they are not known.
         paths: Path of each argument by the ``op_name`` of its parameter.
         lines: The search for the user's line.
+        replicated: Values that are gathered only for own parts of each device.
     """
     slices = None if devices is None else devices.slices(module)
     count = module.device_count if devices is None else devices.count(module)
     mesh = report.mesh
     if mesh is None or math.prod(mesh.sizes) != count or count < 2:
         return ()
-    dataflow = Dataflow(module)
+    dataflow = module.once(Dataflow)
     kept = [one for one in report.arguments if not one.is_pruned]
     hidden = sum(len(one.shapes) for one in module.parameters()) - len(kept)  # tokens and hoisted constants
-    labels = [*[None] * max(hidden, 0), *(_labels(one.got, report) for one in kept)]
+    axes = [*[None] * max(hidden, 0), *(_axes_of(one.got, report) for one in kept)]
     moved, _ = movements(dataflow, slices)
-    found = Replication(module, moved, count, labels, is_numbered=slices is None).repeated()
-    described = _Described(report, dataflow, executions, paths, lines)
+    found = Replication(module, moved, mesh.shape, axes, is_numbered=slices is None).repeated()
+    described = _Described(report, dataflow, executions, paths, lines, replicated)
     rows = [row for one in found if (row := described.row(one)) is not None]
     counts: dict[RepeatedValue, int] = {}
     for row in rows:
@@ -69,15 +69,10 @@ def repeated_of(
     return tuple(sorted(merged, key=lambda one: -one.repeated_nbytes))
 
 
-def _labels(got: ShardingDescription | None, report: ProgramReport) -> NDArray[np.int64] | None:
-    """Return the number of the shard of each device, in the order of the mesh; None if it is not known."""
-    mesh = report.mesh
-    if got is None or got.spec is None or mesh is None or got.mesh != mesh or got.spec.unreduced:
-        return None
-    used = _used(got)
-    places = np.unravel_index(np.arange(math.prod(mesh.sizes)), mesh.sizes)
-    columns = [place for name, place in zip(mesh.names, places, strict=True) if name in used]
-    return np.stack([np.zeros_like(places[0]), *columns], axis=1)
+def _axes_of(got: ShardingDescription | None, report: ProgramReport) -> set[str] | None:
+    """Return the mesh axes that shard an argument; None if they are not known."""
+    is_known = got is not None and got.spec is not None and got.mesh == report.mesh and not got.spec.unreduced
+    return _used(got) if got is not None and is_known else None
 
 
 def _used(sharding: ShardingDescription) -> set[str]:
@@ -98,13 +93,14 @@ class _Described:
         executions: Mapping[str, Executions],
         paths: Mapping[str, str],
         lines: UserLines,
+        replicated: Iterable[Replicated],
     ) -> None:
         self.report = report
         self.dataflow = dataflow
         self.executions = executions
         self.paths = paths
         self.lines = lines
-        self.warned = {one.op for one in report.rematerializations if one.op}
+        self.replicated = {moved.value for one in replicated for moved in one.gathers}
         wanted = [(one.shape, one.got) for one in report.arguments if not one.is_pruned]
         wanted += [(one.shape, one.asked) for one in report.outputs]
         self.shards = {
@@ -125,9 +121,8 @@ class _Described:
         names = [one.op_name or "" for one in own]
         if self._is_meant(found.shape.dims, axes, names, is_sum=scatter is not None):
             return None
-        if found.is_sliced and any(one.op_name in self.warned for one in own):
+        if found.is_sliced and any(one.movement.value in self.replicated for one in sources):
             return None
-        devices = math.prod({one.groups: one.movement.group_size for one in sources}.values())
         times = self.executions.get(found.computation, Executions(None)).times
         flops = None
         if found.flops and times is not None:
@@ -138,20 +133,19 @@ class _Described:
         moved = largest.movement
         before = self.dataflow.instruction(Value(moved.value.computation, moved.operand))
         shape = before.shapes[0] if before is not None and before.shapes else moved.shape
-        held = [(found.shape.nbytes - found.shape.nbytes // devices, found.shape.nbytes)]
+        held = [(found.shape.nbytes - found.shape.nbytes // found.devices, found.shape.nbytes)]
         held += [(_saved(one), one.movement.shape.nbytes) for one in sources if not one.scatter]
         repeated, nbytes = max(held)
         nearest = self.lines.nearest(own)
-        op = found.instruction if found.instruction.opcode == "fft" else scatter or found.instruction
+        op = found.instruction if found.instruction.opcode in COSTLY else scatter or found.instruction
+        is_named = op in (nearest, scatter) or op.opcode in COSTLY
         return RepeatedValue(
-            op=(op.op_name or "").rpartition("/")[2]
-            if op in (nearest, scatter) or op.opcode in _NAMED
-            else op.opcode,
+            op=(is_named and (op.op_name or "").rpartition("/")[2]) or op.custom_call_target or op.opcode,
             shape=found.shape.dims,
             dtype=found.shape.dtype,
             nbytes=nbytes,
             repeated_nbytes=repeated,
-            repeated_flops=None if flops is None else flops - flops // devices,
+            repeated_flops=None if flops is None else flops - flops // found.devices,
             axes=axes,
             is_sum=scatter is not None,
             before_shape=shape.dims,
@@ -192,9 +186,6 @@ class _Described:
         is_gradient = any("transpose(" in one for one in names)
         may_be_gradient = is_sum and not names_have_passes()  # of an embedding
         return (is_gradient or may_be_gradient) and any(_is_part(dims, one) for one in self.shapes)
-
-
-_NAMED = frozenset({"fft", "scatter"})
 
 
 def _saved(source: Source) -> int:

@@ -68,7 +68,7 @@ class _Flow:
     def __init__(
         self, module: Module, outputs: Sequence[ProgramValue], arguments: Sequence[ProgramValue]
     ) -> None:
-        self._dataflow = Dataflow(module)
+        self._dataflow = module.once(Dataflow)
         self._entry = module.computations.get(module.entry)
         self._numbers = [number for number, one in enumerate(arguments) if not one.is_pruned]
         parameters = sum(len(one.shapes) for one in module.parameters())

@@ -16,6 +16,11 @@ from .array import (
     Leaf as Leaf,
     ShardingDescription as ShardingDescription,
 )
+from .backward import (
+    BackwardLine as BackwardLine,
+    LiveAtBackward as LiveAtBackward,
+    SavedForBackward as SavedForBackward,
+)
 from .changes import (
     DonationChange as DonationChange,
     FigureChange as FigureChange,
@@ -111,7 +116,6 @@ from .propagation import (
 from .program_memory import (
     LargeBuffer as LargeBuffer,
     OutOfMemory as OutOfMemory,
-    KeptLine as KeptLine,
     ProgramMemory as ProgramMemory,
     Temporary as Temporary,
 )

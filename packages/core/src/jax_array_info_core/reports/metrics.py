@@ -66,6 +66,10 @@ def _of_memory(field: str) -> Callable[[ProgramReport], _Figure]:
     return lambda report: None if report.memory is None else getattr(report.memory, field)
 
 
+def _of_backward(field: str) -> Callable[[ProgramReport], _Figure]:
+    return lambda report: getattr(_of_memory(field)(report), "nbytes", None)
+
+
 def _if_compiled(figure: Callable[[ProgramReport], _Figure]) -> Callable[[ProgramReport], _Figure]:
     """Return a figure of the compiled program, which is unknown if only the compiler's refusal is known."""
     return lambda report: figure(report) if report.is_known else None
@@ -234,10 +238,16 @@ METRICS = (
             _of_memory("available_nbytes"),
         ),
         (
-            "program/kept_bytes",
+            "program/saved_bytes",
             "bytes",
-            "bytes that are kept for the backward pass",
-            _of_memory("kept_nbytes"),
+            "bytes per device that JAX saves for the backward pass; absent if they are not known",
+            _of_backward("saved"),
+        ),
+        (
+            "program/live_at_backward_bytes",
+            "bytes",
+            "bytes per device of the temporaries that are live when the backward pass begins",
+            _of_backward("live_at_backward"),
         ),
         ("program/host_bytes", "bytes", "bytes per device in host memory", _of_memory("host_nbytes")),
         (

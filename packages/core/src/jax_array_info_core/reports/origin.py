@@ -66,7 +66,7 @@ class Origin(SourceLine):
 
     def text(self, callers: int) -> str:
         """Return the line and a number of its callers: ``utils.py:3 make from train.py:12 train``."""
-        # Up to JAX 0.6, XLA does not keep the function.
+        # Logs of XLA do not tell the function.
         return " from ".join(str(one).rstrip() for one in (*self.skipped, self, *self.callers[:callers]))
 
     def __str__(self) -> str:

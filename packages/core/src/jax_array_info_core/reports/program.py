@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from .. import quantities
-from ..layouts.spec import MeshAxes, Spec
+from ..layouts.spec import MeshAxes, Spec, effective_spec
 from ..notebooks import Displayed
 from ..quantities import counted, format_bytes
 from .array import Leaf, ShardingDescription, same_sharding
@@ -69,16 +69,6 @@ def uncounted_words(rows: Iterable[UncountedFlops]) -> Iterator[str]:
             yield f"{singular} of {of} {missing.replace('run', 'runs', 1)}"
         else:
             yield f"{count} {plural} of {of} {missing}"
-
-
-Known = Literal["known", "compiled before", "not captured"]
-"""Whether XLA's rematerialization warnings are known.
-
-- ``known``: the report compiled the program and read the warnings;
-- ``compiled before``: XLA prints no warnings for a program that is already compiled or in a cache;
-- ``not captured``: the warnings could not be read, for example because standard error is closed or
-  ``TF_CPP_MIN_LOG_LEVEL`` hides them.
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,23 +229,33 @@ class Donation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rematerialization:
-    """A value that XLA replicates and shards again: its warning "Involuntary full rematerialization"."""
+    """A value that XLA replicates and shards again: its warning "Involuntary full rematerialization".
+
+    In a program, each device gathers the value, and uses only a part of its own.
+    """
 
     before: Spec | None
-    """Partition spec before; None if the sharding is not a spec of the mesh, or there is no mesh."""
+    """Partition spec before; None if the sharding is not a spec of the mesh, or there is no mesh. In a
+    program, None also if mesh axes are left over which nothing is gathered: they may shard the value, too."""
 
     after: Spec | None
     """Partition spec after; None like ``before``."""
 
-    before_text: str
-    """Sharding before, as XLA prints it."""
+    before_text: str = ""
+    """Sharding before, as XLA prints it in its warning; empty for a value of a program."""
 
-    after_text: str
-    """Sharding after, as XLA prints it."""
+    after_text: str = ""
+    """Sharding after, like ``before_text``."""
+
+    axes: tuple[str, ...] | None = None
+    """Mesh axes over which it is gathered; None if they are not known, as from a warning."""
 
     shape: tuple[quantities.Size, ...]
-    """Shape in the warning: that of one device before. Empty, like ``dtype`` and ``op``, in logs of versions
-    before 0.4.31, which do not have it."""
+    """Shape of the shard of a device before. Empty, like ``dtype`` and ``op``, in logs of versions before
+    0.4.31, which do not have it."""
+
+    whole_shape: tuple[quantities.Size, ...] = ()
+    """Shape of the value as each device holds it, with XLA's padding; empty if unknown."""
 
     dtype: str
     """Name of the dtype."""
@@ -266,11 +266,25 @@ class Rematerialization:
     nbytes: quantities.Size | None
     """Bytes of the value, which each device holds as a whole; None if unknown."""
 
+    sent_nbytes: quantities.Total | None = None
+    """Bytes that a device sends for it in one call of the program; from a warning, each time that it runs.
+    None if unknown."""
+
     origin: Origin | None = None
     """Line of the operation."""
 
     count: quantities.Count = 1
-    """Number of equal warnings."""
+    """Number of equal values or warnings."""
+
+    def change(self, mesh: MeshAxes | None) -> str:
+        """Return the shardings before and after, else the mesh axes over which it is gathered, if known."""
+        sizes = {} if mesh is None else mesh.shape
+        before, after = (
+            text if spec is None else str(effective_spec(spec, sizes))
+            for spec, text in ((self.before, self.before_text), (self.after, self.after_text))
+        )
+        over = f"gathered over {', '.join(self.axes)}" if self.axes else ""
+        return f"from {before} to {after}" if before and after else over
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,9 +349,6 @@ class ProgramReport(Displayed):
     rematerializations: tuple[Rematerialization, ...] = ()
     """Values that XLA replicates and shards again, the most bytes first."""
 
-    rematerializations_known: Known = "known"
-    """Whether ``rematerializations`` is complete: ``known``, ``compiled before`` or ``not captured``."""
-
     repeated: tuple[RepeatedValue, ...] = ()
     """Values that every device computes or holds whole, the most bytes first."""
 
@@ -395,9 +406,7 @@ class ProgramReport(Displayed):
         """What the program sends over slow links, whether it fits, as far as known, and the findings."""
         about = self.out_of_memory or self.memory
         fit = about.answer if about else ""
-        is_partly_known = self.rematerializations_known != "known" and self.is_known
-        unknown = "XLA's warnings are unknown" if is_partly_known else ""
-        return "; ".join(filter(None, (self.sent.over_links, fit, findings_words(self.findings), unknown)))
+        return "; ".join(filter(None, (self.sent.over_links, fit, findings_words(self.findings))))
 
     @property
     def first_call(self) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..layouts.dtypes import type_text
-from ..layouts.spec import MeshAxes, Spec, effective_spec
+from ..layouts.spec import MeshAxes
 from ..quantities import counted, format_bytes
 from .findings import Finding, FindingLeaf, accepted_words, reported
 from .floors import Limits
@@ -110,18 +110,17 @@ def full_replication(
     leaves = tuple(
         FindingLeaf(
             path=(one.op if is_log else _operation(one.op)) or "unknown operation",
-            shape=one.shape,
+            shape=one.whole_shape or one.shape,
             dtype=one.dtype,
             nbytes=one.nbytes,
-            change=(
-                f"from {_spec(one.before, one.before_text, mesh)} to {_spec(one.after, one.after_text, mesh)}"
-            ),
+            change=", ".join(filter(None, (_part(one), one.change(mesh)))),
             origin=one.origin,
             count=one.count,
         )
         for one in found
     )
     count = sum(one.count for one in found)
+    largest = max((one.nbytes for one in found if one.nbytes is not None), default=None)
     # A callback runs on one device, whatever its value is constrained to.
     on_one = [bool(_ONE_DEVICE.match(one.before_text)) for one in found]
     fixes = ([_CONSTRAIN] if not all(on_one) else []) + ([_AS_ARGUMENT] if any(on_one) else [])
@@ -129,12 +128,34 @@ def full_replication(
         kind="full replication",
         problem=(
             f"{counted(count, 'value is', 'values are')} resharded by full replication (XLA: involuntary "
-            "full rematerialization): each device holds the whole array for a while."
+            "full rematerialization): each device holds the whole array for a while"
+            f"{_largest(found, largest) if count > 1 else ''}"
+            f"{_sent_for(found, 'if each runs once' if is_log else 'per call')}."
         ),
         remedy=" ".join(fixes),
-        nbytes=_sum(leaves),
+        nbytes=largest,
         leaves=leaves,
     )
+
+
+def _largest(found: Sequence[Rematerialization], nbytes: int | None) -> str:
+    """Return the bytes of the largest of several values, as far as they are known."""
+    least = "at least " if any(one.nbytes is None for one in found) else ""
+    return f" (the largest takes {least}{format_bytes(nbytes)})" if nbytes else ""
+
+
+def _part(one: Rematerialization) -> str:
+    """Return whether a shape is that of the whole value or of a shard."""
+    if not one.whole_shape:
+        return "the shard" if one.shape else ""
+    return f"the whole of shards {type_text(one.dtype, one.shape)}"
+
+
+def _sent_for(found: Sequence[Rematerialization], when: str) -> str:
+    """Return the bytes that a device sends for values, as far as they are known."""
+    known = [one.sent_nbytes * one.count for one in found if one.sent_nbytes is not None]
+    least = "" if len(known) == len(found) else "at least "
+    return f", and sends {least}{format_bytes(sum(known))} {when}" if known else ""
 
 
 def _operation(name: str) -> str:
@@ -403,8 +424,3 @@ def _sum(leaves: Iterable[FindingLeaf]) -> int | None:
 
 def _them(things: Sequence[object]) -> str:
     return "it" if len(things) == 1 else "them"
-
-
-def _spec(spec: Spec | None, text: str, mesh: MeshAxes | None) -> str:
-    """Return a spec without mesh axes of size 1; XLA's text of a sharding without a spec."""
-    return text if spec is None else str(effective_spec(spec, {} if mesh is None else mesh.shape))

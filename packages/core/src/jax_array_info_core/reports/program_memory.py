@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from .. import quantities
 from ..quantities import bytes_apart, format_bytes
+from .backward import LiveAtBackward, SavedForBackward
 from .origin import Origin
 
 
@@ -38,25 +39,7 @@ class Temporary:
     """Whether a loop stacks the value over its iterations, as a scan does for the backward pass."""
 
     is_for_backward: bool = False
-    """Whether the forward pass computes the value, or uses it, such as a gathered argument, and the backward
-    pass reads it. Up to JAX 0.6, the names of most operations do not contain the pass: then it is False."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptLine:
-    """Temporary values of one line that are kept for the backward pass."""
-
-    nbytes: quantities.Total
-    """Bytes of all of them."""
-
-    count: quantities.Count = 1
-    """Number of arrays. One that a loop stacks over its iterations is one."""
-
-    origin: Origin | None = None
-    """Line of the operations that compute them; for values that a scan keeps, the line inside the scan."""
-
-    is_in_loop: bool = False
-    """Whether a loop stacks some of them over its iterations."""
+    """Whether the value is among those of ``live_at_backward``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,18 +98,16 @@ class ProgramMemory:
     where XLA places some of them in the memory of outputs; less where ``temporary_nbytes`` includes gaps, or
     values outside of the main memory."""
 
-    kept: tuple[KeptLine, ...] = ()
-    """Temporary values that are kept for the backward pass, at the highest point or not, by line: the line
-    with the most bytes first. Up to JAX 0.6, only values that a loop keeps."""
+    saved: SavedForBackward | None = None
+    """What JAX saves for the backward pass; None without one, or if the program was not traced for the
+    report, as a Lowered or a Compiled."""
+
+    live_at_backward: LiveAtBackward | None = None
+    """Temporary values that are live when the backward pass begins; None if there is none."""
 
     elsewhere: tuple[Temporary, ...] = ()
     """Largest temporary values that are not live at the highest point, the most bytes first. Empty in reports
     of earlier versions."""
-
-    @property
-    def kept_nbytes(self) -> int:
-        """Sum of the bytes that are kept for the backward pass."""
-        return sum(one.nbytes for one in self.kept)
 
     @property
     def needed_nbytes(self) -> int | None:
@@ -189,9 +170,9 @@ class OutOfMemory:
     """Bytes that a device has."""
 
     buffers: tuple[LargeBuffer, ...] = ()
-    """Buffers that are live at the peak, the most bytes first: all arrays in the main memory of the device.
-    Of a GPU topology, the largest temporary values; in a log, the arrays of the compiler's table, in its
-    order."""
+    """Buffers that are live at the peak, the most bytes first: all that the compiler assigned in the memory
+    of the device. Of a GPU topology, the largest temporary values; in a log, the rows of the compiler's
+    table, in its order."""
 
     is_program_known: bool = False
     """Whether the program that does not fit is known, with its collectives and flops."""

@@ -33,7 +33,6 @@ from ..tables.program_words import (
     phase_words,
     scope_words,
     sharding_words,
-    spec_words,
     total_words,
 )
 from .annotated import Annotated
@@ -134,9 +133,8 @@ def program_lines(report: ProgramReport) -> list[ProgramLine]:
     _mark_collectives(report.collectives, line_of)
     for one in report.rematerializations:
         if one.origin is not None:
-            before = one.before_text if one.before is None else spec_words(one.before, report.mesh)
-            after = one.after_text if one.after is None else spec_words(one.after, report.mesh)
-            words = counted_path(f"resharded by full replication from {before} to {after}", one.count, MARKS)
+            change = f"resharded by full replication {one.change(report.mesh)}".rstrip()
+            words = counted_path(change, one.count, MARKS)
             each = "" if one.count == 1 else " each"
             size = "" if one.nbytes is None else f"{format_bytes(one.nbytes)}{each}"
             line_of(one.origin).notes.append(Note(words, size, SENT))

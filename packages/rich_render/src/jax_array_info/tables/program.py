@@ -27,7 +27,7 @@ from jax_array_info_core.reports.program_findings import accepted
 from .. import style
 from .findings import write_findings
 from .pages import Grouping, Page, StackedColumn, stacked_table
-from .program_memory import memory_table, write_memory, write_warnings_unknown
+from .program_memory import memory_table, write_memory
 from .program_timeline import program_timeline_table
 from .program_values import free_values_table, write_values
 from .program_words import (
@@ -260,7 +260,6 @@ def _write_summary(page: Page, report: ProgramReport, *, shows_all: bool) -> Non
         if report.fft_flops != 0:
             page.write(f"FFT FLOPs: {report.fft_totals.words} (5 N log2 N, half for real numbers)")
     write_values(page, report)
-    write_warnings_unknown(page, report)
     for words in accepted(report):
         page.write(words)
     for caveat in report.caveats:

@@ -12,6 +12,7 @@ from jax_array_info_core import format_bytes
 from jax_array_info_core.layouts.dtypes import type_text
 from jax_array_info_core.quantities import counted
 from jax_array_info_core.reports import (
+    BackwardLine,
     ProgramMemory,
     ProgramReport,
     Temporary,
@@ -38,7 +39,7 @@ def write_memory(page: Page, report: ProgramReport) -> None:
         page.write(f"memory per device: {_memory_words(report.memory, report.platform)}")
         _write_host(page, report.memory)
         _write_temporaries(page, report.memory)
-        _write_kept(page, report.memory)
+        _write_backward(page, report.memory)
     elif report.out_of_memory is None:
         page.write(f"memory per device: {UNKNOWN}")
 
@@ -128,21 +129,52 @@ def _write_temporaries(page: Page, memory: ProgramMemory) -> None:
         page.write_entry("", "", f"and {_more(rest)}")
 
 
-def _write_kept(page: Page, memory: ProgramMemory) -> None:
-    """Add the lines that keep values for the backward pass."""
-    shown, rest = split_rows(memory.kept, _MOST)
-    if not shown:
-        return
-    page.write(f"kept for the backward pass: {format_bytes(memory.kept_nbytes)}, by line:")
-    sizes = [format_bytes(one.nbytes) for one in shown]
-    widest = max(map(len, sizes))
-    for size, one in zip(sizes, shown, strict=True):
+def _write_backward(page: Page, memory: ProgramMemory) -> None:
+    """Add what JAX saves for the backward pass, and what is live when that begins."""
+    saved, live = memory.saved, memory.live_at_backward
+    if saved is not None:
+        reason = None if saved.reason is None else f"{UNKNOWN}: {saved.reason}"
+        _write_lines(page, "saved for the backward pass by JAX", saved.lines, reason)
+        if saved.offloaded:
+            _write_lines(page, "offloaded to host memory for the backward pass", saved.offloaded)
+    if live is not None:
+        vmem = f"; {format_bytes(live.vmem_nbytes)} more in VMEM" if live.vmem_nbytes else ""
+        # Next to a figure of all devices, this one is told to be of one.
+        whose = " per device" if saved is None or saved.nbytes is None else ""
+        words = f"{UNKNOWN}: {live.reason}"
+        if live.nbytes is not None:
+            words = f"{format_bytes(live.nbytes)}{whose} (estimated from the schedule{vmem})"
+        _write_lines(page, "live when the backward pass begins", live.lines if saved is None else (), words)
+
+
+def _write_lines(page: Page, name: str, lines: Sequence[BackwardLine], words: str | None = None) -> None:
+    """Add a figure with its lines.
+
+    Args:
+        page: The page.
+        name: Name of the figure.
+        lines: The lines.
+        words: The figure; None for the sum of the lines: on a device, if all are known there.
+    """
+    sums = [one.nbytes for one in lines]
+    where = "per device" if None not in sums else "on all devices together"
+    if None in sums:
+        sums = [one.global_nbytes for one in lines]
+    sizes = [one or 0 for one in sums]
+    if words is None:
+        words = UNKNOWN if None in sums else f"{format_bytes(sum(sizes))} {where}"
+    page.write(f"{name}: {words}{', by line:' if lines else ''}")
+    shown, rest = split_rows(lines, _MOST)
+    texts = [UNKNOWN if one is None else format_bytes(one) for one in sums[: len(shown)]]
+    for text, one in zip(texts, shown, strict=True):
         arrays = counted(one.count, "array", "arrays")
         facts = f"{arrays}, stacked by a loop" if one.is_in_loop else arrays
-        page.write_entry(size.rjust(widest), "", origin_words(one.origin, "line unknown"), facts)
+        named = "" if one.checkpoint_name is None else f"named {one.checkpoint_name}"
+        line = origin_words(one.origin, "line unknown")
+        page.write_entry(text.rjust(max(map(len, texts))), "", line, facts, named)
     if rest:
-        lines = counted(len(rest), "more line", "more lines")
-        page.write_entry("", "", f"and {lines}, {format_bytes(sum(one.nbytes for one in rest))}")
+        more = counted(len(rest), "more line", "more lines")
+        page.write_entry("", "", f"and {more}, {format_bytes(sum(sizes[len(shown) :]))}")
 
 
 def _excess(memory: ProgramMemory) -> str:
@@ -168,20 +200,6 @@ def _more(rest: Sequence[Temporary]) -> str:
     """Return the number and the bytes of further temporaries."""
     nbytes = format_bytes(sum(one.nbytes * one.count for one in rest))
     return f"{sum(one.count for one in rest)} more, {nbytes}"
-
-
-def write_warnings_unknown(page: Page, report: ProgramReport) -> None:
-    """Add why it is not known whether XLA reshards values by full replication."""
-    if report.rematerializations_known == "compiled before":
-        page.write(
-            "resharding by full replication: unknown, XLA prints no warnings for a program that was compiled"
-            " before: pass fresh=True"
-        )
-    elif report.rematerializations_known == "not captured":
-        page.write(
-            "resharding by full replication: unknown, XLA's warnings could not be read: standard error is"
-            " closed, or TF_CPP_MIN_LOG_LEVEL hides them"
-        )
 
 
 class _Row(NamedTuple):

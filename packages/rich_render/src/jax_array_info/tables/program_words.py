@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 from jax_array_info.tables.folds import folded_paths
 from jax_array_info_core import format_bytes
-from jax_array_info_core.layouts import MeshAxes, Spec
-from jax_array_info_core.layouts.spec import effective_spec
 from jax_array_info_core.quantities import counted
 from jax_array_info_core.reports import (
     Collective,
@@ -59,11 +57,6 @@ def scope_words(scopes: Sequence[str]) -> str:
 def sharding_words(sharding: ShardingDescription | None, absent: str = UNKNOWN) -> str:
     """Return the spec of a sharding, without mesh axes of size 1, else its text or its class."""
     return absent if sharding is None else str(sharding)
-
-
-def spec_words(spec: Spec, mesh: MeshAxes | None) -> str:
-    """Return a spec without mesh axes of size 1 and without trailing entries of None."""
-    return str(effective_spec(spec, {} if mesh is None else mesh.shape))
 
 
 def collective_axes_words(collective: Collective) -> str:

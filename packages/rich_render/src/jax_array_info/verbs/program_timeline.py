@@ -21,7 +21,6 @@ def print_program_timeline(
     *args: Any,
     topology: str | None = None,
     dcn: Mapping[str, int] | None = None,
-    fresh: bool = False,
     **kwargs: Any,
 ) -> None:
     """Print the live bytes of a compiled function along its schedule, stacked by line.
@@ -33,7 +32,6 @@ def print_program_timeline(
         topology: Topology to compile for, such as ``"v5p:2x2x2"``. None for the devices of the arguments,
             which can be those of a ``topology_mesh``.
         dcn: Number of slices along each mesh axis that spans slices, such as ``{"data": 2}``.
-        fresh: Whether to compile even if JAX has the program in a cache.
         **kwargs: Keyword arguments of the function.
 
     Raises:
@@ -43,11 +41,11 @@ def print_program_timeline(
         TypeError: If arguments are given with a ``ProgramTimelineReport``.
     """
     if isinstance(f, ProgramTimelineReport):
-        if args or kwargs or topology is not None or dcn or fresh:
+        if args or kwargs or topology is not None or dcn:
             refuse_with(ProgramTimelineReport, ["the other arguments"])
         report = f
     else:
-        report = program_timeline_report(f, *args, topology=topology, dcn=dcn, fresh=fresh, **kwargs)
+        report = program_timeline_report(f, *args, topology=topology, dcn=dcn, **kwargs)
     deliver(
         report,
         lambda report: show_rendered(

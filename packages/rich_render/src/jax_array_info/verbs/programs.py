@@ -47,7 +47,6 @@ def print_program(
     *args: Any,
     topology: str | None = None,
     dcn: Mapping[str, int] | None = None,
-    fresh: bool = False,
     explain: bool = True,
     bandwidths: Mapping[str, int | str] | None = None,
     ignore_codes: str | Iterable[str] = (),
@@ -107,8 +106,9 @@ def print_program(
       has a figure ``per iteration``. ``+ ?`` marks sums without collectives on one side of a conditional and
       those whose bytes depend on data; ``at most`` is then their bound.
     - ``largest temporaries`` are the largest values at the highest point of the schedule, with their lines.
-    - ``kept for the backward pass`` are the bytes that the lines of the forward pass keep for it, at the
-      highest point or not.
+    - ``saved for the backward pass by JAX`` are the bytes that the lines of the forward pass save for it
+      before XLA compiles the program: the same on each platform. ``live when the backward pass begins`` are
+      those of the compiled program.
     - ``2 collectives × 8.0 MiB × 4 runs`` are equal collectives that a loop runs 4 times.
     - ``because`` is the operation that needs the collective, as an einsum, on JAX 0.10.1 and later.
 
@@ -122,7 +122,6 @@ def print_program(
             has two slices. None for the devices of the arguments, which can be those of a
             ``topology_mesh``.
         dcn: Number of slices along each mesh axis that spans slices, such as ``{"data": 2}``.
-        fresh: Whether to compile again, so that XLA prints its warnings for a program compiled before.
         explain: Whether to print the operation that each collective is needed for, on JAX 0.10.1 and later,
             unless Shardy is off.
         bandwidths: Bytes per second and device, in each direction, of the links between devices, such as
@@ -143,7 +142,7 @@ def print_program(
     """
     check_max_rows(max_rows)
     if isinstance(f, ProgramReport):
-        others = (args, kwargs, topology, dcn, fresh, not explain, bandwidths, ignore_codes, timeline, steady)
+        others = (args, kwargs, topology, dcn, not explain, bandwidths, ignore_codes, timeline, steady)
         if any(others) or min_nbytes != MIN_NBYTES:
             refuse_with(ProgramReport, ["the other arguments"])
         report = f
@@ -151,7 +150,6 @@ def print_program(
         options: dict[str, Any] = {
             "topology": topology,
             "dcn": dcn,
-            "fresh": fresh,
             "explain": explain,
             "bandwidths": bandwidths,
             "ignore_codes": ignore_codes,

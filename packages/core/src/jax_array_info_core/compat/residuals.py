@@ -1,0 +1,337 @@
+"""Values that a traced program saves for its backward pass."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from ..layouts.dtypes import bits_per_element, packed_nbytes
+from ..text import plain_shape
+from .jaxprs import (
+    equations,
+    inner_jaxpr,
+    inner_jaxprs,
+    returned_shardings,
+    traceback_of,
+    transforms_of,
+)
+
+_NAME, _DEVICE_PUT, _SCAN, _SHARD_MAP = "name", "device_put", "scan", "shard_map"
+_MOVES = (_NAME, _DEVICE_PUT, "reduce_precision")
+"""Primitives whose result has the line and the ``checkpoint_name`` of their operand."""
+
+
+class NestedDerivativesError(Exception):
+    """A program differentiates a derivative: what is saved for which backward pass is not known."""
+
+
+class Manual(NamedTuple):
+    """The mesh of a ``shard_map``."""
+
+    sizes: Mapping[str, int]
+    """Size of each mesh axis."""
+
+    axes: frozenset[str]
+    """The manual mesh axes; with those of a ``shard_map`` around it."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether a value inside has its shape on a device: no other mesh axis can shard it further."""
+        return all(size == 1 for name, size in self.sizes.items() if name not in self.axes)
+
+    @property
+    def part_count(self) -> int:
+        """Number of the parts of a value inside."""
+        return math.prod(self.sizes[name] for name in self.axes)
+
+
+class SavedValue(NamedTuple):
+    """A value that the forward pass computes and the backward pass reads."""
+
+    shape: tuple[int | str, ...]
+    """Shape; inside of a ``shard_map``, that of a part."""
+
+    dtype: Any
+    """JAX's dtype."""
+
+    name: str | None
+    """The name that ``checkpoint_name`` gives it."""
+
+    traceback: Any
+    """Traceback of the operation that computes it; None if JAX recorded none."""
+
+    is_in_host_memory: bool
+    """Whether a remat policy offloads it."""
+
+    is_stacked: bool
+    """Whether a scan stacks it over its iterations."""
+
+    sharding: Any
+    """Sharding with which a ``shard_map`` returns it, if no other mesh axis can shard it; else None."""
+
+    manual: Manual | None
+    """The mesh of the ``shard_map`` that it is in; None outside of one."""
+
+    path: tuple[int, ...]
+    """The body that computes it: the numbers of the equations around it, from the program on."""
+
+    variable: Any
+    """Its variable there."""
+
+    @property
+    def part_nbytes(self) -> int | None:
+        """Bytes of its shape; None if they are not known."""
+        return packed_nbytes(self.shape, bits_per_element(self.dtype))
+
+    @property
+    def global_nbytes(self) -> int | None:
+        """Bytes of all of it, without copies; None if they are not known."""
+        own = self.part_nbytes
+        return own if own is None or self.manual is None else own * self.manual.part_count
+
+
+def saved_values(jaxpr: Any) -> list[SavedValue] | None:
+    """Return what is saved for the backward pass at the place in a program where it is most.
+
+    An equation is of the backward pass if it is made by transposing a derivative, and of the forward pass if
+    it is of a derivative otherwise. Saved is what an equation of the forward pass computes and one of the
+    backward pass reads. Equations that differentiated functions call are those of one pass as a whole.
+
+    Args:
+        jaxpr: The traced program.
+
+    Returns:
+        The values; None if there is no backward pass.
+
+    Raises:
+        NestedDerivativesError: If the program differentiates a derivative.
+    """
+    program = getattr(jaxpr, "jaxpr", jaxpr)
+    return _Body(program, (), None).most() if "backward" in _passes(program) else None
+
+
+def passes_are_named(traced: Any) -> bool:
+    """Return whether the names of the operations of each derivative contain its transformations.
+
+    Up to JAX 0.6, only those inside of a ``jax.named_scope`` do.
+
+    Args:
+        traced: A ``jax.stages.Traced``; None if it is not known: then the version of JAX decides.
+    """
+    import jax
+
+    if traced is None:
+        return bool(jax.__version_info__ >= (0, 7))
+    return all(
+        f"{name}(" in str(equation.source_info.name_stack)
+        for _, equation in equations(traced.jaxpr)
+        for name in transforms_of(equation)
+    )
+
+
+def _pass(stack: Sequence[str]) -> str | None:
+    """Return the pass of an equation from the derivatives that it belongs to, the outermost first."""
+    if "transpose" not in stack:
+        return "forward" if stack else None
+    if stack[0] == "jvp" or stack.count("transpose") > 1:
+        raise NestedDerivativesError
+    return "backward"
+
+
+def _passes(program: Any) -> set[str | None]:
+    """Return the passes of the equations of a program, at any depth."""
+    found: set[str | None] = set()
+    seen: set[tuple[int, tuple[str, ...]]] = set()
+    waiting: list[tuple[Any, tuple[str, ...]]] = [(program, ())]
+    while waiting:
+        body, around = waiting.pop()
+        if (id(body), around) not in seen:
+            seen.add((id(body), around))
+            for equation in body.eqns:
+                stack = (*around, *transforms_of(equation))
+                found.add(_pass(stack))
+                waiting += ((inner, stack) for inner in inner_jaxprs(equation))
+    return found
+
+
+class _Computed(NamedTuple):
+    """How a value is computed."""
+
+    equation: Any
+    name: str | None
+    is_in_host_memory: bool
+    is_stacked: bool
+
+
+class _Body:
+    """A body of a program.
+
+    Args:
+        program: Its jaxpr.
+        path: The numbers of the equations around it.
+        manual: The mesh of the ``shard_map`` around it.
+    """
+
+    def __init__(self, program: Any, path: tuple[int, ...], manual: Manual | None) -> None:
+        self._program = program
+        self._path = path
+        self._manual = manual
+        self._makers = {
+            id(variable): (number, place)
+            for number, equation in enumerate(program.eqns)
+            for place, variable in enumerate(equation.outvars)
+        }
+        self._inside: dict[int, list[_Body]] = {}
+
+    def most(self) -> list[SavedValue]:
+        """Return the values that are saved at the place where they have the most bytes.
+
+        A body inside that is of no pass itself adds its own most, once: also that of a loop.
+        """
+        passes = [_pass(transforms_of(equation)) for equation in self._program.eqns]
+        last: dict[int, tuple[int, Any]] = {}
+        inside: dict[int, list[SavedValue]] = {}
+        for number, equation in enumerate(self._program.eqns):
+            if passes[number] == "backward":
+                roots = map(self._root, equation.invars)
+                last.update((id(root), (number, root)) for root in roots)
+            elif passes[number] is None:
+                inside[number] = max((one.most() for one in self._bodies(number)), key=_sum, default=[])
+        spans = []
+        for key, (end, variable) in last.items():
+            start, _ = self._makers.get(key, (end, 0))
+            value = self._saved(variable) if passes[start] == "forward" else None
+            spans += [] if value is None else [(start, end, value)]
+        places = {end for _, end, _ in spans} | inside.keys()
+        found = (
+            [*(value for start, end, value in spans if start < place <= end), *inside.get(place, ())]
+            for place in sorted(places)
+        )
+        return max(found, key=_sum, default=[])
+
+    def _bodies(self, number: int) -> list[_Body]:
+        """Return the bodies of an equation."""
+        if number not in self._inside:
+            equation, manual = self._program.eqns[number], self._manual
+            if equation.primitive.name == _SHARD_MAP:
+                manual = _manual(equation.params, manual)
+            inner = inner_jaxprs(equation)
+            self._inside[number] = [_Body(one, (*self._path, number), manual) for one in inner]
+        return self._inside[number]
+
+    @cached_property
+    def _names(self) -> dict[int, str]:
+        """The names that ``checkpoint_name`` gives, by what they are given to."""
+        named = (one for one in self._program.eqns if one.primitive.name == _NAME)
+        return {id(self._root(one.invars[0])): str(one.params["name"]) for one in named}
+
+    def _root(self, variable: Any) -> Any:
+        """Return what a value is: ``checkpoint_name`` returns its operand, and a call may do so."""
+        while (maker := self._makers.get(id(variable))) is not None:
+            equation = self._program.eqns[maker[0]]
+            inner = inner_jaxpr(equation)
+            given = list(map(id, inner.invars)) if inner else []
+            if equation.primitive.name == _NAME:
+                variable = equation.invars[0]
+            elif inner is not None and id(inner.outvars[maker[1]]) in given:
+                variable = equation.invars[given.index(id(inner.outvars[maker[1]]))]
+            else:
+                break
+        return variable
+
+    def _saved(self, variable: Any) -> SavedValue | None:
+        """Return a value that is saved; None for a literal in another shape, which is not stored."""
+        computed = self._computed(variable)
+        if computed is None or not hasattr(variable.aval, "dtype"):
+            return None
+        equation = computed.equation
+        if equation.primitive.name == "broadcast_in_dim" and hasattr(equation.invars[0], "val"):
+            return None
+        number, place = self._makers[id(variable)]
+        maker, sharding = self._program.eqns[number], None
+        if maker.primitive.name == _SHARD_MAP and _manual(maker.params, self._manual).is_whole:
+            sharding = [*returned_shardings(maker.params)][place]
+        return SavedValue(
+            shape=plain_shape(variable.aval.shape),
+            dtype=variable.aval.dtype,
+            name=computed.name,
+            traceback=traceback_of(equation),
+            is_in_host_memory=computed.is_in_host_memory,
+            is_stacked=computed.is_stacked,
+            sharding=sharding,
+            manual=self._manual,
+            path=self._path,
+            variable=variable,
+        )
+
+    def _computed(self, variable: Any) -> _Computed | None:
+        """Return how a value is computed; None for an argument of the body."""
+        maker = self._makers.get(id(variable))
+        if maker is None:
+            return None
+        number, place = maker
+        equation = self._program.eqns[number]
+        name = self._names.get(id(self._root(variable)))
+        before, is_stacked = None, False
+        if equation.primitive.name in _MOVES:
+            before = self._computed(equation.invars[0])
+        elif inner_jaxpr(equation) is not None or equation.primitive.name in (_SCAN, _SHARD_MAP):
+            before, is_stacked = self._bodies(number)[0]._computed_in(equation, place)
+        before = before or _Computed(equation, None, False, False)
+        return _Computed(
+            before.equation,
+            name or before.name,
+            _is_to_host(equation) if equation.primitive.name == _DEVICE_PUT else before.is_in_host_memory,
+            is_stacked or before.is_stacked,
+        )
+
+    def _computed_in(self, call: Any, place: int) -> tuple[_Computed | None, bool]:
+        """Return how the body of a call computes one of its results, and whether a scan stacks it."""
+        given, returned = self._program.invars, self._program.outvars
+        if len(returned) != len(call.outvars):
+            return None, False
+        found = returned[place]
+        if call.primitive.name != _SCAN:
+            return self._computed(found), False
+        # What the loop carries into an iteration, the iteration before has computed.
+        first, count = scan_parts(call, self._program)
+        carried = dict(zip(map(id, given[first : first + count]), returned[:count], strict=True))
+        return self._computed(carried.get(id(found), found)), place >= count
+
+
+def scan_parts(scan: Any, body: Any) -> tuple[int, int]:
+    """Return the number of the first value that a scan carries among its operands, and their count.
+
+    Operands of each iteration come after them, and stacked results after those that are carried.
+
+    Args:
+        scan: The equation.
+        body: Its jaxpr.
+    """
+
+    def longer(outer: Sequence[Any], inner: Sequence[Any]) -> int:
+        pairs = zip(outer, inner, strict=True)
+        return sum(len(one.aval.shape) > len(other.aval.shape) for one, other in pairs)
+
+    count = len(body.outvars) - longer(scan.outvars, body.outvars)
+    return len(body.invars) - longer(scan.invars, body.invars) - count, count
+
+
+def _sum(values: Sequence[SavedValue]) -> int:
+    return sum(value.global_nbytes or 0 for value in values)
+
+
+def _manual(parameters: Mapping[str, Any], around: Manual | None) -> Manual:
+    """Return the mesh of a ``shard_map``. Versions of JAX name its manual mesh axes, or the others."""
+    sizes = dict(parameters["mesh"].shape)
+    names = parameters.get("newly_manual_axes", parameters.get("manual_axes"))
+    axes = sizes.keys() - parameters.get("auto", ()) if names is None else names
+    return Manual(sizes, frozenset(axes) | (around.axes if around else frozenset()))
+
+
+def _is_to_host(equation: Any) -> bool:
+    """Return whether a ``device_put`` is one to host memory."""
+    targets = equation.params.get("devices") or ()
+    return any("host" in str(getattr(one, "memory_kind", None) or one).lower() for one in targets)

@@ -1,0 +1,241 @@
+"""Values that XLA gathers whole, although each device then takes its own part: its full replication."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .collectives import Movement
+from .dataflow import Dataflow, Value
+from .integers import computed
+from .module import PASSING
+from .replication import is_of_user
+
+_PASSES = PASSING.keys() - {"dynamic-slice", "ragged-all-to-all"} | {"get-tuple-element", "tuple"}
+"""Operations whose result is all of their first operand, in another form."""
+_MOVES_AXES = frozenset({"bitcast", "bitcast-convert", "pad", "reshape", "slice", "transpose"})
+"""Those of ``_PASSES`` whose result may have other axes, or a part of them."""
+_MARK = "is_spmd_generated"
+"""Attribute of the operations that the partitioner adds, since JAX 0.12."""
+_MOST = 4000
+"""Number of values to which a gathered one is followed."""
+
+_Place = tuple[str, str, int]
+"""Computation and name of a gather, and the index of its operand."""
+
+
+class Replicated(NamedTuple):
+    """A value of which each device has a part, gathers the whole, and takes another part."""
+
+    gathers: tuple[Movement, ...]
+    """The gathers, in the order of the program: with the last, the device has the whole."""
+
+    parts: tuple[Value, ...]
+    """The parts: each a dynamic-slice at a place that depends on the device."""
+
+    before: NDArray[np.int64] | None
+    """Index of the shard of each device along each axis, of shape (axes, devices); None if not known."""
+
+    after: NDArray[np.int64] | None
+    """Index of the part of each device, like ``before``."""
+
+
+class _Uses(NamedTuple):
+    """All uses of a gathered value."""
+
+    parts: tuple[Value, ...]
+    """The own parts of each device."""
+
+    gathers: frozenset[_Place]
+    """Further gathers."""
+
+    keeps_axes: bool
+    """Whether these have the same axes as the value, in the same order."""
+
+
+def replicated_values(dataflow: Dataflow, moved: Sequence[Movement]) -> list[Replicated]:
+    """Return the values that XLA replicates only to shard them again.
+
+    These are the gathers that XLA adds, all of whose uses are parts that differ between the devices which
+    gather, through operations that pass on values, fusions, calls, branches and loops, with the gathers that
+    only feed such a gather.
+
+    Args:
+        dataflow: The connections between the values of the program.
+        moved: The arrays that its collectives move.
+    """
+    gathers = {
+        (one.value.computation, one.instruction.name, one.value.element or 0): one
+        for one in moved
+        if one.kind == "all-gather"
+    }
+    is_marked = any(_MARK in one.instruction.frontend_attributes for one in gathers.values())
+    numbers = DeviceNumbers(dataflow)
+    uses: dict[_Place, _Uses] = {}
+    for place, one in gathers.items():
+        is_of_xla = _MARK in one.instruction.frontend_attributes if is_marked else not is_of_user(one)
+        if is_of_xla and (used := _uses(dataflow, one.value, gathers, numbers)) is not None:
+            uses[place] = used
+    while wrong := [place for place, one in uses.items() if not one.gathers <= uses.keys()]:
+        for place in wrong:
+            del uses[place]
+    found = (
+        _with_feeders(dataflow, place, gathers, uses, numbers) for place, one in uses.items() if one.parts
+    )
+    return [one for one in found if all(_differs(dataflow, part, one.gathers, numbers) for part in one.parts)]
+
+
+def _with_feeders(
+    dataflow: Dataflow,
+    last: _Place,
+    gathers: Mapping[_Place, Movement],
+    uses: Mapping[_Place, _Uses],
+    numbers: DeviceNumbers,
+) -> Replicated:
+    """Return what is replicated by a gather and those that only feed it."""
+    chain = [last]
+    for at in chain:
+        chain += [place for place, one in uses.items() if at in one.gathers and place not in chain]
+    found = tuple(gathers[place] for place in reversed(chain))
+    parts = uses[last].parts
+    count = dataflow.module.device_count
+    # What is divided among further devices may be so before and after.
+    is_known = math.prod(one.group_size for one in found) == count and all(
+        one.groups is not None and one.groups.size == count for one in found
+    )
+    if not is_known or not all(uses[place].keeps_axes for place in chain):
+        return Replicated(found, parts, None, None)
+    after = [_places_after(dataflow, part, found[-1].shape.dims, numbers) for part in parts]
+    is_same = all(one is not None and np.array_equal(one, after[0]) for one in after)
+    return Replicated(found, parts, _places_before(found), after[0] if is_same else None)
+
+
+def _differs(dataflow: Dataflow, part: Value, gathers: Sequence[Movement], numbers: DeviceNumbers) -> bool:
+    """Return whether devices that gather a value from each other take different parts.
+
+    If not, they all need what they gather, as of a weight that is then sharded along another mesh axis.
+    """
+    starts = [one for one in _starts(dataflow, part, numbers) if one is not None]
+    count = dataflow.module.device_count
+    return any(
+        one.groups is None or one.groups.size != count or np.ptp(at[one.groups % len(at), 0], axis=1).any()
+        for one in gathers
+        for at in starts
+    )
+
+
+def _starts(dataflow: Dataflow, part: Value, numbers: DeviceNumbers) -> list[NDArray[np.int64] | None]:
+    """Return the start of the part of each device along each axis, as far as it is known."""
+    one = dataflow.instruction(part)
+    names = () if one is None else one.operands[1:]
+    return [numbers.of(Value(part.computation, name)) for name in names]
+
+
+def _places_before(gathers: Sequence[Movement]) -> NDArray[np.int64]:
+    """Return the index of the shard of each device, of shape (axes, devices)."""
+    first = gathers[0]
+    assert first.groups is not None
+    places = np.zeros((len(first.shape.dims), first.groups.size), np.int64)
+    counts = [1] * len(places)
+    for one in gathers:
+        assert one.groups is not None
+        axis = _axis(one)
+        # The shards of the last gather are the largest.
+        places[axis][one.groups] += counts[axis] * np.arange(one.group_size)
+        counts[axis] *= one.group_size
+    return places
+
+
+def _axis(gather: Movement) -> int:
+    """Return the axis along which a gather puts shards together."""
+    axis: int = gather.instruction.op.dimensions[0]
+    return axis
+
+
+def _places_after(
+    dataflow: Dataflow, part: Value, whole: Sequence[int], numbers: DeviceNumbers
+) -> NDArray[np.int64] | None:
+    """Return the index of the part of each device, of shape (axes, devices); None if it is not known."""
+    one = dataflow.instruction(part)
+    assert one is not None
+    places = np.zeros((len(whole), dataflow.module.device_count), np.int64)
+    found = _starts(dataflow, part, numbers)
+    for axis, (dim, of, starts) in enumerate(zip(one.shapes[0].dims, whole, found, strict=True)):
+        if dim < of:
+            if starts is None or (starts % dim).any():
+                return None
+            places[axis] = starts[:, 0] // dim
+    return places
+
+
+def _uses(
+    dataflow: Dataflow, start: Value, gathers: Mapping[_Place, Movement], numbers: DeviceNumbers
+) -> _Uses | None:
+    """Return the uses of a gathered value; None if one is not a part or a gather, and if there are none."""
+    entry = dataflow.module.computations.get(dataflow.module.entry)
+    result = None if entry is None or entry.root is None else (entry.name, entry.root.name)
+    parts: list[Value] = []
+    further: set[_Place] = set()
+    passed: set[str] = set()
+    seen = {start}
+    waiting = [start]
+    for at in waiting:
+        if (at.computation, at.name) == result or len(seen) > _MOST:
+            return None
+        for user, operand, value in dataflow.steps(at):
+            if user is not None and value.computation == at.computation:
+                opcode, place = user.opcode, (at.computation, value.name, operand)
+                if opcode == "dynamic-slice" and operand == 0 and _is_own(at, user.operands, numbers):
+                    parts.append(value)
+                    continue
+                if place in gathers:
+                    further.add(place)
+                    continue
+                if not (opcode == "tuple" or (operand == 0 and opcode in _PASSES)):
+                    return None
+                passed.add(opcode)
+            if value not in seen:
+                seen.add(value)
+                waiting.append(value)
+    if not (parts or further):
+        return None
+    return _Uses(tuple(dict.fromkeys(parts)), frozenset(further), not passed & _MOVES_AXES)
+
+
+def _is_own(at: Value, operands: Sequence[str], numbers: DeviceNumbers) -> bool:
+    """Return whether a dynamic-slice takes another part on each of several devices."""
+    places = (numbers.of(Value(at.computation, name)) for name in operands[1:])
+    return any(one is not None and np.ptp(one, axis=0).any() for one in places)
+
+
+class DeviceNumbers:
+    """Integers that a program computes from the number of the device.
+
+    Args:
+        dataflow: The connections between the values of the program.
+    """
+
+    def __init__(self, dataflow: Dataflow) -> None:
+        self._dataflow = dataflow
+        self._known: dict[Value, NDArray[np.int64] | None] = {}
+
+    def of(self, value: Value) -> NDArray[np.int64] | None:
+        """Return the integers of a value, of shape (devices or 1, elements); None if they are not known."""
+        if value not in self._known:
+            self._known[value] = None  # a damaged program may have a value that depends on itself
+            self._known[value] = self._computed(value)
+        return self._known[value]
+
+    def _computed(self, value: Value) -> NDArray[np.int64] | None:
+        one = self._dataflow.instruction(value)
+        if one is None:
+            return None
+        if one.opcode == "partition-id":
+            return np.arange(self._dataflow.module.device_count)[:, None]
+        if sources := self._dataflow.sources(value, is_exact=True):
+            return self.of(sources[0]) if len(sources) == 1 else None
+        return computed(one, [self.of(Value(value.computation, name)) for name in one.operands])

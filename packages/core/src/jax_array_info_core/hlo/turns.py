@@ -1,0 +1,147 @@
+"""The places in a schedule at which the backward pass begins, and what is live there."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from .buffers import Buffer
+from .dataflow import Dataflow, Value
+from .frames import REMATTED, pass_of
+from .module import Instruction, Passing, calls_of, operations
+from .schedule import Schedule
+
+_PRODUCTS = frozenset(
+    {
+        *("cholesky", "convolution", "custom-call", "dot", "fft", "gather", "reduce-window", "scatter"),
+        *("sort", "triangular-solve"),
+    }
+)
+"""The main operations of a fusion; without one, its reductions."""
+_SEVERAL = frozenset({"call", "conditional", "while"})
+_COUNTED = _SEVERAL | _PRODUCTS | {"fusion"}
+"""The operations that are counted on both sides of a turn."""
+_FORMS = operations(Passing.MOVE) | {"bitcast-convert"}
+_CONVERSIONS = ("convert", "reduce-precision")
+_FILLED = ("broadcast", "constant", "iota", "parameter")
+"""Operations whose results are not values of the forward pass: arguments and constants."""
+_DEEPEST = 100
+_LONGEST = 200
+_Pass = str | None
+"""``forward``, ``backward`` or, of a loop with operations of each, ``both``; None if its name has none."""
+
+
+def live_at_turn(schedule: Schedule, dataflow: Dataflow) -> list[Buffer] | None:
+    """Return the temporary values that are live where the backward pass begins.
+
+    The turn of a computation is where the fewest operations are on the wrong side: XLA moves some of the
+    forward pass behind it. A value that the backward pass computes is none of them, nor is a copy of an
+    argument. Of the turns of several computations, that with the most bytes.
+
+    Returns:
+        The values, also those outside of the main memory; None if there is no turn.
+    """
+    turns = _Passes(dataflow).turns(schedule)
+    found: dict[str, list[Buffer]] = {name: [] for name in turns}
+    for buffer in schedule.buffers:
+        if not (buffer.is_temporary and buffer.writers and buffer.shape.nbytes):
+            continue
+        scope = buffer.writers[-1].scope
+        while scope.computation.name not in turns and scope.outer is not None:
+            scope = scope.outer
+        turn = turns.get(scope.computation.name)
+        is_live = turn is not None and any(start < turn <= end for start, end in buffer.spans)
+        if is_live and _is_held(buffer, dataflow):
+            found[scope.computation.name].append(buffer)
+    return max(found.values(), key=lambda held: sum(one.shape.nbytes for one in held), default=None)
+
+
+def _is_held(buffer: Buffer, dataflow: Dataflow) -> bool:
+    """Return whether the value of a buffer is computed, and not by the backward pass."""
+    writer = buffer.writers[-1]
+    one = writer.instruction
+    element = one.groups[writer.leaf] if one.groups else None
+    maker = _maker(Value(writer.scope.computation.name, one.name, element), dataflow)
+    if maker is None or maker.opcode in _FILLED or _pass_of(maker) == "backward":
+        return False
+    return maker.opcode != "custom-call" or bool(maker.op_name)  # memory of an asynchronous operation
+
+
+def _maker(value: Value, dataflow: Dataflow) -> Instruction | None:
+    """Return the instruction that computes a value, which copies, fusions and loops may pass on."""
+    for _ in range(_LONGEST):
+        one = dataflow.instruction(value)
+        if one is None:
+            return None
+        sources = dataflow.same(value)
+        is_converted = one.opcode in _CONVERSIONS and not one.op_name
+        if not sources and (one.opcode in _FORMS or is_converted):
+            sources = [Value(value.computation, name) for name in one.operands[:1]]
+        if len(sources) != 1:
+            return one
+        (value,) = sources
+    return None
+
+
+def _pass_of(one: Instruction) -> _Pass:
+    """Return the pass of an instruction by its name; None for what ``jax.checkpoint`` computes again.
+
+    XLA may merge that with what the forward pass has computed, such as on CPU up to JAX 0.9.
+    """
+    return None if REMATTED in (one.op_name or "") else pass_of(one.op_name)
+
+
+class _Passes:
+    """The passes of instructions, by their main operations."""
+
+    def __init__(self, dataflow: Dataflow) -> None:
+        self._computations = dataflow.module.computations
+        self._known: dict[str, _Pass] = {}
+
+    def turns(self, schedule: Schedule) -> dict[str, int]:
+        """Return the time at which the backward pass begins in each computation that has both passes."""
+        marks: dict[str, list[tuple[int, _Pass]]] = {}
+        for time, (one, name) in enumerate(zip(schedule.operations, schedule.computations, strict=True), 1):
+            of = self._of(one) if one.opcode in _COUNTED else None
+            marks.setdefault(name, []).append((time, of))
+        both = {"forward", "backward"}
+        return {name: _turn(found) for name, found in marks.items() if both <= {of for _, of in found}}
+
+    def _of(self, one: Instruction, depth: int = 0) -> _Pass:
+        """Return the pass of an instruction."""
+        if one.name not in self._known:
+            self._known[one.name] = None  # damaged text may have a computation that calls itself
+            self._known[one.name] = self._searched(one, depth)
+        return self._known[one.name]
+
+    def _searched(self, one: Instruction, depth: int) -> _Pass:
+        names = [call.name for call in calls_of(one)] if depth < _DEEPEST else []
+        inside = [
+            each
+            for name in names
+            if name in self._computations
+            for each in self._computations[name].instructions
+        ]
+        if one.opcode in _SEVERAL:
+            main = (self._of(each, depth + 1) for each in inside if each.opcode in _COUNTED)
+            found = {*main} - {None}
+            return next(iter(found)) if len(found) == 1 else "both" if found else None
+        for opcodes in (_PRODUCTS, {"fusion"}, {"reduce"}):
+            passes = [self._of(each, depth + 1) for each in inside if each.opcode in opcodes]
+            if found := {*passes} - {None}:
+                return "backward" if found == {"backward"} else "forward"
+        return _pass_of(one)
+
+
+def _turn(marks: Sequence[tuple[int, _Pass]]) -> int:
+    """Return the time of the first operation behind the turn, from the time and the pass of each.
+
+    It is behind some operation of a pass, the first of several such places.
+    """
+    wrong = sum(of == "forward" for _, of in marks)
+    least, turn = len(marks), marks[0][0]
+    for (_, of), (following, _) in itertools.pairwise(marks):
+        wrong += (of == "backward") - (of == "forward")
+        if of in ("forward", "backward") and wrong < least:
+            least, turn = wrong, following
+    return turn

@@ -1,0 +1,228 @@
+"""Values that XLA gathers whole only for each device to take its own part, compared with its warnings."""
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import PartitionSpec as P
+
+from jax_array_info_core import from_json, log_report, program_report, to_json
+from tests.programs import abstract, cube
+from tests.resharded import AFTER, BEFORE, CALLBACK, REPLICATED, RIGHT, array, layers, moment, to
+
+pytestmark = [pytest.mark.oldest_and_newest, pytest.mark.needs_devices(8)]
+
+ROOT = str(Path(__file__).parents[3])
+PROGRAMS = """
+import os
+from jax_array_info_core import program_report
+from tests.resharded import CALLBACK, REPLICATED, RIGHT
+for name, program in {**REPLICATED, **RIGHT, **CALLBACK}.items():
+    os.write(2, f"@{name}\\n".encode())
+    function, *arguments = program()
+    report = program_report(function, *arguments, min_nbytes=0)
+    print(name, sum(one.count for one in report.rematerializations), sep="=")
+"""
+
+
+def run(code, *prefix, **settings):
+    """Return what a program prints on 8 devices, and what it and XLA print to standard error."""
+    settings = {
+        **os.environ,
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+        "JAX_PLATFORMS": "cpu",
+        "PYTHONPATH": os.pathsep.join([ROOT, os.environ.get("PYTHONPATH", "")]),
+        **settings,
+    }
+    command = [*prefix, sys.executable, "-c", code]
+    done = subprocess.run(command, env=settings, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout, done.stderr
+
+
+@pytest.fixture(scope="module")
+def compared():
+    """Return the number of values that each program replicates: those found, and those that XLA warns of."""
+    printed, errors = run(PROGRAMS, TF_CPP_MIN_LOG_LEVEL="1")
+    found = {name: int(count) for name, _, count in (line.partition("=") for line in printed.splitlines())}
+    warned, name = Counter(), ""
+    for line in errors.splitlines():
+        if line.startswith("@"):
+            name = line[1:]
+        elif "nvoluntary full rematerialization" in line and "%fake_parameter" not in line:
+            warned[name] += 1
+    return found, warned
+
+
+@pytest.mark.own_process
+@pytest.mark.parametrize("name", REPLICATED)
+def test_all_values_are_found_of_which_xla_warns(compared, name):
+    found, warned = compared
+    assert found[name] == warned[name] > 0
+
+
+@pytest.mark.own_process
+@pytest.mark.parametrize("name", RIGHT)
+def test_nothing_is_found_in_programs_that_are_right(compared, name):
+    found, warned = compared
+    assert (found[name], warned[name]) == (0, 0)
+
+
+@pytest.mark.own_process
+def test_the_value_of_a_callback_is_not_one(compared):
+    found, _ = compared
+    assert {found[name] for name in CALLBACK} == {0}
+
+
+FINDINGS = """
+import json
+from jax_array_info_core import program_report, to_json
+from tests.resharded import REPLICATED
+for name in ("scanned layers", "choice"):
+    function, *arguments = REPLICATED[name]()
+    print(json.dumps(json.loads(to_json(program_report(function, *arguments)))["findings"]))
+"""
+
+
+@pytest.mark.own_process
+def test_the_findings_depend_neither_on_logs_nor_on_standard_error_nor_on_caches(tmp_path):
+    cache = {
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+    found, _ = run(FINDINGS)
+    assert found.count('"code": "JAI208"') == 2
+    assert run(FINDINGS, TF_CPP_MIN_LOG_LEVEL="3")[0] == found
+    assert run(FINDINGS, "sh", "-c", 'exec "$@" 2>&-', "sh")[0] == found
+    assert run(FINDINGS, **cache)[0] == found
+    written = set(tmp_path.iterdir())
+    assert written
+    assert run(FINDINGS, **cache)[0] == found
+    assert {path for path in tmp_path.iterdir() if path.name.endswith("-cache")} <= written
+
+
+def test_a_compiled_program_has_the_same_values_without_its_lowered_one():
+    function, *arguments = REPLICATED["choice"]()
+    compiled = jax.jit(function).lower(*arguments).compile()
+    [found] = program_report(compiled).rematerializations
+    assert (found.before.axes, found.after.axes) == ((("y",), (), ("x",)), ((), ("x", "y")))
+
+
+def test_a_value_has_its_shard_its_whole_its_specs_and_the_bytes_that_a_device_sends():
+    function, *arguments = REPLICATED["moment of a transposed gradient"]()
+    report = program_report(function, *arguments)
+    [found] = report.rematerializations
+    assert (found.shape, found.whole_shape, found.dtype) == ((8, 16, 4), (16, 16, 16), "float32")
+    assert (found.before.axes, found.after.axes) == ((("y",), (), ("x",)), ((), ("x", "y")))
+    assert found.axes == ("x", "y")
+    assert (found.nbytes, found.sent_nbytes) == (16**3 * 4, (16**3 - 8 * 16 * 4) * 4)
+    assert found.origin.line == moment.__code__.co_firstlineno + 1
+    [finding] = [one for one in report.findings if one.code == "JAI208"]
+    assert finding.nbytes == found.nbytes
+    assert "holds the whole array for a while, and sends 14.0 KiB per call." in finding.problem
+    [leaf] = finding.leaves
+    assert leaf.shape == (16, 16, 16)
+    assert leaf.change == (
+        "the whole of shards float32[8,16,4], from P('y', None, 'x') to P(None, ('x', 'y'))"
+    )
+
+
+def test_the_bytes_of_values_in_a_loop_are_sent_in_each_turn_and_the_largest_is_held():
+    function, *arguments = REPLICATED["scanned layers"]()
+    report = program_report(function, *arguments)
+    each = (16**3 - 8 * 16 * 4) * 4
+    assert sorted(one.sent_nbytes for one in report.rematerializations) == [3 * each, 3 * each]
+    [finding] = [one for one in report.findings if one.code == "JAI208"]
+    assert finding.nbytes == 16**3 * 4
+    assert "(the largest takes 16.0 KiB), and sends 84.0 KiB per call." in finding.problem
+    assert {one.origin.line for one in report.rematerializations} <= {
+        *range(to.__code__.co_firstlineno, to.__code__.co_firstlineno + 3),
+        *range(layers.__code__.co_firstlineno, layers.__code__.co_firstlineno + 6),
+    }
+
+
+def test_the_bytes_of_a_value_in_a_loop_of_unknown_length_are_unknown():
+    def until(x):
+        def turn(x):
+            return to(to(jnp.sin(x), *BEFORE) * 2, *AFTER)
+
+        return jax.lax.while_loop(lambda x: x.sum() > 1, turn, x)
+
+    report = program_report(until, array(AFTER, 16, 16, 16))
+    inside = [one.sent_nbytes for one in report.rematerializations if "while" in str(one.op)]
+    assert inside
+    assert set(inside) == {None}
+    known = [one.sent_nbytes for one in report.rematerializations if one.sent_nbytes is not None]
+    [finding] = [one for one in report.findings if one.code == "JAI208"]
+    # Some versions of XLA also replicate the argument, before the loop.
+    assert known == [14 * 2**10] * len(known)
+    assert ("sends at least 14.0 KiB per call" in finding.problem) == (len(known) == 1)
+
+
+def test_specs_are_unknown_where_further_mesh_axes_may_shard_the_value():
+    mesh = cube()
+    data, fsdp, tensor = mesh.axis_names
+
+    def turned(x):
+        before = jax.lax.with_sharding_constraint(
+            jnp.sin(x), jax.sharding.NamedSharding(mesh, P(fsdp, None, data, tensor))
+        )
+        return (
+            jax.lax.with_sharding_constraint(
+                before * 2, jax.sharding.NamedSharding(mesh, P(None, (data, fsdp), None, tensor))
+            )
+            + 1
+        )
+
+    report = program_report(turned, abstract(mesh, P(fsdp, None, data, tensor), (8, 8, 8, 8)))
+    [found] = report.rematerializations
+    assert (found.before, found.after, found.axes) == (None, None, (data, fsdp))
+    [finding] = [one for one in report.findings if one.code == "JAI208"]
+    assert finding.leaves[0].change.endswith("gathered over data, fsdp")
+
+
+SHARDINGS = (
+    "{devices=[4,1,1,2]<=[8] last_tile_dim_replicate} to {devices=[1,1,4,2]<=[8] last_tile_dim_replicate}"
+)
+LINE = (
+    f"[SPMD] Involuntary full rematerialization. The compiler cannot go from sharding {SHARDINGS} efficiently "
+    "for HLO operation %{0} = f32[{1},64,256]{2,1,0} add(%a, %b)."
+)
+
+
+def warning(name, rows):
+    return LINE.replace("{0}", name).replace("{1}", str(rows))
+
+
+def test_the_total_of_warnings_is_the_largest_value_and_what_a_device_sends_for_all():
+    report = log_report([*[warning("sum", 8)] * 3, warning("product", 2)], mesh={"fsdp": 4, "tensor": 2})
+    assert [(one.shape, one.whole_shape, one.count) for one in report.rematerializations] == [
+        ((8, 64, 256), (32, 64, 256), 3),
+        ((2, 64, 256), (8, 64, 256), 1),
+    ]
+    [finding] = report.findings
+    assert finding.nbytes == 2 * 2**20
+    # Three quarters of three values of 2 MiB and one of 512 KiB.
+    assert "(the largest takes 2.0 MiB), and sends 4.9 MiB if each runs once." in finding.problem
+
+
+def test_reports_with_the_state_of_the_warnings_are_still_read():
+    function, *arguments = REPLICATED["choice"]()
+    report = program_report(function, *arguments)
+    fields = json.loads(to_json(report))
+    [row] = fields["rematerializations"]
+    for name in ("axes", "whole_shape", "sent_nbytes"):
+        del row[name]
+    row |= {"before_text": "{replicated}", "after_text": "{replicated}"}
+    old = from_json(json.dumps(fields | {"rematerializations_known": "compiled before"}))
+    [found] = old.rematerializations
+    assert (found.nbytes, found.whole_shape, found.sent_nbytes) == (16384, (), None)
+    [finding] = [one for one in old.findings if one.code == "JAI208"]
+    assert finding.leaves[0].change.startswith("the shard, from P(")

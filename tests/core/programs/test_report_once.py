@@ -1,0 +1,79 @@
+"""Work that a report does once, without garbage collection."""
+
+import contextlib
+import gc
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from jax_array_info_core import program_report
+from jax_array_info_core.hlo.dataflow import Dataflow
+from jax_array_info_core.programs import collector
+from jax_array_info_core.programs import program_report as in_file
+
+pytestmark = pytest.mark.oldest_and_newest
+
+
+@pytest.fixture
+def kept():
+    """Leave the collector as it was, whatever a test does."""
+    was_enabled = gc.isenabled()
+    yield
+    (gc.enable if was_enabled else gc.disable)()
+
+
+@pytest.mark.usefixtures("kept")
+@pytest.mark.parametrize("is_enabled", [True, False])
+@pytest.mark.parametrize("error", [None, ValueError, KeyboardInterrupt, SystemExit, GeneratorExit])
+def test_a_pause_ends_as_it_began(is_enabled, error):
+    (gc.enable if is_enabled else gc.disable)()
+    with contextlib.suppress(BaseException), collector.paused():
+        assert not gc.isenabled()
+        with collector.paused():
+            assert not gc.isenabled()
+        assert not gc.isenabled()
+        if error is not None:
+            raise error
+    assert gc.isenabled() == is_enabled
+
+
+@pytest.mark.usefixtures("kept")
+def test_an_interrupt_of_a_report_enables_the_collector_again(monkeypatch):
+    def interrupted(*_):
+        assert not gc.isenabled()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(in_file, "donatable", interrupted)
+    gc.enable()
+    with pytest.raises(KeyboardInterrupt):
+        program_report(lambda x: x + 1, jnp.ones(4))
+    assert gc.isenabled()
+
+
+@pytest.mark.usefixtures("kept")
+def test_functions_are_traced_while_garbage_is_collected():
+    seen = []
+
+    def traced(x):
+        seen.append(gc.isenabled())
+        return x + 1
+
+    gc.enable()
+    program_report(traced, jnp.ones(4), steady=True)
+    assert seen
+    assert all(seen)
+
+
+def test_a_report_with_a_timeline_connects_the_values_of_a_program_once(monkeypatch):
+    made = []
+    create = Dataflow.__init__
+
+    def counted(self, module):
+        made.append(module)
+        create(self, module)
+
+    monkeypatch.setattr(Dataflow, "__init__", counted)
+    compiled = jax.jit(lambda x: jnp.fft.fft(x @ x.T)).lower(jnp.ones((8, 4))).compile()
+    program_report(compiled, timeline=True)
+    assert len(made) == 1
