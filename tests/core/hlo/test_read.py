@@ -8,7 +8,7 @@ import jax
 import pytest
 from google.protobuf import descriptor_pb2
 
-from jax_array_info_core.hlo.messages import MESSAGES, PRIMITIVES, module_in
+from jax_array_info_core.hlo.messages import MESSAGES, PRIMITIVES, program_in
 from jax_array_info_core.hlo.module import Call
 from jax_array_info_core.hlo.read import read_module
 from tests.hlo_texts import EVERYWHERE, module_of, records, stored
@@ -104,7 +104,7 @@ def test_a_dumped_program_is_the_one_in_its_message():
     record = records("0.12.0.1")["step"]
     size = len(record)
     dumped = b"\x0a" + bytes([size & 127 | 128, size >> 7 & 127 | 128, size >> 14]) + record
-    assert read_module(module_in(dumped)).entry == read_module(record).entry
+    assert read_module(program_in(dumped)[0]).entry == read_module(record).entry
 
 
 def described(name):
