@@ -1,4 +1,4 @@
-"""What a program for a TPU keeps for its backward pass, where XLA computes some of it elsewhere."""
+"""Values for the backward pass in programs for TPU, where XLA computes some of them elsewhere."""
 
 import importlib.util
 

@@ -1,4 +1,4 @@
-"""What XLA writes about a program that it refuses is read, and removed."""
+"""Files that XLA writes about a program that it refuses: they are read, and removed."""
 
 import tempfile
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is found once of a program, and of the fused computations with the same content."""
+"""Facts that are found once for a program, and for the fused computations with the same content."""
 
 import pytest
 

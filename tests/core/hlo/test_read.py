@@ -1,4 +1,4 @@
-"""What is read of XLA's record of a compiled program."""
+"""The reader of XLA's record of a compiled program."""
 
 import importlib
 import re

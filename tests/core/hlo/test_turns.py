@@ -1,4 +1,4 @@
-"""What is live where the backward pass begins."""
+"""Values that are live where the backward pass begins."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a program keeps for its backward pass: by JAX, and in the compiled program."""
+"""Values for the backward pass: those that JAX saves, and those that are live in the compiled program."""
 
 import jax
 import jax.numpy as jnp

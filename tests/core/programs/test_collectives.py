@@ -6,11 +6,11 @@ import pytest
 
 from jax_array_info_core.hlo.loops import executions
 from jax_array_info_core.hlo.messages import NEWEST_FIELD, hlo_classes
+from jax_array_info_core.hlo.protobuf import message_classes
 from jax_array_info_core.hlo.read import read_module
 from jax_array_info_core.layouts.spec import MeshAxes
 from jax_array_info_core.origins.origins import UserLines
 from jax_array_info_core.programs.collectives import collectives_of, totals_of
-from jax_array_info_core.protobuf import message_classes
 from jax_array_info_core.reports.collectives import Collective
 from jax_array_info_core.reports.program import ProgramReport, unknown_bytes
 from tests.core.programs.collectives_of_text import DP, FSDP, of_module, of_text

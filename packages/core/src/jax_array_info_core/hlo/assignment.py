@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 from .liveness import lines_of_values
 from .messages import TUPLE
-from .module import ArrayShape, Instruction, Module
+from .module import Instruction, Module
 from .oom_logs import ListedBuffer
+from .shapes import ArrayShape
 
 _MAIN_MEMORY = 0
 """XLA's color of the main memory of a device."""

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from .module import ArrayShape, Computation, Instruction, Passing, operations
+from .module import Computation, Instruction, Passing, operations
+from .shapes import ArrayShape
 
 _VIEWS = operations(Passing.VIEW)
 _IN_PLACE = ("dynamic-update-slice", "scatter", "set-dimension-size")

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .dataflow import Dataflow, Value
-from .module import ArrayShape, Computation, Instruction, Module
+from .module import Computation, Instruction, Module
 from .replica_groups import has_devices, longest_chain, pairs_of, read_pairs, replica_groups
+from .shapes import ArrayShape
 from .slices import ProgramSlices, is_between_slices, kind_between_slices, target_ids
 
 _GROUPED = frozenset(
@@ -203,7 +204,7 @@ class _Reader:
         self.slices = slices
         self.device_count = dataflow.module.device_count
         self.groups: dict[tuple[tuple[int, ...], bytes], NDArray[np.int64]] = {}
-        """Groups, of which few differ: equal ones are one array."""
+        """Groups. Few of them differ: equal ones are one array."""
         self.started: dict[tuple[str, str], int | None] = {}
         """Channels of the collectives that TPU's asynchronous fusions start, by computation and name."""
         for computation in dataflow.module.computations.values():

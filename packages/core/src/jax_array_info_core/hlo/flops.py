@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from .loops import Executions, Within
 from .messages import FFTS
-from .module import ArrayShape, Computation, Instruction, Module
+from .module import Computation, Instruction, Module
+from .shapes import ArrayShape
 
 _DOTS = frozenset(("dot", "scaled-dot"))
 _REAL_PRODUCTS = 4

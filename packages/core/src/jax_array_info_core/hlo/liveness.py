@@ -10,8 +10,9 @@ from typing import NamedTuple
 from .buffers import Buffer, Writer, result_places, root_parts, updates_in_place
 from .collectives import COLLECTIVES
 from .dataflow import Dataflow, Value
-from .module import ArrayShape, Instruction, Module, Passing, called, operations
+from .module import Instruction, Module, Passing, called, operations
 from .schedule import Schedule, schedule_of
+from .shapes import ArrayShape
 from .stacks import Frame
 from .turns import live_at_turn
 

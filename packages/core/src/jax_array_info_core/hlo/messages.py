@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from ..protobuf import message_classes
+from .protobuf import message_classes
 
 MESSAGES = {
     "LayoutProto": "memory_space 8 int64",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ..layouts.dtypes import bits_of_name, packed_nbytes
-from .module import WITHOUT_DATA, ArrayShape, Type, dtype_of
+from .shapes import WITHOUT_DATA, ArrayShape, Type, dtype_of
 from .strings import unescaped
 
 STRING = r'"(?:[^"\\]++|\\(?s:.))*+"'

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from ..quantities import LARGEST
 from ..text import ESCAPE_SEQUENCE
-from .module import ArrayShape
 from .notation import read_type
+from .shapes import ArrayShape
 from .stacks import Frame
 
 _SIZE = r"(\d{1,19}(?:\.\d{1,15})?[KMGTP]?)(?!\d)(?:i?B)?"
@@ -187,7 +187,7 @@ REPORT = b"XLA:TPU compile permanent error"
 """Words of libtpu before its memory usage report, which is in the log before the error."""
 _USAGE = "Memory usage report:"
 WORDS = (STATUS, ALLOCATOR, REPORT)
-"""Words of which each error has one."""
+"""Each error has one of these words."""
 
 _OF_MEMORY = re.compile(rb"memory|alloc|hbm|permanent error", re.IGNORECASE)
 # The number of a process before each of its lines, or its name.

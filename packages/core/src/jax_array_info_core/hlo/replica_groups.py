@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from ..layouts.notation import Scanner
 from ..layouts.xla_sharding import arranged
-from ..protobuf import unknown_fields
 from .messages import NEWEST_FIELD
+from .protobuf import unknown_fields
 
 _MAX_DIGITS = 18
 """Most digits of a number in a list, with its brackets and blanks."""

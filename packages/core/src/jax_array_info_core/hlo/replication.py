@@ -15,17 +15,8 @@ from .collectives import COLLECTIVES, Movement
 from .dataflow import Value
 from .flops import fft_flops, multiply_adds
 from .integers import computed
-from .module import (
-    PASSING,
-    ArrayShape,
-    Computation,
-    Instruction,
-    Module,
-    Passing,
-    called,
-    calls_of,
-    operations,
-)
+from .module import PASSING, Computation, Instruction, Module, Passing, called, calls_of, operations
+from .shapes import ArrayShape
 
 COSTLY = frozenset(
     {

@@ -29,7 +29,7 @@ _Place = tuple[str, str, int]
 
 
 class Replicated(NamedTuple):
-    """A value of which each device has a part, gathers the whole, and takes another part."""
+    """A value that each device has in part, gathers whole, and uses another part of."""
 
     gathers: tuple[Movement, ...]
     """The gathers, in the order of the program: with the last, the device has the whole."""

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from ..layouts.dtypes import bits_of_name, packed_nbytes
 from ..text import ESCAPE_SEQUENCE
-from .module import ArrayShape, dtype_of
 from .notation import MOST_AXES, read_attributes, read_fields, read_type
 from .oom_logs import WORDS, ErrorScanner, Refusal, positions
+from .shapes import ArrayShape, dtype_of
 from .stacks import Frame
 
 REMATERIALIZATION = "Involuntary full rematerialization"

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ..compat.devices import device_name
 from ..errors import ProfileError, UnsupportedValueError
-from ..protobuf import message_classes
+from ..hlo.protobuf import message_classes
 from ..reports.devices import MemoryProfileReport, ProfileRow
 from ..reports.origin import Origin
 from ..text import printable

@@ -1,4 +1,4 @@
-"""What a program keeps for its backward pass: by JAX, and in the schedule of XLA."""
+"""Values for the backward pass: those that JAX saves, and those that are live in the schedule of XLA."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from ..compat.devices import mesh_axes
 from ..compat.values import is_mesh
 from ..errors import FileFormatError, SpecError, require
-from ..hlo.module import ArrayShape
 from ..hlo.oom_logs import Refusal
+from ..hlo.shapes import ArrayShape
 from ..hlo.warnings import DonationWarning, LogFinding, LogScanner, RematerializationWarning
 from ..layouts.spec import MeshAxes, mesh_sizes
 from ..origins.origins import UserLines

@@ -9,7 +9,8 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..hlo.module import ArrayShape, Module
+from ..hlo.module import Module
+from ..hlo.shapes import ArrayShape
 from ..layouts.dtypes import type_text
 from ..reports.array import same_sharding
 from ..reports.program import CALL_FAILS, Donation, ProgramValue

@@ -10,9 +10,9 @@ from dataclasses import replace
 from ..errors import LayoutError, NotationError
 from ..hlo.dataflow import Dataflow, Value
 from ..hlo.loops import Executions
-from ..hlo.module import ArrayShape
 from ..hlo.replica_groups import group_axes
 from ..hlo.resharding import Replicated
+from ..hlo.shapes import ArrayShape
 from ..hlo.warnings import RematerializationWarning
 from ..layouts.dtypes import bits_of_name, packed_nbytes
 from ..layouts.spec import Spec
