@@ -5,9 +5,9 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import deque
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..hlo.module import Module
 from ..hlo.shapes import ArrayShape
@@ -17,6 +17,8 @@ from ..reports.program import CALL_FAILS, Donation, ProgramValue
 
 UNUSED = "unused: the function does not need it"
 """Reason for an argument that is pruned, or without effect on the outputs."""
+_PRUNED = -1
+"""Number of an argument that is no parameter of the program."""
 
 
 def donations_of(
@@ -37,28 +39,23 @@ def donations_of(
         module: The compiled program.
         shared: The arguments that share their buffers, as of ``sharing``.
     """
-    parameters = _Parameters(module)
+    used = _used_parameters(module)
     # Tokens of ordered effects are the first parameters, and the first outputs.
-    first = max(len(parameters) - sum(not argument.is_pruned for argument in arguments), 0)
+    first = max(len(used) - sum(not argument.is_pruned for argument in arguments), 0)
     first_output = max(len(_result(module)) - len(outputs), 0)
+    kept = itertools.count(first)
+    numbers = [_PRUNED if argument.is_pruned else next(kept) for argument in arguments]
     reused = {alias.parameter: alias.output - first_output for alias in module.aliases}
-    takers: dict[int, ProgramValue] = {}
-    numbers: list[int | None] = []
-    kept = first
-    for argument in arguments:
-        numbers.append(None if argument.is_pruned else kept)
-        if not argument.is_pruned and kept in reused:
-            takers[reused[kept]] = argument
-        kept += not argument.is_pruned
+    places = [reused.get(number) for number in numbers]
+    takers = {place: one for place, one in zip(places, arguments, strict=True) if place is not None}
     candidates = _Outputs(outputs, takers)
     found = []
-    for argument, number, is_donated in zip(arguments, numbers, donated, strict=True):
+    for argument, number, place, is_donated in zip(arguments, numbers, places, donated, strict=True):
         if not is_donated:
             continue
-        place = reused.get(number) if number is not None else None
         if place is not None and 0 <= place < len(outputs):
             found.append(_donation(argument, output=outputs[place].path))
-        elif number is None or not parameters.is_used(number):
+        elif number == _PRUNED or not all(used[number : number + 1]):
             found.append(_donation(argument, reason=UNUSED))
         else:
             found.append(_donation(argument, reason=candidates.reason(argument)))
@@ -130,10 +127,9 @@ def donatable(
     for least, output in itertools.product((1, 0), outputs):
         if output.path in taken or output.got is None:
             continue
-        near = _nearest(output.path, free.fitting(output))
+        near = _nearest(output.path, free.fitting(output), found)
         if near is not None and near[0] >= least:
-            _, number, group = near
-            group.taken.add(number)
+            _, number = near
             taken.add(output.path)
             found[number] = _donation(arguments[number], output=output.path)
     return tuple(found[number] for number in sorted(found))
@@ -143,28 +139,19 @@ def _donation(argument: ProgramValue, *, output: str | None = None, reason: str 
     return Donation(path=argument.path, nbytes=argument.nbytes or 0, output=output, reason=reason)
 
 
-class _Parameters:
-    """Parameters of a program. Thousands of arguments may be the elements of one parameter."""
-
-    def __init__(self, module: Module) -> None:
-        entry = module.computations.get(module.entry)
-        used: dict[str, set[int | None]] = {}
-        for one in () if entry is None else entry.instructions:
-            for name in one.operands:
-                used.setdefault(name, set()).add(one.element)
-        self._used: list[bool] = []
-        for parameter in module.parameters():
-            elements = used.get(parameter.name, {None} if parameter.is_root else set())
-            groups = parameter.groups or (0,) * len(parameter.shapes)
-            is_tuple = bool(parameter.groups)
-            self._used += (None in elements or (is_tuple and group in elements) for group in groups)
-
-    def __len__(self) -> int:
-        return len(self._used)
-
-    def is_used(self, number: int) -> bool:
-        """Return whether the program uses a parameter. True if it could not be read."""
-        return number >= len(self._used) or self._used[number]
+def _used_parameters(module: Module) -> list[bool]:
+    """Return whether a program uses each parameter. Thousands of them may be the elements of one tuple."""
+    entry = module.computations.get(module.entry)
+    users: dict[str, set[int | None]] = {}
+    for one in () if entry is None else entry.instructions:
+        for name in one.operands:
+            users.setdefault(name, set()).add(one.element)
+    found: list[bool] = []
+    for parameter in module.parameters():
+        elements = users.get(parameter.name, {None} if parameter.is_root else set())
+        groups = parameter.groups or (None,) * len(parameter.shapes)
+        found += (not elements.isdisjoint((None, group)) for group in groups)
+    return found
 
 
 def _result(module: Module) -> tuple[ArrayShape, ...]:
@@ -184,48 +171,37 @@ class _Outputs:
     def reason(self, argument: ProgramValue) -> str:
         """Return why no output reuses the memory of an argument that the program uses."""
         type_ = type_text(argument.dtype, argument.shape)
+        same_shape = self._groups.of(None, argument.shape)
+        similar = same_shape or self._groups.of(argument.dtype, None)
         alike = self._groups.of(argument.dtype, argument.shape)
-        if not alike:
-            same_shape = self._groups.of(None, argument.shape)
-            groups = same_shape or self._groups.of(argument.dtype, None)
-            if not groups:
-                return f"dtype and shape: no output is {type_}"
-            nearest = self._nearest(argument, groups)
-            return (
-                f"{'dtype' if same_shape else 'shape'}: no output is {type_}; "
-                f"{nearest.path} is {type_text(nearest.dtype, nearest.shape)}"
-            )
         near = [group for group in alike if _same_memory(argument, group.value)]
-        if not near:
-            nearest = self._nearest(argument, alike)
-            return (
-                f"memory kind: no output {type_} is in {argument.memory_kind}; "
-                f"{nearest.path} is in {nearest.memory_kind}"
-            )
-        if len(near) < len(alike):
-            type_ = f"{type_} in {argument.memory_kind}"
         fitting = self._groups.fitting(argument)
+        placed = type_ if len(near) == len(alike) else f"{type_} in {argument.memory_kind}"
+        for groups, others, words, fact in (
+            (alike, similar, f"{'dtype' if same_shape else 'shape'}: no output", _type_words),
+            (near, alike, f"memory kind: no output {type_}", _memory_words),
+            (fitting, near, f"sharding: no output {placed}", _sharding_words),
+        ):
+            if others and not groups:
+                nearest = self._nearest(argument, others)
+                return f"{words} {fact(argument)}; {nearest.path} {fact(nearest)}"
         if not fitting:
-            nearest = self._nearest(argument, near)
-            return (
-                f"sharding: no output {type_} is {argument.got or 'unknown'}; "
-                f"{nearest.path} is {nearest.got or 'unknown'}"
-            )
+            return f"dtype and shape: no output is {type_}"
         if not all(group.is_reused for group in fitting):
             nearest = self._nearest(argument, fitting)
             return f"XLA did not reuse it; {nearest.path} has its dtype, shape and sharding"
-        first = itertools.islice(heapq.merge(*(group.numbers for group in fitting)), 3)
+        first = itertools.islice(heapq.merge(*(group.numbers[()] for group in fitting)), 3)
         taken = [f"{self._outputs[place].path} reuses {self._takers[place].path}" for place in first]
-        count = sum(len(group.numbers) for group in fitting) - len(taken)
+        count = sum(len(group.numbers[()]) for group in fitting) - len(taken)
         more = f" and {count} more" if count else ""
         if not all(group.is_reused for group in near):
             nearest = self._nearest(argument, near)
-            type_ = f"{type_} that is {argument.got or 'unknown'}"
-            more = f"{more}; {nearest.path} is {nearest.got or 'unknown'}"
+            placed = f"{placed} that {_sharding_words(argument)}"
+            more = f"{more}; {nearest.path} {_sharding_words(nearest)}"
         elif not all(group.is_reused for group in alike):
             nearest = self._nearest(argument, alike)
-            more = f"{more}; {nearest.path} is in {nearest.memory_kind}"
-        return f"taken: no output {type_} is left; {', '.join(taken)}{more}"
+            more = f"{more}; {nearest.path} {_memory_words(nearest)}"
+        return f"taken: no output {placed} is left; {', '.join(taken)}{more}"
 
     def _nearest(self, argument: ProgramValue, groups: Sequence[_Group]) -> ProgramValue:
         """Return the output whose path is most like an argument's; one that reuses none, if there is one."""
@@ -235,39 +211,29 @@ class _Outputs:
         return self._outputs[found[1]]
 
 
-class _Group:
-    """Values of one type, memory kind and sharding, by the ends of their paths."""
+def _type_words(value: ProgramValue) -> str:
+    return f"is {type_text(value.dtype, value.shape)}"
 
-    def __init__(self, value: ProgramValue, *, is_reused: bool) -> None:
-        self.value = value
-        """One of them."""
-        self.is_reused = is_reused
-        """Whether they reuse the memory of others."""
-        self.numbers: list[int] = []
-        """Their numbers, ascending."""
-        self.taken: set[int] = set()
-        """Numbers of those that are no longer found."""
-        self._by_end: dict[tuple[str, ...], deque[int]] = {}
 
-    def add(self, number: int, path: str) -> None:
-        """Add a value."""
-        self.numbers.append(number)
-        for end in _ends(path):
-            self._by_end.setdefault(end, deque()).append(number)
+def _memory_words(value: ProgramValue) -> str:
+    return f"is in {value.memory_kind}"
 
-    def nearest(self, path: str) -> tuple[int, int] | None:
-        """Return the keys at the end that most paths have in common with one, and the first such value.
 
-        Returns:
-            The number of keys and the number of the value; None if none is left.
-        """
-        for end in _ends(path):
-            numbers = self._by_end.get(end, deque())
-            while numbers and numbers[0] in self.taken:
-                numbers.popleft()
-            if numbers:
-                return len(end), numbers[0]
-        return None
+def _sharding_words(value: ProgramValue) -> str:
+    return f"is {value.got or 'unknown'}"
+
+
+class _Group(NamedTuple):
+    """Values of one type, memory kind and sharding."""
+
+    value: ProgramValue
+    """One of them."""
+
+    is_reused: bool
+    """Whether they reuse the memory of others."""
+
+    numbers: dict[tuple[str, ...], deque[int]]
+    """Their numbers, ascending, by each end of their paths: by the empty one, all."""
 
 
 class _Groups:
@@ -280,10 +246,10 @@ class _Groups:
     def __init__(self, values: Iterable[tuple[int, ProgramValue, bool]]) -> None:
         groups: dict[Hashable, _Group] = {}
         for number, value, is_reused in values:
-            key = is_reused, _kind(value)
-            if key not in groups:
-                groups[key] = _Group(value, is_reused=is_reused)
-            groups[key].add(number, value.path)
+            new = _Group(value, is_reused, {})
+            group = groups.setdefault((is_reused, _kind(value)), new)
+            for end in _ends(value.path):
+                group.numbers.setdefault(end, deque()).append(number)
         self._fitting: dict[Hashable, list[_Group]] = {}
         self._by_type: dict[tuple[Any, Any], list[_Group]] = {}
         for group in groups.values():
@@ -307,15 +273,26 @@ class _Groups:
         return self._fitting[key]
 
 
-def _nearest(path: str, groups: Iterable[_Group]) -> tuple[int, int, _Group] | None:
+def _nearest(path: str, groups: Sequence[_Group], taken: Collection[int] = ()) -> tuple[int, int] | None:
     """Return the value in some groups whose path is most like another one, the first of such values.
 
+    Args:
+        path: The other path.
+        groups: The groups. Numbers that are taken are removed from them.
+        taken: Numbers of values that are not to be found.
+
     Returns:
-        The number of keys that the paths have in common, the number of the value and its group; None if no
-        value is left.
+        The number of keys that the paths have in common at their ends, and the number of the value; None if
+        no value is left.
     """
-    found = [(*near, group) for group in groups if (near := group.nearest(path)) is not None]
-    return max(found, key=lambda one: (one[0], -one[1]), default=None)
+    for end in _ends(path):
+        found = [group.numbers[end] for group in groups if end in group.numbers]
+        for numbers in found:
+            while numbers and numbers[0] in taken:
+                numbers.popleft()
+        if any(found):
+            return len(end), min(numbers[0] for numbers in found if numbers)
+    return None
 
 
 def _kind(value: ProgramValue) -> Hashable:
@@ -330,12 +307,8 @@ def _ends(path: str) -> Iterator[tuple[str, ...]]:
 
 def common_end(path: str, other: str) -> int:
     """Return the number of keys that two paths have in common at their ends."""
-    count = 0
-    for key, same in zip(reversed(path.split("/")), reversed(other.split("/")), strict=False):
-        if key != same:
-            break
-        count += 1
-    return count
+    pairs = zip(reversed(path.split("/")), reversed(other.split("/")), strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _same_memory(argument: ProgramValue, output: ProgramValue) -> bool:
