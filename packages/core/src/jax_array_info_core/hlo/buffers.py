@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from .dataflow import Value
 from .module import Computation, Instruction, Passing, operations
 from .shapes import ArrayShape
 
@@ -216,6 +217,13 @@ class Writer(NamedTuple):
 
     leaf: int
     """Place of the array in its result."""
+
+    @property
+    def value(self) -> Value:
+        """What it writes, with the arrays that are in the same tuple element."""
+        groups = self.instruction.groups
+        element = groups[self.leaf] if groups else None
+        return Value(self.scope.computation.name, self.instruction.name, element)
 
 
 @dataclass(slots=True)

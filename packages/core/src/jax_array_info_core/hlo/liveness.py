@@ -293,19 +293,12 @@ def _around(writer: Writer, dataflow: Dataflow) -> Iterator[Instruction]:
     within, one = writer.scope.computation.name, writer.instruction
     if len(one.groups) > 1 and one.opcode.removesuffix("-start") in COLLECTIVES:
         # A combined collective has the line of one of its arrays; each has its own where it is taken out.
-        taken = dataflow.consumers(_written(writer), is_end=lambda user: user.opcode == "get-tuple-element")
+        taken = dataflow.consumers(writer.value, is_end=lambda user: user.opcode == "get-tuple-element")
         yield from itertools.islice(taken, 1)
     yield one
-    before = _computing(_written(writer), dataflow)
+    before = _computing(writer.value, dataflow)
     after = dataflow.consumers(Value(within, one.name), is_end=lambda user: not _is_move(user))
     yield from itertools.chain(before, after) if _is_move(one) else itertools.chain(after, before)
-
-
-def _written(writer: Writer) -> Value:
-    """Return the value that an instruction writes."""
-    one = writer.instruction
-    element = one.groups[writer.leaf] if one.groups else None
-    return Value(writer.scope.computation.name, one.name, element)
 
 
 def _computing(value: Value, dataflow: Dataflow) -> Iterator[Instruction]:

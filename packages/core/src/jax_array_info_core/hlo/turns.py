@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from .buffers import Buffer
 from .dataflow import Dataflow, Value
 from .frames import REMATTED, pass_of
-from .module import Instruction, Passing, calls_of, operations
+from .module import Instruction, Module, Passing, calls_of, operations
 from .schedule import Schedule
 
 _PRODUCTS = frozenset(
@@ -25,8 +26,6 @@ _FORMS = operations(Passing.MOVE) | {"bitcast-convert"}
 _CONVERSIONS = ("convert", "reduce-precision")
 _FILLED = ("broadcast", "constant", "iota", "parameter")
 """Operations whose results are not values of the forward pass: arguments and constants."""
-_DEEPEST = 100
-_LONGEST = 200
 _Pass = str | None
 """``forward``, ``backward`` or, of a loop with operations of each, ``both``; None if its name has none."""
 
@@ -41,7 +40,7 @@ def live_at_turn(schedule: Schedule, dataflow: Dataflow) -> list[Buffer] | None:
     Returns:
         The values, also those outside of the main memory; None if there is no turn.
     """
-    turns = _Passes(dataflow).turns(schedule)
+    turns = _turns(schedule, dataflow.module)
     found: dict[str, list[Buffer]] = {name: [] for name in turns}
     for buffer in schedule.buffers:
         if not (buffer.is_temporary and buffer.writers and buffer.shape.nbytes):
@@ -58,10 +57,7 @@ def live_at_turn(schedule: Schedule, dataflow: Dataflow) -> list[Buffer] | None:
 
 def _is_held(buffer: Buffer, dataflow: Dataflow) -> bool:
     """Return whether the value of a buffer is computed, and not by the backward pass."""
-    writer = buffer.writers[-1]
-    one = writer.instruction
-    element = one.groups[writer.leaf] if one.groups else None
-    maker = _maker(Value(writer.scope.computation.name, one.name, element), dataflow)
+    maker = _maker(buffer.writers[-1].value, dataflow)
     if maker is None or maker.opcode in _FILLED or _pass_of(maker) == "backward":
         return False
     return maker.opcode != "custom-call" or bool(maker.op_name)  # memory of an asynchronous operation
@@ -69,10 +65,7 @@ def _is_held(buffer: Buffer, dataflow: Dataflow) -> bool:
 
 def _maker(value: Value, dataflow: Dataflow) -> Instruction | None:
     """Return the instruction that computes a value, which copies, fusions and loops may pass on."""
-    for _ in range(_LONGEST):
-        one = dataflow.instruction(value)
-        if one is None:
-            return None
+    while (one := dataflow.instruction(value)) is not None:
         sources = dataflow.same(value)
         is_converted = one.opcode in _CONVERSIONS and not one.op_name
         if not sources and (one.opcode in _FORMS or is_converted):
@@ -91,46 +84,36 @@ def _pass_of(one: Instruction) -> _Pass:
     return None if REMATTED in (one.op_name or "") else pass_of(one.op_name)
 
 
-class _Passes:
-    """The passes of instructions, by their main operations."""
+def _turns(schedule: Schedule, module: Module) -> dict[str, int]:
+    """Return the time at which the backward pass begins in each computation that has both passes."""
+    main_pass = _main_passes(module)
+    marks: dict[str, list[tuple[int, _Pass]]] = {}
+    for time, (one, name) in enumerate(zip(schedule.operations, schedule.computations, strict=True), 1):
+        of = main_pass(one) if one.opcode in _COUNTED else None
+        marks.setdefault(name, []).append((time, of))
+    both = {"forward", "backward"}
+    return {name: _turn(found) for name, found in marks.items() if both <= {of for _, of in found}}
 
-    def __init__(self, dataflow: Dataflow) -> None:
-        self._computations = dataflow.module.computations
-        self._known: dict[str, _Pass] = {}
 
-    def turns(self, schedule: Schedule) -> dict[str, int]:
-        """Return the time at which the backward pass begins in each computation that has both passes."""
-        marks: dict[str, list[tuple[int, _Pass]]] = {}
-        for time, (one, name) in enumerate(zip(schedule.operations, schedule.computations, strict=True), 1):
-            of = self._of(one) if one.opcode in _COUNTED else None
-            marks.setdefault(name, []).append((time, of))
-        both = {"forward", "backward"}
-        return {name: _turn(found) for name, found in marks.items() if both <= {of for _, of in found}}
+def _main_passes(module: Module) -> Callable[[Instruction], _Pass]:
+    """Return a function that returns the pass of an instruction, by its main operations."""
 
-    def _of(self, one: Instruction, depth: int = 0) -> _Pass:
-        """Return the pass of an instruction."""
-        if one.name not in self._known:
-            self._known[one.name] = None  # damaged text may have a computation that calls itself
-            self._known[one.name] = self._searched(one, depth)
-        return self._known[one.name]
+    def inside(one: Instruction, opcodes: Collection[str]) -> set[_Pass]:
+        computations = (module.computations[call.name] for call in calls_of(one))
+        parts = (each for computation in computations for each in computation.instructions)
+        return {main_pass(each) for each in parts if each.opcode in opcodes} - {None}
 
-    def _searched(self, one: Instruction, depth: int) -> _Pass:
-        names = [call.name for call in calls_of(one)] if depth < _DEEPEST else []
-        inside = [
-            each
-            for name in names
-            if name in self._computations
-            for each in self._computations[name].instructions
-        ]
+    @functools.cache
+    def main_pass(one: Instruction) -> _Pass:
         if one.opcode in _SEVERAL:
-            main = (self._of(each, depth + 1) for each in inside if each.opcode in _COUNTED)
-            found = {*main} - {None}
-            return next(iter(found)) if len(found) == 1 else "both" if found else None
+            found = inside(one, _COUNTED)
+            return "both" if len(found) > 1 else next(iter(found), None)
         for opcodes in (_PRODUCTS, {"fusion"}, {"reduce"}):
-            passes = [self._of(each, depth + 1) for each in inside if each.opcode in opcodes]
-            if found := {*passes} - {None}:
+            if found := inside(one, opcodes):
                 return "backward" if found == {"backward"} else "forward"
         return _pass_of(one)
+
+    return main_pass
 
 
 def _turn(marks: Sequence[tuple[int, _Pass]]) -> int:
@@ -139,9 +122,9 @@ def _turn(marks: Sequence[tuple[int, _Pass]]) -> int:
     It is behind some operation of a pass, the first of several such places.
     """
     wrong = sum(of == "forward" for _, of in marks)
-    least, turn = len(marks), marks[0][0]
+    turns = []
     for (_, of), (following, _) in itertools.pairwise(marks):
         wrong += (of == "backward") - (of == "forward")
-        if of in ("forward", "backward") and wrong < least:
-            least, turn = wrong, following
-    return turn
+        if of in ("forward", "backward"):
+            turns.append((wrong, following))
+    return min(turns)[1]
