@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from rich.console import RenderableType
 
@@ -202,16 +201,6 @@ def _more(rest: Sequence[Temporary]) -> str:
     return f"{sum(one.count for one in rest)} more, {nbytes}"
 
 
-class _Row(NamedTuple):
-    """A temporary."""
-
-    nbytes: str
-    array: str
-    line: str
-    scope: str = ""
-    kept: str = ""
-
-
 def memory_table(
     report: ProgramReport, *, max_rows: int | None, width: int, encoding: str
 ) -> RenderableType | None:
@@ -219,21 +208,20 @@ def memory_table(
     memory = report.memory
     if memory is None or len(memory.temporaries) <= _MOST:
         return None
-    marks = style.marks(encoding)
     shown, rest = split_rows(memory.temporaries, max_rows)
-    rows = [_temporary_row(one, marks) for one in shown]
+    if not shown:
+        return None
     last = None
     if rest:
         left = format_bytes(sum(one.nbytes * one.count for one in rest))
         last = {"array": f"{sum(one.count for one in rest)} more", "bytes": left}
-    if not rows:
-        return None
+    facts = [_facts(one, style.marks(encoding)) for one in shown]
     columns = [
-        StackedColumn("bytes", [row.nbytes for row in rows], is_number=True),
-        StackedColumn("array", [row.array for row in rows]),
-        StackedColumn("line", [row.line for row in rows]),
-        StackedColumn("scope", [row.scope for row in rows], "in ", is_path=True),
-        StackedColumn("kept", [row.kept for row in rows], "kept "),
+        StackedColumn("bytes", [format_bytes(one.nbytes * one.count) for one in shown], is_number=True),
+        StackedColumn("array", [array for array, *_ in facts]),
+        StackedColumn("line", [line for _, line, *_ in facts]),
+        StackedColumn("scope", [scope_words(one.scopes) for one in shown], "in ", is_path=True),
+        StackedColumn("kept", [kept_words(one).removeprefix("kept ") for one in shown], "kept "),
     ]
     return stacked_table(
         "temporaries live at the highest point",
@@ -242,16 +230,4 @@ def memory_table(
         width=width,
         encoding=encoding,
         rest=last,
-    )
-
-
-def _temporary_row(temporary: Temporary, marks: style.Marks) -> _Row:
-    array, line, *_ = _facts(temporary, marks)
-    kept = kept_words(temporary).removeprefix("kept ")
-    return _Row(
-        format_bytes(temporary.nbytes * temporary.count),
-        array,
-        line,
-        scope_words(temporary.scopes),
-        kept=kept,
     )
