@@ -14,7 +14,6 @@ from .jaxprs import (
     inner_jaxpr,
     inner_jaxprs,
     returned_shardings,
-    traceback_of,
     transforms_of,
 )
 
@@ -59,8 +58,8 @@ class SavedValue(NamedTuple):
     name: str | None
     """The name that ``checkpoint_name`` gives it."""
 
-    traceback: Any
-    """Traceback of the operation that computes it; None if JAX recorded none."""
+    equation: Any
+    """The operation that computes it."""
 
     is_in_host_memory: bool
     """Whether a remat policy offloads it."""
@@ -156,15 +155,6 @@ def _passes(program: Any) -> set[str | None]:
     return found
 
 
-class _Computed(NamedTuple):
-    """How a value is computed."""
-
-    equation: Any
-    name: str | None
-    is_in_host_memory: bool
-    is_stacked: bool
-
-
 class _Body:
     """A body of a program.
 
@@ -178,12 +168,26 @@ class _Body:
         self._program = program
         self._path = path
         self._manual = manual
-        self._makers = {
+
+    @cached_property
+    def _makers(self) -> dict[int, tuple[int, int]]:
+        """The number of the equation that computes each value, and the place among its results."""
+        return {
             id(variable): (number, place)
-            for number, equation in enumerate(program.eqns)
+            for number, equation in enumerate(self._program.eqns)
             for place, variable in enumerate(equation.outvars)
         }
-        self._inside: dict[int, list[_Body]] = {}
+
+    @cached_property
+    def _inside(self) -> list[list[_Body]]:
+        """The bodies of each equation."""
+        return [
+            [
+                _Body(one, (*self._path, number), _manual(equation, self._manual))
+                for one in inner_jaxprs(equation)
+            ]
+            for number, equation in enumerate(self._program.eqns)
+        ]
 
     def most(self) -> list[SavedValue]:
         """Return the values that are saved at the place where they have the most bytes.
@@ -198,28 +202,20 @@ class _Body:
                 roots = map(self._root, equation.invars)
                 last.update((id(root), (number, root)) for root in roots)
             elif passes[number] is None:
-                inside[number] = max((one.most() for one in self._bodies(number)), key=_sum, default=[])
+                inside[number] = max((one.most() for one in self._inside[number]), key=_sum, default=[])
         spans = []
         for key, (end, variable) in last.items():
             start, _ = self._makers.get(key, (end, 0))
-            value = self._saved(variable) if passes[start] == "forward" else None
-            spans += [] if value is None else [(start, end, value)]
+            value = self._value(variable) if passes[start] == "forward" else None
+            # A literal in another shape is not stored.
+            if value is not None and not _is_filled(value.equation):
+                spans.append((start, end, value))
         places = {end for _, end, _ in spans} | inside.keys()
         found = (
             [*(value for start, end, value in spans if start < place <= end), *inside.get(place, ())]
             for place in sorted(places)
         )
         return max(found, key=_sum, default=[])
-
-    def _bodies(self, number: int) -> list[_Body]:
-        """Return the bodies of an equation."""
-        if number not in self._inside:
-            equation, manual = self._program.eqns[number], self._manual
-            if equation.primitive.name == _SHARD_MAP:
-                manual = _manual(equation.params, manual)
-            inner = inner_jaxprs(equation)
-            self._inside[number] = [_Body(one, (*self._path, number), manual) for one in inner]
-        return self._inside[number]
 
     @cached_property
     def _names(self) -> dict[int, str]:
@@ -241,64 +237,59 @@ class _Body:
                 break
         return variable
 
-    def _saved(self, variable: Any) -> SavedValue | None:
-        """Return a value that is saved; None for a literal in another shape, which is not stored."""
-        computed = self._computed(variable)
-        if computed is None or not hasattr(variable.aval, "dtype"):
-            return None
-        equation = computed.equation
-        if equation.primitive.name == "broadcast_in_dim" and hasattr(equation.invars[0], "val"):
+    def _value(self, variable: Any) -> SavedValue | None:
+        """Return a value; None for an argument of the body, and for one without data."""
+        if id(variable) not in self._makers or not hasattr(variable.aval, "dtype"):
             return None
         number, place = self._makers[id(variable)]
-        maker, sharding = self._program.eqns[number], None
-        if maker.primitive.name == _SHARD_MAP and _manual(maker.params, self._manual).is_whole:
-            sharding = [*returned_shardings(maker.params)][place]
-        return SavedValue(
+        equation = self._program.eqns[number]
+        primitive, before, is_stacked, sharding = equation.primitive.name, None, False, None
+        if primitive in _MOVES:
+            before = self._value(equation.invars[0])
+        elif inner_jaxpr(equation) is not None or primitive in (_SCAN, _SHARD_MAP):
+            body = self._inside[number][0]
+            before, is_stacked = body._result(equation, place)
+            if primitive == _SHARD_MAP and body._manual is not None and body._manual.is_whole:
+                sharding = [*returned_shardings(equation.params)][place]
+        value = SavedValue(
             shape=plain_shape(variable.aval.shape),
             dtype=variable.aval.dtype,
-            name=computed.name,
-            traceback=traceback_of(equation),
-            is_in_host_memory=computed.is_in_host_memory,
-            is_stacked=computed.is_stacked,
+            name=self._names.get(id(self._root(variable))),
+            equation=equation,
+            is_in_host_memory=False,
+            is_stacked=is_stacked,
             sharding=sharding,
             manual=self._manual,
             path=self._path,
             variable=variable,
         )
+        if before is not None:
+            value = value._replace(
+                name=value.name or before.name,
+                equation=before.equation,
+                is_in_host_memory=before.is_in_host_memory,
+                is_stacked=is_stacked or before.is_stacked,
+            )
+        is_put = primitive == _DEVICE_PUT
+        return value._replace(is_in_host_memory=_is_to_host(equation)) if is_put else value
 
-    def _computed(self, variable: Any) -> _Computed | None:
-        """Return how a value is computed; None for an argument of the body."""
-        maker = self._makers.get(id(variable))
-        if maker is None:
-            return None
-        number, place = maker
-        equation = self._program.eqns[number]
-        name = self._names.get(id(self._root(variable)))
-        before, is_stacked = None, False
-        if equation.primitive.name in _MOVES:
-            before = self._computed(equation.invars[0])
-        elif inner_jaxpr(equation) is not None or equation.primitive.name in (_SCAN, _SHARD_MAP):
-            before, is_stacked = self._bodies(number)[0]._computed_in(equation, place)
-        before = before or _Computed(equation, None, False, False)
-        return _Computed(
-            before.equation,
-            name or before.name,
-            _is_to_host(equation) if equation.primitive.name == _DEVICE_PUT else before.is_in_host_memory,
-            is_stacked or before.is_stacked,
-        )
-
-    def _computed_in(self, call: Any, place: int) -> tuple[_Computed | None, bool]:
-        """Return how the body of a call computes one of its results, and whether a scan stacks it."""
+    def _result(self, call: Any, place: int) -> tuple[SavedValue | None, bool]:
+        """Return what the body of a call returns at a place, and whether a scan stacks it."""
         given, returned = self._program.invars, self._program.outvars
         if len(returned) != len(call.outvars):
             return None, False
         found = returned[place]
         if call.primitive.name != _SCAN:
-            return self._computed(found), False
+            return self._value(found), False
         # What the loop carries into an iteration, the iteration before has computed.
         first, count = scan_parts(call, self._program)
         carried = dict(zip(map(id, given[first : first + count]), returned[:count], strict=True))
-        return self._computed(carried.get(id(found), found)), place >= count
+        return self._value(carried.get(id(found), found)), place >= count
+
+
+def _is_filled(equation: Any) -> bool:
+    """Return whether an equation makes an array of one literal."""
+    return equation.primitive.name == "broadcast_in_dim" and hasattr(equation.invars[0], "val")
 
 
 def scan_parts(scan: Any, body: Any) -> tuple[int, int]:
@@ -323,9 +314,11 @@ def _sum(values: Sequence[SavedValue]) -> int:
     return sum(value.global_nbytes or 0 for value in values)
 
 
-def _manual(parameters: Mapping[str, Any], around: Manual | None) -> Manual:
-    """Return the mesh of a ``shard_map``. Versions of JAX name its manual mesh axes, or the others."""
-    sizes = dict(parameters["mesh"].shape)
+def _manual(equation: Any, around: Manual | None) -> Manual | None:
+    """Return the mesh inside of an equation. Versions of JAX name its manual mesh axes, or the others."""
+    if equation.primitive.name != _SHARD_MAP:
+        return around
+    sizes, parameters = dict(equation.params["mesh"].shape), equation.params
     names = parameters.get("newly_manual_axes", parameters.get("manual_axes"))
     axes = sizes.keys() - parameters.get("auto", ()) if names is None else names
     return Manual(sizes, frozenset(axes) | (around.axes if around else frozenset()))

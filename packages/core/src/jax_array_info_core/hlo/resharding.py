@@ -83,20 +83,12 @@ def replicated_values(dataflow: Dataflow, moved: Sequence[Movement]) -> list[Rep
     while wrong := [place for place, one in uses.items() if not one.gathers <= uses.keys()]:
         for place in wrong:
             del uses[place]
-    chains = (
-        _with_feeders(dataflow, place, gathers, uses, numbers) for place, one in uses.items() if one.parts
-    )
-    return [
-        one for one in chains if all(_differs(dataflow, part, one.gathers, numbers) for part in one.parts)
-    ]
+    chains = (_with_feeders(place, gathers, uses, numbers) for place, one in uses.items() if one.parts)
+    return [one for one in chains if all(_differs(part, one.gathers, numbers) for part in one.parts)]
 
 
 def _with_feeders(
-    dataflow: Dataflow,
-    last: _Place,
-    gathers: Mapping[_Place, Movement],
-    uses: Mapping[_Place, _Uses],
-    numbers: DeviceNumbers,
+    last: _Place, gathers: Mapping[_Place, Movement], uses: Mapping[_Place, _Uses], numbers: DeviceNumbers
 ) -> Replicated:
     """Return what is replicated by a gather and those that only feed it."""
     chain = [last]
@@ -104,69 +96,50 @@ def _with_feeders(
         chain += [place for place, one in uses.items() if at in one.gathers and place not in chain]
     found = tuple(gathers[place] for place in reversed(chain))
     parts = uses[last].parts
-    count = dataflow.module.device_count
+    count = numbers.count
     # What is divided among further devices may be so before and after.
     is_known = math.prod(one.group_size for one in found) == count and all(
         one.groups is not None and one.groups.size == count for one in found
     )
     if not is_known or not all(uses[place].keeps_axes for place in chain):
         return Replicated(found, parts, None, None)
-    after = [_places_after(dataflow, part, found[-1].shape.dims, numbers) for part in parts]
+    after = [_places_after(part, found[-1].shape.dims, numbers) for part in parts]
     is_same = all(one is not None and np.array_equal(one, after[0]) for one in after)
-    return Replicated(found, parts, _places_before(found), after[0] if is_same else None)
+    return Replicated(found, parts, _places_before(found, count), after[0] if is_same else None)
 
 
-def _differs(dataflow: Dataflow, part: Value, gathers: Sequence[Movement], numbers: DeviceNumbers) -> bool:
+def _differs(part: Value, gathers: Sequence[Movement], numbers: DeviceNumbers) -> bool:
     """Return whether devices that gather a value from each other take different parts.
 
     If not, they all need what they gather, as of a weight that is then sharded along another mesh axis.
     """
-    starts = [one for one in _starts(dataflow, part, numbers) if one is not None]
-    count = dataflow.module.device_count
+    starts = [one for one in numbers.starts(part) if one is not None]
     return any(
-        one.groups is None or one.groups.size != count or np.ptp(at[one.groups % len(at), 0], axis=1).any()
+        one.groups is None
+        or one.groups.size != numbers.count
+        or np.ptp(at[one.groups % len(at), 0], axis=1).any()
         for one in gathers
         for at in starts
     )
 
 
-def _starts(dataflow: Dataflow, part: Value, numbers: DeviceNumbers) -> list[NDArray[np.int64] | None]:
-    """Return the start of the part of each device along each axis, as far as it is known."""
-    one = dataflow.instruction(part)
-    names = () if one is None else one.operands[1:]
-    return [numbers.of(Value(part.computation, name)) for name in names]
-
-
-def _places_before(gathers: Sequence[Movement]) -> NDArray[np.int64]:
+def _places_before(gathers: Sequence[Movement], count: int) -> NDArray[np.int64]:
     """Return the index of the shard of each device, of shape (axes, devices)."""
-    first = gathers[0]
-    assert first.groups is not None
-    places = np.zeros((len(first.shape.dims), first.groups.size), np.int64)
-    counts = [1] * len(places)
+    places = np.zeros((len(gathers[0].shape.dims), count), np.int64)
     for one in gathers:
-        assert one.groups is not None
-        axis = _axis(one)
+        along = places[one.instruction.op.dimensions[0]]
         # The shards of the last gather are the largest.
-        places[axis][one.groups] += counts[axis] * np.arange(one.group_size)
-        counts[axis] *= one.group_size
+        along[one.groups] += (along.max() + 1) * np.arange(one.group_size)
     return places
 
 
-def _axis(gather: Movement) -> int:
-    """Return the axis along which a gather puts shards together."""
-    axis: int = gather.instruction.op.dimensions[0]
-    return axis
-
-
-def _places_after(
-    dataflow: Dataflow, part: Value, whole: Sequence[int], numbers: DeviceNumbers
-) -> NDArray[np.int64] | None:
+def _places_after(part: Value, whole: Sequence[int], numbers: DeviceNumbers) -> NDArray[np.int64] | None:
     """Return the index of the part of each device, of shape (axes, devices); None if it is not known."""
-    one = dataflow.instruction(part)
+    one = numbers.dataflow.instruction(part)
     assert one is not None
-    places = np.zeros((len(whole), dataflow.module.device_count), np.int64)
-    found = _starts(dataflow, part, numbers)
-    for axis, (dim, of, starts) in enumerate(zip(one.shapes[0].dims, whole, found, strict=True)):
+    places = np.zeros((len(whole), numbers.count), np.int64)
+    pairs = zip(one.shapes[0].dims, whole, numbers.starts(part), strict=True)
+    for axis, (dim, of, starts) in enumerate(pairs):
         if dim < of:
             if starts is None or (starts % dim).any():
                 return None
@@ -191,7 +164,7 @@ def _uses(
         for user, operand, value in dataflow.steps(at):
             if user is not None and value.computation == at.computation:
                 opcode, place = user.opcode, (at.computation, value.name, operand)
-                if opcode == "dynamic-slice" and operand == 0 and _is_own(at, user.operands, numbers):
+                if opcode == "dynamic-slice" and operand == 0 and any(map(_differ, numbers.starts(value))):
                     parts.append(value)
                     continue
                 if place in gathers:
@@ -208,10 +181,9 @@ def _uses(
     return _Uses(tuple(dict.fromkeys(parts)), frozenset(further), not passed & _MOVES_AXES)
 
 
-def _is_own(at: Value, operands: Sequence[str], numbers: DeviceNumbers) -> bool:
-    """Return whether a dynamic-slice takes another part on each of several devices."""
-    places = (numbers.of(Value(at.computation, name)) for name in operands[1:])
-    return any(one is not None and np.ptp(one, axis=0).any() for one in places)
+def _differ(starts: NDArray[np.int64] | None) -> bool:
+    """Return whether parts start at different places, as far as they are known."""
+    return starts is not None and bool(np.ptp(starts, axis=0).any())
 
 
 class DeviceNumbers:
@@ -222,22 +194,29 @@ class DeviceNumbers:
     """
 
     def __init__(self, dataflow: Dataflow) -> None:
-        self._dataflow = dataflow
+        self.dataflow = dataflow
+        self.count = dataflow.module.device_count
+        """Number of devices."""
         self._known: dict[Value, NDArray[np.int64] | None] = {}
 
     def of(self, value: Value) -> NDArray[np.int64] | None:
         """Return the integers of a value, of shape (devices or 1, elements); None if they are not known."""
         if value not in self._known:
-            self._known[value] = None  # a damaged program may have a value that depends on itself
             self._known[value] = self._computed(value)
         return self._known[value]
 
+    def starts(self, part: Value) -> list[NDArray[np.int64] | None]:
+        """Return the start of the part of each device along each axis, as far as it is known."""
+        one = self.dataflow.instruction(part)
+        names = () if one is None else one.operands[1:]
+        return [self.of(Value(part.computation, name)) for name in names]
+
     def _computed(self, value: Value) -> NDArray[np.int64] | None:
-        one = self._dataflow.instruction(value)
+        one = self.dataflow.instruction(value)
         if one is None:
             return None
         if one.opcode == "partition-id":
-            return np.arange(self._dataflow.module.device_count)[:, None]
-        if sources := self._dataflow.sources(value, is_exact=True):
+            return np.arange(self.count)[:, None]
+        if sources := self.dataflow.sources(value, is_exact=True):
             return self.of(sources[0]) if len(sources) == 1 else None
         return computed(one, [self.of(Value(value.computation, name)) for name in one.operands])

@@ -9,6 +9,7 @@ from dataclasses import replace
 from ..arrays.stage_leaves import shard_shape
 from ..compat.arrays import traceback_lines
 from ..compat.further_outputs import with_further_outputs
+from ..compat.jaxprs import traceback_of
 from ..compat.propagation import lowered_for_propagation, module_bytecode
 from ..compat.residuals import NestedDerivativesError, SavedValue, saved_values
 from ..compat.stages import ProgramLeaf, Stages, output_leaves
@@ -154,7 +155,8 @@ def _line_of(value: LiveValue, lines: UserLines) -> BackwardLine:
 
 
 def _line_of_saved(value: SavedValue, lines: UserLines) -> BackwardLine:
-    origin = None if value.traceback is None else lines.origin(traceback_lines(value.traceback))
+    traceback = traceback_of(value.equation)
+    origin = None if traceback is None else lines.origin(traceback_lines(traceback))
     return BackwardLine(nbytes=None, origin=origin, checkpoint_name=value.name, is_in_loop=value.is_stacked)
 
 
