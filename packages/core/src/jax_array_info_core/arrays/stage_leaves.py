@@ -13,7 +13,7 @@ from ..compat.shardings import describe_sharding, host_memory_kind, is_named
 from ..compat.stages import ProgramLeaf
 from ..errors import ArrayInfoError
 from ..layouts.dtypes import bits_per_element, dtype_name, packed_nbytes
-from ..layouts.spec import MeshAxes, effective_axes
+from ..layouts.spec import MeshAxes, shard_dims
 from ..layouts.xla import parse_xla_sharding, spec_of_xla
 from ..quantities import counted
 from ..reports.array import ShardingDescription, same_sharding
@@ -152,10 +152,8 @@ def shard_shape(shape: tuple[Any, ...], sharding: Any) -> tuple[int, ...] | None
         except (ValueError, NotImplementedError):
             return None
     # JAX itself refuses uneven shards, and each mesh with Manual axes.
-    sizes = sharding.mesh.shape
-    axes = effective_axes(describe_sharding(sharding, len(shape)).spec, sizes, len(shape))  # type: ignore[arg-type]
-    counts = [math.prod(sizes[name] for name in names) for names in axes]
-    return tuple(-(-dim // count) for dim, count in zip(shape, counts, strict=True))
+    spec = describe_sharding(sharding, len(shape)).spec
+    return shard_dims(shape, spec, sharding.mesh.shape)  # type: ignore[arg-type]
 
 
 def _difference(asked: ShardingDescription, got: ShardingDescription, ndim: int) -> str | None:

@@ -150,6 +150,17 @@ def placement(spec: Spec, sizes: Mapping[str, int], ndim: int) -> Placement:
     return Placement(axes, unreduced, spec.unconstrained, used)
 
 
+def shard_dims(shape: Sequence[int], spec: Spec, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """Return the shape of the largest shard of an array, padded where it is uneven.
+
+    >>> shard_dims((8, 10), Spec(((), ("x",))), {"x": 4})
+    (8, 3)
+    """
+    axes = effective_axes(spec, sizes, len(shape))
+    counts = (math.prod(sizes[name] for name in names) for names in axes)
+    return tuple(-(-dim // count) for dim, count in zip(shape, counts, strict=True))
+
+
 def effective_spec(spec: Spec, sizes: Mapping[str, int]) -> Spec:
     """Return a spec without mesh axes of size 1 and without trailing entries of None.
 

@@ -21,7 +21,7 @@ from ..hlo.module import Instruction, Module, Passing, operations
 from ..hlo.replica_groups import group_axes, pair_axes
 from ..hlo.slices import ProgramSlices
 from ..layouts.links import LINKS, Link, Places
-from ..layouts.spec import MeshAxes, effective_axes
+from ..layouts.spec import MeshAxes, shard_dims
 from ..origins.origins import UserLines
 from ..quantities import LARGEST
 from ..reports.collectives import (
@@ -412,9 +412,7 @@ def _constrained(constraints: Iterable[Constraint] | None) -> _Constrained | Non
         spec, mesh = one.asked.spec, one.asked.mesh
         if spec is None or mesh is None or one.is_free or not all(isinstance(dim, int) for dim in one.shape):
             return None
-        axes = effective_axes(spec, mesh.shape, len(one.shape))
-        counts = [math.prod(mesh.shape[name] for name in names) for names in axes]
-        size = math.prod(-(-dim // count) for dim, count in zip(one.shape, counts, strict=True))
+        size = math.prod(shard_dims(one.shape, spec, mesh.shape))
         place = None if one.origin is None else (one.origin.file, one.origin.line)
         found.setdefault(size, set()).add(place)
     return None if constraints is None else found

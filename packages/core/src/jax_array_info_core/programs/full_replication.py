@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from ..errors import LayoutError, NotationError
+from ..hlo.collectives import Movement
 from ..hlo.dataflow import Dataflow, Value
 from ..hlo.loops import Executions
 from ..hlo.replica_groups import group_axes
@@ -67,7 +68,7 @@ def _row(
         shape=() if shard is None else shard.shapes[0].dims,
         whole_shape=_whole_of(found, dataflow).dims,
         dtype=last.shape.dtype,
-        axes=None if mesh is None else _axes(found, mesh),
+        axes=None if mesh is None else gathered_axes(found.gathers, mesh),
         op=last.instruction.op_name or f"%{last.instruction.name}",
         nbytes=last.shape.nbytes,
         sent_nbytes=None if None in times else sum(sent),
@@ -84,9 +85,14 @@ def _whole_of(found: Replicated, dataflow: Dataflow) -> ArrayShape:
     return shape if shape is not None and shape.nbytes == gathered.nbytes else gathered
 
 
-def _axes(found: Replicated, mesh: Mapping[str, int]) -> tuple[str, ...] | None:
-    """Return the mesh axes over which a value is gathered; None if they are not known."""
-    axes = [None if one.groups is None else group_axes(one.groups, mesh) for one in found.gathers]
+def gathered_axes(moved: Iterable[Movement], mesh: Mapping[str, int]) -> tuple[str, ...] | None:
+    """Return the mesh axes over which arrays are moved, in the order of the mesh; None if they are not known.
+
+    Args:
+        moved: The movements of the arrays.
+        mesh: Size of each mesh axis by name.
+    """
+    axes = [None if one.groups is None else group_axes(one.groups, mesh) for one in moved]
     names = {name for of_one in axes for name in of_one or ()}
     order = [*mesh]
     return None if None in axes else tuple(sorted(names, key=lambda one: order.index(one.partition(":")[0])))

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ..compat.lowering import names_have_passes
-from ..hlo.collectives import movements
+from ..hlo.collectives import Movement, movements
 from ..hlo.dataflow import Dataflow, Value
 from ..hlo.loops import Executions
 from ..hlo.module import Module
-from ..hlo.replica_groups import group_axes
 from ..hlo.replication import COSTLY, Repeated, Replication, Source
 from ..hlo.resharding import Replicated
-from ..layouts.spec import effective_axes, effective_spec
+from ..layouts.spec import MeshAxes, effective_axes, shard_dims
 from ..origins.origins import UserLines
 from ..reports.array import ShardingDescription
 from ..reports.program import ProgramReport
 from ..reports.repeated import RepeatedValue
 from .collectives import ProgramDevices
+from .full_replication import gathered_axes
 
 _LEAST_FLOPS = 20
 """Products count where they are at least this part of those of the program."""
@@ -60,11 +61,8 @@ def repeated_of(
     axes = [*[None] * max(hidden, 0), *(_axes_of(one.got, report) for one in kept)]
     moved, _ = movements(dataflow, slices)
     found = Replication(module, moved, mesh.shape, axes, is_numbered=slices is None).repeated()
-    described = _Described(report, dataflow, executions, paths, lines, replicated)
-    rows = [row for one in found if (row := described.row(one)) is not None]
-    counts: dict[RepeatedValue, int] = {}
-    for row in rows:
-        counts[row] = counts.get(row, 0) + 1
+    described = _Described(report, mesh, dataflow, executions, paths, lines, replicated)
+    counts = Counter(row for one in found if (row := described.row(one)) is not None)
     merged = (replace(row, count=count) for row, count in counts.items())
     return tuple(sorted(merged, key=lambda one: -one.repeated_nbytes))
 
@@ -77,10 +75,9 @@ def _axes_of(got: ShardingDescription | None, report: ProgramReport) -> set[str]
 
 def _used(sharding: ShardingDescription) -> set[str]:
     """Return the mesh axes that shard a value with a spec."""
-    if sharding.spec is None:
-        return set()
-    spec = effective_spec(sharding.spec, {} if sharding.mesh is None else sharding.mesh.shape)
-    return {name for names in spec.axes for name in names}
+    sizes = {} if sharding.mesh is None else sharding.mesh.shape
+    axes = () if sharding.spec is None else effective_axes(sharding.spec, sizes, 0)
+    return {name for names in axes for name in names}
 
 
 class _Described:
@@ -89,6 +86,7 @@ class _Described:
     def __init__(
         self,
         report: ProgramReport,
+        mesh: MeshAxes,
         dataflow: Dataflow,
         executions: Mapping[str, Executions],
         paths: Mapping[str, str],
@@ -96,6 +94,7 @@ class _Described:
         replicated: Iterable[Replicated],
     ) -> None:
         self.report = report
+        self.mesh = mesh
         self.dataflow = dataflow
         self.executions = executions
         self.paths = paths
@@ -104,7 +103,10 @@ class _Described:
         wanted = [(one.shape, one.got) for one in report.arguments if not one.is_pruned]
         wanted += [(one.shape, one.asked) for one in report.outputs]
         self.shards = {
-            (_shard_of(shape, found), frozenset(_used(found)))
+            (
+                shard_dims(shape, found.spec, {} if found.mesh is None else found.mesh.shape),
+                frozenset(_used(found)),
+            )
             for shape, found in wanted
             if found is not None and found.spec is not None
         }
@@ -115,7 +117,7 @@ class _Described:
     def row(self, found: Repeated) -> RepeatedValue | None:
         """Return the facts on a value; None if it is left out."""
         sources = found.sources
-        axes = self._axes(sources)
+        axes = gathered_axes((one.movement for one in sources), self.mesh.shape)
         scatter = next((one.scatter for one in sources if one.scatter is not None), None)
         own = (found.instruction, *filter(None, [scatter]), *(one.movement.instruction for one in sources))
         names = [one.op_name or "" for one in own]
@@ -150,29 +152,14 @@ class _Described:
             is_sum=scatter is not None,
             before_shape=shape.dims,
             before_dtype=shape.dtype,
-            before_axes=self._axes([largest]),
-            path=self._path(largest),
+            before_axes=gathered_axes([moved], self.mesh.shape),
+            path=self._path(moved),
             is_used_in_parts=found.is_sliced,
             origin=None if nearest is None else self.lines.origin(nearest.frames),
         )
 
-    def _axes(self, sources: Iterable[Source]) -> tuple[str, ...] | None:
-        """Return the mesh axes over which arrays were sharded; None if they are not known."""
-        mesh = self.report.mesh
-        names: set[str] = set()
-        for one in sources:
-            groups = one.movement.groups
-            found = None if groups is None or mesh is None else group_axes(groups, mesh.shape)
-            if found is None:
-                return None
-            names.update(found)
-        return tuple(
-            sorted(names, key=lambda name: [*mesh.names].index(name.partition(":")[0]) if mesh else 0)
-        )
-
-    def _path(self, source: Source) -> str | None:
+    def _path(self, moved: Movement) -> str | None:
         """Return the path of the argument that is gathered; None if something else is."""
-        moved = source.movement
         parameter = self.dataflow.argument(Value(moved.value.computation, moved.operand))
         return None if parameter is None else self.paths.get(parameter.op_name or "")
 
@@ -192,16 +179,6 @@ def _saved(source: Source) -> int:
     """Return the bytes that a device would not hold of what is gathered, were it still divided."""
     moved = source.movement
     return moved.shape.nbytes - moved.shape.nbytes // moved.group_size
-
-
-def _shard_of(shape: Sequence[Any], sharding: ShardingDescription) -> tuple[int, ...]:
-    """Return the shape of the largest shard of an array."""
-    assert sharding.spec is not None
-    sizes = {} if sharding.mesh is None else sharding.mesh.shape
-    axes = effective_axes(sharding.spec, sizes, len(shape))
-    return tuple(
-        -(-dim // math.prod(sizes[name] for name in of)) for dim, of in zip(shape, axes, strict=True)
-    )
 
 
 def _is_part(dims: Sequence[int], shape: Sequence[Any]) -> bool:
