@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import reduce
 from itertools import chain
+from operator import or_
 from typing import NamedTuple
 
 import numpy as np
@@ -213,7 +215,6 @@ class Replication:
             is_fused: Whether its values are not in memory.
         """
         states: dict[str, State] = {}
-        last: State = self._unknown
         for one in computation.instructions:
             operands = [states.get(name, self._unknown) for name in one.operands]
             if one.opcode == "parameter":
@@ -224,9 +225,7 @@ class Replication:
                 if not is_fused and one.opcode not in ("tuple", "get-tuple-element", "while", "bitcast"):
                     state = _kept(one, state)
             states[one.name] = state
-            if one.is_root:
-                last = state
-        return last
+        return self._unknown if computation.root is None else states[computation.root.name]
 
     def _state(
         self,
@@ -308,16 +307,12 @@ class Replication:
         is_sliced: bool = False,
     ) -> Repeated:
         sources = tuple(one for name, one in self._sources.items() if name in names)
-        axes = 0
-        for one in sources:
-            axes |= one.axes
+        axes = reduce(or_, (one.axes for one in sources), 0)
         return Repeated(instruction, computation, shape, sources, self._axes.count(axes), flops, is_sliced)
 
     def _together(self, arrays: Sequence[Held]) -> Held:
         """Return what is computed from some arrays."""
-        varies = 0
-        for each in arrays:
-            varies |= each.varies
+        varies = reduce(or_, (each.varies for each in arrays), 0)
         whole = self._whole(varies, frozenset[Value]().union(*(each.sources for each in arrays)))
         maker = next((each.maker for each in arrays if each.sources or each.scatter), None)
         return Held(varies, whole, maker)

@@ -179,9 +179,6 @@ def _by_line(sized: Iterable[tuple[BackwardLine, _Sizes]]) -> tuple[BackwardLine
 
 def total(sizes: Iterable[int | None]) -> int | None:
     """Return a sum; None if a part of it is not known."""
-    found = 0
-    for size in sizes:
-        if size is None:
-            return None
-        found += size
-    return found
+    parts = [*sizes]
+    known = [one for one in parts if one is not None]
+    return sum(known) if len(known) == len(parts) else None
