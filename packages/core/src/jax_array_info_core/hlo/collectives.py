@@ -205,20 +205,20 @@ class _Reader:
         self.device_count = dataflow.module.device_count
         self.groups: dict[tuple[tuple[int, ...], bytes], NDArray[np.int64]] = {}
         """Groups. Few of them differ: equal ones are one array."""
-        self.started: dict[tuple[str, str], int | None] = {}
+        self.started: dict[tuple[str, str], int] = {}
         """Channels of the collectives that TPU's asynchronous fusions start, by computation and name."""
         for computation in dataflow.module.computations.values():
             for instruction in computation.where(_moving):
                 if "AsyncCollectiveStart" in instruction.custom_call_target:
                     for name in instruction.operands:
                         if (collective := computation.by_name.get(name)) is not None:
-                            self.started[computation.name, name] = collective.channel_id
+                            self.started[computation.name, name] = collective.op.channel_id
 
     def is_continued(self, computation: Computation, instruction: Instruction) -> bool:
         """Return whether a collective is one that another asynchronous fusion starts."""
-        channel = instruction.channel_id
+        channel = instruction.op.channel_id
         return (
-            channel is not None
+            channel > 0
             and channel in self.started.values()
             and (computation.name, instruction.name) not in self.started
             and "fusion" in self._callers(computation)

@@ -173,11 +173,6 @@ class Instruction:
         return int(found[0]) if found is not None and len(found) == 1 else None
 
     @property
-    def channel_id(self) -> int | None:
-        """Number that the collectives of a channel have in common; None without a channel."""
-        return int(self.op.channel_id) if self.op.channel_id > 0 else None
-
-    @property
     def custom_call_target(self) -> str:
         """Name of the function of a custom call; empty for others."""
         return str(self.op.custom_call_target)
@@ -260,7 +255,7 @@ class Computation:
             operands = message.operand_ids
             if message.opcode.startswith("async-"):
                 # Newer versions name the computation in the start only.
-                started = self._module.started_by(message) or starts.get(operands[0] if operands else 0)
+                started = self._module.started.get(number) or starts.get(operands[0] if operands else 0)
                 starts[number] = started
             names[number] = message.name
             named = tuple([names[operand] for operand in operands])
@@ -355,36 +350,27 @@ class Module:
         """Outputs that reuse the memory of an argument."""
         self.buffer_donors = tuple(map(_parameter, message.buffer_donor.entries))
         """Numbers of the parameters that are donated without a fixed output."""
-        self._messages = {one.id: one for one in message.computations}
-        order = {one.key: one.value.instruction_ids for one in message.schedule.sequences}
-        started = {
-            number
-            for one in message.computations
-            for number in self._started(one)
-            if number in self._messages
+        bodies = {one.id: one for one in message.computations}
+        starts = [
+            (one.id, bodies[one.called_computation_ids[0]])
+            for computation in message.computations
+            for one in computation.instructions
+            if one.opcode == "async-start"
+        ]
+        self.started: Mapping[int, Any] = {
+            number: operation for number, body in starts if (operation := _only_operation(body)) is not None
         }
+        """Messages of the operations that asynchronous ones start, by the id of the start."""
+        hidden = {body.id for number, body in starts if number in self.started}
+        order = {one.key: one.value.instruction_ids for one in message.schedule.sequences}
         self.computations: Mapping[str, Computation] = {
             one.name: Computation(self, one, order.get(one.id))
             for one in message.computations
-            if one.id not in started
+            if one.id not in hidden
         }
         """Computations by name, called ones before their callers."""
         self.made: dict[Any, Any] = {}
         """What ``once`` has made of the program, and of each content of a fused computation."""
-
-    def _started(self, message: Any) -> Iterator[int]:
-        """Yield the computations of one operation that asynchronous ones of a computation start."""
-        for one in message.instructions:
-            if one.opcode == "async-start" and self.started_by(one) is not None:
-                yield from one.called_computation_ids[:1]
-
-    def started_by(self, start: Any) -> Any:
-        """Return the message of the one operation that a start starts; None if there are several."""
-        for number in start.called_computation_ids[:1]:
-            inside = self._messages[number]
-            if all(one.opcode == "parameter" or one.id == inside.root_id for one in inside.instructions):
-                return next(one for one in inside.instructions if one.id == inside.root_id)
-        return None
 
     def once(self, make: Callable[[Module], _Made]) -> _Made:
         """Return what a function makes of the program. It is called the first time only."""
@@ -406,6 +392,14 @@ class Module:
             for one in computation.instructions
             if any(shape.is_unknown for shape in one.shapes)
         )
+
+
+def _only_operation(computation: Any) -> Any:
+    """Return the message of the only operation of a computation; None if it has several."""
+    found = [
+        one for one in computation.instructions if one.opcode != "parameter" or one.id == computation.root_id
+    ]
+    return found[0] if len(found) == 1 else None
 
 
 def _parameter(entry: Any) -> int:
