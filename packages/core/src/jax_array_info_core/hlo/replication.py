@@ -387,13 +387,10 @@ class Replication:
 
 def _primes(number: int) -> Iterator[int]:
     """Yield the prime factors of a number, the least first."""
-    least = 2
     while number > 1:
-        if number % least:
-            least += 1
-        else:
-            yield least
-            number //= least
+        least = next(one for one in range(2, number + 1) if not number % one)
+        yield least
+        number //= least
 
 
 def _kept(one: Instruction, state: State) -> State:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import heapq
 import itertools
 from collections import deque
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 from ..hlo.module import Module
 from ..hlo.shapes import ArrayShape
 from ..layouts.dtypes import type_text
-from ..reports.array import same_sharding
+from ..reports.array import ShardingDescription, same_sharding
 from ..reports.program import CALL_FAILS, Donation, ProgramValue
 
 UNUSED = "unused: the function does not need it"
@@ -247,10 +248,10 @@ class _Groups:
         groups: dict[Hashable, _Group] = {}
         for number, value, is_reused in values:
             new = _Group(value, is_reused, {})
-            group = groups.setdefault((is_reused, _kind(value)), new)
+            kind = is_reused, value.dtype, value.shape, value.memory_kind, value.got
+            group = groups.setdefault(kind, new)
             for end in _ends(value.path):
                 group.numbers.setdefault(end, deque()).append(number)
-        self._fitting: dict[Hashable, list[_Group]] = {}
         self._by_type: dict[tuple[Any, Any], list[_Group]] = {}
         for group in groups.values():
             dtype, shape = group.value.dtype, group.value.shape
@@ -263,14 +264,8 @@ class _Groups:
 
     def fitting(self, value: ProgramValue) -> list[_Group]:
         """Return the groups whose values could have the memory of a value."""
-        key = _kind(value)
-        if key not in self._fitting:
-            self._fitting[key] = [
-                group
-                for group in self.of(value.dtype, value.shape)
-                if _same_memory(group.value, value) and _fits(group.value, value)
-            ]
-        return self._fitting[key]
+        alike = self.of(value.dtype, value.shape)
+        return [one for one in alike if _same_memory(one.value, value) and _fits(one.value, value)]
 
 
 def _nearest(path: str, groups: Sequence[_Group], taken: Collection[int] = ()) -> tuple[int, int] | None:
@@ -295,10 +290,6 @@ def _nearest(path: str, groups: Sequence[_Group], taken: Collection[int] = ()) -
     return None
 
 
-def _kind(value: ProgramValue) -> Hashable:
-    return value.dtype, value.shape, value.memory_kind, value.got
-
-
 def _ends(path: str) -> Iterator[tuple[str, ...]]:
     """Yield the ends of a path, the longest first, with the empty one."""
     keys = tuple(path.split("/"))
@@ -318,8 +309,14 @@ def _same_memory(argument: ProgramValue, output: ProgramValue) -> bool:
 
 def _fits(argument: ProgramValue, output: ProgramValue) -> bool:
     """Return whether two values of one shape have equivalent shardings, as far as known."""
-    known = [each for each in (argument.got, output.got) if each is not None and each.spec is not None]
+    return _are_equivalent(argument.got, output.got, len(argument.shape))
+
+
+@functools.lru_cache(maxsize=1024)
+def _are_equivalent(one: ShardingDescription | None, other: ShardingDescription | None, ndim: int) -> bool:
+    """Return whether two shardings are equivalent, as far as known. Thousands of values have few of them."""
+    known = [each for each in (one, other) if each is not None and each.spec is not None]
     if len({each.mesh for each in known}) > 1:
         # Axes of the same names and sizes may lie over other devices.
         return False
-    return same_sharding(argument.got, output.got, len(argument.shape)) is not False
+    return same_sharding(one, other, ndim) is not False

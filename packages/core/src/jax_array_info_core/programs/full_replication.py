@@ -130,15 +130,13 @@ def ranked(rows: Iterable[Rematerialization]) -> tuple[Rematerialization, ...]:
 
     Versions of XLA write the same sharding differently: where both specs are known, they are compared.
     """
-    counts: dict[Rematerialization, int] = {}
-    first: dict[Rematerialization, Rematerialization] = {}
+    groups: dict[Rematerialization, list[Rematerialization]] = {}
     for row in rows:
         key = replace(row, count=1)
         if row.before is not None and row.after is not None:
             key = replace(key, before_text="", after_text="")
-        first.setdefault(key, row)
-        counts[key] = counts.get(key, 0) + row.count
-    merged = (replace(first[key], count=count) for key, count in counts.items())
+        groups.setdefault(key, []).append(row)
+    merged = (replace(alike[0], count=sum(one.count for one in alike)) for alike in groups.values())
     return tuple(sorted(merged, key=lambda row: (row.nbytes is None, -(row.nbytes or 0), -row.count)))
 
 
