@@ -52,14 +52,12 @@ def read_assignment(
 
 def _disjoint(assigned: Iterable[Any]) -> list[int]:
     """Return the largest values of an allocation that do not overlap."""
-    taken: list[tuple[int, int]] = []
-    found = []
+    taken: dict[tuple[int, int], int] = {}
     for one in sorted(assigned, key=lambda one: -one.size):
         start, end = one.offset, one.offset + one.size
         if one.size and all(start >= last or end <= first for first, last in taken):
-            taken.append((start, end))
-            found.append(one.logical_buffer_id)
-    return found
+            taken[start, end] = one.logical_buffer_id
+    return [*taken.values()]
 
 
 def _described(

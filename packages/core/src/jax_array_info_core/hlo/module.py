@@ -54,7 +54,7 @@ class Instruction:
     such as ``slice-start``. Then ``op`` is that of what is started.
     """
 
-    __slots__ = ("_calls", "_module", "_outer", "_type", "is_root", "name", "op", "opcode", "operands")
+    __slots__ = ("_module", "_outer", "_type", "calls", "is_root", "name", "op", "opcode", "operands")
 
     def __init__(
         self, module: Module, message: Any, operands: tuple[str, ...], started: Any, *, is_root: bool
@@ -81,7 +81,14 @@ class Instruction:
         self.op: Any = message if started is None else started
         self._outer, self._module = message, module
         self._type: Type | None = None
-        self._calls: tuple[Call, ...] | None = None
+        self.calls: tuple[Call, ...] = ()
+        """The computations that it names, in XLA's order; an update or a done has none."""
+        if self.op.called_computation_ids and not self.opcode.endswith(("-update", "-done")):
+            roles = _ROLES.get(self.op.opcode, ("element",))
+            self.calls = tuple(
+                Call(module.names[number], roles[min(place, len(roles) - 1)])
+                for place, number in enumerate(self.op.called_computation_ids)
+            )
 
     def __repr__(self) -> str:
         return f"%{self.name} = {self.opcode}({', '.join(f'%{name}' for name in self.operands)})"
@@ -125,20 +132,6 @@ class Instruction:
             if frames and frames[0].function
             else 0
         )
-
-    @property
-    def calls(self) -> tuple[Call, ...]:
-        """The computations that it names, in XLA's order; an update or a done has none."""
-        if self._calls is None:
-            numbers = self.op.called_computation_ids
-            is_repeated = numbers and self.opcode.endswith(("-update", "-done"))
-            self._calls = () if not numbers or is_repeated else tuple(self._named(numbers))
-        return self._calls
-
-    def _named(self, numbers: Sequence[int]) -> Iterator[Call]:
-        roles = _ROLES.get(self.op.opcode, ("element",))
-        for place, number in enumerate(numbers):
-            yield Call(self._module.names[number], roles[min(place, len(roles) - 1)])
 
     @property
     def parameter_number(self) -> int:
