@@ -146,23 +146,19 @@ class Instruction:
     @property
     def integers(self) -> NDArray[np.int64] | None:
         """The integers of a constant, flat; None for other types."""
-        if self.opcode != "constant":
-            return None
         literal = self.op.literal
         name = PRIMITIVES[literal.shape.element_type]
         values = getattr(literal, f"{name}s", None) if name[:1] in ("s", "u") else None
         if values is None:
             return None
-        if isinstance(values, bytes):
-            return np.frombuffer(values, f"<{'i' if name[0] == 's' else 'u'}{int(name[1:]) // 8}").astype(
-                np.int64
-            )
-        return np.array(values, np.uint64 if name == "u64" else np.int64).astype(np.int64)
+        dtype = np.dtype(f"<{'i' if name[0] == 's' else 'u'}{int(name[1:]) // 8}")
+        found = np.frombuffer(values, dtype) if isinstance(values, bytes) else np.array(values, dtype)
+        return found.astype(np.int64)
 
     @property
     def integer(self) -> int | None:
         """The value of a constant that is one integer; None for others."""
-        found = self.integers if self.opcode == "constant" else None
+        found = self.integers
         return int(found[0]) if found is not None and len(found) == 1 else None
 
     @property
