@@ -58,6 +58,9 @@ class Movement:
     operand: str
     """Name of the operand in the same computation."""
 
+    before: ArrayShape
+    """Type of the operand on a device."""
+
     shape: ArrayShape
     """Type of the result on a device; of a ragged-all-to-all, of the operand. An all-to-all of one array for
     each device has them stacked."""
@@ -257,6 +260,7 @@ class _Reader:
                     value=value,
                     instruction=instruction,
                     operand=name,
+                    before=operand,
                     shape=this_result,
                     sent_nbytes=sent_nbytes(this_kind, operand.nbytes, this_result.nbytes, size),
                     depends_on_data=kind == "ragged-all-to-all",
@@ -312,6 +316,7 @@ class _Reader:
             value=Value(computation.name, recv.name, 0),
             instruction=send,
             operand=name,
+            before=operand,
             shape=result,
             sent_nbytes=sent_nbytes(kind, operand.nbytes, result.nbytes, size),
             depends_on_data=False,

@@ -52,7 +52,6 @@ def _row(
 ) -> Rematerialization:
     """Return the facts on a value."""
     first, last = found.gathers[0], found.gathers[-1]
-    shard = dataflow.instruction(Value(first.value.computation, first.operand))
     times = [executions.get(one.value.computation, Executions(None)).times for one in found.gathers]
     sent = [one.sent_nbytes * (runs or 0) for one, runs in zip(found.gathers, times, strict=True)]
     own = [*(one.instruction for one in found.gathers), *map(dataflow.instruction, found.parts)]
@@ -65,7 +64,7 @@ def _row(
     return Rematerialization(
         before=before,
         after=after,
-        shape=() if shard is None else shard.shapes[0].dims,
+        shape=first.before.dims,
         whole_shape=_whole_of(found, dataflow).dims,
         dtype=last.shape.dtype,
         axes=None if mesh is None else gathered_axes(found.gathers, mesh),

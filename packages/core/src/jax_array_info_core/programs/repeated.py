@@ -133,8 +133,6 @@ class _Described:
                 return None
         largest = max(sources, key=lambda one: (one.scatter is not None, _saved(one)))
         moved = largest.movement
-        before = self.dataflow.instruction(Value(moved.value.computation, moved.operand))
-        shape = before.shapes[0] if before is not None and before.shapes else moved.shape
         held = [(found.shape.nbytes - found.shape.nbytes // found.devices, found.shape.nbytes)]
         held += [(_saved(one), one.movement.shape.nbytes) for one in sources if not one.scatter]
         repeated, nbytes = max(held)
@@ -150,8 +148,8 @@ class _Described:
             repeated_flops=None if flops is None else flops - flops // found.devices,
             axes=axes,
             is_sum=scatter is not None,
-            before_shape=shape.dims,
-            before_dtype=shape.dtype,
+            before_shape=moved.before.dims,
+            before_dtype=moved.before.dtype,
             before_axes=gathered_axes([moved], self.mesh.shape),
             path=self._path(moved),
             is_used_in_parts=found.is_sliced,
