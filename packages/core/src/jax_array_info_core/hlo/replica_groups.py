@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -88,8 +87,8 @@ def _arranged(dims: Sequence[int], permutation: Sequence[int], device_count: int
 def _mesh_groups(listed: Any, device_count: int) -> NDArray[np.int64]:
     """Return the groups of devices that differ along some axes of a mesh, or along parts of axes.
 
-    An axis is divided where a part begins or ends. A part of size ``s`` after ``b`` major parts begins at
-    ``b`` and ends at ``b * s``.
+    A part of size ``s`` after ``b`` major parts is a digit of the coordinates along its axis. The devices of
+    a group are the same in all others.
     """
     mesh = listed.mesh
     sizes = [axis.size for axis in mesh.axes]
@@ -100,29 +99,24 @@ def _mesh_groups(listed: Any, device_count: int) -> NDArray[np.int64]:
     else:
         iota = mesh.iota_transform
         dims = iota.reshape_dims or [math.prod(sizes)]
-        devices = _arranged(dims, iota.transpose_perm, device_count).ravel()
-    spans: list[tuple[int, int, int]] = []
+        devices = _arranged(dims, iota.transpose_perm, device_count)
+    devices = devices.reshape(sizes).ravel()
+    others = np.indices(sizes).reshape(len(sizes), len(devices))
+    digits: list[NDArray[np.int64]] = []
+    count = 1
     for one in listed.axes:
-        part = one.sub_axis_info
-        first, size = (
-            (part.pre_size, part.size) if one.HasField("sub_axis_info") else (1, sizes[one.mesh_axis_index])
-        )
-        spans.append((one.mesh_axis_index, first, first * size))
-    pieces: list[tuple[int, int]] = []
-    along: list[int] = []
-    shape: list[int] = []
-    for axis, size in enumerate(sizes):
-        inside = [span for span in spans if span[0] == axis]
-        cuts = sorted({1, size, *(cut for _, *ends in inside for cut in ends)})
-        for first, last in itertools.pairwise(cuts):
-            if last % first:
-                raise ValueError(f"{last} devices are not divided by {first}")
-            pieces.append((axis, first))
-            shape.append(last // first)
-    for axis, first, last in spans:
-        along += [n for n, (of, start) in enumerate(pieces) if of == axis and first <= start < last]
-    order = [n for n in range(len(pieces)) if n not in along] + along
-    return devices.reshape(shape).transpose(order).reshape(-1, math.prod(shape[n] for n in along))
+        axis, part = one.mesh_axis_index, one.sub_axis_info
+        before, size = (part.pre_size, part.size) if one.HasField("sub_axis_info") else (1, sizes[axis])
+        if before * size < 1 or sizes[axis] % (before * size):
+            raise ValueError(f"{sizes[axis]} devices are not divided by {before * size}")
+        stride = sizes[axis] // (before * size)
+        digits.append(others[axis] // stride % size)
+        others[axis] -= digits[-1] * stride
+        count *= size
+    order = np.lexsort((*digits[::-1], *others[::-1], np.zeros_like(devices)))
+    if np.ptp(others[:, order].reshape(len(sizes), len(order) // count, count), axis=2).any():
+        raise ValueError("parts of an axis overlap")
+    return devices[order].reshape(-1, count)
 
 
 def filled(lists: Sequence[Sequence[int]]) -> NDArray[np.int64]:
