@@ -150,7 +150,7 @@ def placement(spec: Spec, sizes: Mapping[str, int], ndim: int) -> Placement:
     return Placement(axes, unreduced, spec.unconstrained, used)
 
 
-def shard_dims(shape: Sequence[int], spec: Spec, sizes: Mapping[str, int]) -> tuple[int, ...]:
+def shard_dims(shape: Sequence[Any], spec: Spec, sizes: Mapping[str, int]) -> tuple[int, ...]:
     """Return the shape of the largest shard of an array, padded where it is uneven.
 
     >>> shard_dims((8, 10), Spec(((), ("x",))), {"x": 4})
