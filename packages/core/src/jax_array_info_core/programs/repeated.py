@@ -15,13 +15,14 @@ from ..hlo.loops import Executions
 from ..hlo.module import Module
 from ..hlo.replication import COSTLY, Repeated, Replication, Source
 from ..hlo.resharding import Replicated
-from ..layouts.spec import MeshAxes, effective_axes, shard_dims
+from ..layouts.spec import MeshAxes, shard_dims
 from ..origins.origins import UserLines
 from ..reports.array import ShardingDescription
 from ..reports.program import ProgramReport
 from ..reports.repeated import RepeatedValue
 from .collectives import ProgramDevices
 from .full_replication import gathered_axes
+from .updates import sharded_over
 
 _LEAST_FLOPS = 20
 """Products count where they are at least this part of those of the program."""
@@ -70,14 +71,7 @@ def repeated_of(
 def _axes_of(got: ShardingDescription | None, report: ProgramReport) -> set[str] | None:
     """Return the mesh axes that shard an argument; None if they are not known."""
     is_known = got is not None and got.spec is not None and got.mesh == report.mesh and not got.spec.unreduced
-    return _used(got) if got is not None and is_known else None
-
-
-def _used(sharding: ShardingDescription) -> set[str]:
-    """Return the mesh axes that shard a value with a spec."""
-    sizes = {} if sharding.mesh is None else sharding.mesh.shape
-    axes = () if sharding.spec is None else effective_axes(sharding.spec, sizes, 0)
-    return {name for names in axes for name in names}
+    return sharded_over(got) if is_known else None
 
 
 class _Described:
@@ -105,7 +99,7 @@ class _Described:
         self.shards = {
             (
                 shard_dims(shape, found.spec, {} if found.mesh is None else found.mesh.shape),
-                frozenset(_used(found)),
+                frozenset(sharded_over(found) or ()),
             )
             for shape, found in wanted
             if found is not None and found.spec is not None

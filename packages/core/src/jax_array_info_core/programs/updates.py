@@ -47,7 +47,7 @@ def with_lost_axes(
     found = []
     for place, output in enumerate(outputs):
         kind = (output.shape, output.dtype)
-        used, alike = _axes(output.got), by_type.get(kind, ())
+        used, alike = sharded_over(output.got), by_type.get(kind, ())
         is_free = output.asked is None and output.is_asked_known and not constrained[place]
         if is_free and used is not None and any(used < _wanted(arguments[one]) for one in alike):
             is_gradient, reached = flow.of(place)
@@ -135,10 +135,10 @@ def _compared(output: ProgramValue, like: ProgramValue, used: set[str]) -> Progr
 
 
 def _wanted(argument: ProgramValue) -> set[str]:
-    return _axes(argument.got) or set()
+    return sharded_over(argument.got) or set()
 
 
-def _axes(sharding: ShardingDescription | None) -> set[str] | None:
+def sharded_over(sharding: ShardingDescription | None) -> set[str] | None:
     """Return the mesh axes over which a value is sharded; None if they are unknown."""
     if sharding is None or sharding.spec is None or sharding.mesh is None:
         return None
