@@ -229,8 +229,6 @@ def assembled(text: str) -> bytes:
             parameter_number=int(number),
             parameter_shape_index=_numbers(index),
         )
-    for number, index in re.findall(r"\((\d+), \{([\d, ]*)\}\)", attributes.get("buffer_donor", "")):
-        message.buffer_donor.entries.add(parameter_number=int(number), parameter_shape_index=_numbers(index))
     known: dict[str, int] = {}
 
     def ids(name: str) -> int:

@@ -41,20 +41,18 @@ def test_parameters_have_the_names_of_the_arguments(where):
 
 
 @pytest.mark.parametrize("where", EVERYWHERE)
-def test_donations_are_aliases_or_donors(where):
+def test_donated_arguments_are_aliases_of_outputs(where):
     assert [tuple(one) for one in stored(where, "donated").aliases] == [(0, 0), (1, 1)]
-    assert stored(where, "donated").buffer_donors == ()
-    assert stored(where, "donor").buffer_donors == (0,)
+    assert stored(where, "donor").aliases == ()
 
 
 def test_elements_of_one_parameter_are_donated_by_their_place():
     """So JAX passes thousands of arguments on TPU."""
     module = module_of(
-        "HloModule m, input_output_alias={ {1}: (0, {5}, may-alias) }, buffer_donor={ (0, {7}) }\n\n"
+        "HloModule m, input_output_alias={ {1}: (0, {5}, may-alias) }\n\n"
         "ENTRY %main {\n  ROOT %p = (f32[], f32[]) parameter(0)\n}\n"
     )
     assert [tuple(one) for one in module.aliases] == [(1, 5)]
-    assert module.buffer_donors == (7,)
 
 
 ASYNC = """HloModule m, is_scheduled=true

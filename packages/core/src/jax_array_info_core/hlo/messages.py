@@ -62,8 +62,6 @@ MESSAGES = {
     "AliasEntryProto": "output_shape_index 1 *int64, parameter_number 2 int64,"
     " parameter_shape_index 3 *int64",
     "HloInputOutputAliasProto": "entries 1 *AliasEntryProto",
-    "BufferDonorEntryProto": "parameter_number 1 int64, parameter_shape_index 2 *int64",
-    "HloBufferDonorProto": "entries 1 *BufferDonorEntryProto",
     "DeviceAssignmentProto": "replica_count 1 int32, computation_count 2 int32",
     "FileLocation": "file_name_id 1 int32, function_name_id 2 int32, line 3 int32, column 4 int32",
     "StackFrame": "file_location_id 1 int32, parent_frame_id 2 int32",
@@ -72,7 +70,7 @@ MESSAGES = {
     "HloModuleProto": "name 1 string, entry_computation_name 2 string, computations 3 *HloComputationProto,"
     " schedule 7 HloScheduleProto, input_output_alias 8 HloInputOutputAliasProto,"
     " device_assignment 15 DeviceAssignmentProto, stack_frame_index 17 StackFrameIndexProto,"
-    " buffer_donor 18 HloBufferDonorProto, payloads 22 *bytes",
+    " payloads 22 *bytes",
     "Location": "shape_index 3 *int64, instruction_id 4 int64",
     "LogicalBufferProto": "id 1 int64, size 2 int64, defined_at 3 Location",
     "Assigned": "logical_buffer_id 1 int64, offset 2 int64, size 3 int64",

@@ -337,8 +337,6 @@ class Module:
             for one in message.input_output_alias.entries
         )
         """Outputs that reuse the memory of an argument."""
-        self.buffer_donors = tuple(map(_parameter, message.buffer_donor.entries))
-        """Numbers of the parameters that are donated without a fixed output."""
         bodies = {one.id: one for one in message.computations}
         starts = [
             (one.id, bodies[one.called_computation_ids[0]])
