@@ -333,7 +333,8 @@ class Module:
         self.device_count: int = max(devices.replica_count, 1) * max(devices.computation_count, 1)
         """Number of devices that run the program."""
         self.aliases = tuple(
-            Alias((*one.output_shape_index, 0)[0], _parameter(one))
+            # On TPU, JAX passes thousands of arguments as one tuple: then it is the place in this tuple.
+            Alias((*one.output_shape_index, 0)[0], (*one.parameter_shape_index, one.parameter_number)[0])
             for one in message.input_output_alias.entries
         )
         """Outputs that reuse the memory of an argument."""
@@ -387,14 +388,6 @@ def _only_operation(computation: Any) -> Any:
         one for one in computation.instructions if one.opcode != "parameter" or one.id == computation.root_id
     ]
     return found[0] if len(found) == 1 else None
-
-
-def _parameter(entry: Any) -> int:
-    """Return the number of a parameter.
-
-    On TPU, JAX passes thousands of arguments as one tuple: then it is the place in this tuple.
-    """
-    return int(entry.parameter_shape_index[0] if entry.parameter_shape_index else entry.parameter_number)
 
 
 class Passing(Flag):
