@@ -296,7 +296,7 @@ def _content(message: Any) -> bytes:
         one.operand_ids[:] = [places[number] for number in one.operand_ids]
     copy.ClearField("name")
     copy.ClearField("id")
-    copy.root_id = places[copy.root_id]
+    copy.root_id = places.get(copy.root_id, 0)  # a text may leave out a computation
     return bytes(copy.SerializeToString(deterministic=True))
 
 
