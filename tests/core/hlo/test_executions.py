@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from jax_array_info_core.hlo.loops import executions as found_executions
 from jax_array_info_core.hlo.module import calls_of
 from jax_array_info_core.hlo.read import read_module
-from tests.hlo_texts import ACCELERATORS, CPU, EVERYWHERE, module_of, records, stored
+from tests.hlo_texts import CPU, EVERYWHERE, module_of, records, stored
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -65,30 +65,6 @@ def test_the_derived_number_of_turns_is_the_printed_one(where, program):
     derived = record.replace(b"known_trip_count", b"unknown_trip_num")
     assert derived != record
     assert executions(read_module(derived)) == executions(read_module(record))
-
-
-@pytest.mark.parametrize("where", EVERYWHERE)
-def test_a_loop_whose_length_depends_on_data_is_unknown(where):
-    module = stored(where, "while")
-    found = executions(module)
-    (loop,) = (one for one in module.computations[module.entry].instructions if one.opcode == "while")
-    assert found[module.entry] == ONCE
-    assert {found[call.name] for call in calls_of(loop)} == {UNKNOWN}
-
-
-@pytest.mark.parametrize("where", EVERYWHERE)
-def test_a_branch_runs_at_most_once(where):
-    module = stored(where, "cond")
-    found = executions(module)
-    calls = [call for one in module.computations[module.entry].instructions for call in calls_of(one)]
-    branches = [call.name for call in calls if call.role == "branch"]
-    assert len(branches) == 2
-    assert {found[name] for name in branches} == {Executions(None, 1)}
-
-
-@pytest.mark.parametrize("where", ["0.12.0.1", *ACCELERATORS])
-def test_every_computation_of_a_step_runs_once_or_is_one_of_elements(where):
-    assert {one.times for one in executions(stored(where, "step")).values()} <= {0, 1}
 
 
 def test_calls_from_several_places_add_up():

@@ -76,21 +76,6 @@ def test_collectives_in_shard_map_have_their_kinds_axes_and_lines(mesh):
         assert (row.origin.line, row.origin.is_near) == (function.__code__.co_firstlineno + 1, False)
 
 
-def test_loops_in_loops_multiply(mesh):
-    def scans(x, w):
-        def inner(c, _):
-            c = lax.with_sharding_constraint(c @ w, NamedSharding(mesh, P("data")))
-            return jnp.tanh(c), None
-
-        def outer(c, _):
-            return lax.scan(inner, c, None, length=4)[0], None
-
-        return lax.scan(outer, x, None, length=3)[0]
-
-    (row,) = compiled(scans, array(mesh, (64, 128), "data", "tensor"), array(mesh, (128, 128), "tensor"))
-    assert (row.kind, row.axes, row.times, row.sent_nbytes) == ("all-reduce", ("tensor",), 12, 16_384)
-
-
 def test_a_gradient_tells_its_passes(mesh):
     """Those of the gathers are told even where they have only the name of an argument."""
 

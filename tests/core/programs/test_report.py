@@ -73,34 +73,6 @@ def test_a_scanned_step_counts_its_loops_and_names_what_it_keeps(checkpoint, sen
     assert report.unread == ()
 
 
-def test_a_grouped_convolution_gathers_its_operand():
-    mesh = line()
-
-    def convolve(x, kernel):
-        y = jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", feature_group_count=4)
-        return jax.lax.with_sharding_constraint(y, NamedSharding(mesh, P("dp")))
-
-    report = program_report(
-        convolve, abstract(mesh, P("dp"), (16, 8, 8, 8)), abstract(mesh, P(), (8, 2, 3, 3))
-    )
-    [gather] = [one for one in report.collectives if one.kind == "all-gather"]
-    assert (gather.shape, gather.dtype, gather.count, gather.axes) == ((16, 8, 8, 8), "float32", 1, ("dp",))
-
-
-def test_a_value_that_is_replicated_to_reshard_it_is_told_in_specs_each_time_it_is_asked():
-    mesh = Mesh(np.array(jax.devices()[:8]).reshape(4, 2), ("x", "y"))
-
-    def reshard(a):
-        return jax.lax.with_sharding_constraint(a * 2, NamedSharding(mesh, P(None, ("x", "y")))) + 1
-
-    for _ in range(2):
-        report = program_report(reshard, abstract(mesh, P("y", None, "x"), (16, 16, 16)))
-        [found] = report.rematerializations
-        assert (str(found.before), str(found.after)) == ("P('y', None, 'x')", "P(None, ('x', 'y'))")
-        assert found.origin is not None
-        assert found.origin.line == reshard.__code__.co_firstlineno + 1
-
-
 @pytest.mark.filterwarnings("ignore:Some donated buffers were not usable")
 def test_donations_are_reported_by_path_whether_jax_warns_or_not():
     mesh = line()
@@ -134,11 +106,6 @@ def test_nothing_is_allocated_run_or_donated():
     assert not x.is_deleted()
     assert ran == []
     assert [one.output for one in report.donations] == ["outputs"]
-
-
-def test_a_report_is_the_same_after_json():
-    report = program_report(jax.jit(step), *step_arguments(cube()))
-    assert from_json(to_json(report)) == report
 
 
 def test_threads_get_the_reports_of_their_own_programs():
