@@ -33,7 +33,6 @@ pytestmark = pytest.mark.oldest_and_newest
 TWO_AXES = planned_report(
     (1024, 2048), {"data": 4, "model": 2}, ("data", "model"), dtype="bfloat16", name="params"
 )
-HOSTILE = "\"'<b>&amp;\x00\x1b[31m\ud800\u202e]]>\x7f\n{}%s\\"
 
 
 def test_a_tooltip_has_devices_slice_and_bytes_per_device():
@@ -253,18 +252,6 @@ def test_labels_are_legible_on_their_cells():
 def test_a_drawing_has_an_accessible_title(picture):
     assert 'aria-label="params: (1024, 2048) bfloat16, 4.0 MiB, 512.0 KiB per device P(' in picture(TWO_AXES)
     assert 'aria-label="mesh a=4"' in picture(planned_mesh_report({"a": 4}))
-
-
-@pytest.mark.parametrize("picture", [to_svg, to_html])
-def test_names_are_escaped(picture):
-    report = planned_report((8,), {HOSTILE: 2}, (HOSTILE,), name=HOSTILE)
-    layout = replace(report.layout, platform=HOSTILE)
-    for hostile in (report, replace(report, layout=layout, dtype=HOSTILE), planned_mesh_report({HOSTILE: 2})):
-        drawing = picture(hostile)
-        everything = "".join(parsed(drawing).itertext())
-        assert "<b>&amp;\\x00\\x1b[31m\\ud800\\u202e]]>\\x7f\\n{}%s\\" in everything
-        assert "<b>" not in drawing
-        assert not set(drawing) - {"\n"} & set(map(chr, range(32)))
 
 
 @pytest.mark.parametrize("picture", [to_svg, to_html])

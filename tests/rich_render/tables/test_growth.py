@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jax_array_info import collect_reports, config, print_growth, to_text, track_arrays
+from jax_array_info import collect_reports, print_growth, to_text, track_arrays
 from jax_array_info.errors import UnsupportedValueError
 from jax_array_info.reports import CollectedArrays, GrowthReport, Origin, OriginGrowth, SourceLine
 from jax_array_info.tables.growth import growth_table
@@ -333,16 +333,3 @@ def test_the_verb_prints_what_to_text_returns_and_can_be_collected(capsys, no_ar
         print_growth(growth, collect=True, max_seconds=None)
     assert reports[0].collected
     assert capsys.readouterr().out == ""
-
-
-def test_only_the_process_of_the_setting_prints(capsys):
-    with track_arrays() as growth:
-        pass
-    config.process = 1
-    try:
-        print_growth(growth)
-    finally:
-        config.process = "all"
-    assert capsys.readouterr() == ("", "")
-    print_growth(growth)
-    assert "0 new arrays" in capsys.readouterr().out
