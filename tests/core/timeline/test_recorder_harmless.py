@@ -22,12 +22,6 @@ from tests.records import of_kind, record_of, sample_count, until
 pytestmark = [pytest.mark.oldest_and_newest, pytest.mark.usefixtures("devices")]
 
 
-@pytest.fixture(scope="module")
-def devices():
-    """Start JAX's devices, for which a recorder waits."""
-    return jax.devices()
-
-
 def more_samples(folder, number=3):
     """Wait for further samples."""
     before = sample_count(folder)
