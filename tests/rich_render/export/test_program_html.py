@@ -9,8 +9,9 @@ import pytest
 
 from jax_array_info import from_json, to_html, to_json
 from jax_array_info.export import source_html, source_lines
+from jax_array_info_core.programs.collectives import totals_of
 from tests.rich_render.svg.reading import parsed
-from tests.sample_programs import SCAN, STEP, TOO_LARGE, gather, line, program, totals
+from tests.sample_programs import SCAN, STEP, TOO_LARGE, gather, line, program
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -44,7 +45,7 @@ def moved(report, file):
     return replace(
         report,
         collectives=collectives,
-        sent=totals(collectives),
+        sent=totals_of(collectives),
         constraints=tuple(map(at, report.constraints or ())),
         rematerializations=tuple(map(at, report.rematerializations)),
         memory=memory,

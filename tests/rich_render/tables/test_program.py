@@ -44,8 +44,8 @@ sent per device and call: 2.8 MiB (backward 1.5 MiB, unknown pass 768.0 KiB,
   forward 512.0 KiB)
     1.0 MiB  all-reduce over fsdp
   768.0 KiB  all-gather over fsdp
-  512.0 KiB  all-reduce over tensor
   512.0 KiB  all-reduce over data
+  512.0 KiB  all-reduce over tensor
 memory per device: about 6.4 MiB = arguments 1.0 MiB + outputs 768.0 KiB +
   temporaries 4.6 MiB (the CPU backend reports no peak); code 21.0 KiB
 largest temporaries, 3.5 MiB live at once (estimated from the schedule):
