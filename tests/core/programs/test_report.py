@@ -1,5 +1,3 @@
-import threading
-from collections import Counter
 from contextlib import nullcontext
 
 import jax
@@ -20,6 +18,7 @@ from jax_array_info_core import (
 from jax_array_info_core.compat.stages import program_record
 from jax_array_info_core.hlo.messages import hlo_classes
 from tests.programs import abstract, cube, line, scanned, step, step_arguments
+from tests.threads import in_threads
 
 pytestmark = [pytest.mark.once_per_version, pytest.mark.needs_devices(8)]
 
@@ -110,7 +109,6 @@ def test_nothing_is_allocated_run_or_donated():
 
 def test_threads_get_the_reports_of_their_own_programs():
     mesh = Mesh(np.array(jax.devices()[:8]).reshape(4, 2), ("x", "y"))
-    found = Counter()
 
     def ask(number):
         def reshard(a):
@@ -118,14 +116,10 @@ def test_threads_get_the_reports_of_their_own_programs():
 
         argument = abstract(mesh, P("y", None, "x"), (16, 16, 16 * number))
         report = program_report(reshard if number % 2 else jnp.sin, argument)
-        found[number, len(report.rematerializations), report.outputs[0].shape[-1]] += 1
+        return len(report.rematerializations), report.outputs[0].shape[-1]
 
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(1, 17)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == {(number, number % 2, 16 * number): 1 for number in range(1, 17)}
+    numbers = range(1, 17)
+    assert in_threads(ask, numbers) == [(number % 2, 16 * number) for number in numbers]
 
 
 def test_an_error_of_the_function_is_raised_unchanged():
