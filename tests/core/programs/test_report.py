@@ -17,7 +17,7 @@ from jax_array_info_core import (
 )
 from jax_array_info_core.compat.stages import program_record
 from jax_array_info_core.hlo.messages import hlo_classes
-from tests.programs import abstract, cube, line, scanned, step, step_arguments
+from tests.programs import abstract, cube, line, refuse, scanned, step, step_arguments
 from tests.threads import in_threads
 
 pytestmark = [pytest.mark.once_per_version, pytest.mark.needs_devices(8)]
@@ -186,14 +186,7 @@ def test_of_a_program_that_was_refused_the_outputs_have_no_bytes_and_the_collect
         module = classes["HloModuleProto"].FromString(program_record(function.lower(*arguments).compile()))
         refused = classes["HloProto"](hlo_module=module).SerializeToString()
 
-    def refuse(*_, **__):
-        raise jax.errors.JaxRuntimeError(
-            "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 36.00G of 15.75G hbm."
-        )
-
-    compiled = "jax_array_info_core.programs.compiled"
-    monkeypatch.setattr(jax.stages.Lowered, "compile", refuse)
-    monkeypatch.setattr(f"{compiled}.refused_program", lambda _: refused)
+    refuse(monkeypatch, refused)
     report = program_report(function, *arguments)
     assert report.out_of_memory.available_nbytes is not None
     assert {one.nbytes for one in report.outputs} == {None}
