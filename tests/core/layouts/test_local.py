@@ -23,8 +23,15 @@ def layout_of(shape, sizes, axes, owners, ids=None):
 
 def part(process, devices, shard_count, element_count, index, nbytes, device_nbytes=None):
     """Return the part of a process; without replicas, its devices hold its bytes once."""
-    of_devices = nbytes if device_nbytes is None else device_nbytes
-    return LocalPart(process, devices, shard_count, element_count, index, nbytes, of_devices)
+    return LocalPart(
+        process=process,
+        devices=devices,
+        shard_count=shard_count,
+        element_count=element_count,
+        index=index,
+        nbytes=nbytes,
+        device_nbytes=nbytes if device_nbytes is None else device_nbytes,
+    )
 
 
 def test_adjacent_shards_form_a_box():

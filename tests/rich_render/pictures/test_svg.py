@@ -26,6 +26,7 @@ from jax_array_info.pictures import svg_plan
 from jax_array_info.pictures.svg import layout_figures
 from jax_array_info.svg import COLORS, GREY, svg
 from jax_array_info_core.layouts.layout import mesh_layout
+from tests.rich_render.pictures.test_text import parts_of_layouts
 from tests.rich_render.svg.reading import SVG, cells, contrast, extent, listed, parsed, texts, words
 
 pytestmark = pytest.mark.oldest_and_newest
@@ -354,13 +355,7 @@ def test_drawings_stay_below_the_maximum_size_and_cells_above_the_minimum(shape,
 @st.composite
 def some_layouts(draw):
     """Return a layout of any rank with permuted devices, uneven axes, and one or several processes."""
-    sizes = dict(zip("abcd", draw(st.lists(st.integers(1, 12), max_size=4)), strict=False))
-    rank = draw(st.integers(0, 5))
-    axes = [[] for _ in range(rank)]
-    for name in draw(st.permutations(sorted(sizes))):
-        if rank and draw(st.booleans()):
-            axes[draw(st.integers(0, rank - 1))].append(name)
-    shape = draw(st.lists(st.integers(0, 5000), min_size=rank, max_size=rank))
+    shape, sizes, axes = draw(parts_of_layouts(5))
     count = int(np.prod(list(sizes.values()), dtype=int))
     ids = np.random.default_rng(draw(st.integers(0, 99))).permutation(count).reshape(tuple(sizes.values()))
     processes = tuple((number, tuple(range(number, count, 3))) for number in range(3) if number < count)
