@@ -297,6 +297,7 @@ SCHEMES = {
 }
 
 
+@pytest.mark.oldest_and_newest
 @pytest.mark.parametrize("is_requested", [True, False])
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_step_of_an_ordinary_scheme_repeats_nothing(scheme, is_requested):
