@@ -7,8 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 def in_threads(work, numbers):
     """Return what a function returns for each number, each in a thread of its own; raise the first error."""
+    started = threading.Barrier(len(numbers))
+
+    def begin(number):
+        started.wait()
+        return work(number)
+
     with ThreadPoolExecutor(len(numbers)) as pool:
-        return list(pool.map(work, numbers))
+        return list(pool.map(begin, numbers))
 
 
 @contextlib.contextmanager
