@@ -235,7 +235,7 @@ def test_the_number_of_turns_is_that_of_counting(
         ("add(%i, %step)", "add(%i, %i)"),
         ("add(%i, %step)", "add(%i, %kept)"),
         ("tuple(%next, %kept)", "tuple(%kept, %next)"),
-        ("copy(%start)", "convert(%data)"),
+        ("constant(0)", "parameter(0)"),
         ("direction=LT", "direction=EQ"),
         ("constant(10)", "constant(1e1)"),
         ("compare(%i, %limit)", "compare(%limit, %limit)"),
