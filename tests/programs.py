@@ -63,3 +63,15 @@ def scanned(mesh, *, checkpoint):
     shardings = jax.tree.map(lambda leaf: leaf.sharding, params)
     x = abstract(mesh, P(("data", "fsdp")), (32, 256, 1024))
     return jax.jit(scanned_step, out_shardings=shardings), (params, x)
+
+
+def refuse(monkeypatch, record=None):
+    """Let XLA refuse all programs for their size, and write a record of each."""
+
+    def compile_refused(*_, **__):
+        raise jax.errors.JaxRuntimeError(
+            "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 36.00G of 15.75G hbm."
+        )
+
+    monkeypatch.setattr(jax.stages.Lowered, "compile", compile_refused)
+    monkeypatch.setattr("jax_array_info_core.programs.compiled.refused_program", lambda _: record)

@@ -22,14 +22,13 @@ from jax_array_info.reports import (
     ProgramValue,
     Rematerialization,
     SavedForBackward,
-    SentBytes,
     SentChange,
-    SentTotals,
     ShardingChange,
     ShardingDescription,
     Temporary,
     UncountedFlops,
 )
+from jax_array_info_core.programs.collectives import totals_of
 from tests.sample_propagations import MESH, WHY, line, spec
 
 NAMES = ("wi", "wo")
@@ -38,39 +37,6 @@ NAMES = ("wi", "wo")
 def named(*parts, mesh=MESH):
     """Return a NamedSharding on a mesh."""
     return ShardingDescription(type="NamedSharding", spec=spec(*parts), mesh=mesh)
-
-
-def totals(collectives):
-    """Return the totals of collectives."""
-
-    def by(**of):
-        sums = {}
-        for one in collectives:
-            key = tuple(read(one) for read in of.values())
-            known, unknown = sums.get(key, (0, 0))
-            more = one.count if one.times is None else 0
-            sums[key] = (known + (one.total_nbytes or 0), unknown + more)
-        parts = [
-            SentBytes(**dict(zip(of, key, strict=True)), nbytes=nbytes, unknown_count=unknown)
-            for key, (nbytes, unknown) in sums.items()
-        ]
-        return tuple(sorted(parts, key=lambda part: -part.nbytes))
-
-    def kind(one):
-        return one.kind
-
-    def axes(one):
-        return one.axes
-
-    return SentTotals(
-        nbytes=sum(one.total_nbytes or 0 for one in collectives),
-        unknown_count=sum(one.count for one in collectives if one.times is None),
-        by_kind=by(kind=kind),
-        by_axes=by(axes=axes),
-        by_kind_and_axes=by(kind=kind, axes=axes),
-        by_line=by(origin=lambda one: one.origin),
-        by_phase=by(phase=lambda one: one.phase),
-    )
 
 
 def program(*collectives, **fields):
@@ -85,7 +51,7 @@ def program(*collectives, **fields):
         "dot_flops": 0,
         **fields,
     }
-    return ProgramReport(collectives=collectives, sent=totals(collectives), **given)
+    return ProgramReport(collectives=collectives, sent=totals_of(collectives), **given)
 
 
 def leaf(path, *parts, shape=(256, 1024), asked=True, nbytes=262144, mesh=MESH, **fields):

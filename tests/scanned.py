@@ -5,6 +5,8 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from jax_array_info_core import program_report
+
 
 def struct(mesh, shape, *spec, dtype=jnp.float32):
     return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, P(*spec)))
@@ -66,3 +68,15 @@ PROGRAMS = {
     "checkpoint": lambda mesh: scanned(mesh, wrap=jax.checkpoint, is_gradient=True),
     "two weights": two_weights,
 }
+
+
+def explained(name, mesh):
+    """Return the report on a program, whose gathers have the line of their constraint, and it as their reason."""
+    function, arguments, line = PROGRAMS[name](mesh)
+    with jax.set_mesh(mesh):
+        report = program_report(jax.jit(function), *arguments, explain=True)
+    gathers = [one for one in report.collectives if one.kind == "all-gather"]
+    assert {(str(one.origin), one.because[0].kind, one.because[0].origin.line) for one in gathers} == {
+        (f"scanned.py:{line} kept", "constraint", line)
+    }
+    return report

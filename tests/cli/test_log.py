@@ -53,13 +53,6 @@ def test_standard_input_is_read(call, log, monkeypatch):
     assert call("log", "-").stdout.splitlines()[1] == "standard input, 8 lines"
 
 
-@pytest.mark.parametrize("suffix", ["html", "svg", "json", "txt"])
-def test_the_report_is_written_to_a_file(call, log, tmp_path, suffix):
-    done = call("log", log, "--output", f"out.{suffix}")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    assert "float32[8,64]" in (tmp_path / f"out.{suffix}").read_text("utf-8") or suffix == "json"
-
-
 @pytest.mark.parametrize(
     ("args", "message"),
     [

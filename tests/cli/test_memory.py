@@ -36,13 +36,6 @@ def test_the_report_in_json(call, record):
     assert json.loads(result.stdout)["device"] == 0
 
 
-@pytest.mark.parametrize("name", ["memory.svg", "memory.html", "memory.txt"])
-def test_the_report_is_written_to_a_file(call, record, tmp_path, name):
-    result = call("memory", str(record), "--output", str(tmp_path / name))
-    assert (result.returncode, result.stdout) == (0, ""), result.stderr
-    assert "train.py:7 step" in (tmp_path / name).read_text()
-
-
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [

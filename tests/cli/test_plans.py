@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import textwrap
 
 import pytest
@@ -139,20 +140,9 @@ def test_json_has_one_report_per_line(call):
     ("args", "problems"),
     [
         (
-            [
-                "show",
-                "17,19",
-                "--mesh",
-                "data=8,model=2",
-                "--spec",
-                "modle,data,data",
-                "--spec",
-                "data",
-                "--spec",
-                "P(x",
-                "--dtype",
-                "foo",
-            ],
+            shlex.split(
+                "show 17,19 --mesh data=8,model=2 --spec modle,data,data --spec data --spec P(x --dtype foo"
+            ),
             [
                 "'foo' is not an array dtype: use one such as float32, bfloat16 or int4",
                 "'modle' is not a mesh axis: the mesh has 'data', 'model'",

@@ -1,6 +1,7 @@
 """``jai-cli tree``, ``check`` and ``diff``: options, results and exit codes."""
 
 import json
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,16 +38,7 @@ def leaf(*shape, dtype=jnp.float32):
 
 LAYER = {"wi": leaf(64, 128), "wo": leaf(128, 64), "scale": leaf(64)}
 MODEL = {"params": {"embed": leaf(1024, 64), "layers": [LAYER, LAYER]}, "step": leaf(dtype=jnp.int32)}
-PLAN = [
-    "--mesh",
-    "fsdp=4,tensor=2",
-    "--spec",
-    "*wi=fsdp,tensor",
-    "--spec",
-    "*w?=tensor,fsdp",
-    "--spec",
-    "*=-",
-]
+PLAN = shlex.split("--mesh fsdp=4,tensor=2 --spec *wi=fsdp,tensor --spec *w?=tensor,fsdp --spec *=-")
 RULES = {
     "*wi": Spec((("fsdp",), ("tensor",))),
     "*w?": Spec((("tensor",), ("fsdp",))),
@@ -259,19 +251,9 @@ def kinds(done):
 
 
 def test_check_exits_with_1_if_it_finds_something(call):
-    args = [
-        "model.json",
-        "--mesh",
-        "fsdp=4,data=2",
-        "--spec",
-        "*w?=fsdp",
-        "--spec",
-        "*embed=fsdp",
-        "--spec",
-        "*=-",
-        "--min-size",
-        "48KiB",
-    ]
+    args = shlex.split(
+        "model.json --mesh fsdp=4,data=2 --spec *w?=fsdp --spec *embed=fsdp --spec *=- --min-size 48KiB"
+    )
     done = call("check", *args)
     assert (done.returncode, done.stderr) == (1, "")
     assert "'data'" in done.stdout
@@ -319,25 +301,11 @@ def test_check_accepts_one_device_and_an_empty_tree_by_name(call):
 
 
 def test_the_options_of_check_are_those_of_check_report(call):
-    args = ("model.json", *PLAN, "--ignore", "*scale", "--ignore", "step", "--max-replicated", "0.9")
-    args += (
-        "--hbm",
-        "30KiB",
-        "--host-memory",
-        "1GiB",
-        "--hosts",
-        "2",
-        "--optimizer",
-        "adam",
-        "--moment-dtype",
-        "bfloat16",
-        "--expect",
-        "*embed=fsdp",
-        "--expect",
-        "*wo=tensor,fsdp",
-        "--min-size",
-        "1KiB",
+    options = (
+        "--ignore *scale --ignore step --max-replicated 0.9 --hbm 30KiB --host-memory 1GiB --hosts 2 "
+        "--optimizer adam --moment-dtype bfloat16 --expect *embed=fsdp --expect *wo=tensor,fsdp --min-size 1KiB"
     )
+    args = ["model.json", *PLAN, *shlex.split(options)]
     expected = check_report(
         planned(),
         ignore=("*scale", "step"),

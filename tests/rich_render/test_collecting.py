@@ -7,24 +7,11 @@ import weakref
 import jax
 import jax.numpy as jnp
 import pytest
-from jax.sharding import NamedSharding
-from jax.sharding import PartitionSpec as P
 
 from jax_array_info import collect_reports, sharding_info, tap_sharding
 from jax_array_info_core import delivery
-from tests.arrays import mesh_of
 
 pytestmark = pytest.mark.needs_devices(8)
-
-
-@pytest.fixture
-def mesh():
-    return mesh_of((4, 2), ("a", "b"))
-
-
-@pytest.fixture
-def array(mesh):
-    return jax.device_put(jnp.arange(64.0).reshape(8, 8), NamedSharding(mesh, P("a", "b")))
 
 
 def look(x):

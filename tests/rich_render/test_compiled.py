@@ -22,21 +22,11 @@ from jax_array_info import (
 from jax_array_info.reports import BatchAxes
 from jax_array_info_core import compat
 from jax_array_info_core.traced import traced_report as primitives
-from tests.arrays import mesh_of, sharded
+from tests.arrays import sharded
 from tests.contexts import PMAP_IS_SHARD_MAP, VERSION, shard_map
 from tests.documents import run_python
 
 pytestmark = pytest.mark.needs_devices(8)
-
-
-@pytest.fixture
-def mesh():
-    return mesh_of((4, 2), ("a", "b"))
-
-
-@pytest.fixture
-def array(mesh):
-    return jax.device_put(jnp.arange(64.0).reshape(8, 8), NamedSharding(mesh, P("a", "b")))
 
 
 def test_the_panel_of_a_traced_value_has_the_sharding_from_the_compiler(array, capfd):

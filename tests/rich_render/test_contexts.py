@@ -60,11 +60,6 @@ def mesh():
     return mesh_of(SIZES, ("a", "b"))
 
 
-@pytest.fixture
-def array(mesh):
-    return jax.device_put(jnp.arange(64.0).reshape(8, 8), NamedSharding(mesh, P("a", "b")))
-
-
 def sources(context):
     source = expected(context)
     if source is None:

@@ -8,21 +8,10 @@ from jax.sharding import PartitionSpec as P
 
 from jax_array_info import collect_reports, sharding_info, tap_sharding
 from jax_array_info_core import compat
-from tests.arrays import mesh_of
 from tests.contexts import VERSION
 
 pytestmark = pytest.mark.needs_devices(8)
 heard = pytest.mark.skipif(VERSION < (0, 5), reason="JAX 0.4 does not tell of compilations that fail")
-
-
-@pytest.fixture
-def mesh():
-    return mesh_of((4, 2), ("a", "b"))
-
-
-@pytest.fixture
-def array(mesh):
-    return jax.device_put(jnp.arange(64.0).reshape(8, 8), NamedSharding(mesh, P("a", "b")))
 
 
 def look(x, name):

@@ -3,11 +3,10 @@
 import tempfile
 from pathlib import Path
 
-import jax.numpy as jnp
 import pytest
 from hypothesis import given, settings
 
-from jax_array_info import save_picture, to_html, to_svg, to_text, tree_report
+from jax_array_info import save_picture, to_html, to_svg, to_text
 from jax_array_info.export.notebook import reports_bundle
 from tests.core.reports.test_surrogates import TEXTS, reports_with
 
@@ -31,9 +30,3 @@ def test_files_with_pictures_are_complete(text):
             for suffix in (".svg", ".html", ".txt"):
                 save_picture(report, Path(folder, f"{number}{suffix}"))
                 assert Path(folder, f"{number}{suffix}").read_text(encoding="utf-8")
-
-
-def test_a_lone_surrogate_is_shown_as_its_escape():
-    text = to_text(tree_report({"caf\udce9": jnp.zeros(3)}, "caf\udce9.npz"))
-    assert r"caf\udce9.npz: dict" in text
-    assert text.count(r"caf\udce9") == 2

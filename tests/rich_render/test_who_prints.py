@@ -17,6 +17,7 @@ from jax_array_info import (
     print_check,
     print_compilations,
     print_compile_caches,
+    print_growth,
     print_hosts,
     print_log,
     print_memory_profile,
@@ -32,12 +33,19 @@ from jax_array_info import (
     sharding_info,
     sharding_vis,
     simple_array_info,
+    track_arrays,
     watch_compiles,
 )
 from tests.arrays import mesh_of
 from tests.sample_programs import STEP, WHY
 
 pytestmark = pytest.mark.once_per_version
+
+
+def tracked():
+    with track_arrays() as growth:
+        return growth
+
 
 VERBS = [
     lambda: sharding_info(jnp.zeros(3)),
@@ -54,6 +62,7 @@ VERBS = [
     lambda: print_compile_caches(),
     lambda: print_log(["step 1"]),
     lambda: print_compilations(watch_compiles()),
+    lambda: print_growth(tracked()),
     lambda: print_check({"w": jnp.zeros(3)}),
     lambda: print_tree_diff({"w": jnp.zeros(3)}, {}),
     lambda: print_reshard({"w": np.zeros(3)}, jnp.zeros(3).sharding),

@@ -1,6 +1,5 @@
 """Trackers leave the program undisturbed."""
 
-import threading
 import time
 import weakref
 
@@ -12,6 +11,7 @@ import pytest
 from jax_array_info_core import live_array_report, track_arrays
 from tests.arrays import slow_program
 from tests.growing import no_collector, on_first
+from tests.threads import in_threads
 
 pytestmark = pytest.mark.once_per_version
 
@@ -70,36 +70,25 @@ def test_a_step_during_tracing_disturbs_nothing(no_arrays):
 @pytest.mark.needs_devices(8)  # takes seconds, so only once per JAX version
 def test_reports_are_right_while_sixteen_threads_create_delete_and_step(no_arrays):
     threads, kept = 16, 4
-    errors, left = [], []
     end = time.monotonic() + 2
 
     def work(number):
         mine = []
-        try:
-            is_late = False
-            while not is_late:  # at least once, however late the thread begins
-                is_late = time.monotonic() >= end
-                mine += [
-                    jax.device_put(np.full(1000, number, np.float32)) for _ in range(2 * kept - len(mine))
-                ]
-                growth.step()
-                with track_arrays() as own:
-                    mine[0].delete()
-                    assert growth.report().origins
-                    own.report()
-                del mine[:kept]
-        except Exception as error:
-            errors.append(error)
-        left.extend(mine[:kept])
+        is_late = False
+        while not is_late:  # at least once, however late the thread begins
+            is_late = time.monotonic() >= end
+            mine += [jax.device_put(np.full(1000, number, np.float32)) for _ in range(2 * kept - len(mine))]
+            growth.step()
+            with track_arrays() as own:
+                mine[0].delete()
+                assert growth.report().origins
+                own.report()
+            del mine[:kept]
+        return mine[:kept]
 
     with track_arrays() as growth:
-        running = [threading.Thread(target=work, args=(number,)) for number in range(threads)]
-        for thread in running:
-            thread.start()
-        for thread in running:
-            thread.join()
-    assert errors == []
+        left = in_threads(work, range(threads))
     report = growth.report()
     assert (report.new_count, report.freed_count) == (threads * kept, 0)
     assert report.nbytes == live_array_report().device_nbytes == on_first(threads * kept * 4000)
-    assert len(left) == threads * kept
+    assert sum(map(len, left)) == threads * kept

@@ -10,6 +10,7 @@ import pytest
 
 from jax_array_info_core.holders.search import find_holders
 from tests.core.holders.finding import find_all
+from tests.threads import meanwhile
 
 pytestmark = pytest.mark.own_process
 
@@ -87,23 +88,10 @@ def test_frozen_objects_are_found():
 
 
 def test_tuples_that_other_threads_are_filling_are_not_disturbed():
-    stop = threading.Event()
-    errors = []
-
     def fill():
-        try:
-            while not stop.is_set():
-                assert len(tuple([number] for number in range(1000))) == 1000
-        except SystemError as error:
-            errors.append(error)
+        assert len(tuple([number] for number in range(1000))) == 1000
 
-    threads = [threading.Thread(target=fill) for _ in range(2)]
-    for thread in threads:
-        thread.start()
     array = jnp.ones(3)
-    for _ in range(2):
-        find_all([array])
-    stop.set()
-    for thread in threads:
-        thread.join()
-    assert errors == []
+    with meanwhile(fill, 2):
+        for _ in range(2):
+            find_all([array])

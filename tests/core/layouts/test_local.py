@@ -21,24 +21,27 @@ def layout_of(shape, sizes, axes, owners, ids=None):
     return mesh_layout(shape, sizes, axes, mesh, "cpu", processes if len(processes) > 1 else ())
 
 
+def part(process, devices, shard_count, element_count, index, nbytes, device_nbytes=None):
+    """Return the part of a process; without replicas, its devices hold its bytes once."""
+    return LocalPart(
+        process=process,
+        devices=devices,
+        shard_count=shard_count,
+        element_count=element_count,
+        index=index,
+        nbytes=nbytes,
+        device_nbytes=nbytes if device_nbytes is None else device_nbytes,
+    )
+
+
 def test_adjacent_shards_form_a_box():
     layout = layout_of((8, 16), {"a": 2, "b": 4}, [["a"], ["b"]], [0, 0, 1, 1] * 2, [*range(0, 80, 10)])
-    assert local_part(layout, 1, 32) == LocalPart(
-        process=1,
-        devices=(20, 30, 60, 70),
-        shard_count=4,
-        element_count=64,
-        index=((0, 8), (8, 16)),
-        nbytes=256,
-        device_nbytes=256,
-    )
+    assert local_part(layout, 1, 32) == part(1, (20, 30, 60, 70), 4, 64, ((0, 8), (8, 16)), 256)
 
 
 def test_shards_that_are_not_adjacent_have_no_index():
     layout = layout_of((8,), {"a": 4}, [["a"]], [0, 1, 0, 1])
-    assert local_part(layout, 0, 32) == LocalPart(
-        process=0, devices=(0, 2), shard_count=2, element_count=4, index=None, nbytes=16, device_nbytes=16
-    )
+    assert local_part(layout, 0, 32) == part(0, (0, 2), 2, 4, None, 16)
 
 
 def test_the_part_on_a_permuted_mesh_follows_the_device_ids():
@@ -50,47 +53,17 @@ def test_the_part_on_a_permuted_mesh_follows_the_device_ids():
 
 def test_replicas_count_in_device_nbytes_only():
     replicated = layout_of((8,), {"a": 2, "b": 2}, [], [0, 0, 0, 1])
-    assert local_part(replicated, 0, 32) == LocalPart(
-        process=0,
-        devices=(0, 1, 2),
-        shard_count=1,
-        element_count=8,
-        index=((0, 8),),
-        nbytes=32,
-        device_nbytes=96,
-    )
-    assert local_part(replicated, 1, 32) == LocalPart(
-        process=1, devices=(3,), shard_count=1, element_count=8, index=((0, 8),), nbytes=32, device_nbytes=32
-    )
+    assert local_part(replicated, 0, 32) == part(0, (0, 1, 2), 1, 8, ((0, 8),), 32, 96)
+    assert local_part(replicated, 1, 32) == part(1, (3,), 1, 8, ((0, 8),), 32)
     partly = layout_of((8,), {"a": 2, "b": 2}, [["a"]], [0, 0, 0, 1])
-    assert local_part(partly, 0, 32) == LocalPart(
-        process=0,
-        devices=(0, 1, 2),
-        shard_count=2,
-        element_count=8,
-        index=((0, 8),),
-        nbytes=32,
-        device_nbytes=48,
-    )
-    assert local_part(partly, 1, 32) == LocalPart(
-        process=1, devices=(3,), shard_count=1, element_count=4, index=((4, 8),), nbytes=16, device_nbytes=16
-    )
+    assert local_part(partly, 0, 32) == part(0, (0, 1, 2), 2, 8, ((0, 8),), 32, 48)
+    assert local_part(partly, 1, 32) == part(1, (3,), 1, 4, ((4, 8),), 16)
 
 
 def test_uneven_shards_count_their_actual_elements():
     layout = layout_of((5,), {"a": 4}, [["a"]], [0, 0, 1, 1])
-    assert local_part(layout, 0, 32) == LocalPart(
-        process=0,
-        devices=(0, 1),
-        shard_count=2,
-        element_count=4,
-        index=((0, 4),),
-        nbytes=16,
-        device_nbytes=16,
-    )
-    assert local_part(layout, 1, 32) == LocalPart(
-        process=1, devices=(2, 3), shard_count=2, element_count=1, index=((4, 5),), nbytes=4, device_nbytes=4
-    )
+    assert local_part(layout, 0, 32) == part(0, (0, 1), 2, 4, ((0, 4),), 16)
+    assert local_part(layout, 1, 32) == part(1, (2, 3), 2, 1, ((4, 5),), 4)
 
 
 def test_types_smaller_than_a_byte_are_packed_in_each_shard():
@@ -115,9 +88,7 @@ def test_scalars_and_empty_arrays_have_a_local_part(shape, axes, index):
 
 
 def test_a_process_without_devices_of_the_array_has_an_empty_part():
-    nothing = LocalPart(
-        process=2, devices=(), shard_count=0, element_count=0, index=None, nbytes=0, device_nbytes=0
-    )
+    nothing = part(2, (), 0, 0, None, 0)
     assert local_part(layout_of((8,), {"a": 4}, [["a"]], [0, 0, 1, 1]), 2, 32) == nothing
     assert local_part(layout_of((8,), {"a": 4}, [["a"]], [1, 1, 1, 1]), 2, 32) == nothing
 

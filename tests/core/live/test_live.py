@@ -1,5 +1,6 @@
 """Groups of live arrays and the totals per device."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import jax
@@ -43,33 +44,21 @@ def test_arrays_that_differ_only_in_values_are_one_group(no_arrays):
     other = jnp.zeros((7,), jnp.int8)
     report = live_array_report()
     memory_kind = jax.devices()[0].default_memory().kind
-    alike = {"sharding": "SingleDeviceSharding", "memory_kind": memory_kind}
-    assert report.groups == (
-        LiveArrayGroup(
-            shape=(7,),
-            dtype="float32",
-            nbytes=28,
-            shard_nbytes=28,
-            device_count=1,
-            replicas=1,
-            label=None,
-            count=120,
-            device_counts=((0, 120),),
-            **alike,
-        ),
-        LiveArrayGroup(
-            shape=(7,),
-            dtype="int8",
-            nbytes=7,
-            shard_nbytes=7,
-            device_count=1,
-            replicas=1,
-            label=None,
-            count=1,
-            device_counts=((0, 1),),
-            **alike,
-        ),
+    floats = LiveArrayGroup(
+        shape=(7,),
+        dtype="float32",
+        nbytes=28,
+        shard_nbytes=28,
+        device_count=1,
+        replicas=1,
+        label=None,
+        count=120,
+        device_counts=((0, 120),),
+        sharding="SingleDeviceSharding",
+        memory_kind=memory_kind,
     )
+    integers = replace(floats, dtype="int8", nbytes=7, shard_nbytes=7, count=1, device_counts=((0, 1),))
+    assert report.groups == (floats, integers)
     assert report.array_count == 121
     label_array(arrays[5], "five")
     assert [group.count for group in live_array_report().groups] == [119, 1, 1]

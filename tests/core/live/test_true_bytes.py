@@ -14,6 +14,7 @@ from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import config, live_array_report, reading_lock
 from tests.arrays import mesh_of, sharded, slow_program
+from tests.threads import in_threads
 
 MIB = 2**20
 
@@ -184,32 +185,23 @@ def test_reports_are_right_while_sixteen_threads_create_and_delete_arrays(no_arr
     monkeypatch.setattr(reading_lock, "_LONGEST_READING", threading.TIMEOUT_MAX)
     threads, kept, most = 16, 4, 8
     nbytes = 4 * 1000
-    errors, seen, left = [], [], []
+    seen = []
     end = time.monotonic() + 3
 
     def work(number):
         mine = []
-        try:
-            is_late = False
-            while not is_late:  # at least once, however late the thread begins
-                is_late = time.monotonic() >= end
-                mine += [jax.device_put(np.full(1000, number, np.float32)) for _ in range(most - len(mine))]
-                report = live_array_report(origins=True, holders=number == 0, max_seconds=0.2)
-                seen.append((report.array_count, report.device_nbytes[0][1]))
-                mine[0].delete()
-                del mine[:kept]
-        except Exception as error:
-            errors.append(error)
-        left.extend(mine[:kept])
-        del mine
+        is_late = False
+        while not is_late:  # at least once, however late the thread begins
+            is_late = time.monotonic() >= end
+            mine += [jax.device_put(np.full(1000, number, np.float32)) for _ in range(most - len(mine))]
+            report = live_array_report(origins=True, holders=number == 0, max_seconds=0.2)
+            seen.append((report.array_count, report.device_nbytes[0][1]))
+            mine[0].delete()
+            del mine[:kept]
+        return mine[:kept]
 
-    running = [threading.Thread(target=work, args=(number,)) for number in range(threads)]
-    for thread in running:
-        thread.start()
-    for thread in running:
-        thread.join()
-    assert errors == []
+    left = in_threads(work, range(threads))
     assert max(count for count, _ in seen) <= threads * most
     assert max(total for _, total in seen) <= threads * most * nbytes
     assert device_nbytes() == on_first(threads * kept * nbytes)
-    assert len(left) == threads * kept
+    assert sum(map(len, left)) == threads * kept

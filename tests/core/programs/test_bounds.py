@@ -2,7 +2,6 @@
 
 import random
 from collections import Counter
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -15,18 +14,13 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import assert_sent, program_report
+from jax_array_info_core.compat.stages import per_shard
 from jax_array_info_core.errors import CheckError
 from jax_array_info_core.hlo.collectives import sent_nbytes
 from jax_array_info_core.programs.collectives import totals_of
 from jax_array_info_core.reports.collectives import sent_words
 from jax_array_info_core.reports.control_flow import Cost, sums_of
 from tests.core.programs.collectives_of_text import DP, of_text
-
-shard_map = getattr(jax, "shard_map", None)
-if shard_map is None:
-    from jax.experimental.shard_map import shard_map as unchecked
-
-    shard_map = partial(unchecked, check_rep=False)  # it has no rule for loops of unknown length
 
 TREES = st.recursive(
     st.integers(1, 9),
@@ -162,7 +156,7 @@ def array(mesh, *shape):
 
 
 def report_of(f, mesh, *args):
-    mapped = shard_map(f, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
+    mapped = per_shard(f, mesh, P("x"), P("x"))
     return program_report(jax.jit(mapped), *args)
 
 
@@ -212,7 +206,7 @@ def test_a_limit_that_is_an_argument_is_no_bound(mesh):
     def repeat(x, n):
         return lax.fori_loop(0, n, lambda _, y: y + lax.ppermute(y, "x", [(0, 1), (1, 0)]), x)
 
-    mapped = shard_map(repeat, mesh=mesh, in_specs=(P("x"), P()), out_specs=P("x"))
+    mapped = per_shard(repeat, mesh, (P("x"), P()), P("x"))
     limit = jax.ShapeDtypeStruct((), jnp.int32, sharding=NamedSharding(mesh, P()))
     report = program_report(jax.jit(mapped), array(mesh, 64), limit)
     (loop,) = report.sent.per_iteration

@@ -2,7 +2,6 @@ import functools
 import gc
 import operator
 import sys
-import threading
 import weakref
 
 import jax
@@ -15,6 +14,7 @@ from jax.sharding import PartitionSpec as P
 from jax_array_info_core import ArrayInfoError, compile_caches_report
 from jax_array_info_core.errors import FunctionNameError, UnsupportedValueError
 from tests.arrays import mesh_of
+from tests.threads import meanwhile
 
 pytestmark = pytest.mark.once_per_version
 
@@ -268,48 +268,20 @@ def test_a_report_adds_no_jitted_function_and_no_array(no_arrays):
 
 
 def test_tuples_that_other_threads_are_filling_are_not_disturbed():
-    problems, done = [], threading.Event()
-
-    def make_tuples():
-        while not done.is_set():
-            try:
-                # CPython raises a SystemError if anything else refers to a tuple that it is filling.
-                tuple(number for number in range(100))
-            except SystemError as error:
-                problems.append(error)
-
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
-    thread = threading.Thread(target=make_tuples)
-    thread.start()
     try:
-        for _ in range(20):
-            compile_caches_report()
+        # CPython raises a SystemError if anything else refers to a tuple that it is filling.
+        with meanwhile(lambda: tuple(number for number in range(100))):
+            for _ in range(20):
+                compile_caches_report()
     finally:
-        done.set()
-        thread.join()
         sys.setswitchinterval(interval)
-    assert problems == []
 
 
 def test_other_threads_may_compile_during_a_report():
-    problems, done = [], threading.Event()
-
-    def compile_one_after_the_other():
-        try:
-            while not done.is_set():
-                jax.jit(lambda x: x + 1)(np.zeros(3))
-        except Exception as error:
-            problems.append(error)
-
-    thread = threading.Thread(target=compile_one_after_the_other)
-    thread.start()
-    try:
+    with meanwhile(lambda: jax.jit(lambda x: x + 1)(np.zeros(3))):
         reports = [compile_caches_report() for _ in range(10)]
-    finally:
-        done.set()
-        thread.join()
-    assert problems == []
     assert all(report.jax_function_count > 200 for report in reports)
 
 

@@ -9,20 +9,17 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import program_report
-from jax_array_info_core.compat.stages import program_record
+from jax_array_info_core.compat.stages import per_shard, program_record
 from jax_array_info_core.programs.program_report import module_of
 from tests.core.programs.collectives_of_text import DP, FSDP, of_module
+from tests.programs import cube
 
 pytestmark = [pytest.mark.once_per_version, pytest.mark.needs_devices(8)]
-
-shard_map = getattr(jax, "shard_map", None)
-if shard_map is None:
-    from jax.experimental.shard_map import shard_map
 
 
 @pytest.fixture(scope="module")
 def mesh():
-    return Mesh(np.array(jax.devices()[:8]).reshape(2, 2, 2), ("data", "fsdp", "tensor"))
+    return cube()
 
 
 def array(mesh, shape, *spec, dtype=jnp.float32):
@@ -67,28 +64,10 @@ def test_collectives_in_shard_map_have_their_kinds_axes_and_lines(mesh):
         (gather, P("fsdp"), "all-gather", ("fsdp",), 16_384),
         (ring, P("data", "fsdp"), "collective-permute", ("fsdp",), 8_192),
     ]:
-        names = {"check_vma": False} if hasattr(jax, "shard_map") else {"check_rep": False}
-        mapped = shard_map(
-            function, mesh=mesh, in_specs=spec, out_specs=P(("data", "fsdp", "tensor")), **names
-        )
+        mapped = per_shard(function, mesh, spec, P(("data", "fsdp", "tensor")))
         (row,) = compiled(mapped, array(mesh, (64, 128), *spec))
         assert (row.kind, row.axes, row.total_nbytes) == (kind, axes, sent)
         assert (row.origin.line, row.origin.is_near) == (function.__code__.co_firstlineno + 1, False)
-
-
-def test_loops_in_loops_multiply(mesh):
-    def scans(x, w):
-        def inner(c, _):
-            c = lax.with_sharding_constraint(c @ w, NamedSharding(mesh, P("data")))
-            return jnp.tanh(c), None
-
-        def outer(c, _):
-            return lax.scan(inner, c, None, length=4)[0], None
-
-        return lax.scan(outer, x, None, length=3)[0]
-
-    (row,) = compiled(scans, array(mesh, (64, 128), "data", "tensor"), array(mesh, (128, 128), "tensor"))
-    assert (row.kind, row.axes, row.times, row.sent_nbytes) == ("all-reduce", ("tensor",), 12, 16_384)
 
 
 def test_a_gradient_tells_its_passes(mesh):

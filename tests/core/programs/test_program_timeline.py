@@ -15,6 +15,7 @@ from jax_array_info_core.programs.live_bytes import timeline_of
 from jax_array_info_core.programs.program_report import memory_of
 from jax_array_info_core.reports import ProgramReport, ProgramTimelineReport
 from tests.hlo_texts import EVERYWHERE, stored
+from tests.programs import refuse
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -110,15 +111,17 @@ def replace_peak(figures):
     return figures._replace(peak_nbytes=2**30 + 2**29)
 
 
+def of_scan(platform, figures):
+    """Return the live bytes of the stored scan, and its timeline with XLA's figures, made from these bytes."""
+    module, lines = stored("0.12.0.1", "scan"), UserLines()
+    live = memory_of(module, None, platform, lines).live_nbytes
+    memory = memory_of(module, figures(live), platform, lines)
+    return live, timeline_of(ProgramReport(name="step", platform=platform), memory, module, lines)
+
+
 def test_temporary_values_in_the_memory_of_outputs_are_counted_once():
     """XLA allocates less for temporary values than are live: the rest is in the memory of outputs."""
-    module, lines = stored("0.12.0.1", "scan"), UserLines()
-    live = memory_of(module, None, "cpu", lines).live_nbytes
-    figures = MemoryStatistics(
-        argument_nbytes=10, output_nbytes=1000, alias_nbytes=0, temporary_nbytes=live - 300
-    )
-    memory = memory_of(module, figures, "cpu", lines)
-    timeline = timeline_of(ProgramReport(name="step", platform="cpu"), memory, module, lines)
+    live, timeline = of_scan("cpu", lambda live: MemoryStatistics(10, 1000, 0, live - 300))
     [outputs] = [one.nbytes for one in timeline.series if one.kind == "outputs"]
     assert outputs[timeline.peak] == 700
     assert max(outputs) == 1000
@@ -127,24 +130,14 @@ def test_temporary_values_in_the_memory_of_outputs_are_counted_once():
 
 
 def test_what_xla_needs_beyond_the_schedule_is_shown():
-    module, lines = stored("0.12.0.1", "scan"), UserLines()
-    live = memory_of(module, None, "cpu", lines).live_nbytes
-    figures = MemoryStatistics(
-        argument_nbytes=10, output_nbytes=0, alias_nbytes=0, temporary_nbytes=live + 77
-    )
-    timeline = timeline_of(
-        ProgramReport(name="step", platform="cpu"), memory_of(module, figures, "cpu", lines), module, lines
-    )
+    _, timeline = of_scan("cpu", lambda live: MemoryStatistics(10, 0, 0, live + 77))
     [rest] = [set(one.nbytes) for one in timeline.series if one.kind == "not in the schedule"]
     assert rest == {77}
 
 
 def test_an_estimate_above_the_peak_of_xla_has_an_excess():
-    module, lines = stored("0.12.0.1", "scan"), UserLines()
-    live = memory_of(module, None, "cpu", lines).live_nbytes
-    figures = MemoryStatistics(argument_nbytes=10, output_nbytes=5, peak_nbytes=live)
-    timeline = timeline_of(
-        ProgramReport(name="step", platform="tpu"), memory_of(module, figures, "tpu", lines), module, lines
+    _, timeline = of_scan(
+        "tpu", lambda live: MemoryStatistics(argument_nbytes=10, output_nbytes=5, peak_nbytes=live)
     )
     assert (timeline.needed_source, timeline.excess_nbytes) == ("peak", 10)
 
@@ -175,14 +168,7 @@ def test_stages_are_accepted_as_in_the_report_on_a_program():
 
 
 def test_a_program_that_does_not_fit_has_no_points(monkeypatch):
-    def refuse(*_, **__):
-        raise jax.errors.JaxRuntimeError(
-            "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 36.00G of 15.75G hbm."
-        )
-
-    compiled = "jax_array_info_core.programs.compiled"
-    monkeypatch.setattr(jax.stages.Lowered, "compile", refuse)
-    monkeypatch.setattr(f"{compiled}.refused_program", lambda _: None)
+    refuse(monkeypatch)
     timeline = program_timeline_report(lambda x: x + 1, BATCH)
     assert timeline.points == timeline.series == ()
     assert timeline.out_of_memory.available_nbytes is not None

@@ -11,7 +11,8 @@ from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import from_json, program_report, to_json
 from jax_array_info_core.compat.stages import per_shard
-from tests.programs import abstract, line, scanned, step
+from tests.programs import abstract, cube, line, scanned, step, step_arguments
+from tests.right_programs.training import adam
 
 pytestmark = [pytest.mark.once_per_version, pytest.mark.needs_devices(8)]
 
@@ -224,11 +225,7 @@ def test_a_collective_of_the_user_repeats_nothing():
         at = jax.lax.axis_index("data") * 8
         return x @ whole, jax.lax.dynamic_slice(whole, (at, 0), (8, 64))
 
-    if hasattr(jax, "shard_map"):
-        shard_map = jax.shard_map
-    else:
-        from jax.experimental.shard_map import shard_map
-    mapped = shard_map(own, mesh=mesh, in_specs=(P("data"), P("data")), out_specs=P("data"))
+    mapped = per_shard(own, mesh, (P("data"), P("data")), P("data"))
     w = abstract(mesh, P("data"), (64, 64))
     assert repeated(jax.jit(mapped), w, w) == ()
 
@@ -268,17 +265,6 @@ def test_a_gather_along_one_mesh_axis_before_a_part_along_another_is_not_repeate
     assert repeated(constrained(mesh, lambda x: x * 2, "y"), x) == ()
 
 
-def adam(params, first, second, ids, of):
-    """Return the state after a step of Adam with clipping on the loss of a model with an embedding."""
-    gradients = jax.grad(of)(params, ids)
-    norm = jnp.sqrt(sum(jnp.sum(g**2) for g in jax.tree.leaves(gradients)))
-    gradients = jax.tree.map(lambda g: g / jnp.maximum(norm, 1.0), gradients)
-    first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, first, gradients)
-    second = jax.tree.map(lambda v, g: 0.9 * v + 0.1 * g * g, second, gradients)
-    params = jax.tree.map(lambda p, m, v: p - m / (jnp.sqrt(v) + 1e-8), params, first, second)
-    return params, first, second
-
-
 def language_loss(params, ids):
     x = params["embedding"][ids]
 
@@ -311,6 +297,7 @@ SCHEMES = {
 }
 
 
+@pytest.mark.oldest_and_newest
 @pytest.mark.parametrize("is_requested", [True, False])
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_step_of_an_ordinary_scheme_repeats_nothing(scheme, is_requested):
@@ -343,15 +330,7 @@ def test_several_steps_in_a_loop_repeat_nothing():
 
 @pytest.mark.parametrize("checkpoint", [True, False])
 def test_the_scanned_step_of_other_tests_repeats_nothing(checkpoint):
-    mesh = Mesh(np.array(jax.devices()[:8]).reshape(2, 2, 2), ("data", "fsdp", "tensor"))
+    mesh = cube()
     f, arguments = scanned(mesh, checkpoint=checkpoint)
     assert repeated(f, *arguments) == ()
-    assert repeated(step, *_arguments(mesh)) == ()
-
-
-def _arguments(mesh):
-    params = {
-        "wi": abstract(mesh, P("fsdp", "tensor"), (256, 1024)),
-        "wo": abstract(mesh, P("tensor", "fsdp"), (1024, 256)),
-    }
-    return params, abstract(mesh, P(("data", "fsdp")), (32, 64, 256))
+    assert repeated(step, *step_arguments(mesh)) == ()

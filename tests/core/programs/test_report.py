@@ -1,5 +1,3 @@
-import threading
-from collections import Counter
 from contextlib import nullcontext
 
 import jax
@@ -19,7 +17,8 @@ from jax_array_info_core import (
 )
 from jax_array_info_core.compat.stages import program_record
 from jax_array_info_core.hlo.messages import hlo_classes
-from tests.programs import abstract, cube, line, scanned, step, step_arguments
+from tests.programs import abstract, cube, line, refuse, scanned, step, step_arguments
+from tests.threads import in_threads
 
 pytestmark = [pytest.mark.once_per_version, pytest.mark.needs_devices(8)]
 
@@ -73,34 +72,6 @@ def test_a_scanned_step_counts_its_loops_and_names_what_it_keeps(checkpoint, sen
     assert report.unread == ()
 
 
-def test_a_grouped_convolution_gathers_its_operand():
-    mesh = line()
-
-    def convolve(x, kernel):
-        y = jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", feature_group_count=4)
-        return jax.lax.with_sharding_constraint(y, NamedSharding(mesh, P("dp")))
-
-    report = program_report(
-        convolve, abstract(mesh, P("dp"), (16, 8, 8, 8)), abstract(mesh, P(), (8, 2, 3, 3))
-    )
-    [gather] = [one for one in report.collectives if one.kind == "all-gather"]
-    assert (gather.shape, gather.dtype, gather.count, gather.axes) == ((16, 8, 8, 8), "float32", 1, ("dp",))
-
-
-def test_a_value_that_is_replicated_to_reshard_it_is_told_in_specs_each_time_it_is_asked():
-    mesh = Mesh(np.array(jax.devices()[:8]).reshape(4, 2), ("x", "y"))
-
-    def reshard(a):
-        return jax.lax.with_sharding_constraint(a * 2, NamedSharding(mesh, P(None, ("x", "y")))) + 1
-
-    for _ in range(2):
-        report = program_report(reshard, abstract(mesh, P("y", None, "x"), (16, 16, 16)))
-        [found] = report.rematerializations
-        assert (str(found.before), str(found.after)) == ("P('y', None, 'x')", "P(None, ('x', 'y'))")
-        assert found.origin is not None
-        assert found.origin.line == reshard.__code__.co_firstlineno + 1
-
-
 @pytest.mark.filterwarnings("ignore:Some donated buffers were not usable")
 def test_donations_are_reported_by_path_whether_jax_warns_or_not():
     mesh = line()
@@ -136,14 +107,8 @@ def test_nothing_is_allocated_run_or_donated():
     assert [one.output for one in report.donations] == ["outputs"]
 
 
-def test_a_report_is_the_same_after_json():
-    report = program_report(jax.jit(step), *step_arguments(cube()))
-    assert from_json(to_json(report)) == report
-
-
 def test_threads_get_the_reports_of_their_own_programs():
     mesh = Mesh(np.array(jax.devices()[:8]).reshape(4, 2), ("x", "y"))
-    found = Counter()
 
     def ask(number):
         def reshard(a):
@@ -151,14 +116,10 @@ def test_threads_get_the_reports_of_their_own_programs():
 
         argument = abstract(mesh, P("y", None, "x"), (16, 16, 16 * number))
         report = program_report(reshard if number % 2 else jnp.sin, argument)
-        found[number, len(report.rematerializations), report.outputs[0].shape[-1]] += 1
+        return len(report.rematerializations), report.outputs[0].shape[-1]
 
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(1, 17)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == {(number, number % 2, 16 * number): 1 for number in range(1, 17)}
+    numbers = range(1, 17)
+    assert in_threads(ask, numbers) == [(number % 2, 16 * number) for number in numbers]
 
 
 def test_an_error_of_the_function_is_raised_unchanged():
@@ -225,14 +186,7 @@ def test_of_a_program_that_was_refused_the_outputs_have_no_bytes_and_the_collect
         module = classes["HloModuleProto"].FromString(program_record(function.lower(*arguments).compile()))
         refused = classes["HloProto"](hlo_module=module).SerializeToString()
 
-    def refuse(*_, **__):
-        raise jax.errors.JaxRuntimeError(
-            "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 36.00G of 15.75G hbm."
-        )
-
-    compiled = "jax_array_info_core.programs.compiled"
-    monkeypatch.setattr(jax.stages.Lowered, "compile", refuse)
-    monkeypatch.setattr(f"{compiled}.refused_program", lambda _: refused)
+    refuse(monkeypatch, refused)
     report = program_report(function, *arguments)
     assert report.out_of_memory.available_nbytes is not None
     assert {one.nbytes for one in report.outputs} == {None}

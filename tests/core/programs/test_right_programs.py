@@ -6,7 +6,7 @@ from jax_array_info_core import program_report
 from tests.right_programs import PROGRAMS, compiled_for
 
 
-@pytest.mark.newest
+@pytest.mark.oldest_and_newest
 @pytest.mark.needs_devices(8)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_that_divides_its_work_repeats_nothing(name):

@@ -53,7 +53,3 @@ def test_a_constant_that_xla_folds_does_not_hide_the_lines():
     instructions = [one for each in module.computations.values() for one in each.instructions]
     frames = {one.frames[0][:2] if one.frames else None for one in instructions if one.opcode == "dot"}
     assert frames == {(__file__, square.__code__.co_firstlineno + 1)}
-
-
-def test_a_program_without_a_record_has_no_module():
-    assert module_of(None, None) is None

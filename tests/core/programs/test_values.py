@@ -9,7 +9,7 @@ from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import program_report
 from jax_array_info_core.arrays.stage_leaves import argument_values
-from jax_array_info_core.compat.stages import ProgramLeaf
+from jax_array_info_core.compat.stages import ProgramLeaf, per_shard
 from jax_array_info_core.errors import UnsupportedValueError
 from tests.programs import abstract, cube, line, loss, step, step_arguments
 
@@ -54,15 +54,6 @@ def test_an_output_that_a_constraint_gathers_has_not_lost_an_axis(wrap):
     ]
 
 
-def mapped(body, mesh, in_specs, out_specs):
-    """Return a function inside shard_map, without checks of what varies."""
-    if hasattr(jax, "shard_map"):
-        return jax.shard_map(body, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
-    from jax.experimental.shard_map import shard_map
-
-    return shard_map(body, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_rep=False)
-
-
 @pytest.mark.parametrize("wrap", [jax.jit, lambda f: f, lambda f: jax.jit(jax.jit(f))])
 @pytest.mark.parametrize(
     ("in_spec", "out_spec", "words"),
@@ -75,7 +66,7 @@ def mapped(body, mesh, in_specs, out_specs):
 def test_the_out_specs_of_a_shard_map_are_a_request(wrap, in_spec, out_spec, words):
     mesh = cube()
     function = wrap(
-        mapped(lambda a: (a[:1, :1] + jnp.zeros((2, 4)), a * 2), mesh, in_spec, (out_spec, in_spec))
+        per_shard(lambda a: (a[:1, :1] + jnp.zeros((2, 4)), a * 2), mesh, in_spec, (out_spec, in_spec))
     )
     report = program_report(function, abstract(mesh, in_spec, (64, 16)))
     first, second = report.outputs

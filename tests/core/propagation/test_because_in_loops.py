@@ -9,7 +9,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import program_report
-from tests.scanned import PROGRAMS, struct
+from tests.scanned import PROGRAMS, explained, struct
 
 pytestmark = [
     pytest.mark.once_per_version,
@@ -22,13 +22,7 @@ pytestmark = [
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_line_of_a_constraint_in_a_loop_and_its_reason_are_kept(name, axis_type):
     mesh = jax.make_mesh((8,), ("data",), axis_types=(getattr(jax.sharding.AxisType, axis_type),))
-    function, arguments, line = PROGRAMS[name](mesh)
-    with jax.set_mesh(mesh):
-        report = program_report(jax.jit(function), *arguments, explain=True)
-    gathers = [one for one in report.collectives if one.kind == "all-gather"]
-    assert {(str(one.origin), one.because[0].kind, one.because[0].origin.line) for one in gathers} == {
-        (f"scanned.py:{line} kept", "constraint", line)
-    }
+    report = explained(name, mesh)
     assert [one.code for one in report.findings] == []
 
 

@@ -15,6 +15,7 @@ from jax_array_info_core.propagation.helper import NoAnswerError
 from jax_array_info_core.propagation.process import Worker
 from tests.core.propagation.helpers import has_ended, on_linux, worker_of
 from tests.core.propagation.programs import needs_shardy, struct
+from tests.threads import in_threads
 
 pytestmark = needs_shardy
 
@@ -41,16 +42,8 @@ def worker():
 def test_one_process_answers_many_questions_of_many_threads(worker, bytecode):
     first = worker.ask(bytecode)
     helper = worker._helper
-    found = []
-    threads = [
-        threading.Thread(target=lambda: found.extend(worker.ask(bytecode) == first for _ in range(13)))
-        for _ in range(8)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == [True] * 104
+    found = in_threads(lambda _: [worker.ask(bytecode) == first for _ in range(13)], range(8))
+    assert found == [[True] * 13] * 8
     assert worker._helper is helper
 
 

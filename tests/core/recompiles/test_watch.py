@@ -3,7 +3,6 @@
 import asyncio
 import functools
 import inspect
-import threading
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +12,7 @@ import pytest
 from jax_array_info_core import watch_compiles
 from jax_array_info_core.errors import TrackerError, UnsupportedValueError
 from tests.arrays import mesh_of, sharded
+from tests.threads import in_threads
 
 pytestmark = pytest.mark.once_per_version
 
@@ -277,9 +277,7 @@ def test_a_watch_is_not_entered_inside_its_own_block_and_the_block_goes_on():
 def test_compilations_of_all_threads_are_counted():
     step = jax.jit(lambda x: x * 13)
     with watch_compiles(step) as watch:
-        threads = [threading.Thread(target=step, args=(np.ones(size + 1, np.float32),)) for size in range(8)]
-        [thread.start() for thread in threads]
-        [thread.join() for thread in threads]
+        in_threads(lambda size: step(np.ones(size + 1, np.float32)), range(8))
     assert watch.count == 8
     first, *others = watch.compilations
     assert first.reason == "first in the block"

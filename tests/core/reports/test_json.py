@@ -28,6 +28,7 @@ from jax_array_info_core import (
     shard_report,
     sharding_layout,
     to_json,
+    track_arrays,
     tree_diff_report,
     tree_report,
     watch_compiles,
@@ -48,6 +49,7 @@ from jax_array_info_core.reports import (
 from tests import sample_programs
 from tests.arrays import mesh_of, sharded
 from tests.core.hosts import samples
+from tests.growing import born, make_cycles, no_collector
 from tests.logs import REFUSED, REMATERIALIZATION
 
 pytestmark = pytest.mark.once_per_version
@@ -129,6 +131,18 @@ def hosts_reports():
     return [hosts_of(sources, lambda one: arrays_of(reports[one.process]), unread=unread)]
 
 
+def growth_report():
+    """Return a report on arrays that grew, and on others that were freed with a reference cycle."""
+    with no_collector():
+        make_cycles(1)
+        with track_arrays() as growth:
+            kept = []
+            for _ in range(3):
+                kept += born(1)
+                growth.step()
+            return growth.report(collect=True, max_seconds=None)
+
+
 def every_report():
     count = len(jax.devices())
     array = sharded((count, 4), mesh_of((count, 1), ("a", "b")), "a", "b")
@@ -156,6 +170,7 @@ def every_report():
         memory_profile_report(),
         compile_caches_report(),
         *compilations_reports(),
+        growth_report(),
         sharding_layout(array.shape, array.sharding),
         mesh_report(array.sharding.mesh),
         shard_report(array_report(array), jax.devices()[0].id),

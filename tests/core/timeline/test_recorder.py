@@ -24,12 +24,6 @@ from tests.records import bytes_of, of_kind, record_of, recorded, sample_count, 
 pytestmark = [pytest.mark.oldest_and_newest, pytest.mark.usefixtures("devices")]
 
 
-@pytest.fixture(scope="module")
-def devices():
-    """Start JAX's devices, for which a recorder waits."""
-    return jax.devices()
-
-
 def test_a_record_has_devices_groups_samples_marks_steps_and_an_end(no_arrays, tmp_path):
     with record_memory(tmp_path / "a" / "b", every=0.02) as recorder:
         kept = born(3)

@@ -21,12 +21,6 @@ from tests.records import lines_in, of_kind, record_of, recorded, sample_count, 
 pytestmark = [pytest.mark.oldest_and_newest, pytest.mark.usefixtures("devices")]
 
 
-@pytest.fixture(scope="module")
-def devices():
-    """Start JAX's devices, for which a recorder waits."""
-    return jax.devices()
-
-
 def test_a_folder_that_vanishes_is_one_warning_and_is_made_again_later(tmp_path, monkeypatch):
     monkeypatch.setattr(recording, "_RETRY", 0.05)
     folder, aside = tmp_path / "a", tmp_path / "b"

@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import weakref
 from pathlib import Path
 
@@ -18,14 +17,9 @@ from jax_array_info_core.timeline.segments import segment_paths
 from tests.arrays import slow_program
 from tests.growing import born, no_collector
 from tests.records import of_kind, record_of, sample_count, until
+from tests.threads import in_threads
 
 pytestmark = [pytest.mark.oldest_and_newest, pytest.mark.usefixtures("devices")]
-
-
-@pytest.fixture(scope="module")
-def devices():
-    """Start JAX's devices, for which a recorder waits."""
-    return jax.devices()
 
 
 def more_samples(folder, number=3):
@@ -116,25 +110,15 @@ def test_marks_and_steps_in_a_traced_function_disturb_nothing(tmp_path):
 
 
 def test_many_threads_mark_and_step_while_arrays_come_and_go(no_arrays, tmp_path):
-    errors = []
-
     def work(number):
-        try:
-            for step in range(30):
-                recorder.step(step)
-                with recorder.mark(f"thread {number}"):
-                    born(5)
-        except Exception as error:
-            errors.append(error)
+        for step in range(30):
+            recorder.step(step)
+            with recorder.mark(f"thread {number}"):
+                born(5)
 
     with record_memory(tmp_path, every=0.001) as recorder:
         until(lambda: sample_count(tmp_path))
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert errors == []
+        in_threads(work, range(8))
     marks = of_kind(record_of(tmp_path), "mark")
     assert len(marks) == 8 * 30 * 2
     assert of_kind(record_of(tmp_path), "sample")[-1].in_use[0] == 0

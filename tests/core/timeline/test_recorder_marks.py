@@ -22,12 +22,6 @@ from tests.records import of_kind, record_of, recorded, sample_count, until
 pytestmark = [pytest.mark.oldest_and_newest, pytest.mark.usefixtures("devices", "unhurried")]
 
 
-@pytest.fixture(scope="module")
-def devices():
-    """Start JAX's devices, for which a recorder waits."""
-    return jax.devices()
-
-
 @pytest.fixture
 def unhurried(monkeypatch):
     """Count the live arrays to the end also while other programs need the processor."""

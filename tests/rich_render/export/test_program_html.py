@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from jax_array_info import from_json, save_picture, to_html, to_json, to_svg, to_text
+from jax_array_info import from_json, to_html, to_json
 from jax_array_info.export import source_html, source_lines
-from jax_array_info_core.text import printable
+from jax_array_info_core.programs.collectives import totals_of
 from tests.rich_render.svg.reading import parsed
-from tests.sample_programs import SCAN, STEP, TOO_LARGE, gather, line, program, totals
+from tests.sample_programs import SCAN, STEP, TOO_LARGE, gather, line, program
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -32,14 +32,6 @@ def step(params, x):  # <script>alert("&amp;")</script>
 '''
 
 
-@pytest.fixture
-def train(tmp_path):
-    """Return a function that writes a source file, and one that returns a report on its lines."""
-    path = tmp_path / "train.py"
-    path.write_text(TRAIN, "utf-8")
-    return path
-
-
 def moved(report, file):
     """Return a report whose lines are in another file."""
 
@@ -53,7 +45,7 @@ def moved(report, file):
     return replace(
         report,
         collectives=collectives,
-        sent=totals(collectives),
+        sent=totals_of(collectives),
         constraints=tuple(map(at, report.constraints or ())),
         rematerializations=tuple(map(at, report.rematerializations)),
         memory=memory,
@@ -163,14 +155,10 @@ def test_the_fragment_needs_no_script_and_no_other_file(train):
     assert "color:inherit" in html
 
 
-def test_source_and_names_are_escaped(train):
+def test_source_is_escaped(train):
     html = to_html(at_lines(train, 14))
     assert "&lt;script&gt;alert(&quot;&amp;amp;&quot;)&lt;/script&gt;" in html
     assert "<script" not in html
-    hostile = '<b>&"\x1b[31m\u202e\ud800.py'
-    html = to_html(at_lines(hostile, 3))
-    assert printable(hostile) in "".join(parsed(f"<div>{html}</div>").itertext())
-    assert not (set(html) - {"\n"}) & set(map(chr, range(32)))
 
 
 def test_long_functions_and_gaps_are_folded(tmp_path):
@@ -251,18 +239,6 @@ def test_a_program_whose_lines_are_unknown_has_tables_only():
     html = to_html(program())
     assert html.count("<pre") == 2
     assert "lines that move" not in html
-
-
-def test_pages_svg_and_notebooks_show_the_program(tmp_path, train):
-    report = moved(STEP, train)
-    for suffix in (".html", ".svg", ".txt"):
-        save_picture(report, tmp_path / f"program{suffix}")
-    page = (tmp_path / "program.html").read_text("utf-8")
-    assert to_html(report) in page
-    assert "<title>step</title>" in page
-    assert (tmp_path / "program.txt").read_text("utf-8") == to_text(report) + "\n"
-    assert "all-reduce" in to_svg(report)
-    assert report._repr_mimebundle_()["text/html"] == to_html(report)
 
 
 def test_a_line_of_no_file_has_no_source():

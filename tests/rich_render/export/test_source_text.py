@@ -9,7 +9,7 @@ from jax_array_info.export.program_lines import TITLE, program_lines
 from jax_array_info.export.source_text import source_text as drawn_source
 from jax_array_info.render import text_of
 from jax_array_info_core.reports import ProgramMemory, SourceLine, Temporary
-from tests.rich_render.export.test_program_html import TRAIN, at_lines, moved
+from tests.rich_render.export.test_program_html import at_lines, moved
 from tests.rich_render.svg.reading import words
 from tests.sample_programs import STEP, gather, line, program
 
@@ -32,14 +32,6 @@ train.py
         │ 512.0 KiB  all-reduce over tensor, forward
         │ 512.0 KiB  live at once: float32[256,512]
 ⋮ 4 lines'''
-
-
-@pytest.fixture
-def train(tmp_path):
-    """Return the path of a source file."""
-    path = tmp_path / "train.py"
-    path.write_text(TRAIN, "utf-8")
-    return path
 
 
 def source_text(report, width=80, **options):

@@ -130,12 +130,6 @@ def test_marks_without_room_are_thinned():
     assert line == "           ▲step 0 ▲step 2 ▲step 4 ▲step 6"
 
 
-def test_hostile_names_are_escaped():
-    hostile = chart(Area(name="a\x1b[31m<b>\n", values=[1]), marks=[(0.0, "\x1b]0;x\x07")])
-    assert "\x1b" not in "\n".join(text(hostile))
-    ElementTree.fromstring(svg(areas_figure(hostile)))
-
-
 @given(st.integers(0, 2**62))
 def test_labels_of_the_y_axis_are_exact_and_near(most):
     step, count = axis_steps(most)

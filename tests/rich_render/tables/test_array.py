@@ -170,13 +170,6 @@ def test_a_name_of_another_type_is_printed_as_str_prints_it(capsys):
     assert " 5 " in capsys.readouterr().out
 
 
-def test_escapes_and_line_breaks_in_names_and_keys_are_escaped(capsys):
-    sharding_info({"\x1b[2J": 1}, "evil\x1b[31m\nname")
-    out = capsys.readouterr().out
-    assert "\x1b" not in out
-    assert r"evil\x1b[31m\nname" in out.splitlines()[0]
-
-
 def test_a_name_too_long_for_the_title_is_printed_in_full():
     name = "".join(f"layer{number}." for number in range(30))
     text = to_text(array_report(3, name), width=40)

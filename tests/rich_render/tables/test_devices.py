@@ -10,7 +10,6 @@ import pytest
 from rich.console import Console
 
 from jax_array_info import (
-    collect_reports,
     print_compile_caches,
     print_memory_profile,
     print_memory_stats,
@@ -298,12 +297,3 @@ def test_profiles_of_this_process_and_of_a_file_print_alike(no_arrays, capsys, m
     assert cells(text)[0][:3] == ["1.0 KiB", "1", "cpu:0"]
     assert cells(text)[0][3].startswith("test_devices.py:")
     assert array is not None
-
-
-def test_reports_of_devices_profiles_and_caches_can_be_collected(capsys):
-    with collect_reports() as reports:
-        print_memory_stats()
-        print_memory_profile()
-        print_compile_caches()
-    assert [type(report) for report in reports] == [DevicesReport, MemoryProfileReport, CompileCachesReport]
-    assert capsys.readouterr().out == ""

@@ -9,7 +9,7 @@ import pytest
 
 from jax_array_info import live_array_report, pretty_memory_stats, print_array_stats, to_text
 from jax_array_info.errors import UnsupportedValueError
-from jax_array_info.reports import LiveArrayGroup, MemoryReport
+from jax_array_info.reports import MemoryReport
 from tests.arrays import mesh_of, sharded
 from tests.rich_render.tables.live_reports import group, report_of, rows, to_text_by
 
@@ -68,16 +68,8 @@ def test_with_one_device_and_no_labels_there_are_three_columns():
 
 
 def test_scalars_on_several_devices_count_once_per_device():
-    spread_out = LiveArrayGroup(
-        shape=(),
-        dtype="int32",
-        nbytes=4,
-        shard_nbytes=4,
-        device_count=1,
-        replicas=1,
-        label=None,
-        count=8,
-        device_counts=tuple((device, 1) for device in range(8)),
+    spread_out = dataclasses.replace(
+        group((), 4, 8, dtype="int32"), device_counts=tuple((device, 1) for device in range(8))
     )
     small = dataclasses.replace(spread_out, shape=(2,), nbytes=8, shard_nbytes=8)
     table = rows(report_of(small, spread_out, device_nbytes=((0, 12),)), hide_small_arrays=True)

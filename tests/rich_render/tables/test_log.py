@@ -4,7 +4,7 @@ import textwrap
 
 import pytest
 
-from jax_array_info import collect_reports, log_report, print_log, to_text
+from jax_array_info import log_report, print_log, to_text
 from jax_array_info.render import text_of
 from jax_array_info.tables.compilations import log_table
 from tests.logs import (
@@ -170,13 +170,6 @@ def test_the_number_of_rows_is_limited():
     assert "and 3 more, " in printed
     with pytest.raises(ValueError, match="max_rows"):
         print_log(lines, max_rows=-1)
-
-
-def test_the_report_is_collected_instead_of_printed(capsys):
-    with collect_reports() as reports:
-        print_log(LINES)
-    assert reports == [log_report(LINES)]
-    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize("width", [20, 50, 80])

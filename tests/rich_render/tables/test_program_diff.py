@@ -19,13 +19,10 @@ from jax_array_info.reports import (
     TemporaryChange,
 )
 from jax_array_info.tables.program_diff import program_diff_table
+from tests.rich_render.tables.test_program import text
 from tests.sample_programs import DIFFERENCE, EQUAL
 
 pytestmark = pytest.mark.oldest_and_newest
-
-
-def text(report, width=80):
-    return "\n".join(line.rstrip() for line in to_text(report, width=width).splitlines())
 
 
 def test_everything_that_differs_is_shown_before_and_after():

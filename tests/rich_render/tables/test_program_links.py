@@ -2,11 +2,11 @@
 
 import pytest
 
-from jax_array_info import to_text
 from jax_array_info.export.program_lines import _collective_words as collective_words
 from jax_array_info_core.layouts import MeshAxes
 from jax_array_info_core.programs.collectives import totals_of
 from jax_array_info_core.reports import Collective, ProgramReport
+from tests.rich_render.tables.test_program import text
 from tests.sample_programs import line
 
 pytestmark = pytest.mark.oldest_and_newest
@@ -38,10 +38,6 @@ def step(*links, **bandwidths):
         collectives=rows,
         sent=totals_of(rows, bandwidths),
     )
-
-
-def text(report, width=80):
-    return "\n".join(line.rstrip() for line in to_text(report, width=width).splitlines())
 
 
 def test_the_bytes_over_links_come_first_and_each_collective_has_its_link():

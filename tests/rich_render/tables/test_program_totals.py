@@ -4,15 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from jax_array_info import to_text
 from jax_array_info.reports import ControlFlow, FlopTotals, PerIteration
+from tests.rich_render.tables.test_program import lines_with
 from tests.sample_programs import gather, line, program
 
 pytestmark = pytest.mark.oldest_and_newest
-
-
-def lines_with(report, words):
-    return [line.rstrip() for line in to_text(report, width=200).splitlines() if words in line]
 
 
 def test_only_programs_with_products_or_transforms_have_lines_on_their_flops():

@@ -1,11 +1,14 @@
 """Reference paths in tables: folded paths, and lines that break between keys."""
 
+from dataclasses import replace
+
 import pytest
 
 from jax_array_info import to_text
 from jax_array_info.pictures.fitting import path_lines
-from jax_array_info.reports import LiveArrayGroup, LiveArrayReport
 from jax_array_info.tables.live import folded_paths, reference_keys
+from tests.rich_render.tables.live_reports import group
+from tests.rich_render.tables.live_reports import report_of as report_of_groups
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -56,27 +59,9 @@ def test_a_key_breaks_only_if_it_is_too_wide_alone_and_at_a_space_if_it_has_one(
 
 
 def report_of(*holders, count=1):
-    group = LiveArrayGroup(
-        shape=(256, 1024),
-        dtype="float32",
-        nbytes=2**20,
-        shard_nbytes=2**20,
-        device_count=1,
-        replicas=1,
-        label=None,
-        count=count,
-        device_counts=((0, count),),
-        holders=holders,
-    )
-    return LiveArrayReport(
-        platform="cpu",
-        visible_devices=1,
-        groups=(group,),
-        array_count=count,
-        device_nbytes=((0, 2**20),),
-        nbytes_source="profile",
-        holders="complete",
-    )
+    made = replace(group((256, 1024), 2**20, count), holders=holders)
+    report = report_of_groups(made, visible_devices=1, device_nbytes=((0, 2**20),))
+    return replace(report, holders="complete")
 
 
 def test_the_other_columns_wrap_before_a_key_breaks():

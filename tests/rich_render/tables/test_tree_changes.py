@@ -10,7 +10,6 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info import (
-    collect_reports,
     print_reshard,
     print_tree_diff,
     reshard_report,
@@ -238,12 +237,3 @@ def test_further_leaves_share_a_row():
     for verb, arguments in ((print_tree_diff, (before, after)), (print_reshard, (before, after))):
         with pytest.raises(ValueError, match="max_rows must be at least 0"):
             verb(*arguments, max_rows=-1)
-
-
-def test_reports_are_collected_instead_of_printed(capsys):
-    tree = planned({"w": P("fsdp")})
-    with collect_reports() as reports:
-        print_tree_diff(tree, tree)
-        print_reshard(tree, P())
-    assert reports == [tree_diff_report(tree, tree), reshard_report(tree, P())]
-    assert capsys.readouterr().out == ""
