@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import Any, NoReturn, get_args
 
 from ..errors import CheckError, NotationError, UnsupportedValueError, require
+from ..grouping import by_key
 from ..hlo.collectives import COLLECTIVES
 from ..layouts.links import LINKS, Link
 from ..programs.assertions import matching
@@ -47,6 +48,8 @@ _FORMS = (
 _PERCENT = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*%")
 _MOST = 3
 """Maximum number of leaves that a result names."""
+_Place = tuple[str, str | tuple[str, str] | None]
+"""Kind of a collective, and the path of an argument, else the file and the function of an origin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,13 +285,12 @@ def _of_new(rule: Rule, before: ProgramReport, after: ProgramReport) -> RuleResu
     return replace(listed, passed=passed, fact=listed.fact + allowed, after=total)
 
 
-def _by_place(report: ProgramReport, kind: str | None, rule: Rule) -> dict[object, list[Collective]]:
+def _by_place(report: ProgramReport, kind: str | None, rule: Rule) -> dict[_Place, list[Collective]]:
     """Return the collectives of each argument, and those of other arrays by function."""
-    found: dict[object, list[Collective]] = {}
-    for one in matching(report, kind, rule.axis, rule.link):
-        place = one.path or (one.origin and (one.origin.file, one.origin.function))
-        found.setdefault((one.kind, place), []).append(one)
-    return found
+    return by_key(
+        ((one.kind, one.path or (one.origin and (one.origin.file, one.origin.function))), one)
+        for one in matching(report, kind, rule.axis, rule.link)
+    )
 
 
 def _memory(report: ProgramReport, has_peak: bool) -> int | None:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from ..grouping import by_key
 from ..layouts.spec import MeshAxes, Spec, effective_axes, other_types, placement
 from ..quantities import counted, format_bytes, shares_apart
 from ..reports.findings import Finding, FindingKind, FindingLeaf, Fix, Option, remedies
@@ -259,9 +260,7 @@ def invalid_specs(rows: Iterable[TreeRow], problems: Iterable[tuple[str, str]]) 
         rows: The leaves.
         problems: Path and problem of each invalid spec.
     """
-    by_path: dict[str, list[str]] = {}
-    for path, problem in problems:
-        by_path.setdefault(path, []).append(problem)
+    by_path = by_key(problems)
     leaves = tuple(
         replace(leaf_of(row, None, remedy="; ".join(by_path[row.path])), spec=None)
         for row in rows

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
+from ..grouping import by_key
 from ..quantities import counted
 from ..reports.findings import Finding, FindingLeaf, Option, remedies
 from ..reports.tree import TreeMesh, TreeRow
@@ -26,10 +26,11 @@ def odd_ones(rows: Sequence[TreeRow], meshes: Sequence[TreeMesh]) -> list[Findin
     There are at least four such leaves, at most a quarter of them are odd, and all others are sharded alike.
     Those that alternate, such as every fourth layer, are not odd.
     """
-    alike: dict[object, list[TreeRow]] = defaultdict(list)
-    for row in rows:
-        if row.mesh is not None and has_known_sharding(row) and not is_scalar_or_key(row):
-            alike[_NUMBERS.sub("#", row.path), row.shape].append(row)
+    alike = by_key(
+        ((_NUMBERS.sub("#", row.path), row.shape), row)
+        for row in rows
+        if row.mesh is not None and has_known_sharding(row) and not is_scalar_or_key(row)
+    )
     return [
         odd
         for group in alike.values()

@@ -15,6 +15,7 @@ from .. import compat
 from ..arrays.labels import bases_of_views, labels_by_id
 from ..compat.shardings import describe_sharding, sharding_layout
 from ..errors import LayoutError, UnsupportedValueError, require
+from ..grouping import by_key
 from ..holders.search import Holders, OnProgress, checked_seconds, find_holders
 from ..layouts.dtypes import bits_per_element, packed_nbytes, type_text
 from ..names import with_former_keywords
@@ -178,9 +179,7 @@ class LiveArrays:
         Args:
             holders: The reference paths to each array; None without a search for them.
         """
-        keys_of: dict[tuple[Any, ...], list[_Key]] = {}
-        for key in self._counts:
-            keys_of.setdefault(_shown(*key), []).append(key)
+        keys_of = by_key((_shown(*key), key) for key in self._counts)
         paths_of: dict[tuple[Any, ...], list[Sequence[str]]] = {}
         garbage: Counter[tuple[Any, ...]] = Counter()
         if holders is not None:

@@ -10,6 +10,7 @@ from functools import cached_property, lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
+from ..grouping import by_key
 from ..hlo.stacks import Frame
 
 Axes = tuple[tuple[str, ...], ...]
@@ -312,16 +313,16 @@ class Graph:
         self.named: dict[str, Operation] = {
             one.origin: one for one in self.operations if one.origin is not None
         }
-        self.inside: dict[int, list[Value]] = {}
+        self.inside: dict[int, list[Value]] = by_key(
+            (id(value.same), value) for value in self.values if value.same is not None
+        )
         """The values that are the same inside or after, of each value by its ``id``."""
-        for value in self.values:
-            if value.same is not None:
-                self.inside.setdefault(id(value.same), []).append(value)
-        self.places: dict[int, list[tuple[Operation, int]]] = {}
+        self.places: dict[int, list[tuple[Operation, int]]] = by_key(
+            (id(value), (operation, place))
+            for operation in self.operations
+            for place, value in enumerate(operation.tensors)
+        )
         """The operations of each value by its ``id``, with its place among their operands and results."""
-        for operation in self.operations:
-            for place, value in enumerate(operation.tensors):
-                self.places.setdefault(id(value), []).append((operation, place))
 
     def part(self, text: str) -> Part:
         """Return a mesh axis, or a part of it."""

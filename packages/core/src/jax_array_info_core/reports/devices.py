@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 from .. import quantities
+from ..grouping import by_key
 from ..notebooks import Displayed
 from .origin import Origin
 
@@ -196,7 +197,4 @@ def lines_together(lines: Sequence[ProfileLine]) -> ProfileLine:
 
 def _alike(pairs: Iterable[tuple[_T, str]]) -> tuple[tuple[_T, tuple[str, ...]], ...]:
     """Return each value once, with the names of all devices that have it."""
-    names_of: dict[_T, list[str]] = {}
-    for value, name in pairs:
-        names_of.setdefault(value, []).append(name)
-    return tuple((value, tuple(names)) for value, names in names_of.items())
+    return tuple((value, tuple(names)) for value, names in by_key(pairs).items())

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from .. import quantities
+from ..grouping import by_key
 from ..notebooks import Displayed
 from .devices import DeviceNbytes, fullest_nbytes
 from .origin import Origin
@@ -104,11 +105,7 @@ def all_totals(report: LiveArrayReport) -> tuple[LiveArrayTotal, ...]:
 
 def groups_by_total(report: LiveArrayReport, by: TotalsBy) -> dict[str, list[LiveArrayGroup]]:
     """Return the groups of a report by the value of a property; by device, a group is in several totals."""
-    together: dict[str, list[LiveArrayGroup]] = {}
-    for group in report.groups:
-        for of in _common(report, group, by):
-            together.setdefault(of, []).append(group)
-    return together
+    return by_key((of, group) for group in report.groups for of in _common(report, group, by))
 
 
 def _common(report: LiveArrayReport, group: LiveArrayGroup, by: TotalsBy) -> list[str]:

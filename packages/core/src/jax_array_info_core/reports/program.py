@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from .. import quantities
+from ..grouping import by_key
 from ..layouts.spec import MeshAxes, Spec, effective_spec
 from ..notebooks import Displayed
 from ..quantities import counted, format_bytes
@@ -416,9 +417,7 @@ class ProgramReport(Displayed):
         """
         if not self.passed_on:
             return ""
-        below: dict[str, list[str]] = {}
-        for path in self.passed_on:
-            below.setdefault(path.partition("/")[0], []).append(path)
+        below = by_key((path.partition("/")[0], path) for path in self.passed_on)
         names = [paths[0] if len(paths) == 1 else name for name, paths in below.items()]
         if more := names[_MOST:]:
             names[_MOST:] = [f"{len(more)} more"]

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from ..grouping import by_key
 from ..layouts.dtypes import type_text
 from ..layouts.spec import MeshAxes
 from ..quantities import counted, format_bytes
@@ -362,12 +363,10 @@ def _unused(donations: Sequence[Donation]) -> Iterator[Finding]:
 
 
 def _missing(donatable: Sequence[Donation]) -> Iterator[Finding]:
-    nbytes = sum(one.nbytes for one in donatable)
     if not donatable:
         return
-    by_argument: dict[str, list[Donation]] = {}
-    for one in donatable:
-        by_argument.setdefault(one.path.partition("/")[0], []).append(one)
+    nbytes = sum(one.nbytes for one in donatable)
+    by_argument = by_key((one.path.partition("/")[0], one) for one in donatable)
     yield Finding(
         kind="missing donation",
         problem=f"Outputs could reuse {format_bytes(nbytes)} per device of arguments that are not donated.",
