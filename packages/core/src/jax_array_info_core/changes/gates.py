@@ -244,8 +244,7 @@ def _of_programs(rule: Rule, before: ProgramReport, after: ProgramReport, diff: 
 def _sent(report: ProgramReport, kind: str | None, rule: Rule) -> int | None:
     """Return the bytes sent by collectives; None if part of them is unknown."""
     found = list(matching(report, kind, rule.axis, rule.link))
-    is_unknown = not report.is_known or report.unread_sending
-    if is_unknown or (rule.axis is not None and any(one.axes is None for one in found)):
+    if not report.is_sent_known or (rule.axis is not None and any(one.axes is None for one in found)):
         return None
     if rule.link is not None and any(one.link != rule.link for one in found):
         return None
@@ -277,7 +276,7 @@ def _of_new(rule: Rule, before: ProgramReport, after: ProgramReport) -> RuleResu
                 *([f"of {rows[0].path}"] if rows[0].path else []),
             ]
             found.append(", ".join([" ".join(about), *([str(rows[0].origin)] if rows[0].origin else [])]))
-    if not after.is_known or after.unread_sending:
+    if not after.is_sent_known:
         total, found = None, ["unknown", *found]
     allowed = f", allowed +{format_bytes(rule.number)}" if rule.number and found else ""
     listed = _of_leaves(rule, found)

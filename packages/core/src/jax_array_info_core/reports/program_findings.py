@@ -54,6 +54,7 @@ def _found(report: ProgramReport) -> tuple[Finding, ...]:
         *_missing(report.donatable),
         *full_replication(report.rematerializations, report.mesh),
         *repeated_values(report.repeated),
+        *_not_handed_out(report.reason),
         *unread_lines(
             report.unread,
             "The figures do not include it.",
@@ -185,6 +186,15 @@ def unread_lines(lines: Sequence[str], one: str, several: str, what: str = "") -
             problem=f"{counted(len(lines), 'line', 'lines')}{what} could not be read. {consequence}",
             remedy="Update jax-array-info, or report the lines with your version of JAX.",
             leaves=tuple(FindingLeaf(path=line.strip(), shape=(), dtype="") for line in lines),
+        )
+
+
+def _not_handed_out(reason: str | None) -> Iterator[Finding]:
+    if reason is not None:
+        yield Finding(
+            kind="unread lines",
+            problem=f"{reason[:1].upper()}{reason[1:]}: what it sends, its memory and its FLOPs are unknown.",
+            remedy="Compile the function for CPU devices, or for a topology of TPUs or GPUs.",
         )
 
 
