@@ -197,11 +197,8 @@ def memory_profile_report(data: bytes | bytearray | memoryview | None = None) ->
     nbytes: Counter[_Place] = Counter()
     counts: Counter[_Place] = Counter()
     lines = UserLines()
-    known: dict[tuple[Line, ...], Origin | None] = {}
     for sample in samples(_taken() if data is None else bytes(data)):
-        if sample.lines not in known:
-            known[sample.lines] = lines.origin(sample.lines)
-        place = (*_labels(sample), known[sample.lines])
+        place = (*_labels(sample), lines.origin(sample.lines))
         nbytes[place] += sample.nbytes
         counts[place] += sample.allocations
     rows = [

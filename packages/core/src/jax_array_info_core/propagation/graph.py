@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -269,7 +270,8 @@ class Graph:
 
     def __init__(self, facts: Mapping[str, Any]) -> None:
         self.sizes: dict[str, int] = {name: size for mesh in facts["meshes"] for name, size in mesh}
-        self._parts: dict[str, Part] = {}
+        self.part = functools.cache(functools.partial(read_part, sizes=self.sizes))
+        """Function that returns a mesh axis, or a part of it, by its name."""
         types = [(dtype, None if shape is None else tuple(shape)) for dtype, shape in facts["types"]]
         shardings = [tuple(map(tuple, axes)) for axes in facts["shardings"]]
         self.values = [
@@ -323,13 +325,6 @@ class Graph:
             for place, value in enumerate(operation.tensors)
         )
         """The operations of each value by its ``id``, with its place among their operands and results."""
-
-    def part(self, text: str) -> Part:
-        """Return a mesh axis, or a part of it."""
-        found = self._parts.get(text)
-        if found is None:
-            found = self._parts[text] = read_part(text, self.sizes)
-        return found
 
     def users(self, value: Value) -> list[Operation]:
         """Return the operations that use a value, each once for each operand."""
