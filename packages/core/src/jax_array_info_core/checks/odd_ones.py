@@ -8,10 +8,10 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from ..grouping import by_key
 from ..quantities import counted
-from ..reports.findings import Finding, FindingLeaf, Option, remedies
+from ..reports.findings import Finding, FindingLeaf, Option, most_first, remedies
 from ..reports.tree import TreeMesh, TreeRow
 from ..trees.rows import kept_for_last_rows
-from .findings import has_known_sharding, is_scalar_or_key, leaf_of, most_first, same_sharding
+from .findings import has_known_sharding, is_scalar_or_key, leaf_of, same_sharding
 from .moments import sharding_words
 
 _LEAST_ALIKE = 4

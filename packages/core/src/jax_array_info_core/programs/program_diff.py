@@ -9,6 +9,7 @@ from difflib import SequenceMatcher
 from typing import TypeVar
 
 from ..errors import require_report
+from ..grouping import sums_by_key
 from ..layouts.spec import other_types
 from ..quantities import counted
 from ..reports.array import same_sharding
@@ -68,10 +69,7 @@ def temporary_changes(before: ProgramReport, after: ProgramReport) -> tuple[Temp
 
 
 def _counts(values: tuple[Temporary, ...]) -> Counter[_TemporaryKey]:
-    counts: Counter[_TemporaryKey] = Counter()
-    for one in values:
-        counts[_key(one)] += one.count
-    return counts
+    return sums_by_key((_key(one), one.count) for one in values)
 
 
 def _key(value: Temporary) -> _TemporaryKey:

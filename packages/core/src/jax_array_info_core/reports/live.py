@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from .. import quantities
-from ..grouping import by_key
+from ..grouping import by_key, sums_by_key
 from ..notebooks import Displayed
 from .devices import DeviceNbytes, fullest_nbytes
 from .origin import Origin
@@ -45,19 +45,14 @@ class LiveArrayTotal:
 
 def held_nbytes(groups: Sequence[LiveArrayGroup]) -> Counter[int]:
     """Return the bytes of some arrays on each device of this process; shared buffers count once per array."""
-    nbytes: Counter[int] = Counter()
-    for group in groups:
-        for device, count in group.device_counts:
-            nbytes[device] += group.shard_nbytes * count
-    return nbytes
+    return sums_by_key(
+        (device, group.shard_nbytes * count) for group in groups for device, count in group.device_counts
+    )
 
 
 def held_counts(groups: Sequence[LiveArrayGroup]) -> Counter[int]:
     """Return the number of arrays with a shard on each device of this process."""
-    counts: Counter[int] = Counter()
-    for group in groups:
-        counts.update(dict(group.device_counts))
-    return counts
+    return sums_by_key(pair for group in groups for pair in dict(group.device_counts).items())
 
 
 def fullest_share(report: LiveArrayReport, groups: Sequence[LiveArrayGroup]) -> float | None:
