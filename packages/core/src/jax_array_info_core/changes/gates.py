@@ -15,7 +15,7 @@ from ..hlo.collectives import COLLECTIVES
 from ..layouts.links import LINKS, Link
 from ..programs.assertions import matching
 from ..programs.program_diff import all_values, is_placed_alike, program_diff_report, sent_nbytes
-from ..quantities import format_bytes, format_number, parse_bytes
+from ..quantities import format_bytes, format_number, known_sum, parse_bytes
 from ..reports.changes import (
     ChangedField,
     LeafChange,
@@ -297,12 +297,8 @@ def _memory(report: ProgramReport, has_peak: bool) -> int | None:
     memory = report.memory
     if memory is None or has_peak:
         return None if memory is None else memory.peak_nbytes
-    total = -(memory.alias_nbytes or 0)
-    for part in (memory.argument_nbytes, memory.output_nbytes, memory.temporary_nbytes):
-        if part is None:
-            return None
-        total += part
-    return total
+    total = known_sum((memory.argument_nbytes, memory.output_nbytes, memory.temporary_nbytes))
+    return None if total is None else total - (memory.alias_nbytes or 0)
 
 
 def _other_shardings(before: ProgramReport, after: ProgramReport) -> Iterator[str]:

@@ -11,7 +11,7 @@ from typing import TypeVar
 from ..errors import require_report
 from ..grouping import sums_by_key
 from ..layouts.spec import other_types
-from ..quantities import counted
+from ..quantities import counted, known_sum
 from ..reports.array import same_sharding
 from ..reports.changes import (
     DonationChange,
@@ -235,12 +235,7 @@ def _distance(old: Sequence[int], new: Sequence[int]) -> int:
 
 def sent_nbytes(collectives: Iterable[Collective]) -> int | None:
     """Return the bytes that collectives send per device; None if part of them is unknown."""
-    total = 0
-    for one in collectives:
-        if one.total_nbytes is None:
-            return None
-        total += one.total_nbytes
-    return total
+    return known_sum(one.total_nbytes for one in collectives)
 
 
 def _largest_first(change: SentChange | SentLine) -> tuple[bool, int]:
