@@ -286,10 +286,13 @@ def _of_new(rule: Rule, before: ProgramReport, after: ProgramReport) -> RuleResu
 
 def _by_place(report: ProgramReport, kind: str | None, rule: Rule) -> dict[_Place, list[Collective]]:
     """Return the collectives of each argument, and those of other arrays by function."""
-    return by_key(
-        ((one.kind, one.path or (one.origin and (one.origin.file, one.origin.function))), one)
-        for one in matching(report, kind, rule.axis, rule.link)
-    )
+
+    def place(one: Collective) -> _Place:
+        function = None if one.origin is None else (one.origin.file, one.origin.function)
+        return one.kind, one.path or function
+
+    found = matching(report, kind, rule.axis, rule.link)
+    return by_key((place(one), one) for one in found)
 
 
 def _memory(report: ProgramReport, has_peak: bool) -> int | None:
