@@ -190,7 +190,7 @@ def _add_instruction(computation, line: str, ids, numbers, names: dict[str, int]
     else:
         op.operand_ids.extend(names[one] for one in operands)
     # XLA lists the body of a loop before its condition.
-    for attribute, text in sorted(read_attributes(attributes)[0].items(), key=lambda one: one[0] != "body"):
+    for attribute, text in sorted(read_attributes(attributes).items(), key=lambda one: one[0] != "body"):
         _add_attribute(op, attribute, text, ids)
 
 
@@ -216,7 +216,7 @@ def assembled(text: str) -> bytes:
     """Return the record of a program from its text. Computations are scheduled if the header says so."""
     header, _, rest = (text.strip() or "HloModule nothing").partition("\n")
     message = hlo_classes()["HloModuleProto"]()
-    attributes = read_attributes(header.partition(",")[2] and "," + header.partition(",")[2])[0]
+    attributes = read_attributes(header.partition(",")[2] and "," + header.partition(",")[2])
     message.name = header.split()[1].rstrip(",")
     devices = message.device_assignment
     devices.computation_count = int(attributes.get("num_partitions", 1))

@@ -9,7 +9,7 @@ import pytest
 
 from jax_array_info_core.compat.stages import slash_names
 from jax_array_info_core.hlo.frames import scope_of
-from jax_array_info_core.hlo.notation import read_type
+from jax_array_info_core.hlo.notation import read_array
 from jax_array_info_core.hlo.oom_logs import read_out_of_memory
 from jax_array_info_core.hlo.warnings import DONATION, warnings_in
 from jax_array_info_core.layouts.notation import parse_rule
@@ -73,7 +73,7 @@ def rule(text):
         (log, "[" * 90, "a", "] RESOURCE_EXHAUSTED"),
         (warnings, REMATERIALIZATION[:100], '"\\', ""),
         (warnings, DONATION + " f32[", "9" * 19 + ",", "9]"),
-        (read_type, "", "/*", ""),
+        (read_array, "", "/*", ""),
         (names, "", "[", ""),
         (size, "1. ", " ", "#"),
         (rule, "a=", " ", "b#"),

@@ -2,7 +2,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from jax_array_info_core.hlo.notation import read_type
+from jax_array_info_core.hlo.notation import read_array
 from jax_array_info_core.hlo.shapes import ArrayShape, dtype_of
 from tests.hlo_texts import module_of
 
@@ -31,18 +31,18 @@ pytestmark = pytest.mark.oldest_and_newest
 def test_types_have_the_names_of_jax_and_their_bytes_packed(name, dtype, nbytes):
     if dtype not in np.sctypeDict and not hasattr(ml_dtypes, dtype):
         pytest.skip(f"ml_dtypes {ml_dtypes.__version__} has no {dtype}")
-    assert read_type(f"{name}[20,5]{{1,0}}").shapes == (ArrayShape(dtype, (20, 5), nbytes),)
+    assert read_array(f"{name}[20,5]{{1,0}}") == ArrayShape(dtype, (20, 5), nbytes)
 
 
 @pytest.mark.parametrize("name", ["token", "opaque"])
 def test_types_without_data_have_no_bytes(name):
-    assert read_type(f"{name}[]").shapes == (ArrayShape(name, (), 0),)
+    assert read_array(f"{name}[]") == ArrayShape(name, (), 0)
 
 
 @pytest.mark.parametrize("name", ["f33", "x32", "f8e9", "s", "float32", ""])
 def test_an_unknown_type_is_none(name):
     assert dtype_of(name) is None
-    assert read_type(f"{name}[4]") is None
+    assert read_array(f"{name}[4]") is None
 
 
 @pytest.mark.parametrize(
@@ -59,37 +59,36 @@ def test_an_unknown_type_is_none(name):
     ],
 )
 def test_the_layout_has_the_memory_space(layout, space):
-    assert read_type(f"f32[2,4]{layout}").shapes == (ArrayShape("float32", (2, 4), 32, space),)
+    assert read_array(f"f32[2,4]{layout}") == ArrayShape("float32", (2, 4), 32, space)
 
 
 def test_a_bounded_axis_takes_the_memory_of_its_bound():
-    assert read_type("f32[<=8,4]{1,0}").shapes == (ArrayShape("float32", (8, 4), 128),)
+    assert read_array("f32[<=8,4]{1,0}") == ArrayShape("float32", (8, 4), 128)
+
+
+def typed(text):
+    """Return a parameter of a type."""
+    module = module_of(f"HloModule m\n\nENTRY %main {{\n  ROOT %p = {text} parameter(0)\n}}\n")
+    assert module.unknown_types == ()
+    return next(module.parameters())
 
 
 def test_nested_tuples_are_flat_with_the_index_of_the_outermost_element():
-    read = read_type("((f32[2], (bf16[4])), s32[], /*index=2*/(), /*index=3*/token[])")
-    assert [one.dtype for one in read.shapes] == ["float32", "bfloat16", "int32", "token"]
-    assert read.groups == (0, 0, 1, 3)
-    assert read_type("(f32[2])").groups == (0,)
-    assert read_type("f32[2]").groups == ()
-    assert read_type("()") == ((), ())
+    found = typed("((f32[2]{0}, (bf16[4]{0})), s32[], (), token[])")
+    assert [one.dtype for one in found.shapes] == ["float32", "bfloat16", "int32", "token"]
+    assert found.groups == (0, 0, 1, 3)
+    assert typed("(f32[2]{0})").groups == (0,)
+    assert typed("f32[2]{0}").groups == ()
+    assert typed("()").shapes == ()
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "bf16[20,5]{1,0:T(8,128)(2,1)S(1)}",
-        "c128[]",
-        "token[]",
-        "((f32[2]{0}, (s4[3]{0:S(5)})), s32[], (), pred[8,0]{1,0})",
-    ],
+    "text", ["bf16[20,5]{1,0:T(8,128)(2,1)S(1)}", "c128[]", "token[]", "pred[8,0]{1,0}", "s4[3]{0:S(5)}"]
 )
 def test_a_record_has_the_types_that_its_text_says(text):
     """Logs have types as text, programs as messages."""
-    module = module_of(f"HloModule m\n\nENTRY %main {{\n  ROOT %p = {text} parameter(0)\n}}\n")
-    [parameter] = module.parameters()
-    assert (parameter.shapes, parameter.groups) == read_type(text)
-    assert module.unknown_types == ()
+    assert typed(text).shapes == (read_array(text),)
+    assert typed(f"({text})").shapes == (read_array(f"({text})"),)
 
 
 def test_an_instruction_of_an_unknown_type_is_known_to_be_one():
@@ -109,6 +108,8 @@ def test_an_instruction_of_an_unknown_type_is_known_to_be_one():
         "f32[?,4]",
         "f32[-1]",
         "(f32[2]",
+        "(f32[2], f32[2])",
+        "()",
         "f32[2])",
         "f32[2] f32[2]",
         "f32[2],f32[2]",
@@ -118,4 +119,4 @@ def test_an_instruction_of_an_unknown_type_is_known_to_be_one():
     ],
 )
 def test_what_is_no_type_is_none(text):
-    assert read_type(text) is None
+    assert read_array(text) is None

@@ -2,6 +2,8 @@ import time
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from jax_array_info_core import program_diff_report
 from jax_array_info_core.layouts import MeshAxes, Spec
@@ -77,6 +79,38 @@ def test_an_unknown_number_of_bytes_is_no_number():
     assert [(one.kind, one.before, one.after) for one in diff.sent] == [("all-gather", 100, None)]
     assert diff.sent_nbytes_after is None
     assert diff.unknown == ("second program: 1 collective runs an unknown number of times",)
+
+
+COLLECTIVES = st.builds(
+    Collective,
+    kind=st.sampled_from(["all-gather", "all-reduce"]),
+    axes=st.sampled_from([None, ("fsdp",)]),
+    group_size=st.just(8),
+    dtype=st.just("float32"),
+    shape=st.just((8,)),
+    sent_nbytes=st.integers(0, 3),
+    times=st.sampled_from([1, None]),
+    origin=st.sampled_from([None, *(Origin(file="a.py", line=line, function="f") for line in (1, 2))]),
+)
+KNOWN_IN_PART = (
+    {"unread": ("%k = custom-call(%b)",)},
+    {"reason": "the platform does not hand out the compiled program"},
+    {"out_of_memory": OutOfMemory(message="too large")},
+)
+
+
+@given(st.lists(st.lists(COLLECTIVES, max_size=3), min_size=2, max_size=2), st.sampled_from(KNOWN_IN_PART))
+def test_what_a_program_that_is_known_in_part_sends_is_no_number(rows, unknown):
+    one, other = (replace(BEFORE, collectives=tuple(row), sent=totals_of(row)) for row in rows)
+    one = replace(one, **unknown)
+    for diff, side in (
+        (program_diff_report(one, other), "before"),
+        (program_diff_report(other, one), "after"),
+    ):
+        assert getattr(diff, f"sent_nbytes_{side}") is None
+        changes = [*diff.sent, *(line for change in diff.sent for line in change.lines)]
+        assert [getattr(change, side) for change in changes] == [None] * len(changes)
+        assert diff.unknown
 
 
 def test_memory_flops_shardings_and_donations_are_compared():

@@ -9,8 +9,10 @@ from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import (
     CheckError,
+    assert_donated,
     assert_sent,
     from_json,
+    metrics,
     program_diff_report,
     program_report,
     to_json,
@@ -168,12 +170,22 @@ def test_a_program_that_its_platform_does_not_hand_out_is_not_read(monkeypatch, 
     compiled = jax.jit(jnp.sin).lower(jax.ShapeDtypeStruct((8,), jnp.float32)).compile()
     monkeypatch.setattr(type(compiled), "runtime_executable", lambda _: executable)
     report = program_report(compiled)
-    assert report.unread == report.unread_sending == ("the platform does not hand out the compiled program",)
-    assert [one.code for one in report.findings] == ["JAI210"]
+    assert report.reason == "the platform does not hand out the compiled program"
+    assert report.unread == ()
+    assert report.answer == f"{report.reason}; 1 finding: JAI210 unread-lines"
+    [finding] = report.findings
+    assert finding.problem == (
+        "The platform does not hand out the compiled program: what it sends, its memory and its FLOPs are"
+        " unknown."
+    )
+    assert report.sent_nbytes is None
+    assert metrics(report, prefix="").keys().isdisjoint(("program/sent_bytes", "program/collective_count"))
     assert (report.memory, report.dot_flops, report.collectives) == (None, None, ())
     assert from_json(to_json(report)) == report
     with pytest.raises(CheckError, match="does not hand out"):
         assert_sent(report, at_most=0)
+    with pytest.raises(CheckError, match="does not hand out"):
+        assert_donated(report, report.arguments[0].path)
 
 
 @pytest.mark.parametrize("is_known", [True, False])

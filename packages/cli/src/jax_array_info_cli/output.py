@@ -40,6 +40,7 @@ class Output:
         columns: Sequence[Sequence[Report]],
         print_text: Callable[[Console], None] | None = None,
         parts: Callable[[], Sequence[Sequence[Part]]] | None = None,
+        **options: Any,
     ) -> None:
         """Write reports.
 
@@ -47,10 +48,11 @@ class Output:
             columns: The reports. JSON has one line per report; SVG and HTML show the columns side by side.
             print_text: Prints the reports to a console. None prints each report with its own renderer.
             parts: Returns the SVG and HTML parts of each column. None derives them from the reports.
+            **options: Options of the tables that are printed, such as ``max_rows``.
         """
         reports = [report for column in columns for report in column]
         if self.format == "text":
-            self.write_text(print_text or (lambda console: print_reports(console, reports)))
+            self.write_text(print_text or (lambda console: print_reports(console, reports, **options)))
         elif self.format == "json":
             from jax_array_info_core import to_json
 
@@ -117,14 +119,14 @@ class Output:
             write_whole(Path(self.path), text.encode())
 
 
-def print_reports(console: Console, reports: Sequence[Report]) -> None:
-    """Print reports, each with its own renderer."""
+def print_reports(console: Console, reports: Sequence[Report], **options: Any) -> None:
+    """Print reports, each with its own renderer and the options of its table."""
     from jax_array_info.render import render
     from jax_array_info.style import shows_colors
 
     colors = shows_colors(console)
     for report in reports:
-        console.print(render(report, width=console.width, use_color=colors), highlight=False)
+        console.print(render(report, width=console.width, use_color=colors, **options), highlight=False)
 
 
 @contextlib.contextmanager

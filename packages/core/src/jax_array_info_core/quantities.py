@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from time import localtime, strftime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -112,6 +112,12 @@ def _in_units(nbytes: int, decimals: int) -> str:
             break
         size /= 1024
     return f"{size:.{decimals}f} {unit}"
+
+
+def known_sum(numbers: Iterable[int | None]) -> int | None:
+    """Return the sum of numbers; None if one of them is unknown."""
+    found = list(numbers)
+    return None if None in found else sum(filter(None, found))
 
 
 def grouped(number: int) -> str:

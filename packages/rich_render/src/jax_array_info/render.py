@@ -49,28 +49,29 @@ _TABLES = {
 and the options that it takes."""
 
 
-def render(report: Report, *, width: int = 80, use_color: bool = False) -> RenderableType:
+def render(report: Report, *, width: int = 80, use_color: bool = False, **options: Any) -> RenderableType:
     """Return a report as a Rich renderable, for a console of this width and any encoding.
 
     Args:
         report: Any report. A layout is drawn.
         width: Maximum line length in characters. Pictures are at least 20 characters wide.
         use_color: Whether to fill the cells of pictures.
+        **options: Further options of the table, such as ``max_rows``.
     """
     width = max(width, LEAST_WIDTH)
     if isinstance(report, (ShardingLayout, MeshReport)):
         draw: Any = array_picture if isinstance(report, ShardingLayout) else mesh_picture
         return ForConsole(
-            lambda _, options: folding(
-                draw(report, use_color=use_color, max_width=width, encoding=options.encoding)
+            lambda _, room: folding(
+                draw(report, use_color=use_color, max_width=width, encoding=room.encoding)
             )
         )
     if type(report).__name__ not in _TABLES:
         raise TypeError(f"expected a report, got {type(report)}")
     module, name, *names = _TABLES[type(report).__name__]
     table: Any = getattr(import_module(module), name)
-    options = {"width": width, "use_color": use_color}
-    drawn: RenderableType = table(report, **{name: options[name] for name in names})
+    known = {"width": width, "use_color": use_color}
+    drawn: RenderableType = table(report, **{name: known[name] for name in names}, **options)
     return drawn
 
 

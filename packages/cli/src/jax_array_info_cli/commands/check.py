@@ -14,7 +14,7 @@ from . import VerdictCommand
 from .tree import WRITE_MODEL, Planned, path_rules, planned_tree
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    pass
 
 
 @click.command(
@@ -170,13 +170,7 @@ def check(
     assert report is not None
     report = replace(report, syntax="shell")
 
-    def print_text(console: Console) -> None:
-        from jax_array_info.tables.checks import check_table
-
-        table = check_table(report, width=console.width, min_share=min_share)
-        console.print(table, highlight=False)
-
-    output.show([[report]], print_text)
+    output.show([[report]], min_share=min_share)
     return not report.passed
 
 

@@ -11,7 +11,7 @@ from ..usage import Refusal, refuse_reports
 from . import VerdictCommand
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    pass
 
 WRITE_HOSTS = (
     'python -c "import jax; from jax_array_info import live_array_report, save_report;'
@@ -79,12 +79,5 @@ def hosts(
     except FileFormatError as error:
         raise Refusal(f"{printable(folder)}: {error}") from error
 
-    def print_text(console: Console) -> None:
-        from jax_array_info.style import shows_colors
-        from jax_array_info.tables.hosts import hosts_table
-
-        table = hosts_table(report, width=console.width, use_color=shows_colors(console), max_rows=max_rows)
-        console.print(table, highlight=False)
-
-    output.show([[report]], print_text)
+    output.show([[report]], max_rows=max_rows)
     return not report.passed

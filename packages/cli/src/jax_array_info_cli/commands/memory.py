@@ -11,7 +11,7 @@ from ..usage import Refusal, refuse_reports
 from . import Command
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    pass
 
 WRITE_RECORD = (
     'python -c "import jax; from jax_array_info import record_memory;'
@@ -90,13 +90,4 @@ def memory(
     except ValueError as error:
         raise Refusal(f"{printable(folder)}: {error}") from error
 
-    def print_text(console: Console) -> None:
-        from jax_array_info.style import shows_colors
-        from jax_array_info.tables.timeline import timeline_table
-
-        table = timeline_table(
-            report, width=console.width, use_color=shows_colors(console), max_rows=max_rows
-        )
-        console.print(table, highlight=False)
-
-    output.show([[report]], print_text)
+    output.show([[report]], max_rows=max_rows)

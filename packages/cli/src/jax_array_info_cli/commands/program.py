@@ -18,8 +18,6 @@ from ..user_code.loading import parse_function
 from . import VerdictCommand, shown_on_stderr
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from jax_array_info.export.document import Part
     from jax_array_info_core.layouts.notation import ArrayNotation
 
@@ -184,19 +182,12 @@ def program(
         click.echo(f"Error: {shown_on_stderr(str(error))}", err=True)
         return True
 
-    def print_text(console: Console) -> None:
-        from jax_array_info.style import shows_colors
-        from jax_array_info.tables.program import program_table
-
-        table = program_table(report, max_rows=max_rows, width=console.width, use_color=shows_colors(console))
-        console.print(table, highlight=False)
-
     def parts() -> list[list[Part]]:
         from jax_array_info.export.program_lines import program_parts
 
         return [[*program_parts(report, max_rows)]]
 
-    output.show([[report]], print_text, parts)
+    output.show([[report]], parts=parts, max_rows=max_rows)
     return report.out_of_memory is not None
 
 

@@ -18,8 +18,6 @@ from ..usage import Problems, Refusal, refusal_of_report
 from . import Command
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-
     from jax_array_info.export.document import Part
     from jax_array_info.tables.tree_rows import Sort
     from jax_array_info_core import PathRules
@@ -239,18 +237,14 @@ def tree(planned: Planned, depth: int | None, sort: Sort, max_rows: int, output:
     report = problems.catch("", functools.partial(tree_report, read, **arguments))
     problems.refuse()
     assert report is not None
-    from jax_array_info.tables.trees import tree_table
-
-    def table(width: int) -> RenderableType:
-        return tree_table(report, depth=depth, sort=sort, max_rows=max_rows, width=width)
-
-    def print_text(console: Console) -> None:
-        console.print(table(console.width), highlight=False)
 
     def parts() -> list[list[Part]]:
         from jax_array_info.export.tree_html import TreePart
+        from jax_array_info.tables.trees import tree_table
 
         # Only the order of the tree can be folded by prefix.
-        return [[table(80) if sort != "tree" else TreePart(report, depth=depth, max_rows=max_rows)]]
+        if sort != "tree":
+            return [[tree_table(report, depth=depth, sort=sort, max_rows=max_rows)]]
+        return [[TreePart(report, depth=depth, max_rows=max_rows)]]
 
-    output.show([[report]], print_text, parts)
+    output.show([[report]], parts=parts, depth=depth, sort=sort, max_rows=max_rows)

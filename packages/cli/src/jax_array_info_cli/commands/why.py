@@ -13,8 +13,6 @@ from . import VerdictCommand
 from .program import function_options, requested, rows_option
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from jax_array_info.export.document import Part
 
 FAIL_ON = ("JAI301", "JAI302", "JAI303")
@@ -97,18 +95,12 @@ def why(
     except UnsupportedValueError as error:
         raise Refusal(f"--at: {error}") from error
 
-    def print_text(console: Console) -> None:
-        from jax_array_info.tables.propagation import propagation_table
-
-        table = propagation_table(report, with_ways=at is not None, max_rows=max_rows, width=console.width)
-        console.print(table, highlight=False)
-
     def parts() -> list[list[Part]]:
         from jax_array_info.export.propagation_lines import propagation_part
 
         return [[propagation_part(report, max_rows, with_ways=at is not None)]]
 
-    output.show([[report]], print_text, parts)
+    output.show([[report]], parts=parts, with_ways=at is not None, max_rows=max_rows)
     if report.reason is not None:
         raise Refusal(report.answer)
     return any(finding.code in fail_on for finding in report.findings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
 import importlib
 import importlib.util
 import os
@@ -124,13 +125,11 @@ class UserCode:
     """Functions of the user. Each file is run once, as a module that is not ``__main__``."""
 
     def __init__(self) -> None:
-        self._modules: dict[str, ModuleType] = {}
+        self._module = functools.cache(_module)
 
     def function(self, name: FunctionName) -> Callable[..., Any]:
         """Return a function, or a stage of one. If it cannot be loaded, end the command."""
-        if name.source not in self._modules:
-            self._modules[name.source] = _module(name.source)
-        found: Any = self._modules[name.source]
+        found: Any = self._module(name.source)
         before = ""
         for part in name.function.split("."):
             if not hasattr(found, part):

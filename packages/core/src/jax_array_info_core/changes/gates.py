@@ -10,11 +10,12 @@ from fractions import Fraction
 from typing import Any, NoReturn, get_args
 
 from ..errors import CheckError, NotationError, UnsupportedValueError, require
+from ..grouping import by_key
 from ..hlo.collectives import COLLECTIVES
 from ..layouts.links import LINKS, Link
 from ..programs.assertions import matching
 from ..programs.program_diff import all_values, is_placed_alike, program_diff_report, sent_nbytes
-from ..quantities import format_bytes, format_number, parse_bytes
+from ..quantities import format_bytes, format_number, known_sum, parse_bytes
 from ..reports.changes import (
     ChangedField,
     LeafChange,
@@ -47,6 +48,8 @@ _FORMS = (
 _PERCENT = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*%")
 _MOST = 3
 """Maximum number of leaves that a result names."""
+_Place = tuple[str, str | tuple[str, str] | None]
+"""Kind of a collective, and the path of an argument, else the file and the function of an origin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,8 +244,7 @@ def _of_programs(rule: Rule, before: ProgramReport, after: ProgramReport, diff: 
 def _sent(report: ProgramReport, kind: str | None, rule: Rule) -> int | None:
     """Return the bytes sent by collectives; None if part of them is unknown."""
     found = list(matching(report, kind, rule.axis, rule.link))
-    is_unknown = not report.is_known or report.unread_sending
-    if is_unknown or (rule.axis is not None and any(one.axes is None for one in found)):
+    if not report.is_sent_known or (rule.axis is not None and any(one.axes is None for one in found)):
         return None
     if rule.link is not None and any(one.link != rule.link for one in found):
         return None
@@ -274,7 +276,7 @@ def _of_new(rule: Rule, before: ProgramReport, after: ProgramReport) -> RuleResu
                 *([f"of {rows[0].path}"] if rows[0].path else []),
             ]
             found.append(", ".join([" ".join(about), *([str(rows[0].origin)] if rows[0].origin else [])]))
-    if not after.is_known or after.unread_sending:
+    if not after.is_sent_known:
         total, found = None, ["unknown", *found]
     allowed = f", allowed +{format_bytes(rule.number)}" if rule.number and found else ""
     listed = _of_leaves(rule, found)
@@ -282,13 +284,15 @@ def _of_new(rule: Rule, before: ProgramReport, after: ProgramReport) -> RuleResu
     return replace(listed, passed=passed, fact=listed.fact + allowed, after=total)
 
 
-def _by_place(report: ProgramReport, kind: str | None, rule: Rule) -> dict[object, list[Collective]]:
+def _by_place(report: ProgramReport, kind: str | None, rule: Rule) -> dict[_Place, list[Collective]]:
     """Return the collectives of each argument, and those of other arrays by function."""
-    found: dict[object, list[Collective]] = {}
-    for one in matching(report, kind, rule.axis, rule.link):
-        place = one.path or (one.origin and (one.origin.file, one.origin.function))
-        found.setdefault((one.kind, place), []).append(one)
-    return found
+
+    def place(one: Collective) -> _Place:
+        function = None if one.origin is None else (one.origin.file, one.origin.function)
+        return one.kind, one.path or function
+
+    found = matching(report, kind, rule.axis, rule.link)
+    return by_key((place(one), one) for one in found)
 
 
 def _memory(report: ProgramReport, has_peak: bool) -> int | None:
@@ -296,12 +300,8 @@ def _memory(report: ProgramReport, has_peak: bool) -> int | None:
     memory = report.memory
     if memory is None or has_peak:
         return None if memory is None else memory.peak_nbytes
-    total = -(memory.alias_nbytes or 0)
-    for part in (memory.argument_nbytes, memory.output_nbytes, memory.temporary_nbytes):
-        if part is None:
-            return None
-        total += part
-    return total
+    total = known_sum((memory.argument_nbytes, memory.output_nbytes, memory.temporary_nbytes))
+    return None if total is None else total - (memory.alias_nbytes or 0)
 
 
 def _other_shardings(before: ProgramReport, after: ProgramReport) -> Iterator[str]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import CheckError, UnsupportedValueError
+from ..grouping import by_key
 from ..layouts.notation import as_nbytes
 from ..layouts.spec import Spec
 from ..reports.checks import CheckReport
@@ -289,10 +290,11 @@ def check_report(
 
 def _shared(rows: Iterable[TreeRow]) -> tuple[tuple[str, ...], ...]:
     """Return the paths of each array that is at several of them. A plan has no arrays yet."""
-    paths: dict[str, list[str]] = {}
-    for row in rows:
-        if row.kind == "array" and not row.is_deleted:
-            paths.setdefault(row.same_as or row.path, []).append(row.path or "(root)")
+    paths = by_key(
+        (row.same_as or row.path, row.path or "(root)")
+        for row in rows
+        if row.kind == "array" and not row.is_deleted
+    )
     return tuple(tuple(ones) for ones in paths.values() if len(ones) > 1)
 
 

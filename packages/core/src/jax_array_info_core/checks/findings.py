@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from ..grouping import by_key
 from ..layouts.spec import MeshAxes, Spec, effective_axes, other_types, placement
 from ..quantities import counted, format_bytes, shares_apart
-from ..reports.findings import Finding, FindingKind, FindingLeaf, Fix, Option, remedies
+from ..reports.findings import Finding, FindingKind, FindingLeaf, Fix, Option, most_first, remedies
 from ..reports.floors import Limits
 from ..reports.tree import TreeMesh, TreeReport, TreeRow, axes_of
 from ..trees.plan import PlannedTree
@@ -259,9 +260,7 @@ def invalid_specs(rows: Iterable[TreeRow], problems: Iterable[tuple[str, str]]) 
         rows: The leaves.
         problems: Path and problem of each invalid spec.
     """
-    by_path: dict[str, list[str]] = {}
-    for path, problem in problems:
-        by_path.setdefault(path, []).append(problem)
+    by_path = by_key(problems)
     leaves = tuple(
         replace(leaf_of(row, None, remedy="; ".join(by_path[row.path])), spec=None)
         for row in rows
@@ -353,11 +352,6 @@ def leaf_of(
         expected=None if expected is None else expected.spec,
         remedy=remedy,
     )
-
-
-def most_first(leaves: Iterable[FindingLeaf]) -> tuple[FindingLeaf, ...]:
-    """Return leaves in the order of their bytes, the most first."""
-    return tuple(sorted(leaves, key=lambda leaf: -(leaf.nbytes or 0)))
 
 
 def _names_words(names: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from ..compat import values
 from ..layouts.dtypes import bits_of_name, packed_nbytes
 from ..layouts.spec import MeshAxes, as_spec, other_types
 from ..quantities import bytes_apart, counted, format_bytes
-from ..reports.findings import Finding, Option, remedies
+from ..reports.findings import Finding, Option, most_first, remedies
 from ..reports.tree import TreeMesh, TreeReport, TreeRow
 from ..trees.path_rules import specs_by_path, without_surplus
 from ..trees.plan import PlannedTree, Planner
@@ -21,7 +21,6 @@ from .findings import (
     has_known_sharding,
     is_sharded_further,
     leaf_of,
-    most_first,
     same_sharding,
 )
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
+from ..grouping import by_key
 from ..quantities import counted
-from ..reports.findings import Finding, FindingLeaf, Option, remedies
+from ..reports.findings import Finding, FindingLeaf, Option, most_first, remedies
 from ..reports.tree import TreeMesh, TreeRow
 from ..trees.rows import kept_for_last_rows
-from .findings import has_known_sharding, is_scalar_or_key, leaf_of, most_first, same_sharding
+from .findings import has_known_sharding, is_scalar_or_key, leaf_of, same_sharding
 from .moments import sharding_words
 
 _LEAST_ALIKE = 4
@@ -26,10 +26,11 @@ def odd_ones(rows: Sequence[TreeRow], meshes: Sequence[TreeMesh]) -> list[Findin
     There are at least four such leaves, at most a quarter of them are odd, and all others are sharded alike.
     Those that alternate, such as every fourth layer, are not odd.
     """
-    alike: dict[object, list[TreeRow]] = defaultdict(list)
-    for row in rows:
-        if row.mesh is not None and has_known_sharding(row) and not is_scalar_or_key(row):
-            alike[_NUMBERS.sub("#", row.path), row.shape].append(row)
+    alike = by_key(
+        ((_NUMBERS.sub("#", row.path), row.shape), row)
+        for row in rows
+        if row.mesh is not None and has_known_sharding(row) and not is_scalar_or_key(row)
+    )
     return [
         odd
         for group in alike.values()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from ..grouping import by_key
 from ..text import plain_shape
 from .devices import mesh_axis_types
 from .values import is_sharding
@@ -149,10 +150,11 @@ class _Uses:
         """Yield the equations of a variable."""
         near = self._near.get(id(program))
         if near is None:
-            near = self._near[id(program)] = {}
-            for equation in program.eqns:
-                for one in (*equation.invars, *equation.outvars):
-                    near.setdefault(id(one), []).append(equation)
+            near = self._near[id(program)] = by_key(
+                (id(one), equation)
+                for equation in program.eqns
+                for one in (*equation.invars, *equation.outvars)
+            )
         for equation in near.get(id(variable), ()):
             yield equation
             for inner in inner_jaxprs(equation):

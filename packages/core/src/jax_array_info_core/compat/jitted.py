@@ -311,9 +311,7 @@ def graph_statics(value: Any) -> dict[str, Any] | None:
         return None
     # Another version of Flax has other parts.
     with contextlib.suppress(Exception):
-        entries = (
-            (keys, found) for keys, found in _entries_of_graph(value) if type(found).__name__ == "Static"
-        )
+        entries = ((keys, found) for keys, found in _entries_of_graph(value) if _is_static(found))
         return {"/".join(map(str, keys)): found.value for keys, found in entries}
     return None
 
@@ -427,12 +425,11 @@ def nnx_states(arguments: Any) -> list[tuple[tuple[Any, ...], ...]]:
 
     cls = sys.modules["flax.nnx.extract"].NodeStates
     values = jax.tree.leaves(arguments, is_leaf=lambda value: isinstance(value, cls))
-    return [tuple(_keys_of_graph(value.graphdef)) for value in values if isinstance(value, cls)]
-
-
-def _keys_of_graph(graph: Any) -> Iterator[tuple[Any, ...]]:
-    """Yield the keys of each variable in the definition of an object, in the order of its leaves."""
-    return (keys for keys, found in _entries_of_graph(graph) if not _is_static(found))
+    return [
+        tuple(keys for keys, found in _entries_of_graph(value.graphdef) if not _is_static(found))
+        for value in values
+        if isinstance(value, cls)
+    ]
 
 
 def _is_static(attribute: Any) -> bool:

@@ -146,12 +146,9 @@ def stage_of(value: Any) -> Stages | None:
     import jax
 
     for one in (value, *(getattr(value, name, None) for name in _INNER if not callable(value))):
-        if isinstance(one, jax.stages.Compiled):
-            return Stages(compiled=one)
-        if isinstance(one, jax.stages.Lowered):
-            return Stages(lowered=one)
-        if isinstance(one, jax.stages.Traced):
-            return Stages(traced=one)
+        for kind in (jax.stages.Compiled, jax.stages.Lowered, jax.stages.Traced):
+            if isinstance(one, kind):
+                return Stages(**{kind.__name__.lower(): one})
     return None
 
 

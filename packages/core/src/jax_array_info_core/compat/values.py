@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,13 +26,15 @@ def type_name(value: object) -> str:
     return str(type.__dict__["__name__"].__get__(type(value)))
 
 
+def _is_of_jax(value: object, types: Callable[[Any], Any]) -> bool:
+    """Return whether a value is of some types of JAX. Before JAX is imported, there are none."""
+    jax = sys.modules.get("jax")
+    return jax is not None and issubclass(type(value), types(jax))
+
+
 def is_tracer(value: object) -> bool:
     """Return whether a value is a tracer."""
-    if "jax" not in sys.modules:
-        return False  # no tracer can exist
-    import jax
-
-    return issubclass(type(value), jax.core.Tracer)
+    return _is_of_jax(value, lambda jax: jax.core.Tracer)
 
 
 def is_array(value: object) -> bool:
@@ -59,29 +61,17 @@ def is_abstract_mesh(mesh: object) -> bool:
 
 def is_mesh(value: object) -> bool:
     """Return whether a value is a Mesh or an AbstractMesh."""
-    if "jax" not in sys.modules:
-        return False  # no mesh can exist
-    import jax
-
-    return issubclass(type(value), (jax.sharding.Mesh, jax.sharding.AbstractMesh))
+    return _is_of_jax(value, lambda jax: (jax.sharding.Mesh, jax.sharding.AbstractMesh))
 
 
 def is_partition_spec(value: object) -> bool:
     """Return whether a value is a ``jax.sharding.PartitionSpec``."""
-    if "jax" not in sys.modules:
-        return False  # no spec can exist
-    import jax
-
-    return issubclass(type(value), jax.sharding.PartitionSpec)
+    return _is_of_jax(value, lambda jax: jax.sharding.PartitionSpec)
 
 
 def is_sharding(value: object) -> bool:
     """Return whether a value is any ``jax.sharding.Sharding``."""
-    if "jax" not in sys.modules:
-        return False  # no sharding can exist
-    import jax
-
-    return issubclass(type(value), jax.sharding.Sharding)
+    return _is_of_jax(value, lambda jax: jax.sharding.Sharding)
 
 
 def is_structure(value: object) -> bool:

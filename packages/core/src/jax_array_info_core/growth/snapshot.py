@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypedDict
 
 from ..arrays.labels import bases_of_views
 from ..config import shown_callers
+from ..grouping import sums_by_key
 from ..layouts.dtypes import type_text
 from ..live.report import ShardedType, local_nbytes, sharded_type
 from ..origins.origins import array_origins
@@ -158,9 +159,7 @@ class Called(TypedDict):
 
 def called(site: Site, counts: Mapping[Allocation, int]) -> Called:
     """Return a line with the callers that made most of some of its arrays, and the number of such callers."""
-    callers: Counter[tuple[SourceLine, ...]] = Counter()
-    for allocation, count in counts.items():
-        callers[allocation.callers] += count
+    callers = sums_by_key((allocation.callers, count) for allocation, count in counts.items())
     if site.origin is None or not callers:
         return Called(origin=site.origin, caller_count=1)
     origin = replace(site.origin, callers=max(callers, key=callers.__getitem__))

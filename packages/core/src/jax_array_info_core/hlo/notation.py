@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ..layouts.dtypes import bits_of_name, packed_nbytes
-from .shapes import WITHOUT_DATA, ArrayShape, Type, dtype_of
+from .shapes import WITHOUT_DATA, ArrayShape, dtype_of
 from .strings import unescaped
 
 STRING = r'"(?:[^"\\]++|\\(?s:.))*+"'
@@ -16,8 +16,8 @@ _TOKEN = re.compile(rf'{STRING}|\{{(?:[^{{}}"]++|{STRING})*+\}}|[{{}}"]|, (?!dev
 _FIELD = re.compile(rf"\b(\w++)=(?:({STRING})|(\S+))(?:\s|$)")
 
 
-def read_attributes(text: str) -> tuple[dict[str, str], bool]:
-    """Return the attributes by name, each with its text, and whether all of the text was read.
+def read_attributes(text: str) -> dict[str, str]:
+    """Return the attributes by name, each with its text, as far as they can be read.
 
     An attribute ends where its quotes and braces end. The time is linear in the length of the text.
     """
@@ -36,11 +36,10 @@ def read_attributes(text: str) -> tuple[dict[str, str], bool]:
                 break
             name, start = token[1], token.end()
         if mark == '"' or depth < 0 or not name:
-            return found, False
-    is_whole = not depth and bool(name or not text)
-    if is_whole and name:
+            return found
+    if name and not depth:
         found[name] = text[start:]
-    return found, is_whole
+    return found
 
 
 def read_fields(text: str) -> dict[str, str]:
@@ -51,47 +50,18 @@ def read_fields(text: str) -> dict[str, str]:
 
 MOST_AXES = 64
 """More than any array in JAX has."""
-_SHAPE = re.compile(r"([a-z]\w*)\[([\d,<= ]*)\](?:\{([^{}]*)\})?")
+_ARRAY = re.compile(r"(?P<tuple>\()?([a-z]\w*)\[([\d,<= ]*)\](?:\{([^{}]*)\})?(?(tuple)\))")
+"""The type of an array, also of one alone in a tuple."""
 _DIM = re.compile(r" *(?:<=)?(\d{1,18}) *")
 _MEMORY_SPACE = re.compile(r"[:)]S\((\d{1,9})\)")
-_COMMENT = re.compile(r"/\*[^*]*+\*/")
 
 
-def read_type(text: str) -> Type | None:
-    """Return the type that a text describes; None if it is not one."""
-    text = _COMMENT.sub("", text)
-    shapes: list[ArrayShape] = []
-    groups: list[int] = []
-    position, depth, group = 0, 0, 0
-    while position < len(text):
-        found = _SHAPE.match(text, position)
-        if found is not None:
-            shape = _array_shape(found)
-            if shape is None:
-                return None
-            shapes.append(shape)
-            groups.append(group)
-            position = found.end()
-            continue
-        character = text[position]
-        if character == "(":
-            depth += 1
-        elif character == ")":
-            depth -= 1
-        elif character == ",":
-            group += depth == 1
-        elif character != " ":
-            return None
-        position += 1
-    is_tuple = text.startswith("(")
-    if depth or not (is_tuple or len(shapes) == 1):
+def read_array(text: str) -> ArrayShape | None:
+    """Return the type of an array; None for several arrays, and for a dtype or a shape that is not known."""
+    found = _ARRAY.fullmatch(text.strip())
+    if found is None:
         return None
-    return Type(tuple(shapes), tuple(groups) if is_tuple else ())
-
-
-def _array_shape(found: re.Match[str]) -> ArrayShape | None:
-    """Return an array's type; None for a dtype or a shape that is not known."""
-    name, dims_text, layout = found.groups()
+    _, name, dims_text, layout = found.groups()
     dtype = dtype_of(name)
     parts = dims_text.split(",") if dims_text else []
     lengths = [_DIM.fullmatch(part) for part in parts]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ..quantities import LARGEST
 from ..text import ESCAPE_SEQUENCE
-from .notation import read_type
+from .notation import read_array
 from .shapes import ArrayShape
 from .stacks import Frame
 
@@ -157,7 +157,7 @@ def _table(text: str) -> Iterator[ListedBuffer]:
     """Yield the rows of a message's table that are arrays."""
     for row in _ROW.finditer(text):
         shape_line = _SHAPE_LINE.search(row[2])
-        shape = _array(shape_line[1]) if shape_line else None
+        shape = read_array(shape_line[1]) if shape_line else None
         if shape is None:
             continue
         op, source = _OP.search(row[2]), _SOURCE.search(row[2])
@@ -168,14 +168,8 @@ def _table(text: str) -> Iterator[ListedBuffer]:
 def _single(text: str, size: str) -> tuple[ListedBuffer, ...]:
     """Return the array of a message about a single allocation."""
     found = _ONE_SHAPE.search(text)
-    shape = _array(found[1]) if found else None
+    shape = read_array(found[1]) if found else None
     return () if shape is None else (ListedBuffer(_nbytes(size), shape),)
-
-
-def _array(text: str) -> ArrayShape | None:
-    """Return the type of an array; None for tuples and other text."""
-    found = read_type(text.strip())
-    return found.shapes[0] if found is not None and len(found.shapes) == 1 else None
 
 
 STATUS = b"RESOURCE_EXHAUSTED"
@@ -405,7 +399,7 @@ def _fact(line: str) -> str:
 
 def _array_nbytes(text: str) -> int:
     """Return the bytes of a type; -1 if it is not that of an array."""
-    found = _array(text)
+    found = read_array(text)
     return -1 if found is None else found.nbytes
 
 

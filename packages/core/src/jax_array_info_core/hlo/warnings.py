@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ..layouts.dtypes import bits_of_name, packed_nbytes
 from ..text import ESCAPE_SEQUENCE
-from .notation import MOST_AXES, read_attributes, read_fields, read_type
+from .notation import MOST_AXES, read_array, read_attributes, read_fields
 from .oom_logs import WORDS, ErrorScanner, Refusal, positions
 from .shapes import ArrayShape, dtype_of
 from .stacks import Frame
@@ -32,7 +32,6 @@ _OPERATION = re.compile(
 # The advice that follows. A log may cut a long line before it.
 _ADVICE = re.compile(r"\. (?:You probably want|As the last resort)")
 _INSTRUCTION = re.compile(r"(?:ROOT )?%?([^\s=(),{}]+) = ([a-z]\w*\[[^\]]*\](?:\{[^{}]*\})?) [\w-]+(?=\()")
-_FRAME = re.compile(r"stack_frame_id=(\d{1,9})(?=[ }])")
 
 _DONATION_END = re.compile(r"See an explanation|Donation is not implemented|\\n")
 # No part is tried again at another place: a name starts where it cannot go on, and has no bracket.
@@ -57,9 +56,7 @@ class RematerializationWarning(NamedTuple):
     shape: ArrayShape | None = None
     """Type of its result on one device."""
     frames: tuple[Frame, ...] = ()
-    """Its source line, up to JAX 0.7."""
-    frame_id: int | None = None
-    """Number of its innermost frame in the program's table, since JAX 0.8."""
+    """Its source line, up to JAX 0.7. Later ones have the number of a frame in the program's own table."""
 
 
 class DonationWarning(NamedTuple):
@@ -128,19 +125,15 @@ def _with_instruction(warning: RematerializationWarning, text: str) -> Remateria
     instruction = _INSTRUCTION.match(text)
     if instruction is None:
         return warning
-    type_ = read_type(instruction[2])
-    warning = warning._replace(name=instruction[1], shape=type_.shapes[0] if type_ else None)
+    warning = warning._replace(name=instruction[1], shape=read_array(instruction[2]))
     end = _closing(text, instruction.end())
     if end is None:
         return warning
-    attributes, _ = read_attributes(text[end:])
-    metadata = attributes.get("metadata", "")
-    fields = read_fields(metadata)
-    frame, line = _FRAME.search(metadata), fields.get("source_line", "0")[:9]
+    fields = read_fields(read_attributes(text[end:]).get("metadata", ""))
+    line = fields.get("source_line", "0")[:9]
     return warning._replace(
         op_name=fields.get("op_name") or None,
         frames=(Frame(fields["source_file"], int(line), ""),) if fields.get("source_file") else (),
-        frame_id=int(frame[1]) if frame else None,
     )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import LayoutError, UnsupportedValueError
+from ..grouping import by_key
 from ..notebooks import Displayed
 from ..quantities import counted, format_device_ids
 from ..text import plain_text
@@ -317,10 +318,10 @@ def slices_layout(
         for device, index in slices.items()
     }
     bounds = [sorted({index[axis] for index in resolved.values()}) for axis in range(len(shape))]
-    cells: dict[tuple[int, ...], list[int]] = {}
-    for device, index in resolved.items():
-        position = tuple(bounds[axis].index(piece) for axis, piece in enumerate(index))
-        cells.setdefault(position, []).append(device)
+    cells = by_key(
+        (tuple(bounds[axis].index(piece) for axis, piece in enumerate(index)), device)
+        for device, index in resolved.items()
+    )
     counts = tuple(map(len, bounds))
     replicas = max(map(len, cells.values()))
     if len(cells) == math.prod(counts) and all(len(held) == replicas for held in cells.values()):

@@ -15,6 +15,7 @@ from .. import compat
 from ..arrays.labels import bases_of_views, labels_by_id
 from ..compat.shardings import describe_sharding, sharding_layout
 from ..errors import LayoutError, UnsupportedValueError, require
+from ..grouping import by_key, sums_by_key
 from ..holders.search import Holders, OnProgress, checked_seconds, find_holders
 from ..layouts.dtypes import bits_per_element, packed_nbytes, type_text
 from ..names import with_former_keywords
@@ -71,11 +72,11 @@ def local_nbytes(counts: Iterable[tuple[ShardedType, int]]) -> Counter[int]:
     Args:
         counts: Sharded types, each with a number of arrays.
     """
-    nbytes: Counter[int] = Counter()
-    for array_type, count in counts:
-        for device in array_type.local_devices:
-            nbytes[device] += array_type.template.shard_nbytes * count
-    return nbytes
+    return sums_by_key(
+        (device, array_type.template.shard_nbytes * count)
+        for array_type, count in counts
+        for device in array_type.local_devices
+    )
 
 
 class DeviceBytes(NamedTuple):
@@ -125,15 +126,13 @@ def device_bytes(
 
 def _least_nbytes(array_types: Iterable[ShardedType]) -> Counter[int]:
     """Return a lower bound of the bytes on each device: shards of different sizes share no buffer."""
-    sizes = {
-        (device, array_type.template.shard_nbytes)
-        for array_type in array_types
-        for device in array_type.local_devices
-    }
-    nbytes: Counter[int] = Counter()
-    for device, size in sizes:
-        nbytes[device] += size
-    return nbytes
+    return sums_by_key(
+        {
+            (device, array_type.template.shard_nbytes)
+            for array_type in array_types
+            for device in array_type.local_devices
+        }
+    )
 
 
 def is_in_host_memory(array_type: ShardedType, defaults: Mapping[int, str | None]) -> bool:
@@ -178,9 +177,7 @@ class LiveArrays:
         Args:
             holders: The reference paths to each array; None without a search for them.
         """
-        keys_of: dict[tuple[Any, ...], list[_Key]] = {}
-        for key in self._counts:
-            keys_of.setdefault(_shown(*key), []).append(key)
+        keys_of = by_key((_shown(*key), key) for key in self._counts)
         paths_of: dict[tuple[Any, ...], list[Sequence[str]]] = {}
         garbage: Counter[tuple[Any, ...]] = Counter()
         if holders is not None:
@@ -195,10 +192,9 @@ class LiveArrays:
 
     def _group(self, keys: Sequence[_Key], paths: Sequence[Sequence[str]], garbage: int) -> LiveArrayGroup:
         array_type, label, origin, views_of = keys[0]
-        device_counts: Counter[int] = Counter()
-        for key in keys:
-            for device in key[0].local_devices:
-                device_counts[device] += self._counts[key]
+        device_counts = sums_by_key(
+            (device, self._counts[key]) for key in keys for device in key[0].local_devices
+        )
         # The first path of each array comes before any second path, which adds less.
         first = [path for found in paths for path in found[:1]]
         more = [path for found in paths for path in found[1:]]

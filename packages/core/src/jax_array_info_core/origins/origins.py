@@ -108,16 +108,11 @@ class UserLines:
         self._is_machinery = files_of((*JAX_MODULES, *OUR_MODULES))
         self._is_library = files_of(HIDDEN_MODULES)
         self._skipped = config.show_frames
-        self._owners: dict[str, Owner] = {}
-        self._origins: dict[tuple[tuple[str, int, str], ...], Origin | None] = {}
-
-    def owner(self, file: str) -> Owner:
-        """Return the owner of a file."""
-        if file not in self._owners:
-            self._owners[file] = self._owner(file)
-        return self._owners[file]
+        self.owner = functools.cache(self._owner)
+        self._origin_of = functools.cache(self._origin)
 
     def _owner(self, file: str) -> Owner:
+        """Return the owner of a file."""
         if self._is_hidden(file):
             return Owner.LIBRARY
         if self._is_user(file):
@@ -138,10 +133,7 @@ class UserLines:
 
     def origin(self, stack: Stack) -> Origin | None:
         """Return the line of the user in a stack, with its callers; None for an empty stack."""
-        key = tuple(stack)
-        if key not in self._origins:
-            self._origins[key] = self._origin(key)
-        return self._origins[key]
+        return self._origin_of(tuple(stack))
 
     def _origin(self, stack: Stack) -> Origin | None:
         frames = [(self._owner_of(frame), frame) for frame in _plain(stack)]

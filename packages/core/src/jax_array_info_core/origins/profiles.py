@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from ..compat.devices import device_name
 from ..errors import ProfileError, UnsupportedValueError
+from ..grouping import sums_by_key
 from ..hlo.protobuf import message_classes
 from ..reports.devices import MemoryProfileReport, ProfileRow
 from ..reports.origin import Origin
@@ -163,11 +164,11 @@ def buffer_nbytes(profile: bytes) -> dict[str, int]:
     Args:
         profile: The result of ``jax.profiler.device_memory_profile()``.
     """
-    nbytes: Counter[str] = Counter()
-    for sample in samples(profile, with_lines=False):
-        if sample.labels.get("kind") == "buffer":
-            nbytes[sample.labels.get("device", "")] += sample.nbytes
-    return dict(nbytes)
+    return sums_by_key(
+        (sample.labels.get("device", ""), sample.nbytes)
+        for sample in samples(profile, with_lines=False)
+        if sample.labels.get("kind") == "buffer"
+    )
 
 
 def memory_profile_report(data: bytes | bytearray | memoryview | None = None) -> MemoryProfileReport:
@@ -197,21 +198,17 @@ def memory_profile_report(data: bytes | bytearray | memoryview | None = None) ->
     nbytes: Counter[_Place] = Counter()
     counts: Counter[_Place] = Counter()
     lines = UserLines()
-    known: dict[tuple[Line, ...], Origin | None] = {}
     for sample in samples(_taken() if data is None else bytes(data)):
-        if sample.lines not in known:
-            known[sample.lines] = lines.origin(sample.lines)
-        place = (*_labels(sample), known[sample.lines])
+        place = (*_labels(sample), lines.origin(sample.lines))
         nbytes[place] += sample.nbytes
         counts[place] += sample.allocations
     rows = [
         ProfileRow(device=device, kind=kind, origin=origin, nbytes=size, count=counts[device, kind, origin])
         for (device, kind, origin), size in nbytes.items()
     ]
-    totals: Counter[str] = Counter()
-    for row in rows:
-        if row.kind == "buffer" and row.device is not None:
-            totals[row.device] += row.nbytes
+    totals = sums_by_key(
+        (row.device, row.nbytes) for row in rows if row.kind == "buffer" and row.device is not None
+    )
     return MemoryProfileReport(
         rows=tuple(sorted(rows, key=_largest_first)),
         device_nbytes=tuple(sorted(totals.items(), key=lambda total: (len(total[0]), total[0]))),

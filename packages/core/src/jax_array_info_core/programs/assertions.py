@@ -163,7 +163,8 @@ def assert_donated(report: ProgramReport, path: str) -> None:
         donation = by_path.get(argument.path)
         size = "" if argument.nbytes is None else f" ({format_bytes(argument.nbytes)})"
         if donation is None:
-            problems.append(f"{argument.path}{size}: not in donate_argnums or donate_argnames")
+            reason = report.reason or "not in donate_argnums or donate_argnames"
+            problems.append(f"{argument.path}{size}: {reason}")
         elif donation.output is None:
             reason = donation.reason or "XLA did not reuse it"
             problems.append(f"{argument.path}{size}: {reason}")
@@ -262,6 +263,8 @@ def _words(one: Collective, link: Link | None = None) -> str:
 def _unknown_parts(report: ProgramReport) -> Iterator[str]:
     """Yield the parts of a program that are unknown."""
     yield from _uncompiled(report)
+    if report.reason is not None:
+        yield report.reason
     lines = report.unread_sending
     for line in lines[:3]:
         yield f"a line that could not be read: {line[:120]}"

@@ -21,6 +21,7 @@ from ..origins.origins import UserLines
 from ..propagation.graph import Graph, shard_of
 from ..propagation.process import ask
 from ..propagation.propagation_report import results_of
+from ..quantities import known_sum
 from ..reports.backward import BackwardLine, LiveAtBackward, SavedForBackward
 from .caveats import VMEM
 
@@ -69,8 +70,8 @@ def saved_of(
         for is_in_host_memory in (False, True)
     )
     return SavedForBackward(
-        nbytes=total(one.nbytes for one in on_device),
-        global_nbytes=total(one.global_nbytes for one in on_device),
+        nbytes=known_sum(one.nbytes for one in on_device),
+        global_nbytes=known_sum(one.global_nbytes for one in on_device),
         lines=on_device,
         offloaded=offloaded,
     )
@@ -172,13 +173,6 @@ def _by_line(sized: Iterable[tuple[BackwardLine, _Sizes]]) -> tuple[BackwardLine
     summed = [
         replace(line, count=len(sizes), nbytes=nbytes, global_nbytes=global_nbytes)
         for line, sizes in found.items()
-        for nbytes, global_nbytes in [map(total, zip(*sizes, strict=True))]
+        for nbytes, global_nbytes in [map(known_sum, zip(*sizes, strict=True))]
     ]
     return tuple(sorted(summed, key=lambda one: -(one.global_nbytes or one.nbytes or 0)))
-
-
-def total(sizes: Iterable[int | None]) -> int | None:
-    """Return a sum; None if a part of it is not known."""
-    parts = [*sizes]
-    known = [one for one in parts if one is not None]
-    return sum(known) if len(known) == len(parts) else None

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from ..grouping import by_key
 from ..hlo.module import Instruction
 from ..layouts.spec import effective_spec, placement
 from ..origins.origins import UserLines
@@ -113,12 +114,8 @@ class _Propagated:
 
     def __init__(self, graph: Graph, found: Causes) -> None:
         self._found = found
-        self._operations: dict[Key, list[Operation]] = {}
-        for operation in graph.operations:
-            self._operations.setdefault(operation.place.key, []).append(operation)
-        self._causes: dict[tuple[Role, Key], list[Cause]] = {}
-        for cause in found.causes():
-            self._causes.setdefault((cause.role, cause.key), []).append(cause)
+        self._operations = by_key((operation.place.key, operation) for operation in graph.operations)
+        self._causes = by_key(((cause.role, cause.key), cause) for cause in found.causes())
         # Equal layers have equal collectives.
         self.reason = functools.cache(self._reason)
 

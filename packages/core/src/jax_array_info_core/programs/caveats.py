@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from ..compat.topology_names import Topology
-from ..hlo.module import Module
+from ..hlo.module import Instruction, Module
 from ..layouts.dtypes import bits_of_name
 from ..reports.collectives import Collective
 from ..reports.control_flow import FlopTotals
@@ -84,9 +84,7 @@ def _sent_as(dtype: str) -> str | None:
 
 def _dtypes_of(module: Module) -> set[str]:
     """Return the dtypes of all values of a program, without float16: CPU has it in place of narrower ones."""
-    computations = module.computations.values()
-    instructions = (one for computation in computations for one in computation.instructions)
-    return {shape.dtype for one in instructions for shape in one.shapes} - {"float16"}
+    return {shape.dtype for one in _instructions(module) for shape in one.shapes} - {"float16"}
 
 
 def caveats_of_tracing(traced_on: str | None, topology: Topology | None) -> tuple[str, ...]:
@@ -108,13 +106,14 @@ def caveats_of_tracing(traced_on: str | None, topology: Topology | None) -> tupl
 
 def _has_complex_dots(module: Module) -> bool:
     """Return whether a program multiplies matrices of complex numbers."""
-    computations = module.computations.values()
-    dots = (one for computation in computations for one in computation.instructions if one.opcode == "dot")
+    dots = (one for one in _instructions(module) if one.opcode == "dot")
     return any(shape.dtype.startswith("complex") for one in dots for shape in one.shapes)
 
 
 def _uses_vmem(module: Module) -> bool:
     """Return whether a program has values in the fast memory of a TPU core."""
-    computations = module.computations.values()
-    instructions = (one for computation in computations for one in computation.instructions)
-    return any(shape.memory_space == VMEM for one in instructions for shape in one.shapes)
+    return any(shape.memory_space == VMEM for one in _instructions(module) for shape in one.shapes)
+
+
+def _instructions(module: Module) -> Iterator[Instruction]:
+    return (one for computation in module.computations.values() for one in computation.instructions)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..compat.devices import device_places
+from ..grouping import by_key
 from ..hlo.collectives import COLLECTIVES, Movement, movements
 from ..hlo.dataflow import Dataflow, Value
 from ..hlo.frames import pass_of, scope_of
@@ -46,9 +47,7 @@ _Row = TypeVar("_Row", Collective, Temporary)
 
 def merged(rows: Iterable[_Row]) -> list[_Row]:
     """Return rows with those merged that differ at most in their scopes, in the order of the first."""
-    scopes: dict[_Row, list[tuple[str, ...]]] = {}
-    for row in rows:
-        scopes.setdefault(replace(row, scopes=()), []).append(row.scopes)
+    scopes = by_key((replace(row, scopes=()), row.scopes) for row in rows)
     return [
         replace(row, count=len(found), scopes=tuple(dict.fromkeys(sum(found, ())))[:MOST_SCOPES])
         for row, found in scopes.items()
@@ -443,9 +442,7 @@ def totals_of(collectives: Iterable[Collective], bandwidths: Mapping[Link, int] 
 
 def _by_link(rows: Iterable[Collective], bandwidths: Mapping[Link, int]) -> tuple[SentOverLink, ...]:
     """Return the totals of the rows over each link, the slowest first."""
-    by_link: dict[Link | None, list[Collective]] = {}
-    for row in rows:
-        by_link.setdefault(row.link, []).append(row)
+    by_link = by_key((row.link, row) for row in rows)
     totals = []
     for link in (*reversed(LINKS), None):
         if link not in by_link:
@@ -469,8 +466,6 @@ def _by_link(rows: Iterable[Collective], bandwidths: Mapping[Link, int]) -> tupl
 
 def _totals(rows: Iterable[Collective], *names: str) -> tuple[SentBytes, ...]:
     """Return the totals of the rows that agree in some fields, the most bytes first."""
-    alike: dict[tuple[Any, ...], list[Collective]] = {}
-    for row in rows:
-        alike.setdefault(tuple(getattr(row, name) for name in names), []).append(row)
+    alike = by_key((tuple(getattr(row, name) for name in names), row) for row in rows)
     totals = [sent_by(found, **dict(zip(names, key, strict=True))) for key, found in alike.items()]
     return tuple(sorted(totals, key=lambda one: (-one.nbytes, -one.unknown_count, repr(one))))

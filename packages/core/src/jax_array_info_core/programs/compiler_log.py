@@ -138,9 +138,9 @@ class _Counts:
         if isinstance(warning, Refusal):
             self._count(self.errors, warning, _MOST_ERRORS)
         elif isinstance(warning, RematerializationWarning):
-            # The numbers of instructions and frames differ between programs.
+            # The numbers of instructions differ between programs.
             name = None if warning.op_name else warning.name
-            self._count(self.rematerializations, warning._replace(name=name, frame_id=None), _MOST)
+            self._count(self.rematerializations, warning._replace(name=name), _MOST)
         elif isinstance(warning, DonationWarning):
             for buffer in warning.buffers:
                 self._count(self.buffers, buffer, _MOST)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Mapping
 from functools import cached_property
@@ -24,7 +25,7 @@ class ControlFlows:
     def __init__(self, dataflow: Dataflow, lines: UserLines) -> None:
         self._dataflow = dataflow
         self._lines = lines
-        self._known: dict[Enclosure, ControlFlow] = {}
+        self._of = functools.cache(self._flow)
 
     @cached_property
     def _numbers(self) -> dict[tuple[str, str], int]:
@@ -42,19 +43,17 @@ class ControlFlows:
         """Return the loops and branches around a computation, outermost first."""
         return tuple(map(self._of, within))
 
-    def _of(self, one: Enclosure) -> ControlFlow:
-        if one not in self._known:
-            instruction = self._dataflow.module.computations[one.computation].by_name[one.name]
-            sites = self._dataflow.sites.get(one.computation, ())
-            around = itertools.chain([instruction], (site.instruction for site in sites))
-            found = self._lines.nearest(around)
-            self._known[one] = ControlFlow(
-                kind="while_loop" if one.branch is None else "cond",
-                number=self._numbers[one.computation, one.name],
-                side=one.branch,
-                origin=None if found is None else self._lines.origin(found.frames),
-            )
-        return self._known[one]
+    def _flow(self, one: Enclosure) -> ControlFlow:
+        instruction = self._dataflow.module.computations[one.computation].by_name[one.name]
+        sites = self._dataflow.sites.get(one.computation, ())
+        around = itertools.chain([instruction], (site.instruction for site in sites))
+        found = self._lines.nearest(around)
+        return ControlFlow(
+            kind="while_loop" if one.branch is None else "cond",
+            number=self._numbers[one.computation, one.name],
+            side=one.branch,
+            origin=None if found is None else self._lines.origin(found.frames),
+        )
 
     def flops(self, flops: Mapping[Within, int], *, is_complete: bool) -> FlopTotals:
         """Return the totals of operations that are given by the loops and sides around them.

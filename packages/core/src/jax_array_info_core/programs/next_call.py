@@ -99,5 +99,4 @@ def next_arguments(
 
 def steady_nbytes(report: ProgramReport) -> int | None:
     """Return the bytes that a device sends per call if no call compiles again; None if they are unknown."""
-    is_known = report.is_known and not (report.sent.unknown_count or report.unread_sending)
-    return report.sent.nbytes if is_known and not report.passed_on else None
+    return None if report.passed_on else report.sent_nbytes

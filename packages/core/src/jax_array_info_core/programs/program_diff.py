@@ -9,8 +9,9 @@ from difflib import SequenceMatcher
 from typing import TypeVar
 
 from ..errors import require_report
+from ..grouping import sums_by_key
 from ..layouts.spec import other_types
-from ..quantities import counted
+from ..quantities import counted, known_sum
 from ..reports.array import same_sharding
 from ..reports.changes import (
     DonationChange,
@@ -68,10 +69,7 @@ def temporary_changes(before: ProgramReport, after: ProgramReport) -> tuple[Temp
 
 
 def _counts(values: tuple[Temporary, ...]) -> Counter[_TemporaryKey]:
-    counts: Counter[_TemporaryKey] = Counter()
-    for one in values:
-        counts[_key(one)] += one.count
-    return counts
+    return sums_by_key((_key(one), one.count) for one in values)
 
 
 def _key(value: Temporary) -> _TemporaryKey:
@@ -133,8 +131,8 @@ def program_diff_report(before: ProgramReport, after: ProgramReport) -> ProgramD
         before_name=before.name,
         after_name=after.name,
         sent=_sent_changes(before, after),
-        sent_nbytes_before=_sent(before),
-        sent_nbytes_after=_sent(after),
+        sent_nbytes_before=before.sent_nbytes,
+        sent_nbytes_after=after.sent_nbytes,
         figures=tuple(_figure_changes(before, after)),
         shardings=tuple(_sharding_changes(before, after)),
         renamed=tuple(_renamings(before, after)),
@@ -148,21 +146,19 @@ def program_diff_report(before: ProgramReport, after: ProgramReport) -> ProgramD
     )
 
 
-def _sent(report: ProgramReport) -> int | None:
-    return report.sent.nbytes if report.is_known and not report.sent.unknown_count else None
-
-
 def _sent_changes(before: ProgramReport, after: ProgramReport) -> tuple[SentChange, ...]:
     """Return the bytes sent by kind and axes where they differ, the largest difference first."""
     old, new = _by_kind_and_axes(before), _by_kind_and_axes(after)
+    # Of a program that is known in part, a kind that it does not show is not one that it lacks.
+    rest_before, rest_after = (0 if one.is_sent_known else None for one in (before, after))
     numbers = _same_lines(before.collectives, after.collectives)
     changes = [
         SentChange(
             kind=key[0],
             axes=key[1],
-            before=old.get(key, 0),
-            after=new.get(key, 0),
-            lines=tuple(_sent_lines(_of(key, before), _of(key, after), numbers)),
+            before=old.get(key, rest_before),
+            after=new.get(key, rest_after),
+            lines=tuple(_sent_lines(key, before, after, numbers)),
         )
         for key in dict.fromkeys([*old, *new])
         if key not in old or key not in new or old[key] != new[key]
@@ -175,19 +171,23 @@ def _of(key: _Key, report: ProgramReport) -> list[Collective]:
 
 
 def _sent_lines(
-    before: Sequence[Collective], after: Sequence[Collective], numbers: Mapping[_Line, int]
+    key: _Key, before: ProgramReport, after: ProgramReport, numbers: Mapping[_Line, int]
 ) -> list[SentLine]:
     """Return the lines whose bytes differ, the largest difference first."""
     rows: dict[object, tuple[list[Collective], list[Collective]]] = {}
-    for one in before:
+    for one in _of(key, before):
         line = _line(one.origin)
         # A line that only the first program has differs from that of the second with the same number.
-        key = None if line is None else (line[0], numbers[line]) if line in numbers else (line, "removed")
-        rows.setdefault(key, ([], []))[0].append(one)
-    for one in after:
+        place = None if line is None else (line[0], numbers[line]) if line in numbers else (line, "removed")
+        rows.setdefault(place, ([], []))[0].append(one)
+    for one in _of(key, after):
         rows.setdefault(_line(one.origin), ([], []))[1].append(one)
     lines = [
-        SentLine(origin=(new or old)[0].origin, before=sent_nbytes(old), after=sent_nbytes(new))
+        SentLine(
+            origin=(new or old)[0].origin,
+            before=sent_nbytes(old) if before.is_sent_known else None,
+            after=sent_nbytes(new) if after.is_sent_known else None,
+        )
         for old, new in rows.values()
     ]
     changed = [line for line in lines if line.before != line.after]
@@ -235,12 +235,7 @@ def _distance(old: Sequence[int], new: Sequence[int]) -> int:
 
 def sent_nbytes(collectives: Iterable[Collective]) -> int | None:
     """Return the bytes that collectives send per device; None if part of them is unknown."""
-    total = 0
-    for one in collectives:
-        if one.total_nbytes is None:
-            return None
-        total += one.total_nbytes
-    return total
+    return known_sum(one.total_nbytes for one in collectives)
 
 
 def _largest_first(change: SentChange | SentLine) -> tuple[bool, int]:
@@ -250,7 +245,7 @@ def _largest_first(change: SentChange | SentLine) -> tuple[bool, int]:
 
 def _by_kind_and_axes(report: ProgramReport) -> dict[_Key, int | None]:
     return {
-        (one.kind or "", one.axes): None if one.unknown_count else one.nbytes
+        (one.kind or "", one.axes): one.nbytes if report.is_sent_known and not one.unknown_count else None
         for one in report.sent.by_kind_and_axes
     }
 
@@ -392,6 +387,8 @@ def _is_reused(donation: Donation | None) -> bool | None:
 def _unknown(report: ProgramReport) -> Iterator[str]:
     if report.out_of_memory is not None:
         yield "it does not fit the memory of a device"
+    if report.reason is not None:
+        yield report.reason
     if report.unread:
         yield f"{counted(len(report.unread), 'line', 'lines')} could not be read"
     yield from unknown_bytes(report)

@@ -346,7 +346,7 @@ def program_report(
             min_nbytes=least,
         )
         if module is None:
-            return report if compiled.refusal else replace(report, unread=(_NO_RECORD,))
+            return report if compiled.refusal else replace(report, reason=_NO_RECORD)
         report = _with_program(
             report, module, compiled, place, given, values, lines, speeds, explains=explains
         )

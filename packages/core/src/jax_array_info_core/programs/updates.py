@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ..compat.jaxprs import Update, jaxpr_updates
+from ..grouping import by_key
 from ..hlo.dataflow import Dataflow, Value
 from ..hlo.module import Instruction, Module
 from ..layouts.spec import effective_spec
@@ -39,14 +40,13 @@ def with_lost_axes(
         constrained: Whether each output is the value of a sharding constraint.
     """
     flow = _Flow(module, outputs, arguments)
-    by_type: dict[Any, list[int]] = {}
-    for number, argument in enumerate(arguments):
-        if not argument.is_pruned:
-            by_type.setdefault((argument.shape, argument.dtype), []).append(number)
+    by_type = by_key(
+        (_type(argument), number) for number, argument in enumerate(arguments) if not argument.is_pruned
+    )
     seen: Counter[Any] = Counter()
     found = []
     for place, output in enumerate(outputs):
-        kind = (output.shape, output.dtype)
+        kind = _type(output)
         used, alike = sharded_over(output.got), by_type.get(kind, ())
         is_free = output.asked is None and output.is_asked_known and not constrained[place]
         if is_free and used is not None and any(used < _wanted(arguments[one]) for one in alike):
@@ -286,10 +286,7 @@ def _keys(path: str) -> str:
 
 def by_kind(arguments: Iterable[tuple[int, ProgramValue]]) -> dict[Any, list[int]]:
     """Return the numbers of arguments by shape, dtype and keys."""
-    kinds: dict[Any, list[int]] = {}
-    for number, one in arguments:
-        kinds.setdefault((one.shape, one.dtype, _keys(one.path)), []).append(number)
-    return kinds
+    return by_key(((one.shape, one.dtype, _keys(one.path)), number) for number, one in arguments)
 
 
 def alike_arguments(

@@ -64,7 +64,7 @@ class AxisOrigins:
         self._origins: dict[tuple[int, str], AxisOrigin] = {}
         self._equal: dict[tuple[Any, ...], AxisOrigin] = {}
         self._together: dict[tuple[int, ...], tuple[AxisOrigin, ...]] = {}
-        self._shared: dict[tuple[Axes, str], bool] = {}
+        self._has = functools.cache(self._shares)
         self._lines_of: dict[int, Origin | None] = {}
         self._equal_lines: dict[Origin, Origin] = {}
         self._numbers: dict[SourceLine, int] = {}
@@ -260,14 +260,10 @@ class AxisOrigins:
             return self._made(name, "constraint", None, line)
         return self._before(operand, name)
 
-    def _has(self, axes: Axes, name: str) -> bool:
+    def _shares(self, axes: Axes, name: str) -> bool:
         """Return whether a sharding has a mesh axis, or part of it."""
-        found = self._shared.get((axes, name))
-        if found is None:
-            part = self._graph.part(name)
-            found = any(self._graph.part(own).overlaps(part) for dim in axes for own in dim)
-            self._shared[axes, name] = found
-        return found
+        part = self._graph.part(name)
+        return any(self._graph.part(own).overlaps(part) for dim in axes for own in dim)
 
     def _made(
         self, name: str, kind: OriginKind | None, path: str | None = None, line: Origin | None = None

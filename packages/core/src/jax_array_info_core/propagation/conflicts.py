@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
+from ..grouping import by_key
 from ..hlo.frames import pass_of
 from ..layouts.dtypes import bits_of_name, named_in_full, packed_nbytes
 from ..layouts.spec import MeshAxes, Spec
@@ -232,10 +233,7 @@ class Conflicts(AxisOrigins):
     ) -> list[tuple[str, list[Letter]]]:
         """Return the mesh axes for which operands exclude each other, with the letters that ask for it."""
         letters = self._operand_letters(rule, operands)
-        found: dict[str, list[Letter]] = {}
-        for one in letters:
-            if one.factor in rule.whole:
-                found.setdefault(one.parts[0].name, []).append(one)
+        found = by_key((one.parts[0].name, one) for one in letters if one.factor in rule.whole)
         # An axis that the operation moves to another letter, which is no sum over devices.
         kept = {factor for dims in rule.results for dim in dims for factor in dim}
         moved = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,7 @@ from functools import cached_property, lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
+from ..grouping import by_key
 from ..hlo.stacks import Frame
 
 Axes = tuple[tuple[str, ...], ...]
@@ -268,7 +270,8 @@ class Graph:
 
     def __init__(self, facts: Mapping[str, Any]) -> None:
         self.sizes: dict[str, int] = {name: size for mesh in facts["meshes"] for name, size in mesh}
-        self._parts: dict[str, Part] = {}
+        self.part = functools.cache(functools.partial(read_part, sizes=self.sizes))
+        """Function that returns a mesh axis, or a part of it, by its name."""
         types = [(dtype, None if shape is None else tuple(shape)) for dtype, shape in facts["types"]]
         shardings = [tuple(map(tuple, axes)) for axes in facts["shardings"]]
         self.values = [
@@ -312,23 +315,16 @@ class Graph:
         self.named: dict[str, Operation] = {
             one.origin: one for one in self.operations if one.origin is not None
         }
-        self.inside: dict[int, list[Value]] = {}
+        self.inside: dict[int, list[Value]] = by_key(
+            (id(value.same), value) for value in self.values if value.same is not None
+        )
         """The values that are the same inside or after, of each value by its ``id``."""
-        for value in self.values:
-            if value.same is not None:
-                self.inside.setdefault(id(value.same), []).append(value)
-        self.places: dict[int, list[tuple[Operation, int]]] = {}
+        self.places: dict[int, list[tuple[Operation, int]]] = by_key(
+            (id(value), (operation, place))
+            for operation in self.operations
+            for place, value in enumerate(operation.tensors)
+        )
         """The operations of each value by its ``id``, with its place among their operands and results."""
-        for operation in self.operations:
-            for place, value in enumerate(operation.tensors):
-                self.places.setdefault(id(value), []).append((operation, place))
-
-    def part(self, text: str) -> Part:
-        """Return a mesh axis, or a part of it."""
-        found = self._parts.get(text)
-        if found is None:
-            found = self._parts[text] = read_part(text, self.sizes)
-        return found
 
     def users(self, value: Value) -> list[Operation]:
         """Return the operations that use a value, each once for each operand."""

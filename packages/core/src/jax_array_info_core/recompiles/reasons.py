@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ..compat.jax_stack import SETTINGS, ContextValue
+from ..grouping import by_key
 from ..layouts.spec import other_types
 from ..text import printable, shape_text
 from .signatures import COMPILER_OPTION, CallLeaf, SharedOver, Signature, Tree
@@ -120,12 +121,8 @@ def _bound(old: Signature, new: Signature) -> Iterator[Difference]:
 
 def _differences_text(differences: Sequence[Difference]) -> str:
     """Return the differences in one line, with the paths that differ alike together."""
-    alike: dict[tuple[str, str], list[str]] = {}
-    for path, text, separator in differences:
-        alike.setdefault((separator, text), []).append(path)
-    of_paths: dict[str, list[str]] = {}
-    for (separator, text), paths in alike.items():
-        of_paths.setdefault(_several(paths) + separator, []).append(text)
+    alike = by_key(((separator, text), path) for path, text, separator in differences)
+    of_paths = by_key((_several(paths) + separator, text) for (separator, text), paths in alike.items())
     parts = [paths + ", ".join(texts) for paths, texts in of_paths.items()]
     rest = len(parts) - _MOST_SHOWN
     more = [f"{rest} more difference{'s' if rest > 1 else ''}"] if rest > 0 else []

@@ -15,6 +15,7 @@ from ..compat.compile_events import CompileEvent, add_compile_listener, remove_c
 from ..compat.compiled_calls import CompiledCall, cached_calls, unreadable_functions
 from ..compat.jitted import STATES, nnx_states, position_names
 from ..errors import CheckError, TrackerError, UnsupportedValueError
+from ..grouping import by_key
 from ..origins.origins import (
     JAX_MODULES,
     UserLines,
@@ -52,11 +53,8 @@ def with_user_paths(signature: Signature, call: CompiledCall, serials: Serials) 
 
 def _with_nnx_paths(signature: Signature, call: CompiledCall) -> Signature:
     """Return a signature with the keys of the variables of nnx objects, which nnx passes as a list."""
-    groups: dict[str, list[str]] = {}
-    for path in signature.leaves:
-        name, states, _ = path.partition(f"/{STATES}/0/")
-        if states:
-            groups.setdefault(name, []).append(path)
+    states = f"/{STATES}/0/"
+    groups = by_key((path.partition(states)[0], path) for path in signature.leaves if states in path)
     objects = nnx_states((call.args, call.kwargs))
     renamed: dict[str, str] = {}
     for (name, paths), keys in zip(groups.items(), (keys for keys in objects if keys), strict=True):

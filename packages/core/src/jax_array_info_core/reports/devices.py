@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 from .. import quantities
+from ..grouping import by_key, sums_by_key
 from ..notebooks import Displayed
 from .origin import Origin
 
@@ -22,9 +22,7 @@ def fullest_nbytes(device_nbytes: DeviceNbytes) -> int:
 
 def added_nbytes(*device_nbytes: DeviceNbytes) -> DeviceNbytes:
     """Return the sum of several lists of bytes per device, in ascending order of device ids."""
-    together: Counter[int] = Counter()
-    for nbytes in device_nbytes:
-        together.update(dict(nbytes))
+    together = sums_by_key(pair for nbytes in device_nbytes for pair in dict(nbytes).items())
     return tuple(sorted(together.items()))
 
 
@@ -183,12 +181,8 @@ def _lines(rows: Sequence[ProfileRow]) -> tuple[ProfileLine, ...]:
 
 def lines_together(lines: Sequence[ProfileLine]) -> ProfileLine:
     """Return the sum of several lines on the devices that hold the most of them."""
-    nbytes: Counter[str] = Counter()
-    counts: Counter[str] = Counter()
-    for line in lines:
-        for device in line.devices:
-            nbytes[device] += line.nbytes
-            counts[device] += line.count
+    nbytes = sums_by_key((device, line.nbytes) for line in lines for device in line.devices)
+    counts = sums_by_key((device, line.count) for line in lines for device in line.devices)
     alike = _alike(((nbytes[device], counts[device]), device) for device in counts)
     (nbytes_on_each, count), devices = max(alike, key=lambda entry: entry[0])
     return ProfileLine(devices=devices, origin=None, nbytes=nbytes_on_each, count=count)
@@ -196,7 +190,4 @@ def lines_together(lines: Sequence[ProfileLine]) -> ProfileLine:
 
 def _alike(pairs: Iterable[tuple[_T, str]]) -> tuple[tuple[_T, tuple[str, ...]], ...]:
     """Return each value once, with the names of all devices that have it."""
-    names_of: dict[_T, list[str]] = {}
-    for value, name in pairs:
-        names_of.setdefault(value, []).append(name)
-    return tuple((value, tuple(names)) for value, names in names_of.items())
+    return tuple((value, tuple(names)) for value, names in by_key(pairs).items())

@@ -371,6 +371,11 @@ class FindingLeaf(Leaf):
         return printable(f"{self.place}{times}: {', '.join((*self.facts, *size))}{remedy}")
 
 
+def most_first(leaves: Iterable[FindingLeaf]) -> tuple[FindingLeaf, ...]:
+    """Return leaves in the order of their bytes, the most first."""
+    return tuple(sorted(leaves, key=lambda leaf: -(leaf.nbytes or 0)))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """One finding about a tree, a program or a log. ``str()`` is the text that ``CheckError`` prints."""

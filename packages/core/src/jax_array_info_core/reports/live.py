@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from .. import quantities
+from ..grouping import by_key, sums_by_key
 from ..notebooks import Displayed
 from .devices import DeviceNbytes, fullest_nbytes
 from .origin import Origin
@@ -44,19 +45,14 @@ class LiveArrayTotal:
 
 def held_nbytes(groups: Sequence[LiveArrayGroup]) -> Counter[int]:
     """Return the bytes of some arrays on each device of this process; shared buffers count once per array."""
-    nbytes: Counter[int] = Counter()
-    for group in groups:
-        for device, count in group.device_counts:
-            nbytes[device] += group.shard_nbytes * count
-    return nbytes
+    return sums_by_key(
+        (device, group.shard_nbytes * count) for group in groups for device, count in group.device_counts
+    )
 
 
 def held_counts(groups: Sequence[LiveArrayGroup]) -> Counter[int]:
     """Return the number of arrays with a shard on each device of this process."""
-    counts: Counter[int] = Counter()
-    for group in groups:
-        counts.update(dict(group.device_counts))
-    return counts
+    return sums_by_key(pair for group in groups for pair in dict(group.device_counts).items())
 
 
 def fullest_share(report: LiveArrayReport, groups: Sequence[LiveArrayGroup]) -> float | None:
@@ -104,11 +100,7 @@ def all_totals(report: LiveArrayReport) -> tuple[LiveArrayTotal, ...]:
 
 def groups_by_total(report: LiveArrayReport, by: TotalsBy) -> dict[str, list[LiveArrayGroup]]:
     """Return the groups of a report by the value of a property; by device, a group is in several totals."""
-    together: dict[str, list[LiveArrayGroup]] = {}
-    for group in report.groups:
-        for of in _common(report, group, by):
-            together.setdefault(of, []).append(group)
-    return together
+    return by_key((of, group) for group in report.groups for of in _common(report, group, by))
 
 
 def _common(report: LiveArrayReport, group: LiveArrayGroup, by: TotalsBy) -> list[str]:

@@ -88,11 +88,6 @@ def _of_statistics(field: str) -> Callable[[TreeReport], _Figure]:
     return total
 
 
-def _sent_nbytes(report: ProgramReport) -> _Figure:
-    is_complete = not (report.sent.unknown_count or report.unread_sending)
-    return report.sent.nbytes if is_complete else None
-
-
 def _bytes_in_use(report: TimelineReport) -> _Figure:
     of_process = (one for one in report.processes if one.process == report.process)
     devices = (device for one in of_process for device in one.devices)
@@ -254,7 +249,7 @@ METRICS = (
             "program/sent_bytes",
             "bytes",
             "bytes that a device sends in one call; absent if those of a collective are unknown",
-            _if_compiled(_sent_nbytes),
+            lambda report: report.sent_nbytes,
         ),
         (
             "program/collective_count",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from .. import quantities
+from ..grouping import by_key
 from ..layouts.spec import MeshAxes, Spec, effective_spec
 from ..notebooks import Displayed
 from ..quantities import counted, format_bytes
@@ -380,6 +381,10 @@ class ProgramReport(Displayed):
     uncounted_flops: tuple[UncountedFlops, ...] = ()
     """Operations that are not counted, such as kernels of Pallas."""
 
+    reason: str | None = None
+    """Reason why the compiled program is not known: its platform does not hand it out. None if it is known,
+    and if it did not fit. The report then has only what JAX tells of it."""
+
     unread: tuple[str, ...] = ()
     """Lines of the program that could not be read. The other figures do not include them."""
 
@@ -406,7 +411,8 @@ class ProgramReport(Displayed):
         """What the program sends over slow links, whether it fits, as far as known, and the findings."""
         about = self.out_of_memory or self.memory
         fit = about.answer if about else ""
-        return "; ".join(filter(None, (self.sent.over_links, fit, findings_words(self.findings))))
+        words = findings_words(self.findings)
+        return "; ".join(filter(None, (self.reason, self.sent.over_links, fit, words)))
 
     @property
     def first_call(self) -> str:
@@ -416,9 +422,7 @@ class ProgramReport(Displayed):
         """
         if not self.passed_on:
             return ""
-        below: dict[str, list[str]] = {}
-        for path in self.passed_on:
-            below.setdefault(path.partition("/")[0], []).append(path)
+        below = by_key((path.partition("/")[0], path) for path in self.passed_on)
         names = [paths[0] if len(paths) == 1 else name for name, paths in below.items()]
         if more := names[_MOST:]:
             names[_MOST:] = [f"{len(more)} more"]
@@ -432,7 +436,18 @@ class ProgramReport(Displayed):
     @property
     def is_known(self) -> bool:
         """Whether the compiled program is known, also if it does not fit: its collectives and flops."""
-        return self.out_of_memory is None or self.out_of_memory.is_program_known
+        is_refused = self.out_of_memory is not None and not self.out_of_memory.is_program_known
+        return self.reason is None and not is_refused
+
+    @property
+    def is_sent_known(self) -> bool:
+        """Whether the collectives are all that the program sends, some maybe an unknown number of times."""
+        return self.is_known and not self.unread_sending
+
+    @property
+    def sent_nbytes(self) -> int | None:
+        """Bytes that a device sends in one call of the program; None if a part of them is unknown."""
+        return self.sent.nbytes if self.is_sent_known and not self.sent.unknown_count else None
 
     @property
     def fft_flops(self) -> int | None:

@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from ..grouping import by_key
 from ..layouts.dtypes import type_text
 from ..layouts.spec import MeshAxes
 from ..quantities import counted, format_bytes
-from .findings import Finding, FindingLeaf, accepted_words, reported
+from .findings import Finding, FindingKind, FindingLeaf, accepted_words, most_first, reported
 from .floors import Limits
 from .repeated import repeated_values
 
@@ -45,14 +46,27 @@ def _found(report: ProgramReport) -> tuple[Finding, ...]:
         *_refusal(report.out_of_memory),
         *_lost_axes([one for one in report.outputs if one.lost_axes]),
         *_not_as_requested([one for one in (*report.arguments, *report.outputs) if one.differs]),
-        *_padded([one for one in report.constraints or () if one.is_padded]),
-        *_unknown([one for one in report.constraints or () if one.is_unknown]),
+        *_constrained(
+            [one for one in report.constraints or () if one.is_padded],
+            kind="padded constraint",
+            problem="XLA pads the values of {}.",
+            nouns=("sharding constraint", "sharding constraints"),
+            remedy="Use shapes that the mesh axes divide, or constrain another axis.",
+        ),
+        *_constrained(
+            [one for one in report.constraints or () if one.is_unknown],
+            kind="unknown constraint",
+            problem="The program does not show whether {} applied.",
+            nouns=("sharding constraint is", "sharding constraints are"),
+            remedy="Call tap_sharding on the value: it prints the sharding that XLA chose.",
+        ),
         *_changed(report),
         *_shared([one for one in report.donations if one.shares_with]),
         *_unused([one for one in report.donations if one.is_unused]),
         *_missing(report.donatable),
         *full_replication(report.rematerializations, report.mesh),
         *repeated_values(report.repeated),
+        *_not_handed_out(report.reason),
         *unread_lines(
             report.unread,
             "The figures do not include it.",
@@ -187,6 +201,15 @@ def unread_lines(lines: Sequence[str], one: str, several: str, what: str = "") -
         )
 
 
+def _not_handed_out(reason: str | None) -> Iterator[Finding]:
+    if reason is not None:
+        yield Finding(
+            kind="unread lines",
+            problem=f"{reason[:1].upper()}{reason[1:]}: what it sends, its memory and its FLOPs are unknown.",
+            remedy="Compile the function for CPU devices, or for a topology of TPUs or GPUs.",
+        )
+
+
 def _refusal(error: OutOfMemory | None) -> Iterator[Finding]:
     """Yield the finding on a program or an allocation that does not fit, with the largest buffers."""
     if error is None:
@@ -273,26 +296,28 @@ def _not_as_requested(values: Sequence[ProgramValue]) -> Iterator[Finding]:
         )
 
 
-def _padded(constraints: Sequence[Constraint]) -> Iterator[Finding]:
-    if constraints:
-        count = sum(one.count for one in constraints)
-        of = counted(count, "sharding constraint", "sharding constraints")
-        yield Finding(
-            kind="padded constraint",
-            problem=f"XLA pads the values of {of}.",
-            remedy="Use shapes that the mesh axes divide, or constrain another axis.",
-            leaves=tuple(map(_constraint, constraints)),
-        )
+def _constrained(
+    constraints: Sequence[Constraint],
+    *,
+    kind: FindingKind,
+    problem: str,
+    nouns: tuple[str, str],
+    remedy: str,
+) -> Iterator[Finding]:
+    """Yield the finding on some sharding constraints, if there are any.
 
-
-def _unknown(constraints: Sequence[Constraint]) -> Iterator[Finding]:
+    Args:
+        constraints: The constraints.
+        kind: Kind of the finding.
+        problem: The problem, with ``{}`` for their number.
+        nouns: What follows this number: of one, and of several.
+        remedy: The remedy.
+    """
     if constraints:
-        count = sum(one.count for one in constraints)
-        are = counted(count, "sharding constraint is", "sharding constraints are")
         yield Finding(
-            kind="unknown constraint",
-            problem=f"The program does not show whether {are} applied.",
-            remedy="Call tap_sharding on the value: it prints the sharding that XLA chose.",
+            kind=kind,
+            problem=problem.format(counted(sum(one.count for one in constraints), *nouns)),
+            remedy=remedy,
             leaves=tuple(map(_constraint, constraints)),
         )
 
@@ -332,7 +357,7 @@ def _shared(donations: Sequence[Donation]) -> Iterator[Finding]:
             kind="shared donation",
             problem=f"A call fails: {arguments} {verb} a buffer with another argument.",
             remedy="Pass jax.numpy.copy of all but one of the arguments that share it.",
-            leaves=_by_bytes(
+            leaves=most_first(
                 FindingLeaf(path=one.path, shape=(), dtype="", nbytes=one.nbytes, remedy=reason)
                 for one, reason in leaves
             ),
@@ -348,7 +373,7 @@ def _unused(donations: Sequence[Donation]) -> Iterator[Finding]:
             problem=f"Donating {arguments} of {format_bytes(nbytes)} per device saves no memory.",
             remedy=f"Do not donate {it}, or return outputs of the same shape, dtype and sharding.",
             nbytes=nbytes,
-            leaves=_by_bytes(
+            leaves=most_first(
                 FindingLeaf(
                     path=one.path,
                     shape=(),
@@ -362,18 +387,16 @@ def _unused(donations: Sequence[Donation]) -> Iterator[Finding]:
 
 
 def _missing(donatable: Sequence[Donation]) -> Iterator[Finding]:
-    nbytes = sum(one.nbytes for one in donatable)
     if not donatable:
         return
-    by_argument: dict[str, list[Donation]] = {}
-    for one in donatable:
-        by_argument.setdefault(one.path.partition("/")[0], []).append(one)
+    nbytes = sum(one.nbytes for one in donatable)
+    by_argument = by_key((one.path.partition("/")[0], one) for one in donatable)
     yield Finding(
         kind="missing donation",
         problem=f"Outputs could reuse {format_bytes(nbytes)} per device of arguments that are not donated.",
         remedy="Add the arguments to donate_argnames of jax.jit, if no code uses them after the call.",
         nbytes=nbytes,
-        leaves=_by_bytes(
+        leaves=most_first(
             FindingLeaf(
                 path=path,
                 shape=(),
@@ -410,10 +433,6 @@ def _constraint(one: Constraint) -> FindingLeaf:
         origin=one.origin,
         count=one.count,
     )
-
-
-def _by_bytes(leaves: Iterable[FindingLeaf]) -> tuple[FindingLeaf, ...]:
-    return tuple(sorted(leaves, key=lambda leaf: -(leaf.nbytes or 0)))
 
 
 def _sum(leaves: Iterable[FindingLeaf]) -> int | None:

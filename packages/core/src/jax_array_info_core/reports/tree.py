@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from .. import quantities
+from ..grouping import by_key
 from ..layouts.spec import MeshAxes, Spec, UnevenAxis
 from ..notebooks import Displayed
 from ..quantities import counted, format_bytes, grouped
@@ -256,10 +256,7 @@ class ElsewhereBytes:
 
 def elsewhere_bytes(rows: Iterable[TreeRow]) -> tuple[ElsewhereBytes, ...]:
     """Return the leaves that take no memory of JAX's devices, by place."""
-    places: dict[Elsewhere, list[TreeRow]] = defaultdict(list)
-    for row in rows:
-        if row.elsewhere is not None:
-            places[row.elsewhere].append(row)
+    places = by_key((row.elsewhere, row) for row in rows if row.elsewhere is not None)
     return tuple(
         ElsewhereBytes(
             place=place,

@@ -9,6 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
+from ..grouping import by_key
 from ..growth.snapshot import Site
 from ..reports.timeline import (
     LEAST_SAMPLES,
@@ -226,9 +227,7 @@ class DeviceHistory:
 
     def marks(self) -> tuple[TimelineMark, ...]:
         """Return the marks, those that added most first, then those that kept most."""
-        by_name: dict[str, list[Visit]] = {}
-        for visit in self._visits:
-            by_name.setdefault(visit.span.name, []).append(visit)
+        by_name = by_key((visit.span.name, visit) for visit in self._visits)
         marks = [_mark(name, visits) for name, visits in by_name.items()]
         marks.sort(key=lambda mark: (-(mark.added_nbytes or 0), -(mark.kept_nbytes or 0), mark.times[0]))
         return tuple(

@@ -124,11 +124,13 @@ class History:
         self.kept_from = -math.inf
         """Time before which samples are left out."""
 
-    def time_of(self, line: RecordSample | RecordMark | RecordOutOfMemory | RecordEnd) -> float:
-        """Return the time of a line, later by as much as the clock of the machine was set back."""
+    def _time_of(self, line: RecordSample | RecordMark | RecordOutOfMemory | RecordEnd) -> float:
+        """Return the time of the next line, later by as much as the clock of the machine was set back."""
         if line.time + self._set_back < self.last - _LONGEST_DISORDER:
             self._set_back = self.last - line.time
-        return line.time + self._set_back
+        time = line.time + self._set_back
+        self.last = max(self.last, time)
+        return time
 
     def segment(self, start: RecordStart) -> Places:
         """Begin a segment, and return the places of its devices.
@@ -153,8 +155,7 @@ class History:
 
     def add(self, line: RecordOutOfMemory | RecordEnd) -> None:
         """Add an error or the end."""
-        time = self.time_of(line)
-        self.last = max(self.last, time)
+        time = self._time_of(line)
         line = replace(line, time=time, message=clipped(line.message))
         if isinstance(line, RecordEnd):
             self.end = line
@@ -173,8 +174,7 @@ class History:
             mark: The mark.
             places: Places of the devices of its segment.
         """
-        time = self.time_of(mark)
-        self.last = max(self.last, time)
+        time = self._time_of(mark)
         self._check_count()
         if len(self._marks) == _MOST_MARKS:
             raise FileFormatError(f"more than {_MOST_MARKS:,} marks")
@@ -248,8 +248,7 @@ class History:
             groups: Numbers of its groups.
             counts: Number of arrays of each group.
         """
-        time = self.time_of(sample)
-        self.last = max(self.last, time)
+        time = self._time_of(sample)
         self.first = self.first if self.sample_count else time
         self.step = self.step if sample.step is None else sample.step
         self.sample_count += 1

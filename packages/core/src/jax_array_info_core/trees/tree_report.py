@@ -10,6 +10,7 @@ from ..arrays.walk import MAX_DEPTH, PLAIN
 from ..compat import values
 from ..delivery import deliver
 from ..errors import SpecError
+from ..grouping import by_key
 from ..layouts.spec import Spec
 from ..quantities import counted
 from ..reports.array import ArrayReport
@@ -40,9 +41,7 @@ def spec_error(problems: Iterable[tuple[str, str]]) -> SpecError:
     "d: 'x' is not a mesh axis"
     """
     problems = list(problems)
-    paths: dict[str, list[str]] = {}
-    for path, problem in problems:
-        paths.setdefault(problem, []).append(path)
+    paths = by_key((problem, path) for path, problem in problems)
     return SpecError([_line(path, problem) for path, problem in problems], list(_groups(paths)))
 
 

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from jax_array_info.tables.folds import split_rows
 from jax_array_info_core import format_bytes
+from jax_array_info_core.grouping import by_key
 from jax_array_info_core.layouts.dtypes import type_text
 from jax_array_info_core.reports import Collective, Origin, ProgramReport, ProgramTimelineReport, Temporary
 from jax_array_info_core.reports.collectives import (
@@ -36,7 +37,7 @@ from ..tables.program_words import (
     total_words,
 )
 from .annotated import Annotated
-from .source_lines import MARKS, MarkedLine, Note, caller_notes
+from .source_lines import MARKS, MarkedLine, Note, by_line, caller_notes
 
 _MOST_TEMPORARIES = 4
 """Maximum number of temporaries in the notes of a line."""
@@ -113,14 +114,15 @@ def program_part(report: ProgramReport, max_rows: int | None = 20) -> Annotated:
         report: The program.
         max_rows: Maximum number of rows of each table.
     """
-
-    def summary(width: int) -> RenderableType:
-        return program_summary(report, max_rows=max_rows, width=width)
-
-    def details(width: int) -> RenderableType:
-        return program_details(report, max_rows=max_rows, width=width)
-
-    return Annotated(report, program_lines(report), TITLE, ("sent", "live"), summary, details, max_rows)
+    return Annotated(
+        report,
+        program_lines(report),
+        TITLE,
+        ("sent", "live"),
+        summary=lambda width: program_summary(report, max_rows=max_rows, width=width),
+        details=lambda width: program_details(report, max_rows=max_rows, width=width),
+        max_rows=max_rows,
+    )
 
 
 def program_lines(report: ProgramReport) -> list[ProgramLine]:
@@ -156,24 +158,15 @@ def program_lines(report: ProgramReport) -> list[ProgramLine]:
 
 def _mark_collectives(collectives: Iterable[Collective], line_of: Callable[[Origin], ProgramLine]) -> None:
     """Add the collectives to their lines; those with the same words have one note with their sum."""
-    alike: dict[tuple[int, str], list[Collective]] = {}
-    bounded: dict[int, list[Collective]] = {}
-    for one in collectives:
-        if one.origin is not None:
-            line = line_of(one.origin)
-            if one.bound_nbytes is None:
-                line.has_unknown = True
-            else:
-                bounded.setdefault(id(line), []).append(one)
-                line.sent_nbytes = most_nbytes(bounded[id(line)]) or 0
-                line.is_bound |= one.times is None
-            alike.setdefault((id(line), ", ".join(_collective_words(one))), []).append(one)
-    for (_, words), rows in alike.items():
-        assert rows[0].origin is not None
-        size = total_words(rows[0])
-        if len(rows) > 1:
-            size = sent_words(sent_by(rows), has_loops=False)
-        line_of(rows[0].origin).notes.append(Note(words, size, SENT))
+    for line, ones in by_line(collectives, lambda one: one.origin, line_of):
+        bounded = [one for one in ones if one.bound_nbytes is not None]
+        line.has_unknown = len(bounded) < len(ones)
+        line.sent_nbytes = most_nbytes(bounded) or 0
+        line.is_bound = any(one.times is None for one in bounded)
+        for words, alike in by_key((", ".join(_collective_words(one)), one) for one in ones).items():
+            several = len(alike) > 1
+            size = sent_words(sent_by(alike), has_loops=False) if several else total_words(alike[0])
+            line.notes.append(Note(words, size, SENT))
 
 
 def _mark_temporaries(temporaries: Sequence[Temporary], line_of: Callable[[Origin], ProgramLine]) -> None:
@@ -181,21 +174,17 @@ def _mark_temporaries(temporaries: Sequence[Temporary], line_of: Callable[[Origi
 
     Scalars such as the counters of loops have no notes where other temporaries are far larger.
     """
-    of_line: dict[int, list[Temporary]] = {}
     least = max((one.nbytes * one.count for one in temporaries), default=0) / _LEAST_SHARE
-    for one in temporaries:
-        if one.origin is not None and one.nbytes * one.count >= least:
-            line = line_of(one.origin)
-            line.live_nbytes += one.nbytes * one.count
-            of_line.setdefault(id(line), []).append(one)
-    for rows in of_line.values():
-        assert rows[0].origin is not None
-        notes = line_of(rows[0].origin).notes
-        shown, rest = split_rows(rows, _MOST_TEMPORARIES)
-        notes += [Note(_temporary_words(one), format_bytes(one.nbytes * one.count), KEPT) for one in shown]
+    large = [one for one in temporaries if one.nbytes * one.count >= least]
+    for line, ones in by_line(large, lambda one: one.origin, line_of):
+        line.live_nbytes += sum(one.nbytes * one.count for one in ones)
+        shown, rest = split_rows(ones, _MOST_TEMPORARIES)
+        line.notes += [
+            Note(_temporary_words(one), format_bytes(one.nbytes * one.count), KEPT) for one in shown
+        ]
         if rest:
             size = format_bytes(sum(one.nbytes * one.count for one in rest))
-            notes.append(Note(f"{sum(one.count for one in rest)} more, live at once", size, KEPT))
+            line.notes.append(Note(f"{sum(one.count for one in rest)} more, live at once", size, KEPT))
 
 
 def _collective_words(collective: Collective) -> Iterator[str]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TypeVar
 
-from rich.console import RenderableType
 from rich.text import Text
 
 from jax_array_info.tables.folds import folded_paths, split_rows
@@ -29,7 +27,7 @@ from ..tables.propagation_words import (
     value_spec_words,
 )
 from .annotated import Annotated
-from .source_lines import MARKS, LeafLine, MarkedLine, Note, caller_notes
+from .source_lines import MARKS, LeafLine, MarkedLine, Note, by_line, caller_notes
 
 _MOST_ENTRIES = 3
 """Maximum number of findings of a kind in the notes of a line."""
@@ -52,7 +50,6 @@ _TITLE = Text.assemble(
     ("lose mesh axes", _LOST),
     style="bold",
 )
-_T = TypeVar("_T")
 
 
 @dataclass(slots=True)
@@ -90,16 +87,19 @@ def propagation_part(
         max_rows: Maximum number of entries of each kind.
         with_ways: Whether the details have the way of each mesh axis from its origin.
     """
-
-    def summary(width: int) -> RenderableType:
-        return propagation_summary(report, width=width)
-
-    def details(width: int) -> RenderableType:
-        return propagation_details(report, with_ways=with_ways, max_rows=max_rows, width=width)
-
     margin = _Margin(report)
-    heads = tuple(_HEADS.values())
-    return Annotated(report, margin.lines(), _TITLE, heads, summary, details, max_rows, margin.leaves())
+    return Annotated(
+        report,
+        margin.lines(),
+        _TITLE,
+        tuple(_HEADS.values()),
+        summary=lambda width: propagation_summary(report, width=width),
+        details=lambda width: propagation_details(
+            report, with_ways=with_ways, max_rows=max_rows, width=width
+        ),
+        max_rows=max_rows,
+        leaves=margin.leaves(),
+    )
 
 
 class _Margin:
@@ -134,7 +134,7 @@ class _Margin:
 
     def _add_entries(self, entries: Iterable[Entry], kind: str) -> None:
         """Add the findings of a kind to their lines, and the sum of the smaller ones of each line."""
-        for line, found in self._by_line(entries, lambda entry: entry.origin):
+        for line, found in by_line(entries, lambda entry: entry.origin, self._line):
             line.nbytes[kind] = sum(entry.total_nbytes for entry in found)
             line.columns.update(entry.columns for entry in found if entry.columns is not None)
             shown, rest = split_rows(found, _MOST_ENTRIES)
@@ -154,7 +154,7 @@ class _Margin:
 
     def _add_values(self, values: Iterable[ValueRow]) -> None:
         """Add the largest values to their lines, each with its spec and its origins."""
-        for line, rows in self._by_line(values, lambda row: row.value.origin):
+        for line, rows in by_line(values, lambda row: row.value.origin, self._line):
             line.value_nbytes = max(row.value.nbytes or 0 for row in rows)
             shown, rest = split_rows(rows, _MOST_VALUES)
             for row in shown:
@@ -163,18 +163,6 @@ class _Margin:
                 line.notes.append(Note((words, *origins), value_size_words(row.value.nbytes, row.times)))
             if rest:
                 line.notes.append(Note(f"{sum(row.times for row in rest)} more values"))
-
-    def _by_line(
-        self, rows: Iterable[_T], origin_of: Callable[[_T], Origin | None]
-    ) -> list[tuple[PropagationLine, list[_T]]]:
-        """Return the rows of each line, without those whose line is unknown."""
-        found: dict[int, tuple[PropagationLine, list[_T]]] = {}
-        for row in rows:
-            origin = origin_of(row)
-            if origin is not None:
-                line = self._line(origin)
-                found.setdefault(id(line), (line, []))[1].append(row)
-        return [*found.values()]
 
     def _add_users(self) -> None:
         """Add to the lines of constraints the lines that have their mesh axes, conflicts first."""

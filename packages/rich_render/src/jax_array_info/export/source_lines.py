@@ -5,14 +5,15 @@ from __future__ import annotations
 import io
 import linecache
 import tokenize
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from jax_array_info_core import config
 from jax_array_info_core.errors import FileFormatError
+from jax_array_info_core.grouping import by_key
 from jax_array_info_core.quantities import counted
 from jax_array_info_core.reports import Origin
 from jax_array_info_core.stored.reading import Budget, read_whole
@@ -33,6 +34,7 @@ _SHORTEST_GAP = 3
 _SHARED_NAMES = ("<string>", "<stdin>", "<unknown>")
 """Names that several sources share: Python 3.13 keeps the source of ``python -c`` as ``<string>``."""
 _STARTS = ("def ", "async def ")
+_T = TypeVar("_T")
 
 
 def source_lines(file: str) -> list[str]:
@@ -174,6 +176,24 @@ class MarkedLine:
     def weight(self) -> int | None:
         """Bytes for the color of the line; None for a line that is not in the list."""
         raise NotImplementedError
+
+
+_Line = TypeVar("_Line", bound=MarkedLine)
+
+
+def by_line(
+    rows: Iterable[_T], origin_of: Callable[[_T], Origin | None], line_of: Callable[[Origin], _Line]
+) -> Iterator[tuple[_Line, list[_T]]]:
+    """Yield the source line of some rows with these rows, for each line that is known.
+
+    Args:
+        rows: The rows.
+        origin_of: Function that returns the line of a row.
+        line_of: Function that returns the line with its notes.
+    """
+    placed = ((origin, row) for row in rows if (origin := origin_of(row)) is not None)
+    for found in by_key(((origin.file, origin.line), (origin, row)) for origin, row in placed).values():
+        yield line_of(found[0][0]), [row for _, row in found]
 
 
 def caller_notes(origin: Origin) -> Iterator[str]:

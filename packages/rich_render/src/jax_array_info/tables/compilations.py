@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Group, RenderableType
 
 from jax_array_info.tables.folds import split_rows
+from jax_array_info_core.grouping import by_key
 from jax_array_info_core.quantities import counted, format_number
 from jax_array_info_core.reports import (
     Compilation,
@@ -84,12 +85,9 @@ def _alike(compilations: Sequence[Compilation]) -> list[list[Compilation]]:
     So are three or more whose reasons differ only in the lengths of shapes.
     """
     counts = Counter(_key(one, _without_lengths(one.reason)) for one in compilations)
-    groups: dict[object, list[Compilation]] = {}
-    for one in compilations:
-        folded = _key(one, _without_lengths(one.reason))
-        key = folded if counts[folded] >= _MIN_FOLDED else _key(one, one.reason)
-        groups.setdefault(key, []).append(one)
-    return list(groups.values())
+    folded = ((_key(one, _without_lengths(one.reason)), one) for one in compilations)
+    keys = ((key if counts[key] >= _MIN_FOLDED else _key(one, one.reason), one) for key, one in folded)
+    return list(by_key(keys).values())
 
 
 def _key(one: Compilation, reason: str) -> object:

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from jax_array_info.tables.folds import split_rows
 from jax_array_info_core import format_bytes
+from jax_array_info_core.grouping import by_key
 from jax_array_info_core.quantities import format_device_ids
 from jax_array_info_core.reports import DeviceReport, DevicesReport, MemoryProfileReport, MemoryReport
 from jax_array_info_core.reports.devices import ProfileLine, lines_together
@@ -86,14 +87,17 @@ def devices_table(report: DevicesReport) -> Table:
     process_column = ["process"] if several_processes else []
     columns = ("device", "device kind", *process_column, "memory kinds", "memory in use")
     table = folding_table("devices", columns)
-    rows: dict[tuple[str, ...], list[str]] = {}
-    for device in report.devices:
-        process = [f"{device.process}{' (this)' if device.is_local else ''}"] if several_processes else []
-        row = (device.platform, device.kind, *process, _memory_kinds(device), _memory(device))
-        rows.setdefault(row, []).append(device.name)
+    rows = by_key(
+        (_row(device, several_processes=several_processes), device.name) for device in report.devices
+    )
     for (_, *cells), names in rows.items():
         table.add_row(*map(style.written, (fold_names(names), *cells)))
     return table
+
+
+def _row(device: DeviceReport, *, several_processes: bool) -> tuple[str, ...]:
+    process = [f"{device.process}{' (this)' if device.is_local else ''}"] if several_processes else []
+    return (device.platform, device.kind, *process, _memory_kinds(device), _memory(device))
 
 
 def fold_names(names: Iterable[str]) -> str:

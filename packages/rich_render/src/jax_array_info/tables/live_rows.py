@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jax_array_info.tables.folds import split_rows
 from jax_array_info.tables.words import site_words
 from jax_array_info_core import format_bytes
+from jax_array_info_core.grouping import by_key
 from jax_array_info_core.reports.live import (
     By,
     LiveArrayGroup,
@@ -131,13 +132,16 @@ def live_array_rows(
         return _total_rows(report, by, max_rows)
     arrays = [group for group in report.groups if group.shape]
     hidden = [group for group in arrays if hide_small_arrays and _is_small(group)]
-    folded = _folded(group for group in arrays if not (hide_small_arrays and _is_small(group)))
+    folded = by_key(
+        (_row_key(group), group) for group in arrays if not (hide_small_arrays and _is_small(group))
+    )
     spec_of = _specs(list(folded), always=specs)
     shown, rest = split_rows(list(folded.items()), max_rows)
-    scalars: dict[_RowKey, list[LiveArrayGroup]] = {}
-    for group in report.groups:
-        if not group.shape:
-            scalars.setdefault((group.dtype, site_words(group.origin), group.views_of), []).append(group)
+    scalars = by_key(
+        ((group.dtype, site_words(group.origin), group.views_of), group)
+        for group in report.groups
+        if not group.shape
+    )
     return LiveArrayRows(
         rows=tuple(
             _row(report, groups, nbytes=groups[0].local_nbytes, spec=spec_of.get(key, ""))
@@ -188,14 +192,6 @@ def _row_key(group: LiveArrayGroup) -> _RowKey:
         # A single-device array is not sharded.
         group.sharding if group.device_count > 1 else "",
     )
-
-
-def _folded(groups: Iterable[LiveArrayGroup]) -> dict[_RowKey, list[LiveArrayGroup]]:
-    """Return the groups of each row."""
-    folded: dict[_RowKey, list[LiveArrayGroup]] = {}
-    for group in groups:
-        folded.setdefault(_row_key(group), []).append(group)
-    return folded
 
 
 def _specs(keys: Sequence[_RowKey], *, always: bool) -> dict[_RowKey, str]:

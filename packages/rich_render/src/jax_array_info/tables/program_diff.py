@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import cast
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType
@@ -11,13 +11,14 @@ from rich.table import Table
 from jax_array_info.tables.folds import folded_paths, split_rows
 from jax_array_info_core import format_bytes
 from jax_array_info_core.layouts.dtypes import type_text
-from jax_array_info_core.quantities import counted, grouped
+from jax_array_info_core.quantities import counted, grouped, known_sum
 from jax_array_info_core.reports import (
     Donation,
     FigureChange,
     ProgramDiff,
     SentChange,
     ShardingChange,
+    ShardingDescription,
     TemporaryChange,
 )
 from jax_array_info_core.reports.collectives import axes_words
@@ -216,7 +217,13 @@ class _Tables:
 
     def shardings(self, changes: Sequence[ShardingChange]) -> RenderableType | None:
         """Return the table of arguments and outputs; None without changes."""
-        facts = [(_side(one, "before"), _side(one, "after")) for one in changes]
+        facts = [
+            (
+                _side(one.before_type, one.after_type, one.before, one.after, one.before_memory_kind),
+                _side(one.after_type, one.before_type, one.after, one.before, one.after_memory_kind),
+            )
+            for one in changes
+        ]
         return self._leaves("arguments and outputs", [one.path for one in changes], facts)
 
     def donations(self, report: ProgramDiff) -> RenderableType | None:
@@ -280,7 +287,7 @@ def _sent_rows(change: SentChange) -> Iterator[tuple[str, str, _Numbers]]:
     for line in shown:
         yield f"  {origin_words(line.origin, 'line unknown')}", "", (line.before, line.after, True)
     if rest:
-        sums = (_sum(line.before for line in rest), _sum(line.after for line in rest), True)
+        sums = (known_sum(line.before for line in rest), known_sum(line.after for line in rest), True)
         yield f"  {counted(len(rest), 'more line', 'more lines')}", "", sums
 
 
@@ -289,12 +296,6 @@ def _elsewhere(change: TemporaryChange) -> str:
     if change.is_elsewhere_before:
         return "before: not at the peak"
     return "after: not at the peak" if change.is_elsewhere_after else ""
-
-
-def _sum(numbers: Iterable[int | None]) -> int | None:
-    """Return the sum of numbers; None if one of them is unknown."""
-    known = list(numbers)
-    return None if None in known else sum(number or 0 for number in known)
 
 
 def _number_columns(numbers: Sequence[_Numbers]) -> list[StackedColumn]:
@@ -325,21 +326,19 @@ def _bytes(nbytes: int | None) -> str:
     return _number(nbytes, is_bytes=True)
 
 
-def _side(change: ShardingChange, side: str) -> tuple[str, str]:
+def _side(
+    type_: str | None,
+    other_type: str | None,
+    sharding: ShardingDescription | None,
+    other_sharding: ShardingDescription | None,
+    memory_kind: str | None,
+) -> tuple[str, str]:
     """Return the type and the sharding of a leaf before or after, without a type that does not change."""
-    if side == "before":
-        of_type, other, sharding = change.before_type, change.after_type, change.before
-        opposite = change.after
-        memory = change.before_memory_kind
-    else:
-        of_type, other, sharding = change.after_type, change.before_type, change.after
-        opposite = change.before
-        memory = change.after_memory_kind
-    if of_type is None:
+    if type_ is None:
         return "absent", ""
-    words = UNKNOWN if sharding is None else sharding.beside(opposite)
-    words += f" in {memory}" if memory else ""
-    return (words, "") if of_type == other else (of_type, words)
+    words = UNKNOWN if sharding is None else sharding.beside(other_sharding)
+    words += f" in {memory_kind}" if memory_kind else ""
+    return (words, "") if type_ == other_type else (type_, words)
 
 
 def _donation(donation: Donation | None, is_absent: bool) -> tuple[str, str]:

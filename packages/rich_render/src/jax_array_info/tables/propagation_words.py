@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from jax_array_info_core import config, format_bytes
+from jax_array_info_core.grouping import by_key
 from jax_array_info_core.layouts.dtypes import type_text
 from jax_array_info_core.layouts.spec import Spec, effective_spec
 from jax_array_info_core.reports import (
@@ -34,7 +35,6 @@ _CONSTRAINTS = ("sharding_constraint", "reshard", "mesh_cast")
 """Operations of JAX that are constraints."""
 _MOST_OPS = 4
 """Maximum number of operations of equal replicated values."""
-_T = TypeVar("_T")
 
 
 class Entry(NamedTuple):
@@ -137,17 +137,18 @@ def loss_entries(report: PropagationReport) -> list[Entry]:
 
 def replicated_entries(report: PropagationReport) -> list[Entry]:
     """Return the replicated values, the most avoidable bytes first; those of several operations as one."""
-    groups = _grouped(
-        report.replicated,
-        lambda one: (
+
+    def key(one: ReplicatedValue) -> Hashable:
+        return (
             type_text(one.dtype, one.shape),
             one.spec,
             one.mesh_axes,
             one.avoidable_nbytes,
             origin_words(one.origin),
             without_indices("\n".join(map(text_of_pieces, _loss_detail(one.loss)))),
-        ),
-    )
+        )
+
+    groups = by_key((key(one), one) for one in report.replicated).values()
     return sorted(map(_replicated, groups), key=lambda one: -one.total_nbytes)
 
 
@@ -159,14 +160,6 @@ ENTRIES: dict[str, Callable[[PropagationReport], list[Entry]]] = {
 """Functions that return the entries of each kind of finding."""
 
 
-def _grouped(rows: Iterable[_T], key: Callable[[_T], Hashable]) -> list[list[_T]]:
-    """Return rows with equal keys together."""
-    groups: dict[Hashable, list[_T]] = {}
-    for row in rows:
-        groups.setdefault(key(row), []).append(row)
-    return list(groups.values())
-
-
 def _folded(entries: Iterable[Entry]) -> list[Entry]:
     """Return entries; those that differ only in the indices of paths are one."""
 
@@ -175,7 +168,7 @@ def _folded(entries: Iterable[Entry]) -> list[Entry]:
         return one.nbytes, one.where, *map(without_indices, (one.head, *texts))
 
     folded = []
-    for group in _grouped(entries, key):
+    for group in by_key((key(one), one) for one in entries).values():
         details = zip(*(one.details for one in group), strict=True)
         folded.append(
             group[0]._replace(
@@ -316,15 +309,18 @@ def value_rows(values: Iterable[PropagatedValue]) -> list[ValueRow]:
             tuple(dict.fromkeys(f"{one.op} {one.phase or ''}".strip() for one in group)),
             sum(one.count for one in group),
         )
-        for group in _grouped(values, key)
+        for group in by_key((key(one), one) for one in values).values()
     ]
     return sorted(rows, key=lambda row: -(row.value.nbytes or 0) * row.times)
 
 
 def _origins(value: PropagatedValue) -> list[Pieces]:
     """Return the mesh axes of each origin, and the link to it."""
-    groups = _grouped(value.axes, lambda one: (one.kind, one.path, one.origin))
-    return [(f"{', '.join(one.mesh_axis for one in group)}: ", *origin_pieces(group[0])) for group in groups]
+    groups = by_key(((one.kind, one.path, one.origin), one) for one in value.axes)
+    return [
+        (f"{', '.join(one.mesh_axis for one in group)}: ", *origin_pieces(group[0]))
+        for group in groups.values()
+    ]
 
 
 def some_ops(ops: Sequence[str], most: int = _MOST_OPS) -> str:

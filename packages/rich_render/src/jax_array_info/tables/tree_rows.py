@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Literal, get_args
 
 from jax_array_info.tables.folds import check_max_rows, folded_paths, path_keys, split_rows
+from jax_array_info_core.grouping import by_key
 from jax_array_info_core.reports.tree import ElsewhereBytes, TreeReport, TreeRow, elsewhere_bytes
 from jax_array_info_core.text import clipped, plain_text
 
@@ -185,10 +185,7 @@ class _Group:
 
 def _unfolded(report: TreeReport, depth: int | None) -> list[_Group]:
     """Return a group for each leaf or prefix, in the order of the tree."""
-    others: dict[str, list[str]] = defaultdict(list)
-    for leaf in report.rows:
-        if leaf.same_as is not None:
-            others[leaf.same_as].append(leaf.path)
+    others = by_key((leaf.same_as, leaf.path) for leaf in report.rows if leaf.same_as is not None)
     groups: list[_Group] = []
     prefixes: dict[str, _Group] = {}
     rngs = _Group("(RNG state)", [], is_prefix=True)

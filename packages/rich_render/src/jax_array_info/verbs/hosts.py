@@ -6,14 +6,12 @@ from collections.abc import Collection
 
 from jax_array_info.tables.folds import check_max_rows
 from jax_array_info_core import hosts_report
-from jax_array_info_core.delivery import deliver
 from jax_array_info_core.hosts.compare import MOST_DETAILS
 from jax_array_info_core.hosts.summaries import HostReport
 from jax_array_info_core.reports import HostsReport
 
-from ..style import ForConsole, shows_colors
-from ..tables.hosts import MAX_ROWS, hosts_table
-from .show import parts_of_report, report_of, show_rendered, silent_at_exit
+from ..tables.hosts import MAX_ROWS
+from .show import parts_of_report, print_table, report_of, silent_at_exit
 
 
 @silent_at_exit
@@ -59,17 +57,4 @@ def print_hosts(
     found = report_of(
         report, HostsReport, hosts_report, timeout=timeout, details=details, ignore_codes=ignore_codes
     )
-    deliver(
-        found,
-        lambda found: show_rendered(
-            ForConsole(
-                lambda console, options: hosts_table(
-                    found,
-                    width=options.max_width,
-                    use_color=shows_colors(console),
-                    max_rows=max_rows,
-                )
-            ),
-            parts=lambda: parts_of_report(found),
-        ),
-    )
+    print_table(found, parts_of_report, max_rows=max_rows)

@@ -29,9 +29,6 @@ from jax_array_info_core.reports import (
 from jax_array_info_core.reports.live import By, check_totals_by
 
 from ..style import terminal_console
-from ..tables.devices import memory_profile_tables, memory_stats_table, memory_table
-from ..tables.growth import growth_table
-from ..tables.live import live_array_table
 from .show import print_table, prints_here, refuse_with, silent_at_exit
 
 
@@ -63,7 +60,7 @@ def pretty_memory_stats(device: Any, override: Mapping[str, Any] | None = None) 
     if isinstance(device, MemoryReport):
         refuse_with(MemoryReport, ["override="] if override is not None else [])
     report = device if isinstance(device, MemoryReport) else memory_report(device, override)
-    print_table(report, lambda report, _: memory_table(report))
+    print_table(report)
 
 
 @silent_at_exit
@@ -103,7 +100,7 @@ def print_memory_stats(devices: Any | Iterable[Any] | None = None) -> None:
 
         devices = jax.local_devices()
     report = devices if isinstance(devices, DevicesReport) else devices_report(devices)
-    print_table(report, lambda report, width: memory_stats_table(report, width=width))
+    print_table(report)
 
 
 @silent_at_exit
@@ -150,7 +147,7 @@ def print_memory_profile(
     """
     check_max_rows(max_rows)
     report = data if isinstance(data, MemoryProfileReport) else memory_profile_report(data)
-    print_table(report, lambda report, _: memory_profile_tables(report, max_rows=max_rows))
+    print_table(report, max_rows=max_rows)
 
 
 _FIRST = 1.0
@@ -328,17 +325,7 @@ def print_array_stats(
         refuse_with(LiveArrayReport, [name for name, is_asked in asked if is_asked])
     if by == "origin" and report.origins == "not asked":
         raise UnsupportedValueError("the report has no allocation sites: make it with origins=True")
-    print_table(
-        report,
-        lambda report, width: live_array_table(
-            report,
-            by=by,
-            hide_small_arrays=hides,
-            max_rows=max_rows,
-            specs=specs,
-            width=width,
-        ),
-    )
+    print_table(report, by=by, hide_small_arrays=hides, max_rows=max_rows, specs=specs)
 
 
 @silent_at_exit
@@ -403,9 +390,7 @@ def print_growth(
     if not isinstance(growth, ArrayTracker | GrowthReport):
         raise UnsupportedValueError(f"expected a tracker from track_arrays(), got {type(growth)}")
     check_max_rows(max_rows)
-    if isinstance(growth, GrowthReport):
-        print_table(growth, lambda report, _: growth_table(report, max_rows=max_rows))
-        return
-    with progress_line("searching for reference cycles", max_seconds) as on_progress:
-        report = growth.report(collect=collect, max_seconds=max_seconds, on_progress=on_progress)
-    print_table(report, lambda report, _: growth_table(report, max_rows=max_rows))
+    if isinstance(growth, ArrayTracker):
+        with progress_line("searching for reference cycles", max_seconds) as on_progress:
+            growth = growth.report(collect=collect, max_seconds=max_seconds, on_progress=on_progress)
+    print_table(growth, max_rows=max_rows)

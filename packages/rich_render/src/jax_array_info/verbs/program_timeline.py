@@ -6,12 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from jax_array_info_core import program_timeline_report
-from jax_array_info_core.delivery import deliver
 from jax_array_info_core.reports import ProgramTimelineReport
 
-from ..style import ForConsole, shows_colors
-from ..tables.program_timeline import program_timeline_table
-from .show import parts_of_report, refuse_with, show_rendered, silent_at_exit
+from .show import parts_of_report, print_table, refuse_with, silent_at_exit
 
 
 @silent_at_exit
@@ -46,14 +43,4 @@ def print_program_timeline(
         report = f
     else:
         report = program_timeline_report(f, *args, topology=topology, dcn=dcn, **kwargs)
-    deliver(
-        report,
-        lambda report: show_rendered(
-            ForConsole(
-                lambda console, options: program_timeline_table(
-                    report, width=options.max_width, use_color=shows_colors(console)
-                )
-            ),
-            parts=lambda: parts_of_report(report),
-        ),
-    )
+    print_table(report, parts_of_report)

@@ -14,7 +14,6 @@ from jax_array_info_core import (
     program_report,
     propagation_report,
 )
-from jax_array_info_core.delivery import deliver
 from jax_array_info_core.errors import UnsupportedValueError, require_report
 from jax_array_info_core.propagation.at_line import at_line
 from jax_array_info_core.reports import (
@@ -27,16 +26,9 @@ from jax_array_info_core.reports import (
 )
 from jax_array_info_core.reports.floors import MIN_NBYTES
 
-from ..style import ForConsole, shows_colors
-from ..tables.compilations import compilations_table, compile_caches_table, log_table
-from ..tables.program import program_table
-from ..tables.program_diff import program_diff_table
-from ..tables.propagation import propagation_table
-from .show import print_table, refuse_with, report_of, report_on_two, show_rendered, silent_at_exit
+from .show import print_table, refuse_with, report_of, report_on_two, silent_at_exit
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderableType
-
     from ..export.document import Part
 
 
@@ -164,11 +156,7 @@ def print_program(
 
         return [*program_parts(report, max_rows)]
 
-    def table(console: Console, options: ConsoleOptions) -> RenderableType:
-        color = shows_colors(console)
-        return program_table(report, max_rows=max_rows, width=options.max_width, use_color=color)
-
-    deliver(report, lambda report: show_rendered(ForConsole(table), parts=lambda: parts(report)))
+    print_table(report, parts, max_rows=max_rows)
 
 
 @silent_at_exit
@@ -236,7 +224,7 @@ def print_program_diff(
     """
     check_max_rows(max_rows)
     report = report_on_two(before, after, ProgramDiff, program_diff_report)
-    print_table(report, lambda report, width: program_diff_table(report, max_rows=max_rows, width=width))
+    print_table(report, max_rows=max_rows)
 
 
 @silent_at_exit
@@ -279,7 +267,7 @@ def print_compilations(watch: CompileWatch | CompilationsReport, *, max_rows: in
     if not isinstance(watch, CompileWatch | CompilationsReport):
         raise UnsupportedValueError(f"expected a watch from watch_compiles(), got {type(watch)}")
     report = watch if isinstance(watch, CompilationsReport) else watch.report()
-    print_table(report, lambda report, _: compilations_table(report, max_rows=max_rows))
+    print_table(report, max_rows=max_rows)
 
 
 @silent_at_exit
@@ -324,7 +312,7 @@ def print_log(
     """
     check_max_rows(max_rows)
     report = report_of(source, LogReport, log_report, mesh=mesh, ignore_codes=ignore_codes)
-    print_table(report, lambda report, width: log_table(report, max_rows=max_rows, width=width))
+    print_table(report, max_rows=max_rows)
 
 
 @silent_at_exit
@@ -379,10 +367,7 @@ def print_compile_caches(
     if report is not None:
         require_report(report, CompileCachesReport)
         refuse_with(CompileCachesReport, ["clear="] if clear else [])
-    print_table(
-        compile_caches_report(clear) if report is None else report,
-        lambda report, _: compile_caches_table(report, max_rows=max_rows),
-    )
+    print_table(compile_caches_report(clear) if report is None else report, max_rows=max_rows)
 
 
 @silent_at_exit
@@ -472,12 +457,9 @@ def print_propagation(
         report = at_line(report, line)
     with_ways = line is not None
 
-    def table(report: PropagationReport, width: int) -> RenderableType:
-        return propagation_table(report, with_ways=with_ways, max_rows=max_rows, width=width)
-
     def parts(report: PropagationReport) -> list[Part]:
         from ..export.propagation_lines import propagation_part
 
         return [propagation_part(report, max_rows, with_ways=with_ways)]
 
-    print_table(report, table, parts)
+    print_table(report, parts, with_ways=with_ways, max_rows=max_rows)

@@ -225,9 +225,7 @@ def _show_uncompiled(form: ProgramForm, report: ArrayReport, _: int = 1) -> None
 
 
 def _show_tree(report: TreeReport) -> None:
-    from ..tables.trees import tree_table  # only trees need it
-
-    show_table(report, lambda report, width: tree_table(report, width=width), parts_of_report)
+    show_table(report, parts_of_report)
 
 
 @silent_at_exit

@@ -95,29 +95,25 @@ def refuse_with(kind: type, arguments: Sequence[str]) -> None:
         raise TypeError(f"a {kind.__name__} is printed as it is: remove {', '.join(arguments)}")
 
 
-def print_table(
-    report: _R,
-    table: Callable[[_R, int], RenderableType],
-    parts: Callable[[_R], Sequence[Part]] | None = None,
-) -> None:
+def print_table(report: Report, parts: Callable[[Any], Sequence[Part]] | None = None, **options: Any) -> None:
     """Deliver a report, and print its table if no ``collect_reports`` block takes it.
 
     Args:
         report: The report.
-        table: Function that draws the report for a width in characters.
         parts: Function that returns the notebook's version of the report.
+        **options: Options of the table, such as ``max_rows``.
     """
-    deliver(report, lambda report: show_table(report, table, parts))
+    deliver(report, lambda report: show_table(report, parts, **options))
 
 
-def show_table(
-    report: _R,
-    table: Callable[[_R, int], RenderableType],
-    parts: Callable[[_R], Sequence[Part]] | None = None,
-) -> None:
+def show_table(report: Report, parts: Callable[[Any], Sequence[Part]] | None = None, **options: Any) -> None:
     """Print the table of a report, as ``print_table`` does."""
     show_rendered(
-        ForConsole(lambda _, options: table(report, options.max_width)),
+        ForConsole(
+            lambda console, room: render(
+                report, width=room.max_width, use_color=shows_colors(console), **options
+            )
+        ),
         parts=None if parts is None else lambda: parts(report),
     )
 
@@ -147,17 +143,7 @@ def print_report(report: Report) -> None:
     """
     if not isinstance(report, Displayed):
         raise TypeError(f"expected a report, got {type(report)}: sharding_info prints any value")
-    deliver(
-        report,
-        lambda report: show_rendered(
-            ForConsole(
-                lambda console, options: render(
-                    report, width=options.max_width, use_color=shows_colors(console)
-                )
-            ),
-            parts=lambda: parts_of_report(report),
-        ),
-    )
+    print_table(report, parts_of_report)
 
 
 def parts_of_report(report: Report) -> Sequence[Part]:

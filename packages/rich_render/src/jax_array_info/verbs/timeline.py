@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 
 from jax_array_info_core import timeline_report
-from jax_array_info_core.delivery import deliver
 from jax_array_info_core.reports import TimelineReport
 
-from ..style import ForConsole, shows_colors
 from ..tables.folds import check_max_rows
-from ..tables.timeline import MAX_ROWS, timeline_table
-from .show import parts_of_report, report_of, show_rendered, silent_at_exit
+from ..tables.timeline import MAX_ROWS
+from .show import parts_of_report, print_table, report_of, silent_at_exit
 
 
 @silent_at_exit
@@ -60,14 +58,4 @@ def print_timeline(
     found = report_of(
         folder, TimelineReport, timeline_report, process=process, run=run, device=device, last=last
     )
-    deliver(
-        found,
-        lambda found: show_rendered(
-            ForConsole(
-                lambda console, options: timeline_table(
-                    found, width=options.max_width, use_color=shows_colors(console), max_rows=max_rows
-                )
-            ),
-            parts=lambda: parts_of_report(found),
-        ),
-    )
+    print_table(found, parts_of_report, max_rows=max_rows)

@@ -15,15 +15,10 @@ from jax_array_info_core.reports.floors import MIN_NBYTES
 from jax_array_info_core.trees.logical_axes import LogicalAxes
 from jax_array_info_core.trees.tree_report import report_tree_when_known
 
-from ..tables.checks import check_table
 from ..tables.findings import MIN_SHARE, check_share
-from ..tables.tree_changes import reshard_table, tree_diff_table
-from ..tables.trees import tree_table
 from .show import print_table, report_of, report_on_two, show_table, silent_at_exit
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from ..export.document import Part
 
 
@@ -108,16 +103,14 @@ def print_tree(
     """
     check_view(depth, sort, max_rows)  # before anything is computed
 
-    def table(report: TreeReport, width: int) -> RenderableType:
-        return tree_table(report, depth=depth, sort=sort, max_rows=max_rows, width=width)
-
     def parts(report: TreeReport) -> list[Part]:
         from ..export.tree_html import TreePart
 
         return [TreePart(report, depth=depth, max_rows=max_rows)]
 
     # Only the order of the tree can be folded by prefix.
-    show = functools.partial(show_table, table=table, parts=parts if sort == "tree" else None)
+    shown = parts if sort == "tree" else None
+    show = functools.partial(show_table, parts=shown, depth=depth, sort=sort, max_rows=max_rows)
     is_plan = not (mesh is None and specs is None and logical_axes is None)
     if is_plan or statistics or isinstance(tree, TreeReport):
         report = tree_report(
@@ -174,7 +167,7 @@ def print_tree_diff(
     report = report_on_two(
         before, after, TreeDiff, lambda one, other: tree_diff_report(one, other, values=values)
     )
-    print_table(report, lambda report, _: tree_diff_table(report, max_rows=max_rows))
+    print_table(report, max_rows=max_rows)
 
 
 @silent_at_exit
@@ -219,7 +212,7 @@ def print_reshard(tree: Any, target: Any = None, *, max_rows: int | None = 100) 
     """
     check_max_rows(max_rows)
     report = report_on_two(tree, target, ReshardReport, reshard_report)
-    print_table(report, lambda report, _: reshard_table(report, max_rows=max_rows))
+    print_table(report, max_rows=max_rows)
 
 
 @silent_at_exit
@@ -347,4 +340,4 @@ def print_check(
         optimizer=optimizer,
         moment_dtype=moment_dtype,
     )
-    print_table(report, lambda report, width: check_table(report, width=width, min_share=min_share))
+    print_table(report, min_share=min_share)
