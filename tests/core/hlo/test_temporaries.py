@@ -227,22 +227,3 @@ def test_branches_are_live_one_after_the_other():
   ROOT %r = f32[2]{0} slice(%c), slice={[0:2]}"""
     before = [line for branch in branches for line in branch.splitlines()]
     assert sorted(one[1:3] for one in values(body, *before)) == [((8,), 9), ((64,), 1)]
-
-
-def test_computations_that_call_each_other_end():
-    """Such text is nonsense, but takes no time."""
-    calls = [
-        line
-        for name, other in (("a", "b"), ("b", "a"))
-        for line in (
-            f"%{name} (p: f32[8]) -> f32[8] {{",
-            "  %p = f32[8]{0} parameter(0)",
-            f"  %x = f32[8]{{0}} call(%p), to_apply=%{other}",
-            f"  ROOT %y = f32[8]{{0}} call(%x), to_apply=%{other}",
-            "}",
-        )
-    ]
-    body = """
-  %p = f32[8]{0} parameter(0)
-  ROOT %x = f32[8]{0} call(%p), to_apply=%a"""
-    values(body, *calls)

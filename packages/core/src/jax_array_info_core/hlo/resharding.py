@@ -132,8 +132,7 @@ def _differs(dataflow: Dataflow, part: Value, gathers: Sequence[Movement], numbe
 
 def _starts(dataflow: Dataflow, part: Value, numbers: DeviceNumbers) -> list[NDArray[np.int64] | None]:
     """Return the start of the part of each device along each axis, as far as it is known."""
-    one = dataflow.instruction(part)
-    names = () if one is None else one.operands[1:]
+    names = dataflow.instruction(part).operands[1:]
     return [numbers.of(Value(part.computation, name)) for name in names]
 
 
@@ -163,7 +162,6 @@ def _places_after(
 ) -> NDArray[np.int64] | None:
     """Return the index of the part of each device, of shape (axes, devices); None if it is not known."""
     one = dataflow.instruction(part)
-    assert one is not None
     places = np.zeros((len(whole), dataflow.module.device_count), np.int64)
     found = _starts(dataflow, part, numbers)
     for axis, (dim, of, starts) in enumerate(zip(one.shapes[0].dims, whole, found, strict=True)):
@@ -178,15 +176,14 @@ def _uses(
     dataflow: Dataflow, start: Value, gathers: Mapping[_Place, Movement], numbers: DeviceNumbers
 ) -> _Uses | None:
     """Return the uses of a gathered value; None if one is not a part or a gather, and if there are none."""
-    entry = dataflow.module.computations.get(dataflow.module.entry)
-    result = None if entry is None or entry.root is None else (entry.name, entry.root.name)
+    entry = dataflow.module.computations[dataflow.module.entry]
     parts: list[Value] = []
     further: set[_Place] = set()
     passed: set[str] = set()
     seen = {start}
     waiting = [start]
     for at in waiting:
-        if (at.computation, at.name) == result or len(seen) > _MOST:
+        if at[:2] == (entry.name, entry.root.name) or len(seen) > _MOST:
             return None
         for user, operand, value in dataflow.steps(at):
             if user is not None and value.computation == at.computation:
@@ -228,16 +225,13 @@ class DeviceNumbers:
     def of(self, value: Value) -> NDArray[np.int64] | None:
         """Return the integers of a value, of shape (devices or 1, elements); None if they are not known."""
         if value not in self._known:
-            self._known[value] = None  # a damaged program may have a value that depends on itself
             self._known[value] = self._computed(value)
         return self._known[value]
 
     def _computed(self, value: Value) -> NDArray[np.int64] | None:
         one = self._dataflow.instruction(value)
-        if one is None:
-            return None
         if one.opcode == "partition-id":
             return np.arange(self._dataflow.module.device_count)[:, None]
-        if sources := self._dataflow.sources(value, is_exact=True):
-            return self.of(sources[0]) if len(sources) == 1 else None
+        if (source := self._dataflow.same(value)) is not None:
+            return self.of(source)
         return computed(one, [self.of(Value(value.computation, name)) for name in one.operands])

@@ -22,11 +22,9 @@ _SEVERAL = frozenset({"call", "conditional", "while"})
 _COUNTED = _SEVERAL | _PRODUCTS | {"fusion"}
 """The operations that are counted on both sides of a turn."""
 _FORMS = operations(Passing.MOVE) | {"bitcast-convert"}
-_CONVERSIONS = ("convert", "reduce-precision")
+_UNNAMED_FORMS = _FORMS | {"convert", "reduce-precision"}
 _FILLED = ("broadcast", "constant", "iota", "parameter")
 """Operations whose results are not values of the forward pass: arguments and constants."""
-_DEEPEST = 100
-_LONGEST = 200
 _Pass = str | None
 """``forward``, ``backward`` or, of a loop with operations of each, ``both``; None if its name has none."""
 
@@ -62,25 +60,19 @@ def _is_held(buffer: Buffer, dataflow: Dataflow) -> bool:
     one = writer.instruction
     element = one.groups[writer.leaf] if one.groups else None
     maker = _maker(Value(writer.scope.computation.name, one.name, element), dataflow)
-    if maker is None or maker.opcode in _FILLED or _pass_of(maker) == "backward":
+    if maker.opcode in _FILLED or _pass_of(maker) == "backward":
         return False
     return maker.opcode != "custom-call" or bool(maker.op_name)  # memory of an asynchronous operation
 
 
-def _maker(value: Value, dataflow: Dataflow) -> Instruction | None:
+def _maker(value: Value, dataflow: Dataflow) -> Instruction:
     """Return the instruction that computes a value, which copies, fusions and loops may pass on."""
-    for _ in range(_LONGEST):
+    while True:
         one = dataflow.instruction(value)
-        if one is None:
-            return None
-        sources = dataflow.same(value)
-        is_converted = one.opcode in _CONVERSIONS and not one.op_name
-        if not sources and (one.opcode in _FORMS or is_converted):
-            sources = [Value(value.computation, name) for name in one.operands[:1]]
-        if len(sources) != 1:
+        source = dataflow.same(value, _FORMS if one.op_name else _UNNAMED_FORMS)
+        if source is None:
             return one
-        (value,) = sources
-    return None
+        value = source
 
 
 def _pass_of(one: Instruction) -> _Pass:
@@ -107,27 +99,20 @@ class _Passes:
         both = {"forward", "backward"}
         return {name: _turn(found) for name, found in marks.items() if both <= {of for _, of in found}}
 
-    def _of(self, one: Instruction, depth: int = 0) -> _Pass:
+    def _of(self, one: Instruction) -> _Pass:
         """Return the pass of an instruction."""
         if one.name not in self._known:
-            self._known[one.name] = None  # damaged text may have a computation that calls itself
-            self._known[one.name] = self._searched(one, depth)
+            self._known[one.name] = self._searched(one)
         return self._known[one.name]
 
-    def _searched(self, one: Instruction, depth: int) -> _Pass:
-        names = [call.name for call in calls_of(one)] if depth < _DEEPEST else []
-        inside = [
-            each
-            for name in names
-            if name in self._computations
-            for each in self._computations[name].instructions
-        ]
+    def _searched(self, one: Instruction) -> _Pass:
+        inside = [each for call in calls_of(one) for each in self._computations[call.name].instructions]
         if one.opcode in _SEVERAL:
-            main = (self._of(each, depth + 1) for each in inside if each.opcode in _COUNTED)
+            main = (self._of(each) for each in inside if each.opcode in _COUNTED)
             found = {*main} - {None}
             return next(iter(found)) if len(found) == 1 else "both" if found else None
         for opcodes in (_PRODUCTS, {"fusion"}, {"reduce"}):
-            passes = [self._of(each, depth + 1) for each in inside if each.opcode in opcodes]
+            passes = [self._of(each) for each in inside if each.opcode in opcodes]
             if found := {*passes} - {None}:
                 return "backward" if found == {"backward"} else "forward"
         return _pass_of(one)

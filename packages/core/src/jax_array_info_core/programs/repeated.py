@@ -9,7 +9,7 @@ from typing import Any
 
 from ..compat.lowering import names_have_passes
 from ..hlo.collectives import movements
-from ..hlo.dataflow import Dataflow, Value
+from ..hlo.dataflow import Dataflow
 from ..hlo.loops import Executions
 from ..hlo.module import Module
 from ..hlo.replica_groups import group_axes
@@ -123,7 +123,7 @@ class _Described:
             return None
         if found.is_sliced and any(one.movement.value in self.replicated for one in sources):
             return None
-        times = self.executions.get(found.computation, Executions(None)).times
+        times = self.executions[found.computation].times
         flops = None
         if found.flops and times is not None:
             flops, is_product = found.flops * times, found.instruction.opcode != "fft"
@@ -131,8 +131,7 @@ class _Described:
                 return None
         largest = max(sources, key=lambda one: (one.scatter is not None, _saved(one)))
         moved = largest.movement
-        before = self.dataflow.instruction(Value(moved.value.computation, moved.operand))
-        shape = before.shapes[0] if before is not None and before.shapes else moved.shape
+        shape = self.dataflow.instruction(moved.operand).shapes[0]
         held = [(found.shape.nbytes - found.shape.nbytes // found.devices, found.shape.nbytes)]
         held += [(_saved(one), one.movement.shape.nbytes) for one in sources if not one.scatter]
         repeated, nbytes = max(held)
@@ -173,7 +172,7 @@ class _Described:
     def _path(self, source: Source) -> str | None:
         """Return the path of the argument that is gathered; None if something else is."""
         moved = source.movement
-        parameter = self.dataflow.argument(Value(moved.value.computation, moved.operand))
+        parameter = self.dataflow.argument(moved.operand)
         return None if parameter is None else self.paths.get(parameter.op_name or "")
 
     def _is_meant(
