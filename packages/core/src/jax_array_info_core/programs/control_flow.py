@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from functools import cached_property
 
@@ -45,9 +44,8 @@ class ControlFlows:
     def _of(self, one: Enclosure) -> ControlFlow:
         if one not in self._known:
             instruction = self._dataflow.module.computations[one.computation].by_name[one.name]
-            sites = self._dataflow.sites.get(one.computation, ())
-            around = itertools.chain([instruction], (site.instruction for site in sites))
-            found = self._lines.nearest(around)
+            sites = self._dataflow.sites[one.computation]
+            found = self._lines.nearest([instruction, *(site.instruction for site in sites)])
             self._known[one] = ControlFlow(
                 kind="while_loop" if one.branch is None else "cond",
                 number=self._numbers[one.computation, one.name],

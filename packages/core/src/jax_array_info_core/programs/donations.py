@@ -9,8 +9,8 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..hlo.dataflow import Dataflow, Value
 from ..hlo.module import Module
-from ..hlo.shapes import ArrayShape
 from ..layouts.dtypes import type_text
 from ..reports.array import same_sharding
 from ..reports.program import CALL_FAILS, Donation, ProgramValue
@@ -37,10 +37,10 @@ def donations_of(
         module: The compiled program.
         shared: The arguments that share their buffers, as of ``sharing``.
     """
-    parameters = _Parameters(module)
+    used = _used_parameters(module)
     # Tokens of ordered effects are the first parameters, and the first outputs.
-    first = max(len(parameters) - sum(not argument.is_pruned for argument in arguments), 0)
-    first_output = max(len(_result(module)) - len(outputs), 0)
+    first = max(len(used) - sum(not argument.is_pruned for argument in arguments), 0)
+    first_output = max(len(module.computations[module.entry].root.shapes) - len(outputs), 0)
     reused = {alias.parameter: alias.output - first_output for alias in module.aliases}
     takers: dict[int, ProgramValue] = {}
     numbers: list[int | None] = []
@@ -58,7 +58,7 @@ def donations_of(
         place = reused.get(number) if number is not None else None
         if place is not None and 0 <= place < len(outputs):
             found.append(_donation(argument, output=outputs[place].path))
-        elif number is None or not parameters.is_used(number):
+        elif number is None or (number < len(used) and not used[number]):
             found.append(_donation(argument, reason=UNUSED))
         else:
             found.append(_donation(argument, reason=candidates.reason(argument)))
@@ -143,34 +143,14 @@ def _donation(argument: ProgramValue, *, output: str | None = None, reason: str 
     return Donation(path=argument.path, nbytes=argument.nbytes or 0, output=output, reason=reason)
 
 
-class _Parameters:
-    """Parameters of a program. Thousands of arguments may be the elements of one parameter."""
-
-    def __init__(self, module: Module) -> None:
-        entry = module.computations.get(module.entry)
-        used: dict[str, set[int | None]] = {}
-        for one in () if entry is None else entry.instructions:
-            for name in one.operands:
-                used.setdefault(name, set()).add(one.element)
-        self._used: list[bool] = []
-        for parameter in module.parameters():
-            elements = used.get(parameter.name, {None} if parameter.is_root else set())
-            groups = parameter.groups or (0,) * len(parameter.shapes)
-            is_tuple = bool(parameter.groups)
-            self._used += (None in elements or (is_tuple and group in elements) for group in groups)
-
-    def __len__(self) -> int:
-        return len(self._used)
-
-    def is_used(self, number: int) -> bool:
-        """Return whether the program uses a parameter. True if it could not be read."""
-        return number >= len(self._used) or self._used[number]
-
-
-def _result(module: Module) -> tuple[ArrayShape, ...]:
-    """Return the types of the program's outputs."""
-    entry = module.computations.get(module.entry)
-    return () if entry is None or entry.root is None else entry.root.shapes
+def _used_parameters(module: Module) -> list[bool]:
+    """Return whether the program uses each parameter. Thousands of them may be the elements of a tuple."""
+    users, root = module.once(Dataflow).users, module.computations[module.entry].root
+    return [
+        one is root or bool(users(Value(module.entry, one.name, element)))
+        for one in module.parameters()
+        for element in one.groups or (None,)
+    ]
 
 
 class _Outputs:
