@@ -79,8 +79,7 @@ class Dataflow:
     def __init__(self, module: Module) -> None:
         self.module = module
         self._invariant: dict[tuple[str, int], bool] = {}
-        self._users: dict[str, dict[str, list[_Use]]] = {}
-        self._users_of_elements: dict[tuple[str, str], dict[int | None, list[_Use]]] = {}
+        self._users: dict[str, dict[str, dict[int | None, list[_Use]]]] = {}
         self._following: dict[Value, tuple[Value, ...]] = {}
 
     @cached_property
@@ -326,26 +325,18 @@ class Dataflow:
 
     def users(self, value: Value) -> Sequence[_Use]:
         """Return the users of a value in its computation, in the order of the schedule."""
-        users = self._users_in(value.computation).get(value.name, [])
-        if value.element is None:
-            return users
+        by_element = self._users_in(value.computation).get(value.name, {})
         # A combined collective may have thousands of elements.
-        key = value.computation, value.name
-        if key not in self._users_of_elements:
-            by_element = self._users_of_elements[key] = {}
-            for use in users:
-                by_element.setdefault(use[1].element, []).append(use)
-        by_element = self._users_of_elements[key]
-        found = [*by_element.get(value.element, ()), *by_element.get(None, ())]
-        return sorted(found, key=itemgetter(0))
+        elements = by_element if value.element is None else {value.element, None} & by_element.keys()
+        return sorted((use for element in elements for use in by_element[element]), key=itemgetter(0))
 
-    def _users_in(self, name: str) -> dict[str, list[_Use]]:
-        """Return the users of each value in a computation."""
+    def _users_in(self, name: str) -> dict[str, dict[int | None, list[_Use]]]:
+        """Return the users of each value in a computation, by the element of a tuple that they take."""
         if name not in self._users:
             users = self._users[name] = {}
-            for place, instruction in enumerate(self.module.computations[name].instructions):
-                for index, operand in enumerate(instruction.operands):
-                    users.setdefault(operand, []).append((place, instruction, index))
+            for place, one in enumerate(self.module.computations[name].instructions):
+                for index, operand in enumerate(one.operands):
+                    users.setdefault(operand, {}).setdefault(one.element, []).append((place, one, index))
         return self._users[name]
 
 
