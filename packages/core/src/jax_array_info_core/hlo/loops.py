@@ -157,7 +157,7 @@ def executions(module: Module) -> Mapping[str, Executions]:
     dataflow = module.once(Dataflow)
     found: dict[str, _Runs] = {name: {} for name in module.computations}
     found[module.entry] = {(): 1}
-    for name, computation in reversed(module.computations.items()):  # callers before those that they call
+    for name, computation in reversed([*module.computations.items()]):  # callers before what they call
         for instruction in computation.where(calling):
             for place, call in enumerate(instruction.calls):
                 each: _Runs = {(): 1}

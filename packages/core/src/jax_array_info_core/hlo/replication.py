@@ -234,7 +234,7 @@ class Replication:
         if opcode == "tuple":
             return [*operands]
         if opcode == "get-tuple-element" and isinstance(first, list):
-            return first[one.op.tuple_index]
+            return first[int(one.op.tuple_index)]
         if opcode == "partition-id" and self._is_numbered:
             return Held(self._axes.all, numbers=np.arange(self._axes.count(self._axes.all))[:, None])
         if opcode.endswith(("-done", "-update")) or opcode == "get-tuple-element":
