@@ -208,7 +208,7 @@ def calls_of(instruction: Instruction) -> Sequence[Call]:
 
 
 def called(instruction: Instruction, role: Role) -> str:
-    """Return the name of the computation with a role, of which an instruction has one."""
+    """Return the name of the only computation that has a role in an instruction."""
     return next(call.name for call in instruction.calls if call.role == role)
 
 
