@@ -1,6 +1,7 @@
 """Records of small programs that tests write down as text, in XLA's notation as far as the tests need it.
 
-Unlike XLA's parser, it takes parts of programs: types need not fit, and computations and operands may be missing.
+Unlike XLA's parser, it takes parts of programs: types need not fit, and what is called may come after its callers.
+Operands and computations that are missing are constants.
 """
 
 from __future__ import annotations
@@ -194,6 +195,23 @@ def _add_instruction(computation, line: str, ids, numbers, names: dict[str, int]
         _add_attribute(op, attribute, text, ids)
 
 
+def _called_first(computations) -> list[int]:
+    """Return the ids of computations, those that others call before these."""
+    order: list[int] = []
+
+    def add(number: int) -> None:
+        for one in computations[number].instructions:
+            for called in one.called_computation_ids:
+                if called not in order:
+                    add(called)
+        order.append(number)
+
+    for number in computations:
+        if number not in order:
+            add(number)
+    return order
+
+
 _SECTIONS = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
 
 
@@ -253,7 +271,10 @@ def assembled(text: str) -> bytes:
                 line += "\n" + next(lines)
             _add_instruction(computation, line, ids, numbers, names)
     for name in set(known) - {one.name for one in message.computations}:  # such as %add, which few tests need
-        message.computations.add(name=name, id=known[name])
+        missing = message.computations.add(name=name, id=known[name]).instructions
+        _add_shape(missing.add(name="missing", opcode="constant", id=next(numbers)).shape, "f32[]")
+    order = _called_first({one.id: one for one in message.computations})
+    message.computations.sort(key=lambda one: order.index(one.id))
     for one in message.computations:
         one.root_id = one.root_id or next((part.id for part in reversed(one.instructions)), 0)
         if "is_scheduled" in attributes:

@@ -236,7 +236,6 @@ def test_equal_channels_alone_do_not_make_collectives_one():
     "line",
     [
         "%r = f32[16]{0} all-reduce(%p), channel_id=1, replica_groups={{0,9}}, to_apply=%add",
-        "%r = f32[16]{0} all-reduce(), channel_id=1, replica_groups={}, to_apply=%add",
         "%r = f32[16]{0} collective-permute(%p), source_target_pairs={{0,1}}, slice_sizes={{8}}",
         "%r = (f32[16]{0}, f32[64]{0}) all-gather(%p), channel_id=1, replica_groups=[2,4]<=[8]",
         "%r = f32[16]{0} all-somersault(%p), channel_id=1, replica_groups=[2,4]<=[8]",

@@ -90,10 +90,9 @@ def test_calls_from_several_places_add_up():
     assert executions(module) == {"f": Executions(3, None), "g": ONCE, "main": ONCE}
 
 
-def test_computations_of_elements_do_not_count_and_those_without_a_caller_are_unknown():
+def test_computations_of_elements_do_not_count_and_those_of_custom_calls_are_unknown():
     module = module_with(
         ("add", "  ROOT %a = f32[] constant(1)"),
-        ("lost", "  ROOT %a = f32[] constant(1)"),
         ("compare", "  ROOT %a = f32[] constant(1)"),
         (
             "main",
@@ -103,7 +102,7 @@ def test_computations_of_elements_do_not_count_and_those_without_a_caller_are_un
     )
     found = executions(module)
     assert found["add"] == Executions(0, None)
-    assert found["lost"] == found["compare"] == UNKNOWN
+    assert found["compare"] == UNKNOWN
 
 
 def test_a_loop_in_a_branch_runs_at_most_as_often_as_it_turns():
@@ -120,15 +119,6 @@ def test_a_loop_in_a_branch_runs_at_most_as_often_as_it_turns():
     )
     assert executions(module)["body"] == Executions(None, 7)
     assert executions(module)["condition"] == Executions(None, 8)
-
-
-def test_a_damaged_text_in_which_computations_call_each_other_is_unknown():
-    module = module_with(
-        ("f", "  ROOT %a = f32[] call(), to_apply=%g"),
-        ("g", "  ROOT %a = f32[] call(), to_apply=%f"),
-        ("main", "  ROOT %a = f32[] call(), to_apply=%g"),
-    )
-    assert set(executions(module).values()) == {UNKNOWN}
 
 
 def counted(

@@ -228,19 +228,10 @@ def test_the_positions_of_a_window_are_those_that_meet_the_input(case):
         ),
         pytest.param("%d = f32[8] ragged-dot(%a, %b)", ("f32[8]", "f32[8]"), None, id="ragged"),
         pytest.param(
-            "%d = f32[8] dot(%a, %lost), lhs_contracting_dims={1}", ("f32[8]",), None, id="no such axis"
-        ),
-        pytest.param(
-            "%d = f32[8] dot(%lost, %a), lhs_contracting_dims={0}", ("f32[8]",), None, id="operand unread"
-        ),
-        pytest.param(
-            "%c = f32[8] convolution(%a, %a), dim_labels=bf_io->bf", ("f32[8,8]",), None, id="wrong labels"
-        ),
-        pytest.param(
-            "%c = f32[9,1,1] convolution(%a, %a), window={size=3x3}, dim_labels=0bf_0io->0bf",
-            ("f32[9,1,1]",),
+            '%c = f32[2,9,3] custom-call(%a, %b), custom_call_target="__onednn$convolution"',
+            ("f32[2,9,8]", "f32[1,8,3]"),
             None,
-            id="wrong window",
+            id="oneDNN, no window",
         ),
     ],
 )

@@ -74,11 +74,6 @@ def test_a_value_is_live_from_its_operation_to_its_last_use():
     ]
 
 
-def test_a_program_without_an_entry_has_no_points():
-    live = live_bytes_of(module_of(""), first, 480)
-    assert (live.operation_count, live.points, live.values) == (0, (), ())
-
-
 def test_100_000_operations_have_480_points():
     """The last operation of all uses the first value, so its bytes are in each point."""
     chain = "\n".join(

@@ -25,7 +25,10 @@ def test_every_stored_program_is_read(where):
         assert module.unknown_types == ()
         seen = set()
         for computation in module.computations.values():
-            assert [one.is_root for one in computation.instructions].count(True) == 1
+            assert computation.root in computation.instructions
+            assert [one.parameter_number for one in computation.parameters] == [
+                *range(len(computation.parameters))
+            ]
             for one in computation.instructions:
                 assert all(name in computation.by_name for name in one.operands)
                 assert all(call.name in seen for call in one.calls)

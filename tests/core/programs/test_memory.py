@@ -20,7 +20,7 @@ from tests.hlo_texts import module_of, stored
 
 pytestmark = pytest.mark.once_per_version
 
-EMPTY = read_module(b"")
+EMPTY = module_of("HloModule m\n\nENTRY %main {\n  ROOT %p = f32[] parameter(0)\n}\n")
 FIGURES = MemoryStatistics(1, 2, 3, 4, 5, 6)
 
 

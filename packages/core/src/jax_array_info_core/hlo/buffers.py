@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -32,58 +32,52 @@ OperandArray = tuple[int, int]
 """An operand, and the index of an array in it."""
 
 
-def shared_leaves(
-    one: Instruction, operands: Sequence[Instruction | None]
-) -> list[OperandArray | None] | None:
+def shared_leaves(one: Instruction, operands: Sequence[Instruction]) -> list[OperandArray | None]:
     """Return where each array of a result has its memory from; None for an array with memory of its own.
 
-    Loops, branches, calls and fusions are not handled here, apart from the
-    aliases that they declare. None as a whole if an operand is unknown whose memory the result is.
+    Loops, branches, calls and fusions are not handled here, apart from the aliases that they declare.
 
     Args:
         one: The instruction.
-        operands: Its operands, None for those that could not be read.
+        operands: Its operands.
     """
     found: list[OperandArray | None] = [None] * len(one.shapes)
-    first = operands[0] if operands else None
     if is_elementwise(one) or one.opcode == "broadcast":
         return found
     if one.opcode == "tuple":
-        if any(operand is None for operand in operands):
-            return None
-        found = [
-            (k, leaf) for k, operand in enumerate(operands) if operand for leaf in range(len(operand.shapes))
-        ]
-    elif one.opcode == "get-tuple-element":
-        if first is None or one.element is None:
-            return None
-        found = [(0, leaf) for leaf, group in enumerate(first.groups) if group == one.element]
-    elif one.opcode in _VIEWS:
-        found = [(0, leaf) for leaf in range(len(first.shapes))] if first else []
-    elif one.opcode in _IN_PLACE:
+        return [*_leaves(operands)]
+    if one.opcode == "get-tuple-element":
+        return [(0, leaf) for leaf, group in enumerate(operands[0].groups) if group == one.element]
+    if one.opcode in _VIEWS:
+        return [*_leaves(operands[:1])]
+    if one.opcode in _IN_PLACE:
         # A scatter of several arrays updates its first operands.
-        found = [(leaf, 0) for leaf in range(len(one.shapes))]
-    elif one.opcode.endswith("-start") or one.opcode == "send":
+        return [(leaf, 0) for leaf in range(len(one.shapes))]
+    if one.opcode.endswith("-start") or one.opcode == "send":
         _share_start(one, operands, found)
     elif one.opcode.endswith("-done"):
-        return _leaves_of_done(one, first)
-    elif one.op.output_operand_aliasing:
-        _share_declared(one, operands, found)
-    return found if len(found) == len(one.shapes) else None
+        results = result_places(operands[0])[: len(found)]
+        found[: len(results)] = [(0, place) for place in results]
+    else:
+        for alias in one.op.output_operand_aliasing:
+            number = alias.operand_index
+            leaf = _place(operands[number], alias.operand_shape_index)
+            found[_place(one, alias.output_shape_index)] = number, leaf
+    return found
 
 
-def _share_start(
-    one: Instruction, operands: Sequence[Instruction | None], found: list[OperandArray | None]
-) -> None:
+def _leaves(operands: Sequence[Instruction]) -> Iterator[OperandArray]:
+    """Yield all arrays of some operands."""
+    return ((k, leaf) for k, operand in enumerate(operands) for leaf in range(len(operand.shapes)))
+
+
+def _share_start(one: Instruction, operands: Sequence[Instruction], found: list[OperandArray | None]) -> None:
     """Mark the operands in the result of a start: ``((operands), results, …)``."""
     if one.opcode in _ALL_ARE_RESULTS:
         return
     group = 1 if one.opcode == "copy-start" else 0
-    leaves = [
-        (k, leaf) for k, operand in enumerate(operands) if operand for leaf in range(len(operand.shapes))
-    ]
     places = [place for place, of in enumerate(one.groups) if of == group]
-    for place, leaf in zip(places, leaves, strict=False):
+    for place, leaf in zip(places, _leaves(operands), strict=False):
         found[place] = leaf
     if one.opcode.removesuffix("-start") in _IN_PLACE:
         for place in result_places(one)[:1]:
@@ -102,31 +96,9 @@ def result_places(start: Instruction) -> list[int]:
     return [place for place, of in enumerate(start.groups) if of == group]
 
 
-def _leaves_of_done(one: Instruction, start: Instruction | None) -> list[OperandArray | None] | None:
-    """Return the elements of the start that are the result."""
-    if start is None:
-        return None
-    found: list[OperandArray | None] = [(0, place) for place in result_places(start)[: len(one.shapes)]]
-    return found + [None] * (len(one.shapes) - len(found))
-
-
-def _share_declared(
-    one: Instruction, operands: Sequence[Instruction | None], found: list[OperandArray | None]
-) -> None:
-    """Mark the aliases that an instruction declares."""
-    for alias in one.op.output_operand_aliasing:
-        place, number = _place(one, alias.output_shape_index), alias.operand_index
-        operand = operands[number] if number < len(operands) else None
-        leaf = None if operand is None else _place(operand, alias.operand_shape_index)
-        if place is not None and leaf is not None:
-            found[place] = (number, leaf)
-
-
-def _place(one: Instruction, index: Sequence[int]) -> int | None:
+def _place(one: Instruction, index: Sequence[int]) -> int:
     """Return the position of an array in the result of an instruction from its index in the tuple."""
-    if not index:
-        return 0 if one.shapes else None
-    return one.groups.index(index[0]) if index[0] in one.groups else None
+    return one.groups.index(index[0]) if index else 0
 
 
 def fused_updates(fused: Computation) -> Mapping[int, OperandArray]:
@@ -136,36 +108,30 @@ def fused_updates(fused: Computation) -> Mapping[int, OperandArray]:
     """
     found: dict[int, OperandArray] = {}
     for place, part in enumerate(root_parts(fused)):
-        update = updates_in_place(fused, part)
-        if update is not None and (number := _parameter(fused, update.operands[0])) is not None:
-            found[place] = (number, 0)
+        if (update := updates_in_place(fused, part)) is not None:
+            updated = _before_bitcasts(fused, fused.by_name[update.operands[0]])
+            if updated.opcode == "parameter":
+                found[place] = updated.parameter_number, 0
     return found
 
 
-def root_parts(computation: Computation) -> list[Instruction | None]:
+def root_parts(computation: Computation) -> list[Instruction]:
     """Return the instructions that are the elements of a computation's result."""
     root = computation.root
-    if root is None:
-        return []
-    if root.opcode == "tuple":
-        return [computation.by_name.get(name) for name in root.operands]
-    return [root]
+    return [computation.by_name[name] for name in root.operands] if root.opcode == "tuple" else [root]
 
 
-def updates_in_place(fused: Computation, part: Instruction | None) -> Instruction | None:
+def updates_in_place(computation: Computation, part: Instruction) -> Instruction | None:
     """Return the dynamic-update-slice or scatter whose result, perhaps bitcast, an instruction is."""
-    while part is not None and part.opcode == "bitcast" and part.operands:
-        part = fused.by_name.get(part.operands[0])
-    is_update = part is not None and part.opcode.removesuffix("-start") in _IN_PLACE and part.operands
-    return part if is_update else None
+    made = _before_bitcasts(computation, part)
+    return made if made.opcode.removesuffix("-start") in _IN_PLACE else None
 
 
-def _parameter(fused: Computation, name: str) -> int | None:
-    """Return the number of the parameter that a value is, perhaps bitcast."""
-    one = fused.by_name.get(name)
-    while one is not None and one.opcode == "bitcast" and one.operands:
-        one = fused.by_name.get(one.operands[0])
-    return one.parameter_number if one is not None and one.opcode == "parameter" else None
+def _before_bitcasts(computation: Computation, one: Instruction) -> Instruction:
+    """Return the instruction whose result, perhaps bitcast, an instruction has."""
+    while one.opcode == "bitcast":
+        one = computation.by_name[one.operands[0]]
+    return one
 
 
 def is_elementwise(one: Instruction) -> bool:
@@ -180,14 +146,10 @@ def elementwise_parameters(fused: Computation) -> frozenset[int]:
     """
     other: set[str] = set()
     for one in reversed(fused.instructions):
-        is_way = one.is_root and one.opcode == "tuple"
+        is_way = one is fused.root and one.opcode == "tuple"
         if one.name in other or not (is_way or one.opcode in _ELEMENTWISE):
             other.update(one.operands)
-    return frozenset(
-        one.parameter_number
-        for one in fused.instructions
-        if one.opcode == "parameter" and one.name not in other
-    )
+    return frozenset(one.parameter_number for one in fused.parameters if one.name not in other)
 
 
 class Scope(NamedTuple):
@@ -196,11 +158,8 @@ class Scope(NamedTuple):
     computation: Computation
     """The computation."""
 
-    caller: Instruction | None = None
-    """The instruction that runs it; None for the entry."""
-
     outer: Scope | None = None
-    """Where that instruction is."""
+    """Where the instruction is that runs it; None for the entry."""
 
     loops: int = 0
     """Number of loops around it."""

@@ -55,8 +55,8 @@ class Movement:
     instruction: Instruction
     """The collective. Inside a fusion, it has no line of its own on some platforms."""
 
-    operand: str
-    """Name of the operand in the same computation."""
+    operand: Value
+    """The operand."""
 
     before: ArrayShape
     """Type of the operand on a device."""
@@ -214,8 +214,7 @@ class _Reader:
             for instruction in computation.where(_moving):
                 if "AsyncCollectiveStart" in instruction.custom_call_target:
                     for name in instruction.operands:
-                        if (collective := computation.by_name.get(name)) is not None:
-                            self.started[computation.name, name] = collective.op.channel_id
+                        self.started[computation.name, name] = computation.by_name[name].op.channel_id
 
     def is_continued(self, computation: Computation, instruction: Instruction) -> bool:
         """Return whether a collective is one that another asynchronous fusion starts."""
@@ -229,7 +228,7 @@ class _Reader:
 
     def _callers(self, computation: Computation) -> set[str]:
         """Return the operations that run a computation."""
-        return {site.instruction.opcode for site in self.dataflow.sites.get(computation.name, ())}
+        return {site.instruction.opcode for site in self.dataflow.sites[computation.name]}
 
     def read(self, kind: str, computation: Computation, instruction: Instruction) -> list[Movement]:
         """Return the arrays that a collective moves.
@@ -259,7 +258,7 @@ class _Reader:
                     kind=this_kind,
                     value=value,
                     instruction=instruction,
-                    operand=name,
+                    operand=Value(computation.name, name),
                     before=operand,
                     shape=this_result,
                     sent_nbytes=sent_nbytes(this_kind, operand.nbytes, this_result.nbytes, size),
@@ -315,7 +314,7 @@ class _Reader:
             kind=kind,
             value=Value(computation.name, recv.name, 0),
             instruction=send,
-            operand=name,
+            operand=Value(computation.name, name),
             before=operand,
             shape=result,
             sent_nbytes=sent_nbytes(kind, operand.nbytes, result.nbytes, size),
@@ -349,12 +348,7 @@ def _arrays(
         ValueError: If they are not understood.
     """
     names = instruction.operands[:1] if kind in _FIRST_OPERAND_ONLY else instruction.operands
-    operands: list[ArrayShape] = []
-    for name in names:
-        source = computation.by_name.get(name)
-        if source is None or len(source.shapes) != 1:
-            raise ValueError(f"operand {name} is not an array")
-        operands.append(source.shapes[0])
+    operands = [computation.by_name[name].shapes[0] for name in names]
     results: Sequence[ArrayShape] = operands
     if kind in ("all-gather", "reduce-scatter"):
         results = instruction.shapes
@@ -362,7 +356,7 @@ def _arrays(
             # A start returns its operands, too: ((operands), results).
             pairs = zip(instruction.shapes, instruction.groups, strict=False)
             results = [shape for shape, element in pairs if element == 1]
-    if not operands or len(results) != len(operands) or instruction.op.dynamic_slice_sizes:
+    if len(results) != len(operands) or instruction.op.dynamic_slice_sizes:
         raise ValueError(f"{len(operands)} operands, {len(results)} results")
     return list(zip(names, operands, results, strict=True))
 

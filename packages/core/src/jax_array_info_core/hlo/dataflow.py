@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property
 from operator import itemgetter
 from typing import NamedTuple
 
-from .module import PASSING, Computation, Instruction, Module, Passing, called, calling, calls_of, operations
+from .module import (
+    PASSING,
+    Computation,
+    Instruction,
+    Module,
+    Passing,
+    Role,
+    called,
+    calling,
+    calls_of,
+    operations,
+)
 from .slices import rendezvous
 
 _IDENTITIES = operations(Passing.SAME)
@@ -23,9 +34,6 @@ _NEAR = 200
 """Number of values in a search for consumers or producers: one may reach all of a program."""
 _FAR = 1000
 """Number of values in a search for all that a value depends on."""
-
-_DEEPEST = 100
-"""Number of loops in loops, more than there are in programs."""
 
 
 class Value(NamedTuple):
@@ -42,6 +50,8 @@ class CallSite(NamedTuple):
 
     computation: str
     instruction: Instruction
+    role: Role
+    """Part of the computation in it."""
     first_operand: int
     """Index of the operand that is the computation's parameter 0."""
 
@@ -68,22 +78,25 @@ class Dataflow:
 
     def __init__(self, module: Module) -> None:
         self.module = module
-        self._depth = 0
         self._invariant: dict[tuple[str, int], bool] = {}
-        self._users: dict[str, dict[str, list[_Use]]] = {}
-        self._users_of_elements: dict[tuple[str, str], dict[int | None, list[_Use]]] = {}
-        self._parameters: dict[str, dict[int, str]] = {}
+        self._users: dict[str, dict[str, dict[int | None, list[_Use]]]] = {}
         self._following: dict[Value, tuple[Value, ...]] = {}
 
     @cached_property
     def sites(self) -> dict[str, list[CallSite]]:
         """Call sites of each computation, without those of reducers and comparators."""
-        found: dict[str, list[CallSite]] = {}
+        found: dict[str, list[CallSite]] = {name: [] for name in self.module.computations}
         for computation in self.module.computations.values():
             for instruction in computation.where(calling):
-                for name, first in _called(instruction):
-                    found.setdefault(name, []).append(CallSite(computation.name, instruction, first))
+                for name, role, first in _called(instruction):
+                    found[name].append(CallSite(computation.name, instruction, role, first))
         return found
+
+    def callers(self, computation: str) -> Iterator[Instruction]:
+        """Yield the instructions that run a computation, from the inside out."""
+        while sites := self.sites[computation]:
+            yield sites[0].instruction
+            computation = sites[0].computation
 
     @cached_property
     def ends(self) -> dict[tuple[str, str], Instruction]:
@@ -91,10 +104,9 @@ class Dataflow:
         ends = map(_ends_between_slices, self.module.computations.values())
         return {place: one for found in ends for place, one in found.items()}
 
-    def instruction(self, value: Value) -> Instruction | None:
-        """Return the instruction of a value; None if it was not read."""
-        computation = self.module.computations.get(value.computation)
-        return None if computation is None else computation.by_name.get(value.name)
+    def instruction(self, value: Value) -> Instruction:
+        """Return the instruction of a value."""
+        return self.module.computations[value.computation].by_name[value.name]
 
     def argument(self, value: Value) -> Instruction | None:
         """Return the parameter of the program that a value is a copy, a part or another form of.
@@ -110,7 +122,7 @@ class Dataflow:
                 continue
             seen.add(at)
             instruction = self.instruction(at)
-            if instruction is not None and self._is_argument(at, instruction):
+            if instruction.opcode == "parameter" and at.computation == self.module.entry:
                 if found is not None and found is not instruction:
                     return None
                 found = instruction
@@ -143,10 +155,10 @@ class Dataflow:
         seen: set[Value] = set()
         waiting = [start]
         for value in waiting:
-            instruction = self.instruction(value)
-            if instruction is None or value in seen or len(seen) >= _FAR:
+            if value in seen or len(seen) >= _FAR:
                 continue
             seen.add(value)
+            instruction = self.instruction(value)
             yield value, instruction
             if not stops(instruction):
                 waiting += self._before(value, instruction, is_within_turn)
@@ -159,47 +171,41 @@ class Dataflow:
         )
 
     def _is_changed(self, parameter: Value) -> bool:
-        sites = [site.instruction for site in self.sites.get(parameter.computation, ())]
-        return any(one.opcode == "while" and not self.is_invariant(one, parameter.element) for one in sites)
+        sites = self.sites[parameter.computation]
+        loops = (site.instruction for site in sites if site.instruction.opcode == "while")
+        return any(not self.is_invariant(loop, parameter.element) for loop in loops)
 
     def _before(self, value: Value, instruction: Instruction, is_within_turn: bool) -> list[Value]:
         """Return the values that a value is computed from in one step."""
         within, element, operands = value.computation, value.element, instruction.operands
-        sites = self.sites.get(within, []) if instruction.opcode == "parameter" else []
+        sites = self.sites[within] if instruction.opcode == "parameter" else []
         if is_within_turn and any(site.instruction.opcode == "while" for site in sites):
             return []
         if sources := self.sources(value, is_exact=is_within_turn):
             return sources
-        is_predicated = instruction.opcode == "conditional"
-        if (is_predicated or instruction.opcode == "while") and (ends := self._ends(instruction, element)):
-            return [*ends, *(Value(within, name) for name in operands[:is_predicated])]
+        if instruction.opcode == "while":
+            return self._ends(instruction, element)
+        if instruction.opcode == "conditional":
+            return [*self._ends(instruction, element), Value(within, operands[0])]
         found = [Value(within, name) for name in operands]
         for site in sites:
             if site.instruction.opcode == "while":
                 found += self._ends(site.instruction, element)
-            number = instruction.parameter_number + site.first_operand
-            names = site.instruction.operands[number : number + 1]
-            found += [Value(site.computation, name, element) for name in names]
+            found.append(_operand(site, instruction, element))
         return found
-
-    def _is_argument(self, value: Value, instruction: Instruction) -> bool:
-        return instruction.opcode == "parameter" and value.computation == self.module.entry
 
     def sources(self, value: Value, *, is_exact: bool = False) -> list[Value]:
         """Return the values that a value is a copy of or, unless ``is_exact``, a form of; [] if none."""
         instruction = self.instruction(value)
-        if instruction is None:
-            return []
         within, element, operands = value.computation, value.element, instruction.operands
         opcode = instruction.opcode
         plain = opcode.removesuffix("-start")
         if opcode == "parameter":
-            return self.outside(value, instruction.parameter_number)
+            return self._outside(value, instruction)
         if plain in _CALLS:
             return self._ends(instruction, element)
         if opcode == "get-tuple-element":
-            index = instruction.element
-            return [] if index is None else [Value(within, name, index) for name in operands]
+            return [Value(within, operands[0], instruction.element)]
         if (
             opcode in _IDENTITIES
             or opcode.endswith("-done")
@@ -215,56 +221,49 @@ class Dataflow:
         # Further operands are indices, offsets and padding.
         return [Value(within, name) for name in operands[:1] if plain in PASSING and not is_exact]
 
-    def same(self, value: Value) -> list[Value]:
-        """Return the values that a value is a copy of, in one step; [] if it is computed."""
-        return self.sources(value, is_exact=True)
+    def same(self, value: Value, forms: Collection[str] = ()) -> Value | None:
+        """Return the value that a value is a copy of, in one step; None if it is computed, and if it varies.
 
-    def outside(self, value: Value, number: int) -> list[Value]:
-        """Return the value that a parameter of its computation has in each execution; [] if it varies."""
-        sites = self.sites.get(value.computation, [])
+        Args:
+            value: The value.
+            forms: Further operations whose result counts as a copy of their first operand.
+        """
+        sources = self.sources(value, is_exact=True)
+        if not sources and (one := self.instruction(value)).opcode in forms:
+            return Value(value.computation, one.operands[0])
+        return sources[0] if len(sources) == 1 else None
+
+    def _outside(self, value: Value, parameter: Instruction) -> list[Value]:
+        """Return the value that a parameter has in each execution of its computation; [] if it varies."""
+        sites = self.sites[value.computation]
         if len(sites) != 1:
             return []
-        site = sites[0]
-        if site.instruction.opcode == "while" and not self.is_invariant(site.instruction, value.element):
-            return []
-        number += site.first_operand
-        names = site.instruction.operands[number : number + 1]
-        return [Value(site.computation, name, value.element) for name in names]
+        loop = sites[0].instruction if sites[0].instruction.opcode == "while" else None
+        is_kept = loop is None or self.is_invariant(loop, value.element)
+        return [_operand(sites[0], parameter, value.element)] if is_kept else []
 
     def _ends(self, instruction: Instruction, element: int | None) -> list[Value]:
         """Return the results of the computations that a fusion, a call, a conditional or a loop runs."""
         names = (call.name for call in calls_of(instruction) if call.role not in ("condition", "unknown"))
-        computations = (self.module.computations.get(name) for name in names)
-        return [Value(one.name, one.root.name, element) for one in computations if one and one.root]
+        return [Value(name, self.module.computations[name].root.name, element) for name in names]
 
     def is_invariant(self, loop: Instruction, element: int | None) -> bool:
         """Return whether each iteration of a loop passes on an element of its tuple unchanged."""
-        body = self.module.computations.get(called(loop, "body") or "")
-        if body is None or body.root is None or element is None:
+        if element is None:
             return False
-        if (body.name, element) not in self._invariant:
-            # A damaged text may have a loop that contains itself.
-            self._invariant[body.name, element] = False
-            if self._depth < _DEEPEST:
-                self._depth += 1
-                self._invariant[body.name, element] = self._reaches_parameter(body, body.root, element)
-                self._depth -= 1
-        return self._invariant[body.name, element]
+        body = self.module.computations[called(loop, "body")]
+        key = body.name, element
+        if key not in self._invariant:
+            self._invariant[key] = self._reaches_parameter(body, element)
+        return self._invariant[key]
 
-    def _reaches_parameter(self, body: Computation, root: Instruction, element: int) -> bool:
+    def _reaches_parameter(self, body: Computation, element: int) -> bool:
         """Return whether an element of a loop's result is the same element of its parameter."""
-        seen: set[Value] = set()
-        at = Value(body.name, root.name, element)
-        while at not in seen:
-            seen.add(at)
-            instruction = self.instruction(at)
-            if instruction is not None and instruction.opcode == "parameter" and at.computation == body.name:
-                return at.element == element
-            sources = self.sources(at, is_exact=True)
-            if len(sources) != 1:
-                return False
-            at = sources[0]
-        return False
+        parameter = Value(body.name, body.parameters[0].name, element)
+        at: Value | None = Value(body.name, body.root.name, element)
+        while at is not None and at[:2] != parameter[:2]:
+            at = self.same(at)
+        return at == parameter
 
     def consumers(
         self, value: Value, *, is_end: Callable[[Instruction], bool] = lambda instruction: False
@@ -285,7 +284,7 @@ class Dataflow:
             level = []
             for at in following:
                 instruction = self.instruction(at)
-                if instruction is not None and instruction.opcode != "parameter" and at.element is None:
+                if instruction.opcode != "parameter" and at.element is None:
                     yield instruction
                     if is_end(instruction):
                         continue
@@ -301,7 +300,7 @@ class Dataflow:
     def steps(self, value: Value) -> Iterator[Step]:
         """Yield each value that is computed from a value in one step."""
         within, element = value.computation, value.element
-        for _, user, operand in self._users_of(value):
+        for _, user, operand in self.users(value):
             if user.opcode == "get-tuple-element":
                 yield Step(user, operand, Value(within, user.name))
             elif user.opcode == "tuple":
@@ -310,52 +309,34 @@ class Dataflow:
                 yield Step(user, operand, Value(within, user.name))
                 yield Step(user, operand, Value(within, recv.name, 0))
             elif targets := _called(user):
-                for name, first in targets:
-                    parameter = self._parameters_of(name).get(operand - first)
-                    if parameter is not None:
-                        yield Step(user, operand, Value(name, parameter, element))
+                for name, _, first in targets:
+                    parameters = self.module.computations[name].parameters
+                    if 0 <= operand - first < len(parameters):
+                        yield Step(user, operand, Value(name, parameters[operand - first].name, element))
             else:
                 is_identity = user.opcode in _IDENTITIES or user.opcode.endswith("-done")
                 yield Step(user, operand, Value(within, user.name, element if is_identity else None))
-        computation = self.module.computations.get(within)
-        root = computation.root if computation is not None else None
-        if root is not None and root.name == value.name:
-            for site in self.sites.get(within, ()):
-                if called(site.instruction, "condition") != within:
-                    yield Step(None, 0, Value(site.computation, site.instruction.name, element))
-                    if called(site.instruction, "body") == within:
-                        names = [*self._parameters_of(within).values()]
-                        yield from (Step(None, 0, Value(within, name, element)) for name in names)
+        computation = self.module.computations[within]
+        for site in self.sites[within] if computation.root.name == value.name else ():
+            if site.role != "condition":
+                yield Step(None, 0, Value(site.computation, site.instruction.name, element))
+            if site.role == "body":
+                yield Step(None, 0, Value(within, computation.parameters[0].name, element))
 
-    def _parameters_of(self, name: str) -> Mapping[int, str]:
-        """Return the names of the parameters of a computation by number."""
-        if name not in self._parameters:
-            computation = self.module.computations.get(name)
-            instructions = () if computation is None else computation.instructions
-            found = {one.parameter_number: one.name for one in instructions if one.opcode == "parameter"}
-            self._parameters[name] = found
-        return self._parameters[name]
-
-    def _users_of(self, value: Value) -> Sequence[_Use]:
+    def users(self, value: Value) -> Sequence[_Use]:
         """Return the users of a value in its computation, in the order of the schedule."""
-        users = self._users_in(value.computation).get(value.name, [])
-        if value.element is None:
-            return users
+        by_element = self._users_in(value.computation).get(value.name, {})
         # A combined collective may have thousands of elements.
-        key = value.computation, value.name
-        if key not in self._users_of_elements:
-            by_element = self._users_of_elements[key] = {}
-            for use in users:
-                by_element.setdefault(use[1].element, []).append(use)
-        by_element = self._users_of_elements[key]
-        found = [*by_element.get(value.element, ()), *by_element.get(None, ())]
-        return sorted(found, key=itemgetter(0))
+        elements = by_element if value.element is None else {value.element, None} & by_element.keys()
+        return sorted((use for element in elements for use in by_element[element]), key=itemgetter(0))
 
-    def _users_in(self, name: str) -> dict[str, list[_Use]]:
-        """Return the users of each value in a computation."""
+    def _users_in(self, name: str) -> dict[str, dict[int | None, list[_Use]]]:
+        """Return the users of each value in a computation, by the element of a tuple that they take."""
         if name not in self._users:
-            computation = self.module.computations.get(name)
-            self._users[name] = {} if computation is None else _users(computation)
+            users = self._users[name] = {}
+            for place, one in enumerate(self.module.computations[name].instructions):
+                for index, operand in enumerate(one.operands):
+                    users.setdefault(operand, {}).setdefault(one.element, []).append((place, one, index))
         return self._users[name]
 
 
@@ -372,22 +353,16 @@ def _ends_between_slices(computation: Computation) -> dict[tuple[str, str], Inst
     return found
 
 
-def _users(computation: Computation) -> dict[str, list[_Use]]:
-    users: dict[str, list[_Use]] = {}
-    for place, instruction in enumerate(computation.instructions):
-        for index, operand in enumerate(instruction.operands):
-            users.setdefault(operand, []).append((place, instruction, index))
-    return users
+def _operand(site: CallSite, parameter: Instruction, element: int | None) -> Value:
+    """Return the value that a parameter of a computation has at a call site."""
+    number = parameter.parameter_number + site.first_operand
+    return Value(site.computation, site.instruction.operands[number], element)
 
 
-def _called(instruction: Instruction) -> Sequence[tuple[str, int]]:
-    """Return the computations that an instruction runs on its operands, and the first operand of each."""
-    calls = calls_of(instruction)
-    if not calls:
-        return ()
-    branches = itertools.count(1)
+def _called(instruction: Instruction) -> Sequence[tuple[str, Role, int]]:
+    """Return the computations that an instruction runs on its operands, their roles and first operands."""
     return [
-        (call.name, next(branches) if call.role == "branch" else 0)
-        for call in calls
+        (call.name, call.role, place if call.role == "branch" else 0)
+        for place, call in enumerate(calls_of(instruction), 1)
         if call.role != "unknown"
     ]

@@ -61,25 +61,18 @@ def multiply_adds(instruction: Instruction, computation: Computation) -> int | N
     return _REAL_PRODUCTS * found if found and is_complex else found
 
 
-def fft_flops(instruction: Instruction, computation: Computation) -> int | None:
+def fft_flops(instruction: Instruction, computation: Computation) -> int:
     """Return the operations of the Fourier transforms of an instruction, 5 N log2 N each, rounded.
 
     N is the number of elements that are transformed together. Transforms of real numbers, or to them, have
-    half. 0 for other instructions; None if the lengths were not understood.
+    half. 0 for other instructions.
     """
     if instruction.opcode != "fft":
         return 0
-    kind, lengths = instruction.op.fft_type, instruction.op.fft_length
-    if not lengths or not 0 <= kind < len(FFTS):
-        return None
-    size, name = math.prod(lengths), FFTS[kind]
+    size, name = math.prod(instruction.op.fft_length), FFTS[instruction.op.fft_type]
     shape = _shape(instruction, computation, -1 if name == "IRFFT" else 0)
-    if shape is None:
-        return None
-    if size < 2:
-        return 0
     # The batch times N is the number of elements of the side with real numbers, or of both.
-    return round(5 * math.prod(shape.dims) * math.log2(size) / (2 if "R" in name else 1))
+    return round(5 * math.prod(shape.dims) * math.log2(max(size, 1)) / (2 if "R" in name else 1))
 
 
 def _products(instruction: Instruction, computation: Computation) -> int | None:
@@ -101,20 +94,14 @@ def _products(instruction: Instruction, computation: Computation) -> int | None:
     return 0
 
 
-def _shape(instruction: Instruction, computation: Computation, place: int) -> ArrayShape | None:
+def _shape(instruction: Instruction, computation: Computation, place: int) -> ArrayShape:
     """Return the type of an operand; for -1 that of the result, without the scratch space of a library."""
-    if place < 0:
-        return instruction.shapes[0] if instruction.shapes else None
-    if place >= len(instruction.operands):
-        return None
-    operand = computation.by_name.get(instruction.operands[place])
-    return operand.shapes[0] if operand is not None and len(operand.shapes) == 1 else None
+    array = instruction if place < 0 else computation.by_name[instruction.operands[place]]
+    return array.shapes[0]
 
 
-def _contraction(left: ArrayShape | None, result: ArrayShape | None, axes: Sequence[int]) -> int | None:
+def _contraction(left: ArrayShape, result: ArrayShape, axes: Sequence[int]) -> int:
     """Return the multiply-adds of a dot: elements of the result times the contracted size."""
-    if left is None or result is None or any(axis >= len(left.dims) for axis in axes):
-        return None
     return math.prod(result.dims) * math.prod(left.dims[axis] for axis in axes)
 
 
@@ -134,7 +121,7 @@ def _library_dot(instruction: Instruction, computation: Computation) -> int | No
     found = _CONTRACTING.search(config)
     if found is not None:
         axes = [int(one) for one in re.findall(r"\d{1,9}", found[1])]
-    elif left is not None and len(left.dims) > 1 and "onednn_matmul_config" in config:
+    elif len(left.dims) > 1 and "onednn_matmul_config" in config:
         axes = [len(left.dims) - (2 if _TRANSPOSED.search(config) else 1)]
     else:
         return None
@@ -149,20 +136,15 @@ def _convolution(
     TPU writes dots as convolutions: contracted axes are features or windows, batch axes are spatial.
     """
     op, axes = instruction.op, instruction.op.convolution_dimension_numbers
-    shapes = [shape for place in places if (shape := _shape(instruction, computation, place)) is not None]
-    if len(shapes) < len(places):
-        return None
+    shapes = [_shape(instruction, computation, place) for place in places]
     source, kernel, result = (shape.dims for shape in shapes)
     spatial = axes.input_spatial_dimensions, axes.kernel_spatial_dimensions, axes.output_spatial_dimensions
     windows = op.window.dimensions
-    are_known = len({*map(len, spatial), len(windows)}) == 1
-    if not are_known or any(len(shape.dims) != len(windows) + 2 for shape in shapes):
-        return None
+    if any(len(shape.dims) != len(windows) + 2 for shape in shapes):
+        return None  # oneDNN has no windows, cuDNN may have vectors as another axis
     lengths = [
         [dims[axis] for axis in named] for dims, named in zip((source, kernel, result), spatial, strict=True)
     ]
-    if any(min(one.stride, one.base_dilation, one.window_dilation) < 1 for one in windows):
-        return None
     positions = [
         _valid_positions(
             _Side(
@@ -235,7 +217,7 @@ class Flops(NamedTuple):
         return self.dots.get((), 0)
 
 
-def _costs(computation: Computation) -> list[tuple[int, int | None, int | None]]:
+def _costs(computation: Computation) -> list[tuple[int, int | None, int]]:
     """Return the instructions that contract or transform something: place, multiply-adds, operations."""
     costs = (
         (multiply_adds(one, computation), fft_flops(one, computation)) for one in computation.instructions
@@ -257,7 +239,7 @@ def counted_flops(module: Module, executions: Mapping[str, Executions]) -> Flops
         runs = executions[name].runs
         for place, products, transforms in () if runs == {} else computation.once(_costs):
             instruction = computation.instructions[place]
-            if products is None or transforms is None:
+            if products is None:
                 size_unknown.append(instruction)
             elif runs is None:
                 runs_unknown.append(instruction)

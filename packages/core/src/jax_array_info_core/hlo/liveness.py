@@ -141,7 +141,7 @@ def live_bytes_of(
     changes = _changes(buffers)
     totals = [*itertools.accumulate(changes.get(time, 0) for time in range(count + 1))]
     parts = min(count, most_points)
-    edges = [1 + count * part // parts for part in range(parts + 1)] if parts else []
+    edges = [1 + count * part // parts for part in range(parts + 1)]
     points = [max(range(*edge), key=totals.__getitem__) for edge in itertools.pairwise(edges)]
     dataflow = module.once(Dataflow)
     values = []
@@ -268,9 +268,8 @@ def _stored(writer: Writer, dataflow: Dataflow) -> Iterator[Instruction]:
     """Yield the instructions that compute what an update in place stores, the nearest first."""
     within, update = _update(writer, dataflow)
     if update is not None:
-        if len(update.operands) > 1:
-            value = 2 if update.opcode == "scatter" and len(update.operands) > 2 else 1
-            yield from _computing(Value(within, update.operands[value]), dataflow)
+        value = 2 if update.opcode == "scatter" else 1
+        yield from _computing(Value(within, update.operands[value]), dataflow)
         yield update
     yield writer.instruction
 
@@ -279,12 +278,11 @@ def _update(writer: Writer, dataflow: Dataflow) -> tuple[str, Instruction | None
     """Return the update that an instruction is, or that its fusion ends with, and its computation."""
     computation, part = writer.scope.computation, writer.instruction
     if part.opcode in ("fusion", "fusion-start"):
-        inside = dataflow.module.computations.get(called(part, "callee") or "")
-        parts = dict(zip(result_places(part), root_parts(inside) if inside else (), strict=False))
-        found = parts.get(writer.leaf)
-        if inside is None or found is None:
-            return "", None
-        computation, part = inside, found
+        computation = dataflow.module.computations[called(part, "callee")]
+        parts = dict(zip(result_places(part), root_parts(computation), strict=False))
+        if writer.leaf not in parts:
+            return computation.name, None
+        part = parts[writer.leaf]
     return computation.name, updates_in_place(computation, part)
 
 

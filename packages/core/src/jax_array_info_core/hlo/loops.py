@@ -3,208 +3,88 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
 from .dataflow import Dataflow, Value
-from .module import Computation, Instruction, Module, Passing, called, calling, operations
+from .module import Instruction, Module, Passing, called, calling, operations
 
-# More steps than there are between a counter and its loop, or loops in loops.
-_DEEPEST = 100
-
-# A fusion adds a counter and its step, which are both its inputs.
-_MOST_INPUTS = 4
+_MOST_TERMS = 1000
+"""Number of values in a sum, above which it is unknown."""
 
 _SAME_NUMBER = operations(Passing.NUMBER)
-_CALLS = ("fusion", "call")
 _FLIPPED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "NE": "NE"}
 
 
-class Input(NamedTuple):
-    """A scalar that a computation gets from its caller."""
+class _Sum(NamedTuple):
+    """An integer that is the sum of a computed value and a constant."""
 
-    parameter: int
-    """Number of the parameter."""
+    value: Value | None
+    """The value, at the place where it is computed; None for a constant."""
 
-    element: int | None
-    """Index of the element of a parameter that is a tuple."""
-
-
-class Linear(NamedTuple):
-    """A scalar that is a sum of inputs and a constant."""
-
-    inputs: tuple[Input, ...]
     offset: int
+    """The constant."""
 
 
-class Comparison(NamedTuple):
-    """The condition of a loop."""
+def _trip_count(dataflow: Dataflow, computation: str, loop: Instruction) -> int | None:
+    """Return the number of turns of a loop in a computation; None if it depends on data.
 
-    direction: str
-    """``LT``, ``LE``, ``GT``, ``GE`` or ``NE``."""
-
-    left: Linear
-    right: Linear
-
-
-class TripCounts:
-    """Numbers of turns of the loops of a program.
-
-    CPU and GPU print them. TPU does not: there they follow from the start of the counter, its step in the
-    body and the limit in the condition.
+    CPU and GPU print it. TPU does not: there it follows from the start of the counter, its step in the body
+    and the limit in the condition.
     """
+    if (noted := loop.trip_count) is not None:
+        return noted
+    body, condition = (dataflow.module.computations[called(loop, role)] for role in ("body", "condition"))
+    at: Value | None = Value(condition.name, condition.root.name)
+    while at is not None and (compare := dataflow.instruction(at)).opcode != "compare":
+        at = dataflow.same(at, _SAME_NUMBER)
+    if at is None or (direction := compare.op.comparison_direction) not in _FLIPPED:
+        return None
+    counter, limit = (_sum_of(dataflow, Value(at.computation, name)) for name in compare.operands)
+    if counter is not None and counter.value is None:
+        direction, counter, limit = _FLIPPED[direction], limit, counter
+    if counter is None or counter.value is None or limit is None or limit.value is not None:
+        return None
+    element = counter.value.element
+    start = _sum_of(dataflow, Value(computation, loop.operands[0], element))
+    after = _sum_of(dataflow, Value(body.name, body.root.name, element))
+    is_counter = counter.value == Value(condition.name, condition.parameters[0].name, element)
+    is_counted = after is not None and after.value == Value(body.name, body.parameters[0].name, element)
+    if not (is_counter and is_counted) or after is None or start is None or start.value is not None:
+        return None
+    return _turns(direction, start.offset + counter.offset, after.offset, limit.offset)
 
-    def __init__(self, module: Module) -> None:
-        self._computations: Mapping[str, Computation] = module.computations
-        self._dataflow = module.once(Dataflow)
-        self._known: dict[tuple[str, str, int | None], Linear | None] = {}
 
-    def of(self, computation: str, loop: Instruction) -> int | None:
-        """Return the number of turns of a loop in a computation; None if it depends on data."""
-        if (noted := loop.trip_count) is not None:
-            return noted
-        condition, body = called(loop, "condition"), called(loop, "body")
-        comparison = self._comparison(condition, 0) if condition else None
-        if body is None or comparison is None or not loop.operands:
-            return None
-        direction, counter, limit = comparison
-        if self._step(body, counter, 0) == 0:
-            direction, counter, limit = _FLIPPED[direction], limit, counter
-        step = self._step(body, counter, 0)
-        if step == 0 or self._step(body, limit, 0) != 0:
-            return None
-        start, end = (self._before(computation, loop, one) for one in (counter, limit))
-        if step is None or start is None or end is None:
-            return None
-        return _turns(direction, start, step, end)
-
-    def _comparison(self, name: str, depth: int) -> Comparison | None:
-        """Return the comparison that is the result of a computation, of inputs of this computation."""
-        computation = self._computations.get(name)
-        root = computation.root if computation else None
-        if computation is None or root is None or depth > _DEEPEST:
-            return None
-        for _ in range(_DEEPEST):
-            if root.opcode not in _SAME_NUMBER or not root.operands:
-                break
-            root = computation.by_name.get(root.operands[0], root)
-        if root.opcode == "compare" and len(root.operands) == 2:
-            left, right = (self._linear(name, one, None, depth) for one in root.operands)
-            direction = root.op.comparison_direction
-        elif root.opcode in _CALLS:
-            inner = self._comparison(called(root, "callee") or "", depth + 1)
-            if inner is None:
-                return None
-            direction = inner.direction
-            left, right = (self._outside(name, root, one, depth) for one in (inner.left, inner.right))
+def _sum_of(dataflow: Dataflow, scalar: Value) -> _Sum | None:
+    """Return the sum that a scalar is; None if it is computed from several values or in another way."""
+    found: Value | None = None
+    offset = 0
+    terms = [(scalar, 1)]
+    for value, sign in terms:
+        one = dataflow.instruction(value)
+        if one.opcode in ("add", "subtract"):
+            left, right = (Value(value.computation, name) for name in one.operands)
+            terms += [(left, sign), (right, sign if one.opcode == "add" else -sign)]
+        elif (number := one.integer) is not None:
+            offset += sign * number
+        elif (source := dataflow.same(value, _SAME_NUMBER)) is not None:
+            terms.append((source, sign))
+        elif found is None and sign > 0:
+            found = value
         else:
             return None
-        return Comparison(direction, left, right) if left and right and direction in _FLIPPED else None
-
-    def _step(self, body: str, value: Linear, depth: int) -> int | None:
-        """Return what each turn of a loop adds to a value: 0 for a constant; None if it varies."""
-        if not value.inputs:
-            return 0
-        root = self._computations[body].root if body in self._computations else None
-        if root is None or len(value.inputs) > 1:
+        if len(terms) > _MOST_TERMS:
             return None
-        after = self._linear(body, root.name, value.inputs[0].element, depth)
-        return after.offset if after is not None and after.inputs == value.inputs else None
-
-    def _before(self, computation: str, loop: Instruction, value: Linear) -> int | None:
-        """Return the number that a value in a loop has before the first turn."""
-        if not value.inputs:
-            return value.offset
-        number = self._number(computation, loop.operands[0], value.inputs[0].element)
-        return None if number is None else number + value.offset
-
-    def _number(self, computation: str, name: str, element: int | None) -> int | None:
-        """Return the number that an instruction has in each execution, from the callers if it is an input."""
-        offset = 0
-        for _ in range(_DEEPEST):
-            value = self._linear(computation, name, element, 0)
-            if value is None or len(value.inputs) > 1:
-                return None
-            offset += value.offset
-            if not value.inputs:
-                return offset
-            outside = self._dataflow.outside(
-                Value(computation, name, value.inputs[0].element), value.inputs[0].parameter
-            )
-            if len(outside) != 1:
-                return None
-            computation, name, element = outside[0]
-        return None
-
-    def _linear(self, computation: str, name: str, element: int | None, depth: int) -> Linear | None:
-        """Return the value of an instruction, or of an element of its tuple, by inputs of the computation."""
-        key = (computation, name, element)
-        if key not in self._known:
-            self._known[key] = None  # the value of a circle of instructions
-            if depth < _DEEPEST:
-                self._known[key] = self._new_linear(computation, name, element, depth + 1)
-        return self._known[key]
-
-    def _new_linear(self, computation: str, name: str, element: int | None, depth: int) -> Linear | None:
-        instruction = self._computations[computation].by_name.get(name)
-        if instruction is None:
-            return None
-        opcode, operands = instruction.opcode, instruction.operands
-        if opcode == "parameter":
-            return Linear((Input(instruction.parameter_number, element),), 0)
-        if opcode == "constant":
-            number = instruction.integer
-            return None if number is None else Linear((), number)
-        if opcode == "tuple":
-            if element is None or element >= len(operands):
-                return None
-            return self._linear(computation, operands[element], None, depth)
-        if opcode == "get-tuple-element":
-            place = instruction.element
-            is_scalar = operands and element is None and place is not None
-            return self._linear(computation, operands[0], place, depth) if is_scalar else None
-        if opcode in _SAME_NUMBER and operands:
-            return self._linear(computation, operands[0], element, depth)
-        if opcode in ("add", "subtract") and len(operands) == 2:
-            left, right = (self._linear(computation, one, None, depth) for one in operands)
-            return _combined(left, right, opcode) if left and right else None
-        if opcode in _CALLS:
-            callee = self._computations.get(called(instruction, "callee") or "")
-            root = callee.root if callee else None
-            inner = self._linear(callee.name, root.name, element, depth) if callee and root else None
-            return self._outside(computation, instruction, inner, depth) if inner else None
-        if opcode == "while" and operands:
-            is_kept = self._dataflow.is_invariant(instruction, element)
-            return self._linear(computation, operands[0], element, depth) if is_kept else None
-        return None
-
-    def _outside(
-        self, computation: str, instruction: Instruction, value: Linear, depth: int
-    ) -> Linear | None:
-        """Return a value in a called computation by inputs of the calling one."""
-        total: Linear | None = Linear((), value.offset)
-        for number, element in value.inputs:
-            if total is None or number >= len(instruction.operands):
-                return None
-            operand = self._linear(computation, instruction.operands[number], element, depth)
-            total = _combined(total, operand, "add") if operand else None
-        return total
-
-
-def _combined(left: Linear, right: Linear, opcode: str) -> Linear | None:
-    """Return a sum or a difference; None if it is not a sum of a few inputs and a constant."""
-    if opcode == "subtract":
-        return None if right.inputs else Linear(left.inputs, left.offset - right.offset)
-    inputs = left.inputs + right.inputs
-    return Linear(inputs, left.offset + right.offset) if len(inputs) <= _MOST_INPUTS else None
+    return _Sum(found, offset)
 
 
 def _turns(direction: str, start: int, step: int, limit: int) -> int | None:
-    """Return how often a counter passes the condition; None if it never stops.
+    """Return how often a counter passes the condition; None if it never stops, or never changes.
 
     >>> _turns("LT", 0, 1, 4), _turns("LE", 0, 3, 9), _turns("GT", 3, -1, 0), _turns("LT", 5, 1, 5)
     (4, 4, 3, 0)
     """
+    if not step:
+        return None
     if direction in ("GT", "GE"):
         start, step, limit = -start, -step, -limit
     distance = limit - start + (direction in ("LE", "GE"))
@@ -272,52 +152,31 @@ def executions(module: Module) -> Mapping[str, Executions]:
 
     The body of a loop runs as often as the loop turns, its condition once more. A branch of a conditional may
     run each time, or never. Computations of single elements, such as the ``to_apply`` of a reduce, count as
-    not executed. Those that nothing names are unknown: the line of their caller could not be read.
+    not executed.
     """
-    callers: dict[str, list[tuple[str, _Runs]]] = {name: [] for name in module.computations}
-    elementwise: set[str] = set()
-    trips = TripCounts(module)
-    for name, computation in module.computations.items():
+    dataflow = module.once(Dataflow)
+    found: dict[str, _Runs] = {name: {} for name in module.computations}
+    found[module.entry] = {(): 1}
+    for name, computation in reversed([*module.computations.items()]):  # callers before what they call
         for instruction in computation.where(calling):
-            branch = 0
-            for call in instruction.calls:
+            for place, call in enumerate(instruction.calls):
                 each: _Runs = {(): 1}
-                if call.role in ("body", "condition"):
-                    turns = trips.of(name, instruction)
-                    extra = call.role == "condition"
-                    if turns is not None:
-                        each = {(): turns + extra}
-                    else:
-                        each = {(Enclosure(name, instruction.name, None),): 1, **({(): 1} if extra else {})}
-                elif call.role == "branch":
-                    each = {(Enclosure(name, instruction.name, branch),): 1}
-                    branch += 1
-                elif call.role == "element":
-                    elementwise.add(call.name)
+                if call.role == "element":
                     continue
-                elif call.role == "unknown":
+                if call.role == "unknown":
                     each = None
-                if call.name in callers:
-                    callers[call.name].append((name, each))
-    try:
-        graph = {name: [caller for caller, _ in calls] for name, calls in callers.items()}
-        order = tuple(TopologicalSorter(graph).static_order())
-    except CycleError:
-        # No program of XLA calls itself: the text is damaged.
-        return dict.fromkeys(module.computations, Executions(None))
-    found: dict[str, _Runs] = {}
-    for name in order:
-        is_lost = not callers[name] and name != module.entry and name not in elementwise
-        total: _Runs = None if is_lost else {(): 1} if name == module.entry else {}
-        for caller, each in callers[name]:
-            total = _sum(total, _product(found[caller], each))
-        found[name] = total
-    return {name: Executions(found[name]) for name in module.computations}
+                elif call.role == "branch":
+                    each = {(Enclosure(name, instruction.name, place),): 1}
+                elif call.role in ("body", "condition"):
+                    turns = _trip_count(dataflow, name, instruction)
+                    around = Enclosure(name, instruction.name, None)
+                    each = {(around,): 1} if turns is None else {(): turns}
+                    each = _sum(each, {(): 1}) if call.role == "condition" else each
+                found[call.name] = _sum(found[call.name], _product(found[name], each))
+    return {name: Executions(runs) for name, runs in found.items()}
 
 
-def _sum(
-    left: Mapping[Within, int] | None, right: Mapping[Within, int] | None
-) -> Mapping[Within, int] | None:
+def _sum(left: _Runs, right: _Runs) -> _Runs:
     if left is None or right is None:
         return None
     total = {within: left.get(within, 0) + right.get(within, 0) for within in {**left, **right}}
@@ -329,10 +188,9 @@ def _product(outer: _Runs, inner: _Runs) -> _Runs:
         return {}
     if outer is None or inner is None:
         return None
-    runs = {
+    return {
         # An iteration of a loop is one of any of its executions.
         around + within: each if loops_of(within) else times * each
         for around, times in outer.items()
         for within, each in inner.items()
     }
-    return runs if max(map(len, runs)) <= _DEEPEST else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Flag, auto
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -54,11 +54,9 @@ class Instruction:
     such as ``slice-start``. Then ``op`` is that of what is started.
     """
 
-    __slots__ = ("_module", "_outer", "_type", "calls", "is_root", "name", "op", "opcode", "operands")
+    __slots__ = ("_module", "_outer", "_type", "calls", "name", "op", "opcode", "operands")
 
-    def __init__(
-        self, module: Module, message: Any, operands: tuple[str, ...], started: Any, *, is_root: bool
-    ) -> None:
+    def __init__(self, module: Module, message: Any, operands: tuple[str, ...], started: Any) -> None:
         """Describe a message.
 
         Args:
@@ -66,7 +64,6 @@ class Instruction:
             message: The ``HloInstructionProto``.
             operands: Names of the operands.
             started: The message of the operation that an asynchronous one starts; None for others.
-            is_root: Whether it is the result of its computation.
         """
         self.name: str = message.name
         """Name."""
@@ -76,8 +73,6 @@ class Instruction:
             self.opcode = started.opcode + self.opcode.removeprefix("async")
         self.operands = operands
         """Names of the operands."""
-        self.is_root = is_root
-        """Whether it is the result of its computation."""
         self.op: Any = message if started is None else started
         self._outer, self._module = message, module
         self._type: Type | None = None
@@ -196,9 +191,9 @@ def calls_of(instruction: Instruction) -> Sequence[Call]:
     return [call for call in calls if call.role != "element"] if calls else calls
 
 
-def called(instruction: Instruction, role: Role) -> str | None:
-    """Return the name of the first computation with a role; None if there is none."""
-    return next((call.name for call in instruction.calls if call.role == role), None)
+def called(instruction: Instruction, role: Role) -> str:
+    """Return the name of the only computation that has a role in an instruction."""
+    return next(call.name for call in instruction.calls if call.role == role)
 
 
 _Of = TypeVar("_Of")
@@ -235,11 +230,11 @@ class Computation:
         self._module, self._order = module, order
 
     @cached_property
-    def instructions(self) -> tuple[Instruction, ...]:
-        """Instructions, in the order of the schedule."""
-        root, names, starts = self.message.root_id, dict[int, str](), dict[int, Any]()
+    def by_id(self) -> Mapping[int, Instruction]:
+        """Instructions by the ids of their messages, operands before their users."""
+        names, starts = dict[int, str](), dict[int, Any]()
         made: dict[int, Instruction] = {}
-        for message in self.message.instructions:  # operands come before their users
+        for message in self.message.instructions:
             number, started = message.id, None
             operands = message.operand_ids
             if message.opcode.startswith("async-"):
@@ -248,18 +243,30 @@ class Computation:
                 starts[number] = started
             names[number] = message.name
             named = tuple([names[operand] for operand in operands])
-            made[number] = Instruction(self._module, message, named, started, is_root=number == root)
-        return tuple(made.values()) if self._order is None else tuple(made[number] for number in self._order)
+            made[number] = Instruction(self._module, message, named, started)
+        return made
+
+    @cached_property
+    def instructions(self) -> tuple[Instruction, ...]:
+        """Instructions, in the order of the schedule."""
+        order = self.by_id if self._order is None else self._order
+        return tuple(self.by_id[number] for number in order)
 
     @cached_property
     def by_name(self) -> Mapping[str, Instruction]:
         """Instructions by name."""
         return {one.name: one for one in self.instructions}
 
-    @cached_property
-    def root(self) -> Instruction | None:
+    @property
+    def root(self) -> Instruction:
         """The instruction that is the result."""
-        return next((one for one in reversed(self.instructions) if one.is_root), None)
+        return self.by_id[self.message.root_id]
+
+    @cached_property
+    def parameters(self) -> tuple[Instruction, ...]:
+        """Parameters, in order of their numbers."""
+        found = (one for one in self.instructions if one.opcode == "parameter")
+        return tuple(sorted(found, key=lambda one: one.parameter_number))
 
     @cached_property
     def _made(self) -> dict[Any, Any]:
@@ -364,11 +371,9 @@ class Module:
         """Return what a function makes of the program. It is called the first time only."""
         return _once(self.made, make, self)
 
-    def parameters(self) -> Iterator[Instruction]:
-        """Yield the parameters of the entry computation, in order of their numbers."""
-        if self.entry in self.computations:
-            found = [one for one in self.computations[self.entry].instructions if one.opcode == "parameter"]
-            yield from sorted(found, key=lambda one: one.parameter_number)
+    def parameters(self) -> Sequence[Instruction]:
+        """Return the parameters of the program, in order of their numbers."""
+        return self.computations[self.entry].parameters
 
     @cached_property
     def unknown_types(self) -> tuple[Instruction, ...]:

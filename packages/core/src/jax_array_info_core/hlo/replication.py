@@ -37,7 +37,6 @@ _WITHOUT_KERNEL = re.compile(r"Async|Bitcast|Buffer|Dynamic|InBound|MoveTo|Shard
 """Part of the targets with which XLA marks values that nothing computes."""
 _MOST_TURNS = 8
 """Number of turns of a loop until nothing changes. What still changes is unknown."""
-_DEEPEST = 100
 _SINGLE = PASSING.keys() | {"add", "divide", "multiply", "negate", "subtract"}
 """Operations whose elements are each made of those at one place."""
 _PASSING_ON = operations(Passing.MOVE) | operations(Passing.COPY)
@@ -182,15 +181,14 @@ class Replication:
 
     def repeated(self) -> tuple[Repeated, ...]:
         """Return the whole values, in the order of the program."""
-        entry = self._module.computations.get(self._module.entry)
-        if entry is None or not self._movements:
+        if not self._movements:
             return ()
         given: list[State] = []
         rest = iter(self._parameters)
         for one in self._module.parameters():
             states: list[State] = [next(rest, self._unknown) for _ in one.shapes]
-            given.append(states if one.groups else states[0] if states else self._unknown)
-        self._run(entry, given, (), is_fused=False)
+            given.append(states if one.groups else states[0])
+        self._run(self._module.computations[self._module.entry], given, (), is_fused=False)
         found: dict[int, Repeated] = {}
         for each in chain.from_iterable(self._found.values()):
             # What uses a sum in several ways repeats one value.
@@ -216,16 +214,15 @@ class Replication:
         """
         states: dict[str, State] = {}
         for one in computation.instructions:
-            operands = [states.get(name, self._unknown) for name in one.operands]
             if one.opcode == "parameter":
-                number = one.parameter_number
-                state = given[number] if number < len(given) else self._unknown
-            else:
-                state = self._state(computation, one, operands, (*path, one.name))
-                if not is_fused and one.opcode not in ("tuple", "get-tuple-element", "while", "bitcast"):
-                    state = _kept(one, state)
+                states[one.name] = given[one.parameter_number]
+                continue
+            operands = [states[name] for name in one.operands]
+            state = self._state(computation, one, operands, (*path, one.name))
+            if not is_fused and one.opcode not in ("tuple", "get-tuple-element", "while", "bitcast"):
+                state = _kept(one, state)
             states[one.name] = state
-        return self._unknown if computation.root is None else states[computation.root.name]
+        return states[computation.root.name]
 
     def _state(
         self,
@@ -239,8 +236,7 @@ class Replication:
         if opcode == "tuple":
             return [*operands]
         if opcode == "get-tuple-element" and isinstance(first, list):
-            index = one.element
-            return first[index] if index is not None and index < len(first) else self._unknown
+            return first[int(one.op.tuple_index)]
         if opcode == "partition-id" and self._is_numbered:
             return Held(self._axes.all, numbers=np.arange(self._axes.count(self._axes.all))[:, None])
         if opcode.endswith(("-done", "-update")) or opcode == "get-tuple-element":
@@ -250,7 +246,7 @@ class Replication:
             pairs = zip(moved, map(self._joined, operands), strict=False)
             results: list[State] = [self._moved(each, held, path) for each, held in pairs]
             return results[0] if len(results) == 1 else results or self._unknown
-        if len(path) <= _DEEPEST and (calls := calls_of(one)) and calls[0].role != "unknown":
+        if (calls := calls_of(one)) and calls[0].role != "unknown":
             result = self._called(one, operands, path)
             return _scattered(one, result) if _is_scatter(one) and isinstance(result, list) else result
         arrays = [self._joined(each) for each in operands]
@@ -284,7 +280,7 @@ class Replication:
         """
         names = held.sources if one.shapes and one.opcode not in _PASSING_ON else frozenset[Value]()
         if names and one.opcode in COSTLY and not _WITHOUT_KERNEL.search(one.custom_call_target):
-            flops = 2 * (multiply_adds(one, computation) or 0) + (fft_flops(one, computation) or 0)
+            flops = 2 * (multiply_adds(one, computation) or 0) + fft_flops(one, computation)
             largest = max(one.shapes, key=lambda shape: shape.nbytes)
             yield self._new(one, computation.name, largest, names, flops)
         for name, (moved, _, scatter) in self._sources.items() if one.opcode not in COSTLY else ():
@@ -325,7 +321,7 @@ class Replication:
         """Return the result of a fusion, a call, a loop or a conditional."""
         computations = self._module.computations
         if one.opcode == "while":
-            body, condition = (computations[called(one, role) or ""] for role in ("body", "condition"))
+            body, condition = (computations[called(one, role)] for role in ("body", "condition"))
             state = operands[0]
             for _ in range(_MOST_TURNS):
                 goes_on = self._run(condition, [state], path, is_fused=False)
@@ -335,18 +331,16 @@ class Replication:
                     return after
                 state = after
             return self._unknown
-        calls = [computations.get(call.name) for call in calls_of(one)]
         results = [
             self._run(
-                each,
-                operands[1 + place : 2 + place] if one.opcode == "conditional" else operands,
-                (*path, each.name),
+                computations[call.name],
+                [operands[place]] if call.role == "branch" else operands,
+                (*path, call.name),
                 is_fused=one.opcode == "fusion",
             )
-            for place, each in enumerate(calls)
-            if each is not None
+            for place, call in enumerate(calls_of(one), 1)
         ]
-        if one.opcode == "conditional" and operands:
+        if one.opcode == "conditional":
             results.append(Held(self._joined(operands[0]).varies))
         return self._merged(results)
 

@@ -136,7 +136,6 @@ def _places_before(gathers: Sequence[Movement], count: int) -> NDArray[np.int64]
 def _places_after(part: Value, whole: Sequence[int], numbers: DeviceNumbers) -> NDArray[np.int64] | None:
     """Return the index of the part of each device, of shape (axes, devices); None if it is not known."""
     one = numbers.dataflow.instruction(part)
-    assert one is not None
     places = np.zeros((len(whole), numbers.count), np.int64)
     pairs = zip(one.shapes[0].dims, whole, numbers.starts(part), strict=True)
     for axis, (dim, of, starts) in enumerate(pairs):
@@ -151,15 +150,14 @@ def _uses(
     dataflow: Dataflow, start: Value, gathers: Mapping[_Place, Movement], numbers: DeviceNumbers
 ) -> _Uses | None:
     """Return the uses of a gathered value; None if one is not a part or a gather, and if there are none."""
-    entry = dataflow.module.computations.get(dataflow.module.entry)
-    result = None if entry is None or entry.root is None else (entry.name, entry.root.name)
+    entry = dataflow.module.computations[dataflow.module.entry]
     parts: list[Value] = []
     further: set[_Place] = set()
     passed: set[str] = set()
     seen = {start}
     waiting = [start]
     for at in waiting:
-        if (at.computation, at.name) == result or len(seen) > _MOST:
+        if at[:2] == (entry.name, entry.root.name) or len(seen) > _MOST:
             return None
         for user, operand, value in dataflow.steps(at):
             if user is not None and value.computation == at.computation:
@@ -207,16 +205,13 @@ class DeviceNumbers:
 
     def starts(self, part: Value) -> list[NDArray[np.int64] | None]:
         """Return the start of the part of each device along each axis, as far as it is known."""
-        one = self.dataflow.instruction(part)
-        names = () if one is None else one.operands[1:]
+        names = self.dataflow.instruction(part).operands[1:]
         return [self.of(Value(part.computation, name)) for name in names]
 
     def _computed(self, value: Value) -> NDArray[np.int64] | None:
         one = self.dataflow.instruction(value)
-        if one is None:
-            return None
         if one.opcode == "partition-id":
             return np.arange(self.count)[:, None]
-        if sources := self.dataflow.sources(value, is_exact=True):
-            return self.of(sources[0]) if len(sources) == 1 else None
+        if (source := self.dataflow.same(value)) is not None:
+            return self.of(source)
         return computed(one, [self.of(Value(value.computation, name)) for name in one.operands])

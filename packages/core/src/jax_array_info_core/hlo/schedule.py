@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from .buffers import (
@@ -18,10 +18,6 @@ from .buffers import (
 )
 from .module import Computation, Instruction, Module, Passing, called, calls_of, operations
 
-# XLA gives each loop and branch a computation of its own. Text that calls one from many places is not
-# followed into it more often than this, so that nonsense ends.
-_MOST_CALLS = 16
-_DEEPEST = 100
 _COPIES = operations(Passing.COPY)
 _NO_WRITES = operations(Passing.VIEW) | {"tuple", "get-tuple-element"}
 
@@ -45,35 +41,13 @@ def schedule_of(module: Module) -> Schedule:
     A loop's body is at the loop's place in the schedule, once; so are branches, one after the other. Values
     inside of a fusion have no buffer.
     """
-    entry = module.computations.get(module.entry)
-    if entry is None:
-        return Schedule([], [], [])
     walk = _Walk(module)
     in_place = {alias.output for alias in module.aliases}
-    for output, value in enumerate(walk.run(Scope(entry), ())):
+    for output, value in enumerate(walk.run(Scope(module.computations[module.entry]), ())):
         buffer = walk.buffers.of(value)
         buffer.is_output = buffer.is_temporary and output not in in_place
         buffer.is_temporary = False
     return Schedule(walk.buffers.finish(), walk.operations, walk.computations)
-
-
-class _Fusion:
-    """Facts on the computation of a fusion, which few of its callers need."""
-
-    def __init__(self, computation: Computation | None) -> None:
-        self._computation = computation
-
-    @property
-    def updates(self) -> Mapping[int, tuple[int, int]]:
-        """Arrays of the result that are updated in place, each with the operand and the array in it."""
-        return {} if self._computation is None else self._computation.once(fused_updates)
-
-    @property
-    def overwritten(self) -> frozenset[int]:
-        """Operands that a result of the same size can be written over."""
-        if self._computation is None:
-            return frozenset()
-        return self._computation.once(elementwise_parameters)
 
 
 class _Walk:
@@ -84,12 +58,9 @@ class _Walk:
         self.buffers = Buffers()
         self.operations: list[Instruction] = []
         self.computations: list[str] = []
-        self.depth = 0
-        self.calls: dict[str, int] = {}
         self.updated: list[tuple[int, Writer]] = []
         self.copied: list[tuple[int, int]] = []
         self.filled: set[int] = set()
-        self.fusions: dict[str, _Fusion] = {}
 
     @property
     def now(self) -> int:
@@ -99,23 +70,23 @@ class _Walk:
     def run(self, scope: Scope, arguments: Sequence[Sequence[int]]) -> list[int]:
         """Run a computation with the values of its parameters, and return those of its result."""
         values: dict[str, Sequence[int]] = {}
-        result: Sequence[int] = ()
         for one in scope.computation.instructions:
             self.operations.append(one)
             self.computations.append(scope.computation.name)
-            operands = [values.get(name, ()) for name in one.operands]
+            operands = [values[name] for name in one.operands]
             if one.opcode not in _NO_WRITES:
                 for operand in operands:
                     for value in operand:
                         self.buffers.use(value, self.now)
-            leaves = self._called(scope, one, operands)
-            if leaves is None and one.opcode == "parameter":
-                leaves = self._parameter(one, arguments)
-            values[one.name] = self._plain(scope, one, operands) if leaves is None else leaves
-            if one.is_root:
-                result = values[one.name]
-        self.operations += scope.computation.instructions[-1:]
-        self.computations += [scope.computation.name] * (len(self.operations) - len(self.computations))
+            if one.opcode == "parameter" and arguments:
+                values[one.name] = arguments[one.parameter_number]
+            elif one.opcode in ("parameter", "constant"):
+                values[one.name] = self._new(one, is_temporary=False)
+            else:
+                values[one.name] = self._result(scope, one, operands)
+        self.operations.append(scope.computation.instructions[-1])
+        self.computations.append(scope.computation.name)
+        result = values[scope.computation.root.name]
         for value in result:
             self.buffers.use(value, self.now)
         return list(result)
@@ -124,30 +95,18 @@ class _Walk:
         """Return new values for the arrays of a result."""
         return [self.buffers.new(shape, self.now, is_temporary=is_temporary) for shape in one.shapes]
 
-    def _parameter(self, one: Instruction, arguments: Sequence[Sequence[int]]) -> list[int]:
-        """Return the values of a parameter."""
-        number = one.parameter_number
-        if number < len(arguments) and len(arguments[number]) == len(one.shapes):
-            return list(arguments[number])
-        return self._new(one, is_temporary=False)
-
     def _plain(self, scope: Scope, one: Instruction, operands: Sequence[Sequence[int]]) -> list[int]:
         """Return the values of an instruction that runs no other computation in memory."""
-        if one.opcode == "constant":
-            return self._new(one, is_temporary=False)
-        shared = shared_leaves(one, [scope.computation.by_name.get(name) for name in one.operands])
-        if shared is None:
-            return self._new(one, is_temporary=False)
-        if one.opcode in ("fusion", "fusion-start") and (updates := self._fusion(one).updates):
+        shared = shared_leaves(one, [scope.computation.by_name[name] for name in one.operands])
+        if one.opcode in ("fusion", "fusion-start") and (updates := self._fused(one).once(fused_updates)):
             places = result_places(one)
             for number, operand_leaf in updates.items():
-                if number < len(places) and shared[places[number]] is None:
+                if shared[places[number]] is None:
                     shared[places[number]] = operand_leaf
         leaves = []
         for place, (shape, leaf) in enumerate(zip(one.shapes, shared, strict=True)):
-            operand = operands[leaf[0]] if leaf is not None and leaf[0] < len(operands) else ()
-            if leaf is not None and leaf[1] < len(operand):
-                value = operand[leaf[1]]
+            if leaf is not None:
+                value = operands[leaf[0]][leaf[1]]
                 is_view = one.opcode in _NO_WRITES or one.opcode.endswith("-done")
                 if not is_view and place in result_places(one):
                     writer = Writer(scope, one, place)
@@ -166,57 +125,46 @@ class _Walk:
         if is_fusion or is_elementwise(one):
             for k, operand in enumerate(operands):
                 is_same_size = len(operand) == 1 and self.buffers.of(operand[0]).shape.nbytes == nbytes
-                if is_same_size and (not is_fusion or k in self._fusion(one).overwritten):
+                if is_same_size and (not is_fusion or k in self._fused(one).once(elementwise_parameters)):
                     self.buffers.hand_on(self.now, operand[0], result)
-        if one.opcode in _COPIES and operands and operands[0]:
+        if one.opcode in _COPIES:
             self.copied.append((operands[0][0], result))
 
-    def _called(self, scope: Scope, one: Instruction, operands: Sequence[Sequence[int]]) -> list[int] | None:
-        """Return the values of a loop, a branch or a call; None for other instructions."""
-        result = None
-        if one.opcode == "while" and operands:
-            result = self._loop(scope, one, operands[0])
-        elif one.opcode == "conditional":
-            result = self._branches(scope, one, operands)
-        elif one.opcode == "call":
-            result = self._inside(scope, one, called(one, "callee"), operands)
-        elif one.opcode == "async-start":
+    def _result(self, scope: Scope, one: Instruction, operands: Sequence[Sequence[int]]) -> Sequence[int]:
+        """Return the values of an instruction that is neither a parameter nor a constant."""
+        if one.opcode == "while":
+            return self._loop(scope, one, operands[0])
+        if one.opcode == "conditional":
+            return self._branches(scope, one, operands)
+        if one.opcode == "call":
+            return self._inside(scope, one, called(one, "callee"), operands)
+        if one.opcode == "async-start":
             inside = self._inside(scope, one, called(one, "callee"), operands)
-            if inside is not None:
-                result = [*(value for operand in operands for value in operand), *inside]
-                rest = one.shapes[len(result) :]
-                result += (self.buffers.new(shape, self.now) for shape in rest)
-        return result if result is not None and len(result) == len(one.shapes) else None
+            given = [value for operand in operands for value in operand]
+            rest = one.shapes[len(given) + len(inside) :]
+            return [*given, *inside, *(self.buffers.new(shape, self.now) for shape in rest)]
+        return self._plain(scope, one, operands)
 
-    def _branches(
-        self, scope: Scope, one: Instruction, operands: Sequence[Sequence[int]]
-    ) -> list[int] | None:
+    def _branches(self, scope: Scope, one: Instruction, operands: Sequence[Sequence[int]]) -> Sequence[int]:
         """Run all branches. Their results have the same buffers."""
         results = [
             self._inside(scope, one, call.name, [operand])
-            for call, operand in zip(calls_of(one), operands[1:], strict=False)
+            for call, operand in zip(calls_of(one), operands[1:], strict=True)
         ]
-        known = [result for result in results if result is not None and len(result) == len(one.shapes)]
-        if not known:
-            return None
         found = self._new(one)
-        for result in known:
+        for result in results:
             for value, same in zip(found, result, strict=True):
                 self.buffers.unite(value, same)
         return found
 
-    def _loop(self, scope: Scope, one: Instruction, initial: Sequence[int]) -> list[int] | None:
+    def _loop(self, scope: Scope, one: Instruction, initial: Sequence[int]) -> Sequence[int]:
         """Run a loop once. What it carries has the same buffer before, inside and after it."""
-        if len(initial) != len(one.shapes):
-            return None
         buffers, first_update, first_copy = self.buffers, len(self.updated), len(self.copied)
         carried = self._new(one)
         for before, value in zip(initial, carried, strict=True):
             buffers.unite(before, value)
         self._inside(scope, one, called(one, "condition"), [carried])
         result = self._inside(scope, one, called(one, "body"), [carried])
-        if result is None or len(result) != len(carried):
-            return None
         inside = self.updated[first_update:]
         changed = {buffers.root(value) for value, _ in inside}
         filled = self._filled()
@@ -250,23 +198,12 @@ class _Walk:
         return found
 
     def _inside(
-        self, scope: Scope, one: Instruction, name: str | None, arguments: Sequence[Sequence[int]]
-    ) -> list[int] | None:
-        """Run a computation that an instruction calls; None if there is none, or it is called too often."""
-        computation = self.module.computations.get(name or "")
-        if computation is None or self.depth >= _DEEPEST:
-            return None
-        self.calls[computation.name] = self.calls.get(computation.name, 0) + 1
-        if self.calls[computation.name] > _MOST_CALLS:
-            return None
-        self.depth += 1
-        result = self.run(Scope(computation, one, scope, scope.loops + (one.opcode == "while")), arguments)
-        self.depth -= 1
-        return result
+        self, scope: Scope, one: Instruction, name: str, arguments: Sequence[Sequence[int]]
+    ) -> list[int]:
+        """Run a computation that an instruction calls."""
+        loops = scope.loops + (one.opcode == "while")
+        return self.run(Scope(self.module.computations[name], scope, loops), arguments)
 
-    def _fusion(self, one: Instruction) -> _Fusion:
-        """Return the facts on the computation of a fusion."""
-        name = called(one, "callee") or ""
-        if name not in self.fusions:
-            self.fusions[name] = _Fusion(self.module.computations.get(name))
-        return self.fusions[name]
+    def _fused(self, one: Instruction) -> Computation:
+        """Return the computation of a fusion."""
+        return self.module.computations[called(one, "callee")]

@@ -23,7 +23,7 @@ _SEVERAL = frozenset({"call", "conditional", "while"})
 _COUNTED = _SEVERAL | _PRODUCTS | {"fusion"}
 """The operations that are counted on both sides of a turn."""
 _FORMS = operations(Passing.MOVE) | {"bitcast-convert"}
-_CONVERSIONS = ("convert", "reduce-precision")
+_UNNAMED_FORMS = _FORMS | {"convert", "reduce-precision"}
 _FILLED = ("broadcast", "constant", "iota", "parameter")
 """Operations whose results are not values of the forward pass: arguments and constants."""
 _Pass = str | None
@@ -58,22 +58,19 @@ def live_at_turn(schedule: Schedule, dataflow: Dataflow) -> list[Buffer] | None:
 def _is_held(buffer: Buffer, dataflow: Dataflow) -> bool:
     """Return whether the value of a buffer is computed, and not by the backward pass."""
     maker = _maker(buffer.writers[-1].value, dataflow)
-    if maker is None or maker.opcode in _FILLED or _pass_of(maker) == "backward":
+    if maker.opcode in _FILLED or _pass_of(maker) == "backward":
         return False
     return maker.opcode != "custom-call" or bool(maker.op_name)  # memory of an asynchronous operation
 
 
-def _maker(value: Value, dataflow: Dataflow) -> Instruction | None:
+def _maker(value: Value, dataflow: Dataflow) -> Instruction:
     """Return the instruction that computes a value, which copies, fusions and loops may pass on."""
-    while (one := dataflow.instruction(value)) is not None:
-        sources = dataflow.same(value)
-        is_converted = one.opcode in _CONVERSIONS and not one.op_name
-        if not sources and (one.opcode in _FORMS or is_converted):
-            sources = [Value(value.computation, name) for name in one.operands[:1]]
-        if len(sources) != 1:
+    while True:
+        one = dataflow.instruction(value)
+        source = dataflow.same(value, _FORMS if one.op_name else _UNNAMED_FORMS)
+        if source is None:
             return one
-        (value,) = sources
-    return None
+        value = source
 
 
 def _pass_of(one: Instruction) -> _Pass:

@@ -197,7 +197,7 @@ class _Describer:
 
     def collectives(self, moved: Movement) -> Iterator[Collective]:
         """Yield the facts on a collective, once for each way through loops and branches to it."""
-        runs = self.executions.get(moved.value.computation, Executions(None)).runs
+        runs = self.executions[moved.value.computation].runs
         found = self._collective(moved)
         if runs is None:
             yield replace(found, times=None)
@@ -265,7 +265,7 @@ class _Describer:
 
     def _path(self, moved: Movement) -> str | None:
         """Return the path of the argument that is moved; None if something else is."""
-        parameter = self.dataflow.argument(Value(moved.value.computation, moved.operand))
+        parameter = self.dataflow.argument(moved.operand)
         name = parameter.op_name if parameter is not None else None
         if name is None and moved.value.element is None and moved.kind not in REDUCTIONS:
             # The partitioner of JAX 0.12 gives a collective the name of the argument.
@@ -290,8 +290,7 @@ class _Describer:
         if moved.kind in REDUCTIONS:
             own = self._named(moved)
             return [] if own is None else [own]
-        at = Value(moved.value.computation, moved.operand)
-        before = itertools.islice(self.dataflow.walk(at, stops=_computes), _NEAR)
+        before = itertools.islice(self.dataflow.walk(moved.operand, stops=_computes), _NEAR)
         return [one for _, one in before if _computes(one)]
 
     def _origin(self, moved: Movement, users: Sequence[Instruction]) -> Origin | None:
@@ -306,8 +305,8 @@ class _Describer:
             own,
             self.dataflow.consumers(value),
             # The last collectives of a program have no consumer with a line.
-            self.dataflow.producers(Value(value.computation, moved.operand)),
-            self._callers(value.computation),
+            self.dataflow.producers(moved.operand),
+            self.dataflow.callers(value.computation),
         )
         found = self.lines.nearest(described_by)
         if found is None:
@@ -348,8 +347,8 @@ class _Describer:
         around = itertools.chain(
             [] if own is None else [own],
             users,
-            self.dataflow.producers(Value(value.computation, moved.operand)),
-            self._callers(value.computation),
+            self.dataflow.producers(moved.operand),
+            self.dataflow.callers(value.computation),
         )
         return next((pass_of(one.op_name) for one in filter(self._has_stack, around)), None)
 
@@ -381,17 +380,9 @@ class _Describer:
             yield from near
         yield moved.instruction
         yield from near
-        for caller in itertools.islice(self._callers(moved.value.computation), 1):
+        for caller in itertools.islice(self.dataflow.callers(moved.value.computation), 1):
             if caller.opcode in ("fusion", "async-start"):
                 yield caller
-
-    def _callers(self, computation: str) -> Iterator[Instruction]:
-        """Yield the instructions that run a computation, from the inside out."""
-        seen: set[str] = set()
-        while computation not in seen and (sites := self.dataflow.sites.get(computation)):
-            seen.add(computation)
-            yield sites[0].instruction
-            computation = sites[0].computation
 
 
 def _computes(instruction: Instruction) -> bool:

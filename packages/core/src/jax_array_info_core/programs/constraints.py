@@ -84,11 +84,10 @@ def _shapes(module: Module | None, places: set[_Place]) -> dict[_Place, set[_Sha
         for one in computation.instructions:
             own: list[_Place] = [(one.op_name or "").rpartition("/")[2]]
             own += [(frame.file, frame.line) for frame in one.frames[:1]]
-            if is_entry and (one.opcode == "parameter" or one.is_root):
+            if is_entry and (one.opcode == "parameter" or one is computation.root):
                 own.append(None)
             for place in places.intersection(own):
-                operands = (computation.by_name.get(operand) for operand in one.operands)
-                values = (value for value in (one, *operands) if value is not None)
+                values = (one, *(computation.by_name[operand] for operand in one.operands))
                 found.setdefault(place, set()).update(
                     shape.dims for value in values for shape in value.shapes
                 )

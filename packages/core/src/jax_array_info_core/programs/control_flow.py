@@ -45,7 +45,7 @@ class ControlFlows:
 
     def _flow(self, one: Enclosure) -> ControlFlow:
         instruction = self._dataflow.module.computations[one.computation].by_name[one.name]
-        sites = self._dataflow.sites.get(one.computation, ())
+        sites = self._dataflow.sites[one.computation]
         around = itertools.chain([instruction], (site.instruction for site in sites))
         found = self._lines.nearest(around)
         return ControlFlow(

@@ -10,8 +10,8 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from ..hlo.dataflow import Dataflow, Value
 from ..hlo.module import Module
-from ..hlo.shapes import ArrayShape
 from ..layouts.dtypes import type_text
 from ..reports.array import ShardingDescription, same_sharding
 from ..reports.program import CALL_FAILS, Donation, ProgramValue
@@ -43,7 +43,7 @@ def donations_of(
     used = _used_parameters(module)
     # Tokens of ordered effects are the first parameters, and the first outputs.
     first = max(len(used) - sum(not argument.is_pruned for argument in arguments), 0)
-    first_output = max(len(_result(module)) - len(outputs), 0)
+    first_output = max(len(module.computations[module.entry].root.shapes) - len(outputs), 0)
     kept = itertools.count(first)
     numbers = [_PRUNED if argument.is_pruned else next(kept) for argument in arguments]
     reused = {alias.parameter: alias.output - first_output for alias in module.aliases}
@@ -141,24 +141,13 @@ def _donation(argument: ProgramValue, *, output: str | None = None, reason: str 
 
 
 def _used_parameters(module: Module) -> list[bool]:
-    """Return whether a program uses each parameter. Thousands of them may be the elements of one tuple."""
-    entry = module.computations.get(module.entry)
-    users: dict[str, set[int | None]] = {}
-    for one in () if entry is None else entry.instructions:
-        for name in one.operands:
-            users.setdefault(name, set()).add(one.element)
-    found: list[bool] = []
-    for parameter in module.parameters():
-        elements = users.get(parameter.name, {None} if parameter.is_root else set())
-        groups = parameter.groups or (None,) * len(parameter.shapes)
-        found += (not elements.isdisjoint((None, group)) for group in groups)
-    return found
-
-
-def _result(module: Module) -> tuple[ArrayShape, ...]:
-    """Return the types of the program's outputs."""
-    entry = module.computations.get(module.entry)
-    return () if entry is None or entry.root is None else entry.root.shapes
+    """Return whether the program uses each parameter. Thousands of them may be the elements of a tuple."""
+    users, root = module.once(Dataflow).users, module.computations[module.entry].root
+    return [
+        one is root or bool(users(Value(module.entry, one.name, element)))
+        for one in module.parameters()
+        for element in one.groups or (None,)
+    ]
 
 
 class _Outputs:

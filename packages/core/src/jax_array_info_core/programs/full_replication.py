@@ -52,10 +52,10 @@ def _row(
 ) -> Rematerialization:
     """Return the facts on a value."""
     first, last = found.gathers[0], found.gathers[-1]
-    times = [executions.get(one.value.computation, Executions(None)).times for one in found.gathers]
+    times = [executions[one.value.computation].times for one in found.gathers]
     sent = [one.sent_nbytes * (runs or 0) for one, runs in zip(found.gathers, times, strict=True)]
     own = [*(one.instruction for one in found.gathers), *map(dataflow.instruction, found.parts)]
-    described = itertools.chain(filter(None, reversed(own)), dataflow.consumers(last.value))
+    described = itertools.chain(reversed(own), dataflow.consumers(last.value))
     nearest = lines.nearest(described)
     before, after = (
         None if mesh is None or places is None else spec_of_places([*places], mesh)
@@ -78,10 +78,9 @@ def _row(
 def _whole_of(found: Replicated, dataflow: Dataflow) -> ArrayShape:
     """Return the type of the whole as it is divided: the last gather may have it with other axes."""
     gathered, part = found.gathers[-1].shape, found.parts[0]
-    divided = dataflow.instruction(part)
-    of = None if divided is None else dataflow.instruction(Value(part.computation, divided.operands[0]))
-    shape = None if of is None or len(of.shapes) != 1 else of.shapes[0]
-    return shape if shape is not None and shape.nbytes == gathered.nbytes else gathered
+    divided = dataflow.instruction(part).operands[0]
+    shape = dataflow.instruction(Value(part.computation, divided)).shapes[0]
+    return shape if shape.nbytes == gathered.nbytes else gathered
 
 
 def gathered_axes(moved: Iterable[Movement], mesh: Mapping[str, int]) -> tuple[str, ...] | None:

@@ -32,8 +32,8 @@ def timeline_of(
         lines: The search for the user's line.
     """
     live = live_bytes_of(module, lines.nearest, MAX_POINTS)
-    peak = max(range(len(live.points)), key=live.nbytes.__getitem__, default=None)
-    series = [] if peak is None else [*_of_xla(memory, live.nbytes, peak), *_of_lines(live, peak, lines)]
+    peak = max(range(len(live.points)), key=live.nbytes.__getitem__)
+    series = [*_of_xla(memory, live.nbytes, peak), *_of_lines(live, peak, lines)]
     series = [one for one in series if any(one.nbytes)]
     needed = memory.needed_nbytes
     return ProgramTimelineReport(
@@ -48,7 +48,7 @@ def timeline_of(
         live_nbytes=live.nbytes,
         total_nbytes=tuple(sum(one.nbytes[point] for one in series) for point in range(len(live.points))),
         peak=peak,
-        peak_origin=None if peak is None else lines.origin(live.operations[peak].frames),
+        peak_origin=lines.origin(live.operations[peak].frames),
         needed_nbytes=needed,
         needed_source="unknown" if needed is None else "sum" if memory.peak_nbytes is None else "peak",
         host_nbytes=memory.host_nbytes,

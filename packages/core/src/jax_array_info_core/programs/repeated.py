@@ -10,7 +10,7 @@ from typing import Any
 
 from ..compat.lowering import names_have_passes
 from ..hlo.collectives import Movement, movements
-from ..hlo.dataflow import Dataflow, Value
+from ..hlo.dataflow import Dataflow
 from ..hlo.loops import Executions
 from ..hlo.module import Module
 from ..hlo.replication import COSTLY, Repeated, Replication, Source
@@ -119,7 +119,7 @@ class _Described:
             return None
         if found.is_sliced and any(one.movement.value in self.replicated for one in sources):
             return None
-        times = self.executions.get(found.computation, Executions(None)).times
+        times = self.executions[found.computation].times
         flops = None
         if found.flops and times is not None:
             flops, is_product = found.flops * times, found.instruction.opcode != "fft"
@@ -152,7 +152,7 @@ class _Described:
 
     def _path(self, moved: Movement) -> str | None:
         """Return the path of the argument that is gathered; None if something else is."""
-        parameter = self.dataflow.argument(Value(moved.value.computation, moved.operand))
+        parameter = self.dataflow.argument(moved.operand)
         return None if parameter is None else self.paths.get(parameter.op_name or "")
 
     def _is_meant(

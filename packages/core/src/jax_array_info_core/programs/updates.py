@@ -69,23 +69,19 @@ class _Flow:
         self, module: Module, outputs: Sequence[ProgramValue], arguments: Sequence[ProgramValue]
     ) -> None:
         self._dataflow = module.once(Dataflow)
-        self._entry = module.computations.get(module.entry)
+        self._entry = module.computations[module.entry]
         self._numbers = [number for number, one in enumerate(arguments) if not one.is_pruned]
         parameters = sum(len(one.shapes) for one in module.parameters())
-        root = None if self._entry is None else self._entry.root
         # Tokens of ordered effects are the first parameters, and the first outputs.
         self._first = max(parameters - len(self._numbers), 0)
-        self._first_output = max((len(root.shapes) if root else 0) - len(outputs), 0)
+        self._first_output = max(len(self._entry.root.shapes) - len(outputs), 0)
 
     def of(self, place: int) -> tuple[bool, set[int]]:
         """Return whether a transposed operation computes an output, and the arguments that it depends on.
 
         A later sum, such as that of a norm, need not have the shape of a parameter: False, and all arguments.
         """
-        root = None if self._entry is None else self._entry.root
-        reached: set[int] = set()
-        if self._entry is None or root is None:
-            return False, reached
+        root, reached = self._entry.root, set[int]()
         start = Value(self._entry.name, root.name, self._first_output + place if root.groups else None)
         if any(_is_transposed(one) for _, one in self._dataflow.walk(start, stops=_is_sum)):
             return True, reached
