@@ -70,7 +70,7 @@ def typed(text):
     """Return a parameter of a type."""
     module = module_of(f"HloModule m\n\nENTRY %main {{\n  ROOT %p = {text} parameter(0)\n}}\n")
     assert module.unknown_types == ()
-    return next(module.parameters())
+    return module.parameters()[0]
 
 
 def test_nested_tuples_are_flat_with_the_index_of_the_outermost_element():
