@@ -82,9 +82,10 @@ def environment_of(session: nox.Session, jax: str) -> Path:
         to_install = ["-e", ".[cli,test]", f"jax=={jax}"]
         if jax == OLDEST:  # the oldest of everything
             to_install += ["--resolution", "lowest-direct"]
-        session.run(
-            "uv", "pip", "install", "--quiet", "--python", str(folder / "bin" / "python"), *to_install
-        )
+        python = str(folder / "bin" / "python")
+        session.run("uv", "pip", "install", "--quiet", "--python", python, *to_install)
+        # pytest compiles the packages for itself alone, the programs that tests start would compile them each.
+        session.run(python, "-m", "compileall", "-q", *SOURCES)
     return folder / "bin"
 
 

@@ -1,6 +1,7 @@
 """Test settings: JAX starts on ``JAI_TEST_DEVICES`` simulated CPU devices, 8 by default."""
 
 import os
+import re
 import sys
 
 FEWER_CELLS = {"own_process", "newest", "oldest_and_newest", "once_per_version"}
@@ -22,6 +23,21 @@ from hypothesis import settings
 settings.register_profile("untimed", deadline=None)
 settings.register_profile("reproducible", deadline=None, derandomize=True)
 settings.load_profile("reproducible" if os.environ.get("CI") else "untimed")
+
+MARKS_OF_THE_MODULE = re.compile(r"^pytestmark = (\[[^\]]*\]|.*)", re.MULTILINE)
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Leave out modules whose own marks say that no test is selected: their imports would take longer than the tests."""
+    if not (collection_path.name.startswith("test_") and collection_path.suffix == ".py"):
+        return None
+    selected = config.option.markexpr
+    source = collection_path.read_text(encoding="utf-8")
+    excluding = FEWER_CELLS if selected == "everywhere" else set(re.findall(r"\bnot (\w+)", selected))
+    found = MARKS_OF_THE_MODULE.search(source)
+    if found and not excluding.isdisjoint(re.findall(r"mark\.(\w+)", found[1])):
+        return True
+    return True if selected.startswith("own_process") and "own_process" not in source else None
 
 
 def pytest_collection_modifyitems(items):
