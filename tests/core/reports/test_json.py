@@ -50,7 +50,7 @@ from tests.arrays import mesh_of, sharded
 from tests.core.hosts import samples
 from tests.logs import REFUSED, REMATERIALIZATION
 
-pytestmark = pytest.mark.once_per_version
+pytestmark = pytest.mark.oldest_and_newest
 
 
 def tree_reports():
