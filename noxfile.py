@@ -84,7 +84,7 @@ def environment_of(session: nox.Session, jax: str) -> Path:
             to_install += ["--resolution", "lowest-direct"]
         python = str(folder / "bin" / "python")
         session.run("uv", "pip", "install", "--quiet", "--python", python, *to_install)
-        # pytest compiles the packages for itself alone, the programs that tests start would compile them each.
+        # What pytest compiles is for itself alone: the programs that tests start would compile it each time.
         session.run(python, "-m", "compileall", "-q", *SOURCES)
     return folder / "bin"
 
@@ -173,7 +173,7 @@ def full(session: nox.Session, jax: str, devices: int) -> None:
 )
 def multiprocess(session: nox.Session, jax: str, processes: str) -> None:
     """Tests that start programs or read the whole heap, on one version of jax."""
-    # Tests outside tests/multiprocess, and those of hosts, set their own number of processes: once per version.
+    # Tests outside tests/multiprocess, and those of hosts, set their own number of processes: they run once.
     everything = processes == PROCESSES[0] and jax in (OLDEST, NEWEST)
     selected = "own_process" if jax == NEWEST else "own_process and not newest"
     paths = ["tests"] if everything else ["tests/multiprocess"]
