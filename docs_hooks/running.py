@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from .blocks import Console, Python
-from .worker import RECORD
+from .worker import RECORD, UNOPTIMIZED
 
 WORKER = Path(__file__).parent / "worker.py"
 AT_ONCE = min(os.cpu_count() or 1, 4)
@@ -54,6 +54,7 @@ def environment() -> dict[str, str]:
     return {name: os.environ[name] for name in INHERITED if name in os.environ} | {
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
         "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": UNOPTIMIZED,
         "TF_CPP_MIN_LOG_LEVEL": "2",  # XLA's warnings have times
         "COLUMNS": "80",
         "TERM": "xterm-256color",

@@ -18,7 +18,7 @@ def run_python(code, *, devices=8, encoding="utf-8", file=None, **environment):
     """Return the output of a program, run on simulated devices in an empty directory, from a file if it has a name."""
     environment = {
         **os.environ,
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}",
         "JAX_PLATFORMS": "cpu",
         "PYTHONIOENCODING": encoding,
         **environment,

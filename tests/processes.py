@@ -10,7 +10,7 @@ _MARK = "sent: "
 _BEGIN = """
 import os, sys, traceback
 process, processes, devices, port = map(int, sys.argv[1:])
-os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
+os.environ["XLA_FLAGS"] += f" --xla_force_host_platform_device_count={devices}"
 os.environ["JAX_PLATFORMS"] = "cpu"
 
 def send(*words):

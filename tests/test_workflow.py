@@ -3,8 +3,11 @@
 import ast
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+
+from tests.conftest import pytest_ignore_collect
 
 pytestmark = pytest.mark.newest
 
@@ -31,3 +34,39 @@ def test_each_session_in_the_workflow_exists_in_nox():
 def test_the_workflow_takes_its_matrix_from_nox_alone():
     assert "nox --json -l" in WORKFLOW
     assert not re.findall(r"\b0\.\d+\.\d+|\b3\.1\d\b", WORKFLOW), "no version of jax or Python is repeated"
+
+
+NOTHING, ONE, TWO = (
+    "",
+    "pytestmark = pytest.mark.newest\n",
+    "pytestmark = [\n    pytest.mark.own_process,\n    on_linux,\n]\n",
+)
+INNER = "@pytest.mark.own_process\ndef test_some(): ...\n"
+
+
+@pytest.mark.parametrize(
+    ("selected", "source", "is_left_out"),
+    [
+        ("", TWO, False),
+        ("everywhere", NOTHING, False),
+        ("everywhere", ONE, True),
+        ("everywhere", TWO, True),
+        ("everywhere", INNER, False),
+        ("not own_process and not oldest_and_newest", ONE, False),
+        ("not own_process and not newest", ONE, True),
+        ("not own_process", TWO, True),
+        ("not own_process", INNER, False),
+        ("not own_process or newest", TWO, False),
+        ("own_process", TWO, False),
+        ("own_process", INNER, False),
+        ("own_process", NOTHING, True),
+        ("own_process and not newest", ONE + INNER, True),
+        ("once_per_version and not own_process", NOTHING, False),
+    ],
+)
+def test_a_module_is_left_out_only_if_none_of_its_tests_is_selected(selected, source, is_left_out, tmp_path):
+    path = tmp_path / "test_some.py"
+    path.write_text(source)
+    config = SimpleNamespace(option=SimpleNamespace(markexpr=selected))
+    assert bool(pytest_ignore_collect(path, config)) == is_left_out
+    assert not pytest_ignore_collect(path.with_name("some.py"), config)

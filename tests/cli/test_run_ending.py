@@ -82,7 +82,7 @@ def test_nothing_is_left_running_when_the_program_ends(tmp_path, how):
     launcher = start("--devices", "1", write_program(tmp_path, ends))
     found = family(launcher, 1)
     assert launcher.wait(timeout=300) == (how == "fail")
-    assert all_end(found, within=5)
+    assert all_end(found)
 
 
 @pytest.mark.parametrize("processes", [1, 2])

@@ -61,7 +61,7 @@ if process == 1:
     client.key_value_set("test/dies", "yes")
     leave()
 client.blocking_key_value_get("test/dies", 120_000)
-found = hosts_report(report, timeout=2)
+found = hosts_report(report, timeout=5)
 send(found.missing, [host.process for host in found.hosts])
 # Process 0 exits last: JAX aborts the others without it.
 if process == 2:

@@ -61,15 +61,19 @@ UNSEEN = """() => [...document.querySelectorAll(".terminal, .picture")]
 # Texts whose color is too near to what is behind them, except the signs that a heading shows below a pointer.
 CONTRAST = """() => {
   const pixel = new OffscreenCanvas(1, 1).getContext("2d", {willReadFrequently: true});
-  const rgba = color => {
+  const once = (compute, known = new Map()) => key => {
+    if (!known.has(key)) known.set(key, compute(key));
+    return known.get(key);
+  };
+  const rgba = once(color => {
     pixel.clearRect(0, 0, 1, 1);
     pixel.fillStyle = color;
     pixel.fillRect(0, 0, 1, 1);
     return pixel.getImageData(0, 0, 1, 1).data;
-  };
+  });
   const over = ([r, g, b, a], behind) => [r, g, b].map((c, i) => (c * a + behind[i] * (255 - a)) / 255);
-  const behind = box => box
-    ? over(rgba(getComputedStyle(box).backgroundColor), behind(box.parentElement)) : [255, 255, 255];
+  const behind = once(box => box
+    ? over(rgba(getComputedStyle(box).backgroundColor), behind(box.parentElement)) : [255, 255, 255]);
   const light = color => color.map(c => c / 255)
     .map(c => c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
     .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.own_process
 
 PROGRAM = """
 import json, os
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=512"
+os.environ["XLA_FLAGS"] += " --xla_force_host_platform_device_count=512"
 os.environ["JAX_PLATFORMS"] = "cpu"
 import jax, numpy as np
 from jax.sharding import Mesh, PartitionSpec as P

@@ -11,6 +11,8 @@ import pytest
 
 from jax_array_info import watch_compiles
 
+pytestmark = pytest.mark.once_per_version
+
 ONES = np.ones(4, np.float32)
 
 

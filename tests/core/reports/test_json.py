@@ -52,7 +52,7 @@ from tests.core.hosts import samples
 from tests.growing import born, make_cycles, no_collector
 from tests.logs import REFUSED, REMATERIALIZATION
 
-pytestmark = pytest.mark.once_per_version
+pytestmark = pytest.mark.oldest_and_newest
 
 
 def tree_reports():

@@ -39,7 +39,7 @@ from tests.core.hosts import samples
 from tests.core.reports.test_json import hosts_reports
 from tests.schemas import admitted_by
 
-pytestmark = pytest.mark.once_per_version
+pytestmark = pytest.mark.oldest_and_newest
 
 ROOT = Path(__file__).parent.parent.parent.parent
 NAMES = [

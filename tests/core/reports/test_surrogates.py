@@ -35,7 +35,7 @@ from jax_array_info_core.reports.json import summary_from_json, summary_to_json
 from jax_array_info_core.stored.reading import decoded_parts
 from tests.core.hosts.samples import ARRAYS, group, live, write
 
-pytestmark = pytest.mark.once_per_version
+pytestmark = pytest.mark.oldest_and_newest
 
 TEXTS = st.text(st.characters(exclude_categories=()), max_size=12) | st.sampled_from(
     ["caf\udce9.npz", "\ud800", "\udc00\ud800", "\ud83d\ude00", '"\\ud800', "\ud800\udc00 \\"]

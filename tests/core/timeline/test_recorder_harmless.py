@@ -140,7 +140,7 @@ def sampled(count=1):
     while sum(path.read_bytes().count(b'{"line":"sample"') for path in folder.glob("*.jsonl")) < count:
         time.sleep(0.001)
 """
-    env = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    env = {**os.environ, "XLA_FLAGS": f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=2"}
     done = subprocess.run(
         [sys.executable, "-c", begin + wait + code],
         capture_output=True,

@@ -13,6 +13,8 @@ from jax_array_info.svg import svg
 from jax_array_info_core import format_bytes
 from jax_array_info_core.quantities import parse_bytes
 
+pytestmark = pytest.mark.oldest_and_newest
+
 CONSOLE = Console()
 MiB = 2**20
 

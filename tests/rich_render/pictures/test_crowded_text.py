@@ -10,7 +10,7 @@ from jax_array_info.pictures.text import array_picture, mesh_picture
 from jax_array_info_core.layouts.layout import mesh_layout
 from tests.arrays import FakeDevice, mesh_of
 
-pytestmark = pytest.mark.once_per_version
+pytestmark = pytest.mark.oldest_and_newest
 
 
 def picture(layout, **options):

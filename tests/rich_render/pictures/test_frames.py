@@ -11,7 +11,7 @@ from jax_array_info.pictures.text import mesh_picture
 from jax_array_info_core.layouts.links import AxisLinks, Neighbors
 from tests.arrays import FakeDevice, mesh_of
 
-pytestmark = pytest.mark.once_per_version
+pytestmark = pytest.mark.oldest_and_newest
 
 
 def two_slices():

@@ -23,7 +23,7 @@ from jax_array_info.pictures.text import array_picture, mesh_picture
 from jax_array_info_core.layouts.layout import mesh_layout
 from tests.arrays import mesh_of, sharded
 
-pytestmark = pytest.mark.once_per_version
+pytestmark = pytest.mark.oldest_and_newest
 
 TWO_AXES = mesh_layout((16, 8), {"a": 4, "b": 2}, [["a"], ["b"]], platform="cpu")
 
