@@ -27,7 +27,7 @@ def test_warnings_are_printed_in_specs(call, log):
     done = call("log", log, "--mesh", "x=4,y=2")
     assert (done.returncode, done.stderr) == (0, "")
     assert "train.log, 8 lines, mesh: x=4, y=2" in done.stdout
-    assert "from P('y', None, 'x') to P(None, ('x', 'y'))" in done.stdout
+    assert "from P('y', None, 'x') to P(None, ('x', 'y'))" in " ".join(done.stdout.split())
 
 
 def test_an_out_of_memory_error_is_first(call, tmp_path):

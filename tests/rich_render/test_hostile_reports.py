@@ -65,6 +65,7 @@ NEVER_SHOWN = {
     ("PropagatedLeaf", "dtype"),  # with line=
     ("PropagatedLeaf", "path"),
     ("PropagatedLeaf", "shape"),
+    ("Rematerialization", "axes"),  # where a sharding is unknown
     ("RepeatedValue", "axes"),  # the line has those of the array that is moved
     ("ReplicatedValue", "invariant_axes"),  # those that are also manual axes
     ("SentBytes", "axes"),  # derived from the collectives

@@ -5,11 +5,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from jax_array_info_core import compat, gather, hosts_report
+from jax_array_info_core import compat, hosts_report
 from jax_array_info_core.errors import UnsupportedValueError
+from jax_array_info_core.hosts import gather
 from jax_array_info_core.hosts.files import LONGEST_SUMMARY
 from tests.core.hosts.samples import ARRAYS, OTHER, USUAL, group, live
-from tests.core.test_gather import LONG, SHORT, FakeClient
+from tests.core.hosts.test_gather import LONG, SHORT, FakeClient
 
 pytestmark = pytest.mark.oldest_and_newest
 

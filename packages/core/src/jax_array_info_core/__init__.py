@@ -51,9 +51,6 @@ if TYPE_CHECKING:
         ArrayInfoError as ArrayInfoError,
         CheckError as CheckError,
     )
-    from .gather import (
-        gather_reports as gather_reports,
-    )
     from .growth.tracker import (
         ArrayTracker as ArrayTracker,
         track_arrays as track_arrays,
@@ -61,6 +58,9 @@ if TYPE_CHECKING:
     from .hosts.files import (
         load_report as load_report,
         save_report as save_report,
+    )
+    from .hosts.gather import (
+        gather_reports as gather_reports,
     )
     from .hosts.hosts_report import (
         hosts_report as hosts_report,

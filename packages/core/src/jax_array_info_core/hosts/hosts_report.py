@@ -8,12 +8,12 @@ from collections.abc import Collection, Mapping
 
 from .. import compat
 from ..errors import FileFormatError, ReportFormatError, require
-from ..gather import Ask, Exchange, require_timeout
 from ..reports.findings import known_codes
 from ..reports.hosts import HostsReport, HostSummary, UnreadHost
 from ..reports.json import from_json, summary_from_json, summary_to_json, to_json
 from ..stored.reading import decoded_parts
 from .compare import MOST_DETAILS, Source, UnreadError, hosts_of
+from .gather import Ask, Exchange, require_timeout
 from .summaries import ArraySet, HostReport, SetAsText, arrays_of, require_host_report, summary_of
 
 

@@ -19,7 +19,7 @@ from ..reports.program import CALL_FAILS, Donation, ProgramValue
 UNUSED = "unused: the function does not need it"
 """Reason for an argument that is pruned, or without effect on the outputs."""
 _PRUNED = -1
-"""Number of an argument that is no parameter of the program."""
+"""Number of an argument without a parameter in the program."""
 
 
 def donations_of(

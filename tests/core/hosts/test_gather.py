@@ -272,7 +272,7 @@ class SleepingClient(FakeClient):
 def sleeping(monkeypatch):
     client = SleepingClient()
     monkeypatch.setattr("jax_array_info_core.compat.devices.time", client)
-    monkeypatch.setattr("jax_array_info_core.gather.time", client)
+    monkeypatch.setattr("jax_array_info_core.hosts.gather.time", client)
     return client
 
 

@@ -16,11 +16,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, get_args
 
-from . import compat
-from .compat.devices import KeyValueStore
-from .errors import ProcessTimeoutError, UnsupportedValueError
-from .reports import Report
-from .reports.json import from_json, to_json
+from .. import compat
+from ..compat.devices import KeyValueStore
+from ..errors import ProcessTimeoutError, UnsupportedValueError
+from ..reports import Report
+from ..reports.json import from_json, to_json
 
 _LONGEST_TIMEOUT = 10**6
 _LONGEST_CONCLUSION = 60.0
