@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from ..grouping import sums_by_key
 from .buffers import Buffer, Writer, result_places, root_parts, updates_in_place
 from .collectives import COLLECTIVES
 from .dataflow import Dataflow, Value
@@ -216,25 +217,18 @@ def _live_ranges(buffer: Buffer) -> Iterator[Range]:
             reached = end + 1
 
 
-def _changes(buffers: Iterable[Buffer]) -> dict[int, int]:
+def _changes(buffers: Iterable[Buffer]) -> Mapping[int, int]:
     """Return by how many bytes the live buffers change at each time."""
-    changes: dict[int, int] = {}
-    for buffer in buffers:
-        for start, end in _live_ranges(buffer):
-            changes[start] = changes.get(start, 0) + buffer.shape.nbytes
-            changes[end + 1] = changes.get(end + 1, 0) - buffer.shape.nbytes
-    return changes
+    ranges = [(each.shape.nbytes, *times) for each in buffers for times in _live_ranges(each)]
+    begun, ended = ((start, size) for size, start, _ in ranges), ((end + 1, -size) for size, _, end in ranges)
+    return sums_by_key(itertools.chain(begun, ended))
 
 
 def _highest_time(buffers: Iterable[Buffer]) -> int:
     """Return the first time at which the live buffers have the most bytes."""
-    changes = _changes(buffers)
-    live, most, found = 0, 0, 0
-    for time in sorted(changes):
-        live += changes[time]
-        if live > most:
-            most, found = live, time
-    return found
+    changes = sorted(_changes(buffers).items())
+    totals = [*itertools.accumulate((change for _, change in changes), initial=0)]
+    return [0, *(time for time, _ in changes)][totals.index(max(totals))]
 
 
 def _live_value(

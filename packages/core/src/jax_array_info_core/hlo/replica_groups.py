@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..layouts.notation import Scanner
 from ..layouts.xla_sharding import arranged
 from .messages import NEWEST_FIELD
 from .protobuf import unknown_fields
 
-_MAX_DIGITS = 18
-"""Most digits of a number in a list, with its brackets and blanks."""
+_LISTS = re.compile(r"\{(?:\{(?:\d{1,18}+(?!\d),?)*+\},?)*+\}")
+_AS_JSON = str.maketrans("{}", "[]")
 
 
-def read_lists(scanner: Scanner) -> list[list[int]]:
-    """Read lists such as ``{{0,2},{1,3}}``."""
-    # One pattern for the whole text: item by item, 65,536 devices would take a second.
-    body = scanner.expect(r"\{\s*(?:\{[0-9,\s]*\}[,\s]*)*\}", "'{{…}}', '[…]' or 'mesh[…]'")
-    inner = body[1:-1].strip()
-    if not inner:
-        return []
-    texts = [one.strip("{}, \n\t") for one in inner.split("}")]
-    if len(max(inner.replace("}", ",").split(","), key=len)) > _MAX_DIGITS:
-        scanner.fail(f"expected numbers of at most {_MAX_DIGITS} digits", 0)
-    return [[int(number) for number in one.split(",") if number.strip()] for one in texts if one]
+def read_lists(text: str) -> list[list[int]]:
+    """Return the lists in a text such as ``{{0,2},{1,3}}``.
+
+    Raises:
+        ValueError: If the text has another form.
+    """
+    if _LISTS.fullmatch(text) is None:
+        raise ValueError(f"expected lists of devices, not {text!r}")
+    lists: list[list[int]] = json.loads(text.translate(_AS_JSON))
+    return lists
 
 
 NO_DEVICE = -1
@@ -140,12 +140,10 @@ def read_pairs(text: str, device_count: int) -> NDArray[np.int64]:
     Raises:
         ValueError: If the text is not a list of pairs of devices.
     """
-    scanner = Scanner(text)
-    lists = read_lists(scanner)
-    scanner.end()
-    if any(len(one) != 2 for one in lists):
-        scanner.fail("expected pairs", 0)
-    return _checked_pairs(lists, device_count)
+    pairs = read_lists(text)
+    if any(len(one) != 2 for one in pairs):
+        raise ValueError(f"expected pairs, not {text!r}")
+    return _checked_pairs(pairs, device_count)
 
 
 def _checked_pairs(lists: Sequence[Sequence[int]], device_count: int) -> NDArray[np.int64]:

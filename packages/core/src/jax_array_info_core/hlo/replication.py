@@ -177,6 +177,7 @@ class Replication:
         self._parameters = [self._unknown if one is None else Held(self._axes.of(one)) for one in parameters]
         self._is_numbered = is_numbered
         self._sources: dict[Value, Source] = {}
+        self._sums: dict[Value, Movement] = {}
         self._found: dict[tuple[str, ...], Sequence[Repeated]] = {}
 
     def repeated(self) -> tuple[Repeated, ...]:
@@ -283,8 +284,8 @@ class Replication:
             flops = 2 * (multiply_adds(one, computation) or 0) + fft_flops(one, computation)
             largest = max(one.shapes, key=lambda shape: shape.nbytes)
             yield self._new(one, computation.name, largest, names, flops)
-        for name, (moved, _, scatter) in self._sources.items() if one.opcode not in COSTLY else ():
-            if scatter is not None and name in names:
+        for name, moved in self._sums.items() if one.opcode not in COSTLY else ():
+            if name in names:
                 yield self._new(moved.instruction, name.computation, moved.shape, frozenset({name}))
 
     def _parts(self, computation: str, held: Held, names: frozenset[Value]) -> Iterator[Repeated]:
@@ -370,6 +371,8 @@ class Replication:
         names = held.sources
         if group & held.varies and not is_of_user(moved) and (is_sum or kind == "all-gather"):
             self._sources[moved.value] = Source(moved, group, scatter)
+            if scatter is not None:
+                self._sums[moved.value] = moved
             names |= {moved.value}
         if kind in _GATHERING:
             varies = held.varies & ~group

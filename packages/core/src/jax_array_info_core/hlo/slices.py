@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..layouts.layout import MAX_DEVICES
-from ..layouts.notation import Scanner
 from .module import Instruction
 from .replica_groups import NO_DEVICE, filled, read_lists
 
@@ -24,6 +23,8 @@ _ONE_TO_ONE = "one-to-one"
 _FIRST_DEVICE = 100_000
 """Device ids of a slice begin with its number times this."""
 _NAME = re.compile(r"[a-z]+([-_][a-z]+)*")
+_PRODUCT = re.compile(r"\{([\d,:]+)\}x\{([\d,:]+)\}")
+"""Numbers of slices, and of the devices in each."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,33 +114,20 @@ def target_ids(send: Instruction) -> NDArray[np.int64]:
     Raises:
         ValueError: If the text is not a notation of groups.
     """
-    scanner = Scanner(send.frontend_attributes.get("_xla_megascale_target", "").replace("->", ","))
-    if scanner.take(r"(?=\{\s*\{)") is not None:
-        lists = read_lists(scanner)
+    text = send.frontend_attributes.get("_xla_megascale_target", "").replace("->", ",")
+    if (product := _PRODUCT.fullmatch(text)) is None:
+        lists = read_lists(text)
     else:
-        slices = _numbers(scanner)
-        scanner.expect("x", "'x' and the devices of each slice")
-        within = _numbers(scanner)
+        slices, within = map(_numbers, product.groups())
         if len(slices) * len(within) > MAX_DEVICES:
-            scanner.fail(f"expected up to {MAX_DEVICES} devices", 0)
+            raise ValueError(f"more than {MAX_DEVICES} devices in {text!r}")
         lists = [[number * _FIRST_DEVICE + one for number in slices] for one in within]
-    scanner.end()
     if not lists or not all(lists):
-        scanner.fail("expected devices", 0)
+        raise ValueError(f"no devices in {text!r}")
     return filled(lists)
 
 
-def _numbers(scanner: Scanner) -> list[int]:
-    """Read numbers such as ``{1,2}`` or ``{0:3}``, a range with its end."""
-    scanner.expect(r"\{", "'{'")
-    found: list[int] = []
-
-    def item() -> None:
-        first = scanner.number()
-        last = scanner.number() if scanner.take(":") else first
-        if last - first >= MAX_DEVICES:
-            scanner.fail(f"expected up to {MAX_DEVICES} devices")
-        found.extend(range(first, last + 1))
-
-    scanner.listed(item, "}")
-    return found
+def _numbers(text: str) -> list[int]:
+    """Return numbers such as ``1,2`` or ``0:3``, a range with its end."""
+    ends = [[int(end) for end in part.split(":")] for part in text.split(",")]
+    return [number for first, *last in ends for number in range(first, max(last, default=first) + 1)]

@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Sequence
 
 from .buffers import Buffer
 from .dataflow import Dataflow, Value
-from .frames import REMATTED, pass_of
 from .module import Instruction, Module, Passing, calls_of, operations
+from .op_names import REMATTED, pass_of
 from .schedule import Schedule
 
 _PRODUCTS = frozenset(

@@ -19,7 +19,7 @@ import numpy as np
 
 from .. import compat
 from ..config import config
-from ..hlo.frames import without_repeats
+from ..hlo.op_names import without_repeats
 from ..reports.origin import MOST_CALLERS, Origin, SourceLine
 from ..text import clipped
 

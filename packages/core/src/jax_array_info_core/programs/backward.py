@@ -13,9 +13,9 @@ from ..compat.jaxprs import traceback_of
 from ..compat.propagation import lowered_for_propagation, module_bytecode
 from ..compat.residuals import NestedDerivativesError, SavedValue, saved_values
 from ..compat.stages import ProgramLeaf, Stages, output_leaves
-from ..hlo.frames import pass_of
 from ..hlo.liveness import LiveValue, Temporaries
 from ..hlo.module import Module
+from ..hlo.op_names import pass_of
 from ..layouts.dtypes import bits_per_element, packed_nbytes
 from ..origins.origins import UserLines
 from ..propagation.graph import Graph, shard_of

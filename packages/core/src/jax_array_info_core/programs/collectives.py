@@ -16,9 +16,9 @@ from ..compat.devices import device_places
 from ..grouping import by_key
 from ..hlo.collectives import COLLECTIVES, Movement, movements
 from ..hlo.dataflow import Dataflow, Value
-from ..hlo.frames import pass_of, scope_of
 from ..hlo.loops import Executions, loops_of
 from ..hlo.module import Instruction, Module, Passing, operations
+from ..hlo.op_names import pass_of, scope_of
 from ..hlo.replica_groups import group_axes, pair_axes
 from ..hlo.slices import ProgramSlices
 from ..layouts.links import LINKS, Link, Places

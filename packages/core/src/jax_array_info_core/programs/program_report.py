@@ -43,10 +43,10 @@ from ..errors import UnsupportedValueError
 from ..hlo.collectives import instruction_text, may_send, movements
 from ..hlo.dataflow import Dataflow
 from ..hlo.flops import counted_flops
-from ..hlo.frames import scope_of
 from ..hlo.liveness import LiveValue, temporaries_of
 from ..hlo.loops import Executions, executions
 from ..hlo.module import Instruction, Module
+from ..hlo.op_names import scope_of
 from ..hlo.read import read_module
 from ..hlo.resharding import replicated_values
 from ..layouts.bandwidths import as_bandwidths
