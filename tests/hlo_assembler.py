@@ -10,7 +10,47 @@ import re
 from itertools import accumulate, count
 
 from jax_array_info_core.hlo.messages import FFTS, PRIMITIVES, TUPLE, hlo_classes
-from jax_array_info_core.hlo.notation import read_attributes, read_fields
+from jax_array_info_core.hlo.strings import unescaped
+
+STRING = r'"(?:[^"\\]++|\\(?s:.))*+"'
+"""Pattern of a quoted string."""
+
+# A part of the groups of a collective looks like an attribute: mesh['x'=8], device_ids=([8]) {'x'}.
+_TOKEN = re.compile(rf'{STRING}|\{{(?:[^{{}}"]++|{STRING})*+\}}|[{{}}"]|, (?!device_ids=)([\w-]++)=')
+_FIELD = re.compile(rf"\b(\w++)=(?:({STRING})|(\S+))(?:\s|$)")
+
+
+def read_attributes(text: str) -> dict[str, str]:
+    """Return the attributes by name, each with its text, as far as they can be read.
+
+    An attribute ends where its quotes and braces end. The time is linear in the length of the text.
+    """
+    found: dict[str, str] = {}
+    name, start, depth = "", 0, 0
+    for token in _TOKEN.finditer(text):
+        mark = token[0]
+        if mark == "{":
+            depth += 1
+        elif mark == "}":
+            depth -= 1
+        elif not depth and mark[0] == ",":
+            if name:
+                found[name] = text[start : token.start()]
+            elif token.start():
+                break
+            name, start = token[1], token.end()
+        if mark == '"' or depth < 0 or not name:
+            return found
+    if name and not depth:
+        found[name] = text[start:]
+    return found
+
+
+def read_fields(text: str) -> dict[str, str]:
+    """Return the fields of ``{file_name_id=1 line=97}``, or of metadata, by name, strings without quotes."""
+    fields = _FIELD.findall(text.strip("{}"))
+    return {name: unescaped(string[1:-1]) if string else bare for name, string, bare in fields}
+
 
 _COMPUTATION = re.compile(r"(ENTRY )?%?([^\s(]+) (?:\(.*)?\{")
 _TYPE = r"(?:\([^=]*\)|[a-z]\w*\[[^\]]*\](?:\{[^}]*\})?)"

@@ -1,4 +1,4 @@
-"""XLA's notation of types, attributes and strings, as in logs and error messages."""
+"""XLA's notation of types and metadata, as in logs and error messages."""
 
 from __future__ import annotations
 
@@ -6,46 +6,18 @@ import re
 
 from ..layouts.dtypes import bits_of_name, packed_nbytes
 from .shapes import WITHOUT_DATA, ArrayShape, dtype_of
+from .stacks import Frame
 from .strings import unescaped
 
-STRING = r'"(?:[^"\\]++|\\(?s:.))*+"'
-"""Pattern of a quoted string."""
-
-# A part of the groups of a collective looks like an attribute: mesh['x'=8], device_ids=([8]) {'x'}.
-_TOKEN = re.compile(rf'{STRING}|\{{(?:[^{{}}"]++|{STRING})*+\}}|[{{}}"]|, (?!device_ids=)([\w-]++)=')
-_FIELD = re.compile(rf"\b(\w++)=(?:({STRING})|(\S+))(?:\s|$)")
+_OP_NAME = re.compile(r'\bop_name="((?:[^"\\]|\\.)*+)"')
+_SOURCE = re.compile(r'\bsource_file="((?:[^"\\]|\\.)*+)" source_line=(\d{1,9})')
 
 
-def read_attributes(text: str) -> dict[str, str]:
-    """Return the attributes by name, each with its text, as far as they can be read.
-
-    An attribute ends where its quotes and braces end. The time is linear in the length of the text.
-    """
-    found: dict[str, str] = {}
-    name, start, depth = "", 0, 0
-    for token in _TOKEN.finditer(text):
-        mark = token[0]
-        if mark == "{":
-            depth += 1
-        elif mark == "}":
-            depth -= 1
-        elif not depth and mark[0] == ",":
-            if name:
-                found[name] = text[start : token.start()]
-            elif token.start():
-                break
-            name, start = token[1], token.end()
-        if mark == '"' or depth < 0 or not name:
-            return found
-    if name and not depth:
-        found[name] = text[start:]
-    return found
-
-
-def read_fields(text: str) -> dict[str, str]:
-    """Return the fields of ``{file_name_id=1 line=97}``, or of metadata, by name, strings without quotes."""
-    fields = _FIELD.findall(text.strip("{}"))
-    return {name: unescaped(string[1:-1]) if string else bare for name, string, bare in fields}
+def read_metadata(text: str) -> tuple[str | None, tuple[Frame, ...]]:
+    """Return the ``op_name`` of an instruction and its source line, as far as its metadata has them."""
+    op, source = _OP_NAME.search(text), _SOURCE.search(text)
+    frames = (Frame(unescaped(source[1]), int(source[2]), ""),) if source else ()
+    return (unescaped(op[1]) or None if op else None), frames
 
 
 MOST_AXES = 64

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ..quantities import LARGEST
 from ..text import ESCAPE_SEQUENCE
-from .notation import read_array
+from .notation import read_array, read_metadata
 from .shapes import ArrayShape
 from .stacks import Frame
 
@@ -41,8 +41,6 @@ _TOTAL = re.compile(rf"\btotal allocation: +{_SIZE}")
 _MODULE = re.compile(r"\bHLO module: (\S+?)\.?(?= |$)")
 _CODE = re.compile(r"^(?:[A-Z_]+: )?(?:E\d{4}: \w+: )?(?:XLA:TPU compile permanent error\. )?")
 _ROW = re.compile(rf"^ *\d+\. Size: {_SIZE} *\n((?: {{5,}}\S.*\n?)*)", re.MULTILINE)
-_OP = re.compile(r'op_name="((?:[^"\\]|\\.)*)"')
-_SOURCE = re.compile(r'source_file="((?:[^"\\]|\\.)*)" source_line=(\d{1,9})')
 _SHAPE_LINE = re.compile(r"^ *Shape: (.*)$", re.MULTILINE)
 _ONE_SHAPE = re.compile(r"\[shape = '([^']*)'")
 
@@ -160,9 +158,7 @@ def _table(text: str) -> Iterator[ListedBuffer]:
         shape = read_array(shape_line[1]) if shape_line else None
         if shape is None:
             continue
-        op, source = _OP.search(row[2]), _SOURCE.search(row[2])
-        frames = (Frame(source[1], int(source[2]), ""),) if source else ()
-        yield ListedBuffer(_nbytes(row[1]), shape, op[1] if op else None, frames)
+        yield ListedBuffer(_nbytes(row[1]), shape, *read_metadata(row[2]))
 
 
 def _single(text: str, size: str) -> tuple[ListedBuffer, ...]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ..layouts.dtypes import bits_of_name, packed_nbytes
 from ..text import ESCAPE_SEQUENCE
-from .notation import MOST_AXES, read_array, read_attributes, read_fields
+from .notation import MOST_AXES, read_array, read_metadata
 from .oom_logs import WORDS, ErrorScanner, Refusal, positions
 from .shapes import ArrayShape, dtype_of
 from .stacks import Frame
@@ -129,12 +129,8 @@ def _with_instruction(warning: RematerializationWarning, text: str) -> Remateria
     end = _closing(text, instruction.end())
     if end is None:
         return warning
-    fields = read_fields(read_attributes(text[end:]).get("metadata", ""))
-    line = fields.get("source_line", "0")[:9]
-    return warning._replace(
-        op_name=fields.get("op_name") or None,
-        frames=(Frame(fields["source_file"], int(line), ""),) if fields.get("source_file") else (),
-    )
+    op_name, frames = read_metadata(text[end:].partition(", metadata={")[2])
+    return warning._replace(op_name=op_name, frames=frames)
 
 
 def _closing(text: str, start: int) -> int | None:
