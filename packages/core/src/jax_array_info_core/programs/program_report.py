@@ -409,7 +409,7 @@ def _with_program(
         memory = with_host_apart(memory, report.arguments, report.outputs, donations)
         if topology is not None:
             memory = replace(
-                memory, required_nbytes=memory.needed_nbytes, available_nbytes=topology.memory_nbytes
+                memory, required_nbytes=memory.allocated_nbytes, available_nbytes=topology.memory_nbytes
             )
             out_of_memory = gpu_shortage(topology, memory) if topology.is_gpu else None
     rematerializations = rematerializations_of(replicated, dataflow, sizes, times, lines)

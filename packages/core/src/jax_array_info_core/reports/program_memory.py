@@ -69,8 +69,9 @@ class ProgramMemory:
     """Largest memory use at one time. None on CPU, where XLA's figure leaves out temporary values."""
 
     required_nbytes: quantities.Size | None = None
-    """Bytes that the program needs at one time, to compare with ``available_nbytes``: the peak; where it is
-    unknown, the sum of the parts. None without a topology."""
+    """Bytes that the program allocates, to compare with ``available_nbytes``: those of the arguments, of the
+    outputs that reuse none of them, and of the temporary values. The peak of a TPU counts the temporary
+    values of one of its memories. None without a topology."""
 
     available_nbytes: quantities.Size | None = None
     """Bytes of a device that a program can use, from a table: of a TPU, libtpu's limit, rounded to 10 MiB; of
@@ -112,8 +113,11 @@ class ProgramMemory:
     @property
     def needed_nbytes(self) -> int | None:
         """Bytes that the program needs at one time: the peak; where it is unknown, the sum of the parts."""
-        if self.peak_nbytes is not None:
-            return self.peak_nbytes
+        return self.allocated_nbytes if self.peak_nbytes is None else self.peak_nbytes
+
+    @property
+    def allocated_nbytes(self) -> int | None:
+        """Bytes of the arguments, of the outputs that reuse none of them, and of the temporary values."""
         parts = (self.argument_nbytes, self.output_nbytes, self.temporary_nbytes)
         known = [nbytes for nbytes in parts if nbytes is not None]
         return max(sum(known) - (self.alias_nbytes or 0), 0) if known else None
