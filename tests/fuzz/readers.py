@@ -153,7 +153,7 @@ def of_refusal(path):
 
     text = path.read_text("utf-8", "surrogateescape")
     compiled, traced = _compiled()
-    found = compiled._replace(refusal=text, assignment=text)
+    found = compiled._replace(refusal=text)
     original, report.compiled_stages = report.compiled_stages, lambda *args, **options: found
     try:
         made = report.program_report(traced)
