@@ -232,6 +232,13 @@ def test_what_is_asked_to_be_replicated_is_not_repeated():
     assert repeated(jax.jit(jnp.fft.fftn, out_shardings=whole), field) == ()
 
 
+def test_what_is_asked_to_be_replicated_may_be_computed_with_other_axes():
+    mesh = line("rows")
+    fields = abstract(mesh, P("rows"), (64, 16), "complex64")
+    replicated = NamedSharding(mesh, P())
+    assert repeated(jax.jit(lambda x: jnp.fft.fft(x, axis=0), out_shardings=replicated), fields) == ()
+
+
 def test_a_collective_of_the_user_repeats_nothing():
     mesh = line("data")
 

@@ -154,8 +154,12 @@ class _Described:
     ) -> bool:
         """Return whether a value is requested to be replicated, or the gradient of an argument."""
         over = {name.partition(":")[0] for name in axes or ()}
-        meant = self.summed if is_sum else self.requested
-        if any(shape == dims and not used & over for shape, used in meant):
+        # XLA computes a requested output with its axes in another order, merged or divided.
+        size = None if is_sum else math.prod(dims)
+        if any(
+            (shape == dims or math.prod(shape) == size) and not used & over
+            for shape, used in (self.summed if is_sum else self.requested)
+        ):
             return True
         is_gradient = any("transpose(" in one for one in names)
         may_be_gradient = is_sum and not names_have_passes()  # of an embedding
