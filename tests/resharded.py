@@ -133,6 +133,11 @@ def window(x, at):
     return jax.lax.dynamic_slice(to(x * 2, *BEFORE), (at, 0, 0), (8, 16, 16))
 
 
+def summed(x):
+    """Each device takes all values up to the last one of its shard: the sharding stays."""
+    return to(jnp.cumsum(x, 0), ("x", "y"))
+
+
 def neighbors(x):
     """Each device takes the part of another one."""
 
@@ -168,6 +173,7 @@ RIGHT = {
     "experts": lambda: (routed, array(P("y", "x"), 64, 32), array(P("y"), 64, 4, 16)),
     "largest elements": lambda: (best, array(P("y", "x"), 16, 16, 64)),
     "window of all": lambda: (window, array(BEFORE, 16, 16, 16), jax.ShapeDtypeStruct((), "int32")),
+    "running sum of shards": lambda: (summed, array(P(("x", "y")), 64, 16)),
     "parts of neighbors": lambda: (neighbors, array(P("x"), 64, 8)),
 }
 """Programs without such a value, like ``REPLICATED``."""

@@ -10,11 +10,12 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import pytest
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import from_json, log_report, program_report, to_json
 from tests.programs import abstract, cube
-from tests.resharded import AFTER, BEFORE, CALLBACK, REPLICATED, RIGHT, array, layers, moment, to
+from tests.resharded import AFTER, BEFORE, CALLBACK, REPLICATED, RIGHT, array, grid, layers, moment, to
 
 pytestmark = [pytest.mark.oldest_and_newest, pytest.mark.needs_devices(8)]
 
@@ -132,6 +133,12 @@ def test_a_value_has_its_shard_its_whole_its_specs_and_the_bytes_that_a_device_s
     assert leaf.change == (
         "the whole of shards float32[8,16,4], from P('y', None, 'x') to P(None, ('x', 'y'))"
     )
+
+
+def test_an_argument_that_is_only_resharded_has_its_name():
+    function = jax.jit(lambda x: x, out_shardings=NamedSharding(grid(), AFTER))
+    [found] = program_report(function, array(BEFORE, 16, 16, 16)).rematerializations
+    assert found.op == "x"
 
 
 def test_the_bytes_of_values_in_a_loop_are_sent_in_each_turn_and_the_largest_is_held():

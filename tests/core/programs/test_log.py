@@ -66,6 +66,12 @@ def test_equal_warnings_are_one_row_in_specs(tmp_path):
     ]
 
 
+def test_a_value_on_which_xla_tries_a_partitioning_is_not_one():
+    tried = REMATERIALIZATION.replace("%add.3", "%fake_parameter.2")
+    report = log_report([tried, REMATERIALIZATION], mesh=MESH)
+    assert [(row.op, row.count) for row in report.rematerializations] == [("jit(two)/add", 1)]
+
+
 def test_the_wordings_of_two_versions_are_one_row_where_the_specs_are_known():
     lines = [WORDINGS["0.10.2"], WORDINGS["0.12.0.1"], WORDINGS["0.10.2"]]
     [row] = log_report(lines, mesh=MESH).rematerializations

@@ -78,6 +78,21 @@ def test_a_product_names_the_operand_of_the_most_repeated_bytes_with_its_own_mes
     assert one.words == f"gathered over y from float32[{4096 // size},1024] of down"
 
 
+def test_a_replicated_argument_of_its_shape_does_not_hide_what_is_repeated():
+    mesh = line("slab")
+    field, kernel = (abstract(mesh, spec, (32, 32, 32), "complex64") for spec in (P("slab"), P()))
+    convolved = constrained(mesh, lambda x, by: jnp.fft.ifftn(jnp.fft.fftn(x) * by), "slab")
+    assert [each.op for each in repeated(convolved, field, kernel)] == ["fft", "fft"]
+
+
+def test_a_running_sum_along_a_sharded_axis_holds_its_operand_whole_and_has_its_line():
+    mesh = line("tokens")
+    mask = abstract(mesh, P(None, "tokens"), (8, 512))
+    (one,) = repeated(constrained(mesh, lambda mask: jnp.cumsum(mask, 1), None, "tokens"), mask)
+    assert (one.path, one.shape, one.before_shape) == ("xs/0", (8, 512), (8, 64))
+    assert "test_repeated.py" in str(one.origin)
+
+
 def test_a_transform_in_a_loop_is_repeated():
     mesh = grid()
 
@@ -215,6 +230,13 @@ def test_what_is_asked_to_be_replicated_is_not_repeated():
     field = abstract(mesh, P("slab"), (16, 16, 16), "complex64")
     whole = NamedSharding(mesh, P())
     assert repeated(jax.jit(jnp.fft.fftn, out_shardings=whole), field) == ()
+
+
+def test_what_is_asked_to_be_replicated_may_be_computed_with_other_axes():
+    mesh = line("rows")
+    fields = abstract(mesh, P("rows"), (64, 16), "complex64")
+    replicated = NamedSharding(mesh, P())
+    assert repeated(jax.jit(lambda x: jnp.fft.fft(x, axis=0), out_shardings=replicated), fields) == ()
 
 
 def test_a_collective_of_the_user_repeats_nothing():

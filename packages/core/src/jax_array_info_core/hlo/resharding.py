@@ -84,7 +84,14 @@ def replicated_values(dataflow: Dataflow, moved: Sequence[Movement]) -> list[Rep
         for place in wrong:
             del uses[place]
     chains = (_with_feeders(place, gathers, uses, numbers) for place, one in uses.items() if one.parts)
-    return [one for one in chains if all(_differs(part, one.gathers, numbers) for part in one.parts)]
+    return [
+        one
+        for one in chains
+        if all(
+            _differs(part, one.gathers, numbers) and not _overlap(part, one.gathers, numbers)
+            for part in one.parts
+        )
+    ]
 
 
 def _with_feeders(
@@ -120,6 +127,22 @@ def _differs(part: Value, gathers: Sequence[Movement], numbers: DeviceNumbers) -
         or np.ptp(at[one.groups % len(at), 0], axis=1).any()
         for one in gathers
         for at in starts
+    )
+
+
+def _overlap(part: Value, gathers: Sequence[Movement], numbers: DeviceNumbers) -> bool:
+    """Return whether parts overlap and have the order of shards that are gathered, as those of a running sum.
+
+    The value then keeps its sharding, and each device needs more of it than its shard.
+    """
+    pairs = zip(numbers.dataflow.instruction(part).shapes[0].dims, numbers.starts(part), strict=True)
+    return any(
+        one.groups is not None
+        and one.group_size == len(np.unique(starts))
+        and bool((np.diff(starts[one.groups % len(starts), 0]) > 0).all())
+        for dim, starts in pairs
+        if starts is not None and np.any(np.diff(np.unique(starts)) < dim)
+        for one in gathers
     )
 
 

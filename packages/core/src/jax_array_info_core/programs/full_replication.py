@@ -57,6 +57,7 @@ def _row(
     own = [*(one.instruction for one in found.gathers), *map(dataflow.instruction, found.parts)]
     described = itertools.chain(reversed(own), dataflow.consumers(last.value))
     nearest = lines.nearest(described)
+    argument = dataflow.argument(first.operand)
     before, after = (
         None if mesh is None or places is None else spec_of_places([*places], mesh)
         for places in (found.before, found.after)
@@ -68,7 +69,9 @@ def _row(
         whole_shape=_whole_of(found, dataflow).dims,
         dtype=last.shape.dtype,
         axes=None if mesh is None else gathered_axes(found.gathers, mesh),
-        op=last.instruction.op_name or f"%{last.instruction.name}",
+        op=last.instruction.op_name
+        or (None if argument is None else argument.op_name)
+        or f"%{last.instruction.name}",
         nbytes=last.shape.nbytes,
         sent_nbytes=None if None in times else sum(sent),
         origin=None if nearest is None else lines.origin(nearest.frames),

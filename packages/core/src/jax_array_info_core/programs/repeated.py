@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from ..compat.lowering import names_have_passes
@@ -94,17 +95,10 @@ class _Described:
         self.paths = paths
         self.lines = lines
         self.replicated = {moved.value for one in replicated for moved in one.gathers}
-        wanted = [(one.shape, one.got) for one in report.arguments if not one.is_pruned]
-        wanted += [(one.shape, one.asked) for one in report.outputs]
-        self.shards = {
-            (
-                shard_dims(shape, found.spec, {} if found.mesh is None else found.mesh.shape),
-                frozenset(sharded_over(found) or ()),
-            )
-            for shape, found in wanted
-            if found is not None and found.spec is not None
-        }
-        """Shape of the shard of each argument and requested output, with the mesh axes that shard it."""
+        self.requested = _shards((one.shape, one.asked) for one in report.outputs)
+        given = ((one.shape, one.got) for one in report.arguments if not one.is_pruned)
+        self.summed = self.requested | _shards(given)
+        """What a sum may be: a requested output, or the update of an argument."""
         shapes = {one.shape for one in report.arguments}
         self.shapes = shapes | {shape[1:] for shape in shapes}  # of one layer
 
@@ -130,7 +124,7 @@ class _Described:
         held = [(found.shape.nbytes - found.shape.nbytes // found.devices, found.shape.nbytes)]
         held += [(_saved(one), one.movement.shape.nbytes) for one in sources if not one.scatter]
         repeated, nbytes = max(held)
-        nearest = self.lines.nearest(own)
+        nearest = self.lines.nearest(chain(own, self.dataflow.consumers(moved.value)))
         op = found.instruction if found.instruction.opcode in COSTLY else scatter or found.instruction
         is_named = op in (nearest, scatter) or op.opcode in COSTLY
         return RepeatedValue(
@@ -160,11 +154,30 @@ class _Described:
     ) -> bool:
         """Return whether a value is requested to be replicated, or the gradient of an argument."""
         over = {name.partition(":")[0] for name in axes or ()}
-        if any(shape == dims and not used & over for shape, used in self.shards):
+        # XLA computes a requested output with its axes in another order, merged or divided.
+        size = None if is_sum else math.prod(dims)
+        if any(
+            (shape == dims or math.prod(shape) == size) and not used & over
+            for shape, used in (self.summed if is_sum else self.requested)
+        ):
             return True
         is_gradient = any("transpose(" in one for one in names)
         may_be_gradient = is_sum and not names_have_passes()  # of an embedding
         return (is_gradient or may_be_gradient) and any(_is_part(dims, one) for one in self.shapes)
+
+
+def _shards(
+    wanted: Iterable[tuple[Sequence[Any], ShardingDescription | None]],
+) -> set[tuple[tuple[int, ...], frozenset[str]]]:
+    """Return the shape of the shard of each array, with the mesh axes that shard it."""
+    return {
+        (
+            shard_dims(shape, found.spec, {} if found.mesh is None else found.mesh.shape),
+            frozenset(sharded_over(found) or ()),
+        )
+        for shape, found in wanted
+        if found is not None and found.spec is not None
+    }
 
 
 def _saved(source: Source) -> int:
