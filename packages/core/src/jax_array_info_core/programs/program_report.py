@@ -34,6 +34,7 @@ from ..compat.stages import (
     program_mesh,
     program_name,
     stages_of,
+    text_for_cached_lines,
     text_for_frame_numbers,
 )
 from ..compat.topologies import topology_of
@@ -65,7 +66,7 @@ from ..reports.program_memory import ProgramMemory, Temporary
 from . import collector
 from .backward import live_at_backward, saved_of
 from .because import Reasons
-from .caveats import caveats_of, caveats_of_tracing
+from .caveats import caveats_of, caveats_of_cache, caveats_of_tracing
 from .collectives import collectives_of, devices_of, merged, totals_of
 from .compiled import CompiledStages, compiled_stages, gpu_shortage
 from .constraints import constraints_of, with_padding
@@ -430,6 +431,7 @@ def _with_program(
         ),
         caveats=(
             *report.caveats,
+            *caveats_of_cache(text_for_cached_lines(compiled.stages.lowered), module, lines),
             *caveats_of(
                 report.platform, dtypes, collectives, module, flops["dot_totals"], flops["fft_totals"]
             ),
