@@ -18,6 +18,7 @@ from .jaxprs import (
 )
 
 _NAME, _DEVICE_PUT, _SCAN, _SHARD_MAP = "name", "device_put", "scan", "shard_map"
+_SOLVE = "custom_linear_solve"
 _MOVES = (_NAME, _DEVICE_PUT, "reduce_precision")
 """Primitives whose result has the line and the ``checkpoint_name`` of their operand."""
 
@@ -58,8 +59,8 @@ class SavedValue(NamedTuple):
     name: str | None
     """The name that ``checkpoint_name`` gives it."""
 
-    equation: Any
-    """The operation that computes it."""
+    equations: tuple[Any, ...]
+    """The operation that computes it, then those that return it from where that is, the innermost first."""
 
     is_in_host_memory: bool
     """Whether a remat policy offloads it."""
@@ -134,9 +135,9 @@ def _pass(stack: Sequence[str]) -> str | None:
     """Return the pass of an equation from the derivatives that it belongs to, the outermost first."""
     if "transpose" not in stack:
         return "forward" if stack else None
-    if stack[0] == "jvp" or stack.count("transpose") > 1:
+    if stack[0] == "jvp":
         raise NestedDerivativesError
-    return "backward"
+    return "backward"  # also the derivatives that a custom_vjp takes there
 
 
 def _passes(program: Any) -> set[str | None]:
@@ -151,6 +152,8 @@ def _passes(program: Any) -> set[str | None]:
             for equation in body.eqns:
                 stack = (*around, *transforms_of(equation))
                 found.add(_pass(stack))
+                if equation.primitive.name == _SOLVE:
+                    continue  # it holds the transpose of its own solver
                 waiting += ((inner, stack) for inner in inner_jaxprs(equation))
     return found
 
@@ -208,7 +211,7 @@ class _Body:
             start, _ = self._makers.get(key, (end, 0))
             value = self._value(variable) if passes[start] == "forward" else None
             # A literal in another shape is not stored.
-            if value is not None and not _is_filled(value.equation):
+            if value is not None and not _is_filled(value.equations[0]):
                 spans.append((start, end, value))
         places = {end for _, end, _ in spans} | inside.keys()
         found = (
@@ -255,7 +258,7 @@ class _Body:
             shape=plain_shape(variable.aval.shape),
             dtype=variable.aval.dtype,
             name=self._names.get(id(self._root(variable))),
-            equation=equation,
+            equations=(equation,),
             is_in_host_memory=False,
             is_stacked=is_stacked,
             sharding=sharding,
@@ -266,7 +269,7 @@ class _Body:
         if before is not None:
             value = value._replace(
                 name=value.name or before.name,
-                equation=before.equation,
+                equations=(*before.equations, equation),
                 is_in_host_memory=before.is_in_host_memory,
                 is_stacked=is_stacked or before.is_stacked,
             )
