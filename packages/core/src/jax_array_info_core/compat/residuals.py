@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from ..layouts.dtypes import bits_per_element, packed_nbytes
@@ -207,18 +208,19 @@ class _Body:
             elif passes[number] is None:
                 inside[number] = max((one.most() for one in self._inside[number]), key=_sum, default=[])
         spans = []
+        steps = [0] * (len(self._program.eqns) + 1)
         for key, (end, variable) in last.items():
             start, _ = self._makers.get(key, (end, 0))
             value = self._value(variable) if passes[start] == "forward" else None
             # A literal in another shape is not stored.
             if value is not None and not _is_filled(value.equations[0]):
                 spans.append((start, end, value))
-        places = {end for _, end, _ in spans} | inside.keys()
-        found = (
-            [*(value for start, end, value in spans if start < place <= end), *inside.get(place, ())]
-            for place in sorted(places)
-        )
-        return max(found, key=_sum, default=[])
+                steps[start + 1] += _sum([value])
+                steps[end + 1] -= _sum([value])
+        totals = [*accumulate(steps)]
+        places = sorted({end for _, end, _ in spans} | inside.keys())
+        most = max(places, key=lambda place: totals[place] + _sum(inside.get(place, ())), default=-1)
+        return [*(value for start, end, value in spans if start < most <= end), *inside.get(most, ())]
 
     @cached_property
     def _names(self) -> dict[int, str]:
