@@ -66,6 +66,14 @@ def test_the_turn_is_where_the_fewest_operations_are_on_the_wrong_side():
     assert held(a, early, b, more, c, late, end) == {3, 4, 9}
 
 
+def test_zeros_that_a_loop_begins_with_are_no_operations_of_a_pass():
+    """XLA puts those of the backward pass anywhere, such as in front of everything."""
+    fill = "%fill {\n  %c = f32[] parameter(0)\n  ROOT %r = f32[9]{0} broadcast(%c), dimensions={}\n}"
+    zeros = [line(f"%zeros{k}", 9, "fusion(%zero)", BACKWARD, ", kind=kLoop, calls=%fill") for k in range(4)]
+    last = product("%last", 6, "%c, %a, %zeros0, %zeros1, %zeros2, %zeros3", BACKWARD)
+    assert held("  %zero = f32[] constant(0)", *zeros, *PASSES[:3], last, before=fill) == {3, 4}
+
+
 def test_what_checkpoint_computes_again_is_of_the_pass_in_which_it_runs():
     """Behind the turn it is not live there. XLA may have merged it with what the forward pass computes."""
     a, b, c, _ = PASSES

@@ -215,6 +215,48 @@ def test_what_nested_derivatives_save_is_unknown(function):
     memory = program_report(function, X).memory
     assert (memory.saved.nbytes, memory.saved.reason) == (None, "nested derivatives")
     assert memory.live_at_backward.reason == "nested derivatives"
+    assert not any(one.is_for_backward for one in memory.temporaries)
+
+
+@pytest.mark.skipif(not TELLS_PASSES, reason="up to JAX 0.6, operations do not tell their pass")
+def test_a_compiled_program_with_nested_derivatives_has_nothing_that_is_live():
+    def slope(w):
+        return jax.grad(lambda w: jnp.sum(jnp.tanh(X @ w)))(w)
+
+    lowered = jax.jit(jax.grad(lambda w: jnp.sum(slope(w) ** 2))).lower(W)
+    live = program_report(lowered.compile()).memory.live_at_backward
+    assert (live.nbytes, live.reason) == (None, "nested derivatives")
+
+
+@jax.custom_vjp
+def recomputed(x, w):
+    return custom(x, w)
+
+
+recomputed.defvjp(
+    lambda x, w: (jnp.tanh(x @ w), (x, w)), lambda r, g: jax.vjp(lambda x, w: jnp.tanh(x @ w), *r)[1](g)
+)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, w: jnp.sum(recomputed(x, w) ** 2),
+        lambda x, w: jnp.sum(jnp.linalg.solve(w + jnp.eye(32, dtype="float32"), x.T) ** 2),
+    ],
+    ids=["a derivative in the backward pass", "a linear solver"],
+)
+def test_a_derivative_that_only_the_backward_pass_takes_is_not_nested(function):
+    saved = program_report(jax.grad(function, argnums=(0, 1)), X, W).memory.saved
+    assert (saved.nbytes, saved.reason) == (saved_by_jax(function, X, W)[0], None)
+
+
+def test_a_value_of_a_function_that_jax_jits_itself_has_the_line_of_the_call():
+    def total(w, x):
+        return jnp.sum(jnp.where(jax.random.bernoulli(jax.random.key(0), 0.5, (16, 32)), x @ w, 0))
+
+    (line,) = program_report(jax.grad(total), W, X).memory.saved.lines
+    assert (line.origin.file, line.origin.function, line.nbytes) == (__file__, "total", 16 * 32)
 
 
 def test_a_program_without_a_backward_pass_keeps_nothing_for_it():

@@ -93,3 +93,31 @@ def test_a_dtype_inside_the_program_counts_too_but_no_sum_of_narrow_numbers():
         ["CPU sends float8_e4m3fn as float16, twice the bytes of an accelerator."],
         [],
     ]
+
+
+def test_lines_of_another_source_in_the_persistent_cache_are_told(tmp_path):
+    from jax.experimental.compilation_cache import compilation_cache
+
+    def reported(line):
+        source = "\n" * line + "def f(x):\n    return jnp.sin(x @ x)\n"
+        names = {"jnp": jnp}
+        exec(compile(source, str(tmp_path / "step.py"), "exec"), names)
+        jax.clear_caches()
+        caveats = program_report(jax.jit(names["f"]), jnp.ones((64, 64))).caveats
+        return [one for one in caveats if "persistent compilation cache" in one]
+
+    settings = {
+        "jax_compilation_cache_dir": str(tmp_path),
+        "jax_persistent_cache_min_compile_time_secs": 0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+    }
+    before = {name: getattr(jax.config, name) for name in settings}
+    try:
+        compilation_cache.reset_cache()
+        for name, value in settings.items():
+            jax.config.update(name, value)
+        assert [len(reported(line)) for line in (1, 1, 5)] == [0, 0, 1]
+    finally:
+        for name, value in before.items():
+            jax.config.update(name, value)
+        compilation_cache.reset_cache()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from ..layouts.dtypes import bits_per_element, packed_nbytes
@@ -18,6 +19,7 @@ from .jaxprs import (
 )
 
 _NAME, _DEVICE_PUT, _SCAN, _SHARD_MAP = "name", "device_put", "scan", "shard_map"
+_SOLVE = "custom_linear_solve"
 _MOVES = (_NAME, _DEVICE_PUT, "reduce_precision")
 """Primitives whose result has the line and the ``checkpoint_name`` of their operand."""
 
@@ -58,8 +60,8 @@ class SavedValue(NamedTuple):
     name: str | None
     """The name that ``checkpoint_name`` gives it."""
 
-    equation: Any
-    """The operation that computes it."""
+    equations: tuple[Any, ...]
+    """The operation that computes it, then those that return it from where that is, the innermost first."""
 
     is_in_host_memory: bool
     """Whether a remat policy offloads it."""
@@ -134,9 +136,9 @@ def _pass(stack: Sequence[str]) -> str | None:
     """Return the pass of an equation from the derivatives that it belongs to, the outermost first."""
     if "transpose" not in stack:
         return "forward" if stack else None
-    if stack[0] == "jvp" or stack.count("transpose") > 1:
+    if stack[0] == "jvp":
         raise NestedDerivativesError
-    return "backward"
+    return "backward"  # also the derivatives that a custom_vjp takes there
 
 
 def _passes(program: Any) -> set[str | None]:
@@ -151,6 +153,8 @@ def _passes(program: Any) -> set[str | None]:
             for equation in body.eqns:
                 stack = (*around, *transforms_of(equation))
                 found.add(_pass(stack))
+                if equation.primitive.name == _SOLVE:
+                    continue  # it holds the transpose of its own solver
                 waiting += ((inner, stack) for inner in inner_jaxprs(equation))
     return found
 
@@ -204,18 +208,19 @@ class _Body:
             elif passes[number] is None:
                 inside[number] = max((one.most() for one in self._inside[number]), key=_sum, default=[])
         spans = []
+        steps = [0] * (len(self._program.eqns) + 1)
         for key, (end, variable) in last.items():
             start, _ = self._makers.get(key, (end, 0))
             value = self._value(variable) if passes[start] == "forward" else None
             # A literal in another shape is not stored.
-            if value is not None and not _is_filled(value.equation):
+            if value is not None and not _is_filled(value.equations[0]):
                 spans.append((start, end, value))
-        places = {end for _, end, _ in spans} | inside.keys()
-        found = (
-            [*(value for start, end, value in spans if start < place <= end), *inside.get(place, ())]
-            for place in sorted(places)
-        )
-        return max(found, key=_sum, default=[])
+                steps[start + 1] += _sum([value])
+                steps[end + 1] -= _sum([value])
+        totals = [*accumulate(steps)]
+        places = sorted({end for _, end, _ in spans} | inside.keys())
+        most = max(places, key=lambda place: totals[place] + _sum(inside.get(place, ())), default=-1)
+        return [*(value for start, end, value in spans if start < most <= end), *inside.get(most, ())]
 
     @cached_property
     def _names(self) -> dict[int, str]:
@@ -255,7 +260,7 @@ class _Body:
             shape=plain_shape(variable.aval.shape),
             dtype=variable.aval.dtype,
             name=self._names.get(id(self._root(variable))),
-            equation=equation,
+            equations=(equation,),
             is_in_host_memory=False,
             is_stacked=is_stacked,
             sharding=sharding,
@@ -266,7 +271,7 @@ class _Body:
         if before is not None:
             value = value._replace(
                 name=value.name or before.name,
-                equation=before.equation,
+                equations=(*before.equations, equation),
                 is_in_host_memory=before.is_in_host_memory,
                 is_stacked=is_stacked or before.is_stacked,
             )

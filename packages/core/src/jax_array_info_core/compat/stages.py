@@ -425,6 +425,21 @@ def text_for_frame_numbers(lowered: Any) -> str | None:
     return "" if lowered is None else str(lowered.as_text(debug_info=True))
 
 
+def text_for_cached_lines(lowered: Any) -> str | None:
+    """Return the text of a lowered program with its source lines, if its executable can be one of a cache.
+
+    JAX's persistent cache takes programs for equal that differ in their source lines only.
+
+    Args:
+        lowered: A ``jax.stages.Lowered``, or None.
+    """
+    import jax
+
+    if lowered is None or not jax.config.jax_compilation_cache_dir:
+        return None
+    return str(lowered.as_text(debug_info=True))
+
+
 T = TypeVar("T")
 
 

@@ -52,6 +52,11 @@ def operations(mlir: str) -> Iterator[tuple[str, Stack]]:
             waiting.append(iter(functions[operation[1]]))
 
 
+def source_lines(mlir: str) -> set[tuple[str, int]]:
+    """Return file and line of all locations in a lowered program."""
+    return {(unescaped(file), int(line)) for file, line, _ in _FILE.findall(mlir)}
+
+
 def _described(place: str, locations: Mapping[str, str]) -> Iterator[tuple[str, Stack]]:
     """Yield the name and the stack of an operation, if its location is known."""
     named = _NAMED.fullmatch(locations.get(place, ""))

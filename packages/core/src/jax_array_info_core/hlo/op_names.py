@@ -43,6 +43,22 @@ def pass_of(op_name: str | None) -> Literal["forward", "backward"] | None:
     return "forward" if _JVP.search(op_name or "") else None
 
 
+_DERIVATIVE = re.compile(r"(?<![^/(])(?:jvp|transpose)(?=\()")
+
+
+def is_nested_derivative(op_name: str | None) -> bool:
+    """Return whether an operation belongs to a derivative of a backward pass.
+
+    >>> is_nested_derivative("jit(f)/jvp(transpose(jvp()))/mul")
+    True
+    >>> is_nested_derivative("jit(f)/transpose(jvp())/mul;jit(f)/jvp()/mul")
+    False
+    """
+    # XLA joins the names of operations that it merges.
+    found = (_DERIVATIVE.findall(name) for name in (op_name or "").split(";"))
+    return any(marks[:1] == ["jvp"] and "transpose" in marks for marks in found)
+
+
 _CALL_IN_SCOPE = re.compile(r"(\w+)\((.*)\)", re.DOTALL)
 _MARK = re.compile("[/()]")
 _LONGEST = 4000

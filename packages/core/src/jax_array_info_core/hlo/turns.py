@@ -24,6 +24,7 @@ _COUNTED = _SEVERAL | _PRODUCTS | {"fusion"}
 """The operations that are counted on both sides of a turn."""
 _FORMS = operations(Passing.MOVE) | {"bitcast-convert"}
 _UNNAMED_FORMS = _FORMS | {"convert", "reduce-precision"}
+_SPREADING = frozenset({"broadcast", "constant", "copy", "fusion", "iota"})
 _FILLED = ("broadcast", "constant", "iota", "parameter")
 """Operations whose results are not values of the forward pass: arguments and constants."""
 _Pass = str | None
@@ -85,8 +86,13 @@ def _turns(schedule: Schedule, module: Module) -> dict[str, int]:
     """Return the time at which the backward pass begins in each computation that has both passes."""
     main_pass = _main_passes(module)
     marks: dict[str, list[tuple[int, _Pass]]] = {}
+    # Computed from constants only, such as the zeros that a loop begins with: XLA puts it anywhere.
+    constant: set[tuple[str, str]] = set()
     for time, (one, name) in enumerate(zip(schedule.operations, schedule.computations, strict=True), 1):
-        of = main_pass(one) if one.opcode in _COUNTED else None
+        if one.opcode in _SPREADING and all((name, operand) in constant for operand in one.operands):
+            constant.add((name, one.name))
+        is_counted = one.opcode in _COUNTED and (name, one.name) not in constant
+        of = main_pass(one) if is_counted else None
         marks.setdefault(name, []).append((time, of))
     both = {"forward", "backward"}
     return {name: _turn(found) for name, found in marks.items() if both <= {of for _, of in found}}

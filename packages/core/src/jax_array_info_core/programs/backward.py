@@ -15,9 +15,10 @@ from ..compat.residuals import NestedDerivativesError, SavedValue, saved_values
 from ..compat.stages import ProgramLeaf, Stages, output_leaves
 from ..hlo.liveness import LiveValue, Temporaries
 from ..hlo.module import Module
-from ..hlo.op_names import pass_of
+from ..hlo.op_names import is_nested_derivative, pass_of
+from ..hlo.schedule import schedule_of
 from ..layouts.dtypes import bits_per_element, packed_nbytes
-from ..origins.origins import UserLines
+from ..origins.origins import Owner, UserLines
 from ..propagation.graph import Graph, shard_of
 from ..propagation.process import ask
 from ..propagation.propagation_report import results_of
@@ -26,6 +27,7 @@ from ..reports.backward import BackwardLine, LiveAtBackward, SavedForBackward
 from .caveats import VMEM
 
 _Sizes = tuple[int | None, int | None]
+_NESTED = "nested derivatives"
 _UNNAMED = "up to JAX 0.6, only operations in a jax.named_scope tell their pass"
 
 
@@ -51,7 +53,7 @@ def saved_of(
     try:
         values = saved_values(stages.traced.jaxpr)
     except NestedDerivativesError:
-        return SavedForBackward(reason="nested derivatives")
+        return SavedForBackward(reason=_NESTED)
     if values is None:
         return None
     sizes = [_known_nbytes(value, device_count) for value in values]
@@ -130,8 +132,8 @@ def live_at_backward(
         lines: The search for the user's line.
         is_traced: Whether the trace of the program is known.
     """
-    if saved is not None and saved.reason is not None:
-        return LiveAtBackward(reason=saved.reason)
+    if is_nested(module, saved, is_traced=is_traced):
+        return LiveAtBackward(reason=_NESTED)
     if found.at_backward is None:
         has_backward = saved is not None if is_traced else _has_backward(module)
         return LiveAtBackward(reason=_UNNAMED) if has_backward and not found.tells_passes else None
@@ -145,6 +147,19 @@ def live_at_backward(
     )
 
 
+def is_nested(module: Module, saved: SavedForBackward | None, *, is_traced: bool) -> bool:
+    """Return whether a program differentiates a derivative: by its trace, else by its scheduled operations.
+
+    Args:
+        module: The program.
+        saved: What JAX saves for the backward pass.
+        is_traced: Whether the trace of the program is known.
+    """
+    if is_traced:
+        return saved is not None and saved.reason is not None
+    return any(is_nested_derivative(one.op_name) for one in module.once(schedule_of).operations)
+
+
 def _has_backward(module: Module) -> bool:
     """Return whether the names of some operations tell that they belong to the backward pass."""
     computations = module.computations.values()
@@ -156,8 +171,14 @@ def _line_of(value: LiveValue, lines: UserLines) -> BackwardLine:
 
 
 def _line_of_saved(value: SavedValue, lines: UserLines) -> BackwardLine:
-    traceback = traceback_of(value.equation)
-    origin = None if traceback is None else lines.origin(traceback_lines(traceback))
+    frames: list[tuple[str, int, str]] = []
+    for equation in value.equations:
+        # A function of JAX's that is jitted has frames of JAX alone: its call has the others.
+        traceback = traceback_of(equation)
+        frames += [] if traceback is None else traceback_lines(traceback)
+        if any(lines.owner(file) is Owner.USER for file, _, _ in frames):
+            break
+    origin = lines.origin(frames)
     return BackwardLine(nbytes=None, origin=origin, checkpoint_name=value.name, is_in_loop=value.is_stacked)
 
 

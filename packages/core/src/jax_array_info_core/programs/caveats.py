@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from ..compat.topology_names import Topology
+from ..hlo.locations import source_lines
 from ..hlo.module import Instruction, Module
+from ..hlo.schedule import schedule_of
 from ..layouts.dtypes import bits_of_name
+from ..origins.origins import UserLines
 from ..reports.collectives import Collective
 from ..reports.control_flow import FlopTotals
 
@@ -101,6 +104,26 @@ def caveats_of_tracing(traced_on: str | None, topology: Topology | None) -> tupl
         f"Traced with {traced_on} devices: code that asks for their platform, such as"
         f" mesh.devices.flat[0].platform, took the branch for {traced_on}. With a mesh from topology_mesh, it"
         f" takes the branch for {target}.",
+    )
+
+
+def caveats_of_cache(lowered_text: str | None, module: Module, lines: UserLines) -> tuple[str, ...]:
+    """Return what may be wrong in a program that a persistent cache has with other source lines.
+
+    Args:
+        lowered_text: Text of the lowered program, with its source lines; None if there is no such cache.
+        module: The compiled program.
+        lines: The search for the user's line.
+    """
+    if lowered_text is None:
+        return ()
+    frames = {frame[:2] for one in module.once(schedule_of).operations for frame in one.frames}
+    if all(lines.is_hidden(file) for file, _ in frames - source_lines(lowered_text)):
+        return ()
+    return (
+        "Loaded from the persistent compilation cache, which ignores source lines: those of what XLA compiled"
+        " can be of an earlier version of the source, and reasons of collectives unknown. Set"
+        " jax_compilation_cache_include_metadata_in_key to compile again.",
     )
 
 

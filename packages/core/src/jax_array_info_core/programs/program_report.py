@@ -34,6 +34,7 @@ from ..compat.stages import (
     program_mesh,
     program_name,
     stages_of,
+    text_for_cached_lines,
     text_for_frame_numbers,
 )
 from ..compat.topologies import topology_of
@@ -63,9 +64,9 @@ from ..reports.origin import Origin
 from ..reports.program import ProgramReport, Uncounted, UncountedFlops
 from ..reports.program_memory import ProgramMemory, Temporary
 from . import collector
-from .backward import live_at_backward, saved_of
+from .backward import is_nested, live_at_backward, saved_of
 from .because import Reasons
-from .caveats import caveats_of, caveats_of_tracing
+from .caveats import caveats_of, caveats_of_cache, caveats_of_tracing
 from .collectives import collectives_of, devices_of, merged, totals_of
 from .compiled import CompiledStages, compiled_stages, gpu_shortage
 from .constraints import constraints_of, with_padding
@@ -129,7 +130,9 @@ def memory_of(
     """
     figures = statistics or MemoryStatistics()
     names = None if traced is None else CheckpointNames(traced.jaxpr, lines)
-    found = temporaries_of(module, lines.nearest, tells_passes=passes_are_named(traced))
+    is_traced = traced is not None
+    tells_passes = passes_are_named(traced) and not is_nested(module, saved, is_traced=is_traced)
+    found = temporaries_of(module, lines.nearest, tells_passes=tells_passes)
     return ProgramMemory(
         argument_nbytes=figures.argument_nbytes,
         output_nbytes=figures.output_nbytes,
@@ -144,7 +147,7 @@ def memory_of(
         temporaries=_merged(found.highest, lines, names)[:MOST_TEMPORARIES],
         live_nbytes=sum(value.shape.nbytes for value in found.highest),
         saved=saved,
-        live_at_backward=live_at_backward(found, module, saved, lines, is_traced=traced is not None),
+        live_at_backward=live_at_backward(found, module, saved, lines, is_traced=is_traced),
         elsewhere=_merged(found.elsewhere, lines, names)[:MOST_TEMPORARIES],
     )
 
@@ -430,6 +433,7 @@ def _with_program(
         ),
         caveats=(
             *report.caveats,
+            *caveats_of_cache(text_for_cached_lines(compiled.stages.lowered), module, lines),
             *caveats_of(
                 report.platform, dtypes, collectives, module, flops["dot_totals"], flops["fft_totals"]
             ),
