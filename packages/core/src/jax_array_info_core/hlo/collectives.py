@@ -116,7 +116,7 @@ def _movements(dataflow: Dataflow, slices: ProgramSlices | None) -> tuple[list[M
                     found.append(reader.read_between_slices(computation, instruction))
                 except ValueError:
                     unread.append(instruction_text(instruction))
-            elif not _is_of_host(instruction) and not reader.is_continued(computation, instruction):
+            elif not instruction.op.is_host_transfer and not reader.is_continued(computation, instruction):
                 try:
                     found += reader.read(kind, computation, instruction)
                 except ValueError:
@@ -141,19 +141,16 @@ def sent_nbytes(kind: str, operand_nbytes: int, result_nbytes: int, group_size: 
     """
     if group_size < 2:
         return 0
-    if kind == "all-gather":
-        return _ceil(result_nbytes * (group_size - 1), group_size)
-    if kind in ("all-to-all", "reduce-scatter"):
-        return _ceil(operand_nbytes * (group_size - 1), group_size)
-    if kind == "all-reduce":
-        return _ceil(2 * operand_nbytes * (group_size - 1), group_size)
     if kind == "ragged-all-to-all":
         return operand_nbytes * (group_size - 1)
-    return operand_nbytes
-
-
-def _ceil(number: int, by: int) -> int:
-    return -(-number // by)
+    # All of this but the part of one device.
+    whole = {
+        "all-gather": result_nbytes,
+        "all-reduce": 2 * operand_nbytes,
+        "all-to-all": operand_nbytes,
+        "reduce-scatter": operand_nbytes,
+    }
+    return whole[kind] - whole[kind] // group_size if kind in whole else operand_nbytes
 
 
 def _is_unknown_collective(instruction: Instruction) -> bool:
@@ -168,11 +165,6 @@ def _is_unknown_collective(instruction: Instruction) -> bool:
         and not instruction.opcode.endswith(("-done", "-update"))
         and instruction.opcode != "async-start"
     )
-
-
-def _is_of_host(instruction: Instruction) -> bool:
-    """Return whether a send goes to the host, not to a device."""
-    return bool(instruction.op.is_host_transfer)
 
 
 def may_send(instruction: Instruction) -> bool:

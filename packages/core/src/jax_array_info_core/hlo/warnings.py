@@ -102,13 +102,9 @@ _WORDS = re.compile(f"{REMATERIALIZATION}|{DONATION}")
 def _rematerialization(text: str) -> RematerializationWarning | UnreadWarning:
     """Return XLA's warning."""
     shardings = _SHARDINGS.match(text, len(REMATERIALIZATION))
-    if shardings is None:
-        return UnreadWarning(text[:_LONGEST_UNREAD])
-    middle = _closing(text, shardings.end())
-    if middle is None or not text.startswith(" to {", middle):
-        return UnreadWarning(text[:_LONGEST_UNREAD])
-    end = _closing(text, middle + 4)
-    if end is None:
+    middle = shardings and _closing(text, shardings.end())
+    end = _closing(text, middle + 4) if middle and text.startswith(" to {", middle) else None
+    if shardings is None or middle is None or end is None:
         return UnreadWarning(text[:_LONGEST_UNREAD])
     warning = RematerializationWarning(text[shardings.end() : middle], text[middle + 4 : end])
     operation = _OPERATION.match(text, end)
@@ -297,13 +293,12 @@ class LogScanner:
     def _goes_on_with(self, line: str) -> bool:
         """Return whether a line goes on with the open warning."""
         is_donation = self._open[0].startswith(DONATION)
-        if len(self._open) >= _MOST_WRAPPED[DONATION if is_donation else REMATERIALIZATION]:
+        most = _MOST_WRAPPED[DONATION if is_donation else REMATERIALIZATION]
+        if len(self._open) >= most or sum(map(len, self._open)) + len(line) > LONGEST:
             return False
-        if sum(map(len, self._open)) + len(line) > LONGEST:
-            return False
-        if _NEW_LINE.match(line) and not is_donation:
-            return False
-        return not is_donation or "]" in line or _LOG_BUFFER.search(line) is not None
+        if is_donation:
+            return "]" in line or _LOG_BUFFER.search(line) is not None
+        return _NEW_LINE.match(line) is None
 
     def _without_prefix(self, line: str) -> str:
         """Return a line without what stands before its first buffer, such as the name of a process."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import chain
 from typing import Any, TypeVar
 
 from ..compat.devices import mesh_axes
@@ -129,10 +131,10 @@ class _Counts:
     """Numbers of equal warnings and errors, for a limited number of different ones."""
 
     def __init__(self) -> None:
-        self.rematerializations: dict[RematerializationWarning, int] = {}
-        self.buffers: dict[ArrayShape, int] = {}
-        self.errors: dict[Refusal, int] = {}
-        self.unread: dict[str, int] = {}
+        self.rematerializations: Counter[RematerializationWarning] = Counter()
+        self.buffers: Counter[ArrayShape] = Counter()
+        self.errors: Counter[Refusal] = Counter()
+        self.unread: Counter[str] = Counter()
         self.unlisted_count = 0
 
     def add(self, warning: LogFinding) -> None:
@@ -153,9 +155,9 @@ class _Counts:
         else:
             self._count(self.unread, warning.text, _MOST_UNREAD)
 
-    def _count(self, counts: dict[_K, int], key: _K, most: int) -> None:
+    def _count(self, counts: Counter[_K], key: _K, most: int) -> None:
         if key in counts or len(counts) < most:
-            counts[key] = counts.get(key, 0) + 1
+            counts[key] += 1
         else:
             self.unlisted_count += 1
 
@@ -165,10 +167,8 @@ def _report(
 ) -> LogReport:
     """Return the report on the pieces of a log."""
     scanner, counts = LogScanner(), _Counts()
-    for piece in pieces:
-        for warning in scanner.feed(piece):
-            counts.add(warning)
-    for warning in scanner.end():
+    found = chain.from_iterable(map(scanner.feed, pieces))
+    for warning in chain(found, scanner.end()):
         counts.add(warning)
     sizes = mesh.shape if mesh else None
     lines = UserLines()
