@@ -422,7 +422,7 @@ def text_for_frame_numbers(lowered: Any) -> str | None:
 
     if jax.__version_info__[:2] not in ((0, 7), (0, 8)):
         return None
-    return "" if lowered is None else str(lowered.as_text(debug_info=True))
+    return "" if lowered is None else _with_lines(lowered)
 
 
 def text_for_cached_lines(lowered: Any) -> str | None:
@@ -437,7 +437,13 @@ def text_for_cached_lines(lowered: Any) -> str | None:
 
     if lowered is None or not jax.config.jax_compilation_cache_dir:
         return None
-    return str(lowered.as_text(debug_info=True))
+    return _with_lines(lowered)
+
+
+def _with_lines(lowered: Any) -> str:
+    """Return the text of a lowered program with its source lines."""
+    # Before JAX 0.5, as_text() leaves them out.
+    return str(lowered.compiler_ir("stablehlo").operation.get_asm(enable_debug_info=True))
 
 
 T = TypeVar("T")
