@@ -1,0 +1,71 @@
+"""Pages of stored reports, as they were drawn when each was last changed on purpose.
+
+Each ``tests/data/pages/NAME.json`` is a report with the options of its page; ``NAME.txt`` is its page at five
+widths, in two encodings and with colors. ``python -m tests.goldens`` writes the pages anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from jax_array_info import from_json, to_html
+from jax_array_info.render import render, text_of
+from jax_array_info.reports import Report
+
+FOLDER = Path(__file__).parent / "data" / "pages"
+WIDTHS = (40, 60, 80, 100, 140)
+NAMES = sorted(path.stem for path in FOLDER.glob("*.json"))
+
+
+def stored(name: str) -> tuple[Report, dict[str, Any]]:
+    """Return a stored report, and the options of its page."""
+    case = json.loads((FOLDER / f"{name}.json").read_text())
+    return from_json(json.dumps(case["report"])), case["options"]
+
+
+def drawn(name: str) -> str:
+    """Return the pages of a report: equal ones once, below the names of all of them."""
+    report, options = stored(name)
+    pages: dict[str, list[str]] = {}
+    with _utc():
+        for title, text in _pages(report, options):
+            pages.setdefault(text, []).append(title)
+    return "\n".join(f"=== {', '.join(titles)} ===\n{text}" for text, titles in pages.items()) + "\n"
+
+
+@contextlib.contextmanager
+def _utc() -> Iterator[None]:
+    """Run a block in the time zone of the stored pages, which have times of day."""
+    before = os.environ.get("TZ")
+    os.environ["TZ"] = "UTC"
+    time.tzset()
+    try:
+        yield
+    finally:
+        del os.environ["TZ"]
+        if before is not None:
+            os.environ["TZ"] = before
+        time.tzset()
+
+
+def _pages(report: Report, options: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the name of each page with its text. Trailing spaces are left out, as editors do."""
+    for encoding, color in (("utf-8", False), ("ascii", False), ("utf-8", True)):
+        for width in WIDTHS:
+            page = render(report, width=width, use_color=color, **options)
+            text = text_of(page, width=width, color=color, encoding=encoding)
+            lines = (line.rstrip() for line in text.replace("\x1b", "\\e").split("\n"))
+            yield f"{'color' if color else encoding} {width}", "\n".join(lines)
+    if not options:
+        yield "html", to_html(report)
+
+
+if __name__ == "__main__":
+    for name in NAMES:
+        (FOLDER / f"{name}.txt").write_text(drawn(name))
