@@ -18,9 +18,8 @@ from jax_array_info import (
     tree_report,
 )
 from jax_array_info.layouts import MeshAxes, Spec
-from jax_array_info.render import text_of
+from jax_array_info.render import render, text_of
 from jax_array_info.reports import CheckReport, ElsewhereBytes, Finding, FindingLeaf, TreeReport, TreeRow
-from jax_array_info.tables.checks import check_table
 from jax_array_info_core.trees.rows import DeviceSet
 from jax_array_info_core.trees.totals import tree_of_rows
 
@@ -217,7 +216,7 @@ def test_names_are_data():
     text = to_text(report)
     assert "[bold]\\x1b[31m'ö" in text
     assert text.startswith("[red]\\x1b: 1 finding: JAI103 padded-leaf\n0 leaves on 1 device ('[/]'=2)")
-    ascii_text = text_of(check_table(report), encoding="ascii")
+    ascii_text = text_of(render(report), encoding="ascii")
     assert "'\\xf6" in ascii_text
     assert "-- JAI103 padded-leaf -----" in ascii_text
     assert "\x1b" not in to_html(report)

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console, RenderableType
 
 from jax_array_info_core import ShardingLayout
+from jax_array_info_core.pages import page
 from jax_array_info_core.reports import MeshReport
 
+from .engine.console import on_console
 from .pictures.text import LEAST_WIDTH, array_picture, mesh_picture
 from .style import ForConsole, folding
 
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
 
 _TABLES = {
     "ArrayReport": ("jax_array_info.tables.array", "array_panel"),
-    "CheckReport": ("jax_array_info.tables.checks", "check_table", "width"),
     "CompilationsReport": ("jax_array_info.tables.compilations", "compilations_table"),
     "CompileCachesReport": ("jax_array_info.tables.compilations", "compile_caches_table"),
     "DevicesReport": ("jax_array_info.tables.devices", "memory_stats_table", "width"),
@@ -67,7 +68,7 @@ def render(report: Report, *, width: int = 80, use_color: bool = False, **option
             )
         )
     if type(report).__name__ not in _TABLES:
-        raise TypeError(f"expected a report, got {type(report)}")
+        return on_console(page(report, **options), width=width, use_color=use_color)
     module, name, *names = _TABLES[type(report).__name__]
     table: Any = getattr(import_module(module), name)
     known = {"width": width, "use_color": use_color}

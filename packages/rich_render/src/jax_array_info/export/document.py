@@ -10,6 +10,8 @@ from dataclasses import replace
 from rich.console import Group, RenderableType
 
 from jax_array_info_core import ShardingLayout
+from jax_array_info_core.pages import page
+from jax_array_info_core.pages.blocks import Block, Picture, Sentence
 from jax_array_info_core.reports import (
     ArrayReport,
     HostsReport,
@@ -24,11 +26,13 @@ from jax_array_info_core.reports import (
 )
 from jax_array_info_core.text import clipped, printable
 
+from ..engine.console import on_console
 from ..pictures.hosts import hosts_figure
+from ..pictures.of_reports import figure
 from ..pictures.palette import ColorMap
 from ..pictures.svg import layout_figures
 from ..pictures.timeline import timeline_figure
-from ..render import render
+from ..render import _TABLES, render
 from ..svg import GREY, Figure, lines_figure, lines_html, side_by_side, stacked, svg
 from ..tables.array import xla_lines
 from ..tables.hosts import hosts_answer, hosts_details
@@ -101,12 +105,34 @@ def _parts(report: Report, drawing: Figure | None, width: int) -> Iterator[Part]
             yield timeline_answer(report)
             yield timeline_figure(report)
             yield timeline_details(report)
-        case _:
+        case _ if type(report).__name__ in _TABLES:
             yield render(report, width=width)
+        case _:
+            yield from _page_parts(page(report), drawing, width)
     if drawing and isinstance(report, ArrayReport) and report.name is not None:
         yield replace(drawing, title=f"{title_of(report)}: {drawing.title}")
     elif drawing:
         yield drawing
+
+
+def _page_parts(blocks: Iterable[Block], drawing: Figure | None, width: int) -> Iterator[Part]:
+    """Yield the texts of a page, and its drawings and sources between them.
+
+    Args:
+        blocks: The page.
+        drawing: The drawing of its layout, if it has one.
+        width: Characters per line.
+    """
+    texts: list[Block] = []
+    for block in (*blocks, None):
+        if block is not None and not isinstance(block, Picture):
+            texts.append(block)
+            continue
+        if any(text != Sentence("") for text in texts):
+            yield on_console(texts, width=width)
+        texts = []
+        if isinstance(block, Picture):
+            yield drawing or figure(block.of)
 
 
 def title_of(report: Report) -> str:

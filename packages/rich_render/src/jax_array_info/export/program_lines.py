@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from rich.console import RenderableType
 from rich.text import Text
 
-from jax_array_info.tables.folds import split_rows
 from jax_array_info_core import format_bytes
 from jax_array_info_core.grouping import by_key
 from jax_array_info_core.layouts.dtypes import type_text
+from jax_array_info_core.pages.folds import split_rows
 from jax_array_info_core.reports import Collective, Origin, ProgramReport, ProgramTimelineReport, Temporary
 from jax_array_info_core.reports.collectives import (
     SLOW_LINKS,

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from rich.text import Text
 
-from jax_array_info.tables.folds import folded_paths, split_rows
 from jax_array_info_core import format_bytes
 from jax_array_info_core.layouts.dtypes import type_text
+from jax_array_info_core.pages.folds import folded_paths, split_rows
 from jax_array_info_core.reports import AxisOrigin, Origin, PropagatedLeaf, PropagationReport, SourceLine
 
 from .. import style

@@ -8,7 +8,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.syntax import Syntax
 from rich.text import Text
 
-from jax_array_info.tables.folds import split_rows
+from jax_array_info_core.pages.folds import split_rows
 from jax_array_info_core.quantities import counted
 from jax_array_info_core.text import clipped, printable
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 
-from jax_array_info.tables.folds import path_keys
 from jax_array_info.tables.tree_rows import TreeTableRow, TreeTableRows, leaf_sums, tree_table_rows
+from jax_array_info_core.pages.folds import path_keys
 from jax_array_info_core.reports import TreeReport, TreeRow
 from jax_array_info_core.text import printable
 

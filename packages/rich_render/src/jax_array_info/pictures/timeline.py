@@ -1,12 +1,12 @@
-"""The memory of a device over time as a picture: areas by allocation site."""
+"""The memory of a device over time, or of a program along its schedule, as areas by line."""
 
 from __future__ import annotations
 
 from rich.text import Text
 
 from jax_array_info_core import format_bytes
-from jax_array_info_core.quantities import time_words
-from jax_array_info_core.reports import TimelineReport
+from jax_array_info_core.quantities import grouped, time_words
+from jax_array_info_core.reports import ProgramTimelineReport, TimelineReport
 
 from ..svg import Figure
 from .areas import Area, AreaChart, areas_figure, areas_picture
@@ -16,8 +16,10 @@ _SMALLEST = 1 / 24
 """Areas of text that are never larger than this part of the peak, half a line, are one area."""
 
 
-def timeline_picture(report: TimelineReport, *, width: int, use_color: bool, encoding: str = "utf-8") -> Text:
-    """Return the bytes in use as text, by allocation site.
+def timeline_picture(
+    report: TimelineReport | ProgramTimelineReport, *, width: int, use_color: bool, encoding: str = "utf-8"
+) -> Text:
+    """Return the bytes in use as text, by allocation site or by line of the program.
 
     Args:
         report: The timeline.
@@ -28,8 +30,8 @@ def timeline_picture(report: TimelineReport, *, width: int, use_color: bool, enc
     return areas_picture(_chart(report, _SMALLEST), width=width, use_color=use_color, encoding=encoding)
 
 
-def timeline_figure(report: TimelineReport) -> Figure:
-    """Return the bytes in use as SVG, by allocation site."""
+def timeline_figure(report: TimelineReport | ProgramTimelineReport) -> Figure:
+    """Return the bytes in use as SVG, by allocation site or by line of the program."""
     return areas_figure(_chart(report, _SMALLEST / 4))
 
 
@@ -50,7 +52,23 @@ def _areas(report: TimelineReport, smallest: float) -> list[Area]:
     ]
 
 
-def _chart(report: TimelineReport, smallest: float) -> AreaChart:
+def _program_chart(report: ProgramTimelineReport) -> AreaChart:
+    """Return the live bytes along the schedule as a chart: lines in colors, the rest in grey."""
+    return AreaChart(
+        positions=report.points,
+        position_words=lambda point: (
+            f"operation {report.points[point]} of {report.operation_count}: {report.operations[point]}"
+        ),
+        tick_words=lambda place: grouped(int(place)),
+        areas=[Area(name=one.name, values=one.nbytes, is_rest=one.kind != "line") for one in report.series],
+        peak=report.peak,
+        peak_words="" if report.peak is None else f"peak {format_bytes(report.total_nbytes[report.peak])}",
+    )
+
+
+def _chart(report: TimelineReport | ProgramTimelineReport, smallest: float) -> AreaChart:
+    if isinstance(report, ProgramTimelineReport):
+        return _program_chart(report)
     device = report.chosen_device
     spread = report.times[-1] - report.times[0]
     marks = sorted((time, mark.name) for mark in report.marks for time in mark.times)

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
 
-from jax_array_info.tables.folds import split_rows
 from jax_array_info_core.grouping import by_key
+from jax_array_info_core.pages.folds import split_rows
 from jax_array_info_core.quantities import counted, format_number
 from jax_array_info_core.reports import (
     Compilation,

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from jax_array_info.tables.folds import split_rows
 from jax_array_info_core import format_bytes
 from jax_array_info_core.grouping import by_key
+from jax_array_info_core.pages.folds import split_rows
 from jax_array_info_core.quantities import format_device_ids
 from jax_array_info_core.reports import DeviceReport, DevicesReport, MemoryProfileReport, MemoryReport
 from jax_array_info_core.reports.devices import ProfileLine, lines_together

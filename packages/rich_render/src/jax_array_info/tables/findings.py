@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from rich.cells import cell_len
 
-from jax_array_info.tables.folds import folded_paths, split_rows
 from jax_array_info_core import format_bytes
 from jax_array_info_core.layouts.spec import effective_spec
+from jax_array_info_core.pages.folds import folded_paths, split_rows
 from jax_array_info_core.reports import Finding, FindingLeaf
 from jax_array_info_core.text import plain_text
 

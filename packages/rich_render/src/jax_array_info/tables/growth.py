@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from jax_array_info.tables.folds import split_rows
 from jax_array_info_core import format_bytes, format_devices
+from jax_array_info_core.pages.folds import split_rows
 from jax_array_info_core.reports import CollectedArrays, GrowthReport, OriginGrowth
 from jax_array_info_core.reports.growth import collected_together, origins_together
 

@@ -12,10 +12,10 @@ from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from jax_array_info.tables.folds import path_pieces
 from jax_array_info.tables.live_rows import LiveArrayRow, LiveArrayRows, live_array_rows
 from jax_array_info_core import format_bytes
 from jax_array_info_core.layouts.grid import copies_words
+from jax_array_info_core.pages.folds import path_pieces
 from jax_array_info_core.reports import LiveArrayReport
 from jax_array_info_core.reports.live import (
     By,

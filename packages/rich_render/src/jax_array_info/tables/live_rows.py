@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jax_array_info.tables.folds import split_rows
 from jax_array_info.tables.words import site_words
 from jax_array_info_core import format_bytes
 from jax_array_info_core.grouping import by_key
+from jax_array_info_core.pages.folds import split_rows
 from jax_array_info_core.reports.live import (
     By,
     LiveArrayGroup,

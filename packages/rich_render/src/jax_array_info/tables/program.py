@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 
-from jax_array_info.tables.folds import folded_paths, split_rows
 from jax_array_info_core.layouts.dtypes import type_text
+from jax_array_info_core.pages.folds import folded_paths, split_rows
 from jax_array_info_core.reports import Collective, ProgramReport, SentTotals
 from jax_array_info_core.reports.collectives import (
     because_words,

@@ -8,9 +8,9 @@ from typing import cast
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.table import Table
 
-from jax_array_info.tables.folds import folded_paths, split_rows
 from jax_array_info_core import format_bytes
 from jax_array_info_core.layouts.dtypes import type_text
+from jax_array_info_core.pages.folds import folded_paths, split_rows
 from jax_array_info_core.quantities import counted, grouped, known_sum
 from jax_array_info_core.reports import (
     Donation,

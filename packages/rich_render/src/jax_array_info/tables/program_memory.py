@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from rich.console import RenderableType
 
-from jax_array_info.tables.folds import split_rows
 from jax_array_info_core import format_bytes
 from jax_array_info_core.layouts.dtypes import type_text
+from jax_array_info_core.pages.folds import split_rows
 from jax_array_info_core.quantities import counted
 from jax_array_info_core.reports import (
     BackwardLine,

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from rich.console import RenderableType
 
-from jax_array_info.tables.folds import folded_paths, split_rows
 from jax_array_info_core import format_bytes
 from jax_array_info_core.layouts.dtypes import type_text
+from jax_array_info_core.pages.folds import folded_paths, split_rows
 from jax_array_info_core.quantities import counted
 from jax_array_info_core.reports import Constraint, ProgramReport, ProgramValue
 

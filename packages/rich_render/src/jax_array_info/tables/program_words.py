@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from jax_array_info.tables.folds import folded_paths
 from jax_array_info_core import format_bytes
+from jax_array_info_core.pages.folds import folded_paths
 from jax_array_info_core.quantities import counted
 from jax_array_info_core.reports import (
     Collective,

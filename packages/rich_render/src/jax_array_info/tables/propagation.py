@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 
-from jax_array_info.tables.folds import path_keys, split_rows
 from jax_array_info_core import format_bytes
 from jax_array_info_core.layouts.dtypes import type_text
+from jax_array_info_core.pages.folds import path_keys, split_rows
 from jax_array_info_core.quantities import counted
 from jax_array_info_core.reports import PropagatedLeaf, PropagatedValue, PropagationReport
 

@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from jax_array_info_core import format_bytes
+from jax_array_info_core.pages.folds import split_rows
 from jax_array_info_core.quantities import counted
 from jax_array_info_core.reports import TimelineReport
 from jax_array_info_core.reports.timeline import TimelineGroup, TimelineJump, TimelineMark
@@ -16,7 +17,6 @@ from jax_array_info_core.reports.timeline_process import TimelineProcess
 
 from .. import style
 from ..pictures.timeline import timeline_picture
-from .folds import split_rows
 from .words import NO_ALLOCATION_SITES, folding_table, site_words
 
 MAX_ROWS = 10

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 
-from jax_array_info.tables.folds import folded_paths, split_rows
 from jax_array_info_core import format_bytes
 from jax_array_info_core.layouts import Spec
 from jax_array_info_core.layouts.dtypes import type_text
 from jax_array_info_core.layouts.spec import effective_spec
+from jax_array_info_core.pages.folds import folded_paths, split_rows
 from jax_array_info_core.quantities import counted, format_number
 from jax_array_info_core.reports import (
     LeafChange,

@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Literal, get_args
 
-from jax_array_info.tables.folds import check_max_rows, folded_paths, path_keys, split_rows
 from jax_array_info_core.grouping import by_key
+from jax_array_info_core.pages.folds import check_max_rows, folded_paths, path_keys, split_rows
 from jax_array_info_core.reports.tree import ElsewhereBytes, TreeReport, TreeRow, elsewhere_bytes
 from jax_array_info_core.text import clipped, plain_text
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from jax_array_info.tables.folds import check_max_rows
 from jax_array_info_core import hosts_report
 from jax_array_info_core.hosts.compare import MOST_DETAILS
 from jax_array_info_core.hosts.summaries import HostReport
+from jax_array_info_core.pages.folds import check_max_rows
 from jax_array_info_core.reports import HostsReport
 
 from ..tables.hosts import MAX_ROWS

@@ -9,7 +9,6 @@ from typing import Any, TextIO
 
 from rich.cells import cell_len, set_cell_size
 
-from jax_array_info.tables.folds import check_max_rows
 from jax_array_info_core import (
     ArrayTracker,
     devices_report,
@@ -19,6 +18,7 @@ from jax_array_info_core import (
 )
 from jax_array_info_core.errors import UnsupportedValueError, require_report
 from jax_array_info_core.names import with_former_keywords
+from jax_array_info_core.pages.folds import check_max_rows
 from jax_array_info_core.reports import (
     DevicesReport,
     GrowthReport,

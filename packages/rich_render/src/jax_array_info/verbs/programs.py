@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from jax_array_info.tables.folds import check_max_rows
 from jax_array_info_core import (
     CompileWatch,
     compile_caches_report,
@@ -15,6 +14,7 @@ from jax_array_info_core import (
     propagation_report,
 )
 from jax_array_info_core.errors import UnsupportedValueError, require_report
+from jax_array_info_core.pages.folds import check_max_rows
 from jax_array_info_core.propagation.at_line import at_line
 from jax_array_info_core.reports import (
     CompilationsReport,

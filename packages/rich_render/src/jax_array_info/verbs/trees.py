@@ -6,10 +6,10 @@ import functools
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from jax_array_info.tables.folds import check_max_rows
 from jax_array_info.tables.tree_rows import Sort, check_view
 from jax_array_info_core import check_report, reshard_report, tree_diff_report, tree_report
 from jax_array_info_core.delivery import deliver
+from jax_array_info_core.pages.folds import check_max_rows
 from jax_array_info_core.reports import CheckReport, ReshardReport, TreeDiff, TreeReport
 from jax_array_info_core.reports.floors import MIN_NBYTES
 from jax_array_info_core.trees.logical_axes import LogicalAxes

@@ -1,33 +1,27 @@
-"""Text for ``CheckReport``: the answer, what was checked, and the findings."""
+"""The page of a check: the answer, what was checked, and the findings."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
 
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.text import Text
-
-from jax_array_info_core.quantities import counted
-from jax_array_info_core.reports import CheckReport
-from jax_array_info_core.reports.checks import HostUnit
-from jax_array_info_core.reports.findings import Option
-from jax_array_info_core.reports.tree import both_memories, other_leaves_words, shorter_leaves_words
-
-from .. import style
-from .findings import MIN_SHARE, check_share, write_findings
-from .pages import Page
+from ..quantities import counted
+from ..reports import CheckReport
+from ..reports.checks import HostUnit
+from ..reports.findings import Option
+from ..reports.tree import both_memories, other_leaves_words, shorter_leaves_words
+from .blocks import Block, Sentence, said
+from .findings import MIN_SHARE, check_share, finding_blocks
 from .tree_words import unmatched_lines
 
 
-def check_table(report: CheckReport, *, width: int = 80, min_share: float = MIN_SHARE) -> RenderableType:
-    """Return the answer and what was checked, then each finding with its first leaves, at most 10 rows.
+def check_page(report: CheckReport, *, min_share: float = MIN_SHARE) -> Iterator[Block]:
+    """Yield the answer and what was checked, then each finding with its first leaves, at most 10 rows.
 
     Leaves that differ only in the indices of their paths share a row. Paths are never truncated.
 
     Args:
         report: The check.
-        width: Maximum line length in characters.
         min_share: Part of the bytes per device, from 0 to 1, below which the leaves of a finding are summed
             in one line.
 
@@ -35,23 +29,15 @@ def check_table(report: CheckReport, *, width: int = 80, min_share: float = MIN_
         ValueError: If ``min_share`` is not from 0 to 1.
     """
     check_share(min_share)
-
-    def make(_: Console, options: ConsoleOptions) -> Text:
-        page = Page(min(width, options.max_width), options.encoding)
-        page.write(report.answer, look="bold", hang=0)
-        for words in _summary(report):
-            page.write(words, hang=0)
-        write_findings(
-            page,
-            report.findings,
-            total=report.fullest_device_nbytes,
-            syntax=report.syntax,
-            sizes=_sizes(report),
-            min_share=min_share,
-        )
-        return page.text()
-
-    return style.ForConsole(make)
+    yield Sentence(report.answer, "answer", hang=0)
+    yield from said(_summary(report), hang=0)
+    yield from finding_blocks(
+        report.findings,
+        total=report.fullest_device_nbytes,
+        syntax="shell" if report.syntax == "shell" else "python",
+        sizes=_sizes(report),
+        min_share=min_share,
+    )
 
 
 _UNITS: dict[HostUnit, str] = {"process": "the devices of a process", "all devices": "all devices"}

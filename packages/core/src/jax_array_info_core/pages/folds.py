@@ -8,8 +8,8 @@ from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from jax_array_info_core.quantities import format_device_ids
-from jax_array_info_core.text import clipped, plain_text
+from ..quantities import format_device_ids
+from ..text import clipped, plain_text
 
 _T = TypeVar("_T")
 

@@ -1,0 +1,196 @@
+"""Blocks of a page: what a report says, without a console, a width, an encoding or a color."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+
+from ..quantities import counted
+from .folds import split_rows
+
+if TYPE_CHECKING:
+    from ..reports import Report
+
+TIMES, AT_MOST, CHECK, SKIPPED_ROWS, SKIPPED_COLUMNS, USED, REACHED, FREE = map(chr, range(0xFDD0, 0xFDD8))
+"""Marks: ``×``, ``≤``, ``✔``, ``⋮``, ``⋯`` and the parts of a bar. No printable text has these characters;
+each renderer writes its own."""
+
+Look = Literal["", "answer", "aside", "warning", "alarm", "length", "sharded", "varying", "punctuation"]
+"""What a text is, for its style. An alarm is an answer that warns; the last four are parts of a shape."""
+
+Kind = Literal["words", "number", "path", "text", "names", "centered"]
+"""What the cells of a column are. Numbers are aligned right. Paths are broken between keys, texts between
+words, names between keys, attributes and words; others only where there is no other way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A text with a look."""
+
+    text: str
+    look: Look = ""
+    stacked: str | None = None
+    """Text where its cell is stacked below another one, if it differs."""
+    shorter: Sequence[str] = ()
+    """Texts in its place where there is less room, from long to short."""
+
+
+Cell: TypeAlias = "str | Note | Sequence[str | Note]"
+"""The lines of a cell."""
+Row: TypeAlias = "Mapping[str, Cell]"
+"""Cells by the names of their columns; a column may have none."""
+Grouping: TypeAlias = "Sequence[Sequence[str]]"
+"""The columns of a table: names of those that are stacked in each. Names without content are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A text that is wrapped to the width."""
+
+    text: str
+    look: Look = ""
+    indent: int = 0
+    """Spaces before each line."""
+    hang: int = 2
+    """Further spaces before the lines after the first."""
+    end: str = ""
+    """Its end, which stands on a line of its own if the whole is longer than a line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A horizontal line with a title."""
+
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """A list: the bytes, the path and the facts of each entry; each may be empty.
+
+    An entry is one line if it fits; else its facts are below its path.
+    """
+
+    rows: Sequence[Sequence[str]]
+    in_columns: bool = False
+    """Whether the facts are aligned, where the widest entry fits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table."""
+
+    name: str
+    kind: Kind = "words"
+    before: str = ""
+    """Text before a cell that is stacked below another one."""
+    after: str = ""
+    """Text after such a cell."""
+    head: str = ""
+    """Head of the column, if it differs from its name."""
+    look: Look = ""
+    is_kept: bool = False
+    """Whether it is shown without content."""
+    is_optional: bool = False
+    """Whether it is shown only where no other column is broken for it."""
+    replaces: Sequence[str] = ()
+    """Names of the columns of a wider table that say the same."""
+
+    @property
+    def title(self) -> str:
+        """Head of the column."""
+        return self.head or self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of cells. Columns without content are left out."""
+
+    title: str
+    columns: Sequence[Column]
+    sections: Sequence[Sequence[Row]]
+    """Rows, in parts with a line between them; empty parts are left out."""
+    groupings: Sequence[Grouping] = ()
+    """Which columns share a cell, from the widest table to the narrowest; by default, none do."""
+    caption: str = ""
+    breaks: Literal["paths", "words", "first"] = "paths"
+    """What is broken before the next grouping is tried: paths; also words, if paths are not enough; only the
+    paths of the first column."""
+    least_width: int = 0
+    """Width of a page below which the first grouping is left out."""
+    joins_heads: bool = False
+    """Whether the head of a column names all that are stacked in it."""
+    is_compact: bool = False
+    """Whether cells that are stacked are not indented; those below a path share a line."""
+    tree: str = ""
+    """Column of paths by which a page can fold the rows; empty if they are no tree."""
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """Lines in a box, with a title."""
+
+    title: str
+    lines: Sequence[str | Note | Sequence[Note]]
+    """Lines; one in several looks is a sequence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """The drawing of a report, or of its layout."""
+
+    of: Report
+    in_text: bool = True
+    """Whether a console shows it, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The user's source with notes of a report in its margin, which pages with links show."""
+
+    of: Report
+    options: Mapping[str, Any]
+    """Options of the page."""
+
+
+Block: TypeAlias = Sentence | Rule | Entries | Table | Panel | Picture | Source
+
+_T = TypeVar("_T")
+
+
+def said(lines: Iterable[str], look: Look = "", **form: Any) -> Iterator[Sentence]:
+    """Yield lines as sentences of one form."""
+    return (Sentence(line, look, **form) for line in lines)
+
+
+def limited(
+    rows: Sequence[_T],
+    most: int | None,
+    row: Callable[[_T], Row],
+    rest: Callable[[Sequence[_T]], Row],
+) -> list[list[Row]]:
+    """Return the sections of the first rows, and of one row for all others.
+
+    Args:
+        rows: What the rows are about.
+        most: Maximum number of rows before the last one; None for all.
+        row: Function that returns a row.
+        rest: Function that returns the row for the others.
+
+    Raises:
+        ValueError: If ``most`` is negative.
+    """
+    shown, left = split_rows(rows, most)
+    return [[*map(row, shown)], [rest(left)] if left else []]
+
+
+def counted_path(path: str, count: int) -> str:
+    """Return a path with the number of things that it stands for: ``layers/0-3/w ×4``."""
+    path = path or "(root)"
+    return path if count == 1 else f"{path} {TIMES}{count}"
+
+
+def more(count: int, noun: str = "", nouns: str = "") -> str:
+    """Return the number of things that are left out: ``3 more``, ``1 more leaf``."""
+    return counted(count, f"more {noun}".rstrip(), f"more {nouns}".rstrip())

@@ -1,0 +1,125 @@
+"""Findings: the code and the cost, the problem, the fix, and the leaves with the most bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from ..layouts.spec import effective_spec
+from ..quantities import format_bytes
+from ..reports import Finding, FindingLeaf
+from ..reports.findings import Syntax
+from ..text import plain_text
+from .blocks import TIMES, Block, Entries, Rule, Sentence, counted_path
+from .folds import folded_paths, split_rows
+from .program_words import folded_text, without_indices
+from .words import origin_words
+
+MIN_SHARE = 0.01
+"""Part of the total below which the leaves of a finding are summed in one line."""
+_EACH = "full replication"
+"""The kind of finding whose rows have the bytes of one value: alike ones are not there at the same time."""
+_Rows = Sequence[tuple[str, Sequence[FindingLeaf]]]
+
+
+def check_share(min_share: object) -> None:
+    """Raise ValueError for a value that is not a fraction from 0 to 1."""
+    if isinstance(min_share, bool) or not isinstance(min_share, int | float) or not 0 <= min_share <= 1:
+        raise ValueError(f"min_share must be a fraction from 0 to 1, got {plain_text(min_share, repr)}")
+
+
+def finding_blocks(
+    findings: Iterable[Finding],
+    *,
+    total: int,
+    syntax: Syntax = "python",
+    sizes: Mapping[str, int] | None = None,
+    min_share: float = MIN_SHARE,
+    max_rows: int | None = 10,
+) -> Iterator[Block]:
+    """Yield findings, each with its first leaves.
+
+    Leaves that differ only in the indices of their paths share a row. Paths are never truncated.
+
+    Args:
+        findings: The findings.
+        total: Bytes per device of all leaves.
+        syntax: Language in which the fixes name arguments.
+        sizes: Sizes of the mesh axes by name; specs are shown without those of size 1.
+        min_share: Part of the total below which leaves are summed in one line.
+        max_rows: Maximum number of rows of each finding; None shows all.
+    """
+    for finding in findings:
+        cost = f": {format_bytes(finding.nbytes)} per device" if finding.nbytes else ""
+        yield Rule(f"{finding.code} {finding.name}{cost}")
+        yield Sentence(finding.problem, hang=0)
+        yield Sentence(finding.remedy_in(syntax), hang=0)
+        if finding.leaves:
+            is_each = finding.kind == _EACH
+            yield from _leaves(finding.leaves, sizes or {}, min_share, total, max_rows, is_each=is_each)
+
+
+def _leaves(
+    leaves: Sequence[FindingLeaf],
+    sizes: Mapping[str, int],
+    min_share: float,
+    total: int,
+    max_rows: int | None,
+    *,
+    is_each: bool,
+) -> Iterator[Block]:
+    """Yield the leaves of a finding, the most bytes first, and the sums of the others."""
+    facts = [replace(leaf, path="", remedy=without_indices(leaf.remedy)) for leaf in leaves]
+    folds = folded_paths([leaf.path for leaf in leaves], facts)
+    rows = sorted(((path, [leaves[index] for index in members]) for path, members in folds), key=_cost)
+    small = [row for row in rows[1:] if row[1][0].nbytes is not None and -_cost(row) < min_share * total]
+    shown, rest = split_rows([row for row in rows if row not in small], max_rows)
+    yield Entries([_entry(path, found, sizes, is_each=is_each) for path, found in shown], in_columns=True)
+    known = [found for _, found in shown if found[0].nbytes is not None]
+    if any(len(found) > 1 for found in known):
+        yield Sentence(f"{TIMES}n: n leaves; the bytes are their sum", indent=2)
+    if not is_each and any(leaf.count > 1 for found in known for leaf in found):
+        yield Sentence(f"{TIMES}n: n alike; the bytes are their sum", indent=2)
+    yield from _rest(rest, "more")
+    yield from _rest(small, f"more below {100 * min_share:g}%")
+
+
+def _rest(rows: _Rows, words: str) -> Iterator[Sentence]:
+    left = [leaf for _, leaves in rows for leaf in leaves]
+    if left:
+        nbytes = f", {format_bytes(_nbytes(left))}" if _nbytes(left) else ""
+        yield Sentence(f"and {sum(leaf.count for leaf in left)} {words}{nbytes}", indent=2)
+
+
+def _entry(
+    path: str, leaves: Sequence[FindingLeaf], sizes: Mapping[str, int], *, is_each: bool
+) -> tuple[str, ...]:
+    """Return the texts of leaves that differ only in the indices of their paths; some are empty.
+
+    They are the summed bytes, or those of one if ``is_each``, the path or the line, the array, its spec, the
+    expected spec, the change of its sharding, the line of a value with a path, and the fix or the reason.
+    """
+    leaf, count = leaves[0], sum(one.count for one in leaves)
+    size = "" if leaf.nbytes is None else format_bytes(_nbytes(leaves))
+    if is_each and count > 1 and leaf.nbytes is not None:
+        size = f"{format_bytes(leaf.nbytes)} each"
+    after = sum(one.nbytes_after or 0 for one in leaves)
+    return (
+        size,
+        counted_path(path or (origin_words(leaf.origin) if leaf.origin else leaf.place), count),
+        leaf.array,
+        "" if leaf.spec is None else str(effective_spec(leaf.spec, sizes)),
+        "" if leaf.expected is None else f"expected {effective_spec(leaf.expected, sizes)}",
+        leaf.change,
+        origin_words(leaf.origin) if path and leaf.origin else "",
+        folded_text([one.remedy for one in leaves])
+        + ("" if leaf.nbytes_after is None else f": {format_bytes(after)}"),
+    )
+
+
+def _cost(row: tuple[str, Sequence[FindingLeaf]]) -> int:
+    return -_nbytes(row[1])
+
+
+def _nbytes(leaves: Iterable[FindingLeaf]) -> int:
+    return sum((leaf.nbytes or 0) * leaf.count for leaf in leaves)

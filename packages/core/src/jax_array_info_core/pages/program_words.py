@@ -1,0 +1,117 @@
+"""Words for compiled programs: shardings, mesh axes, executions and sums of bytes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ..quantities import counted, format_bytes
+from ..reports import (
+    Collective,
+    ProgramReport,
+    SentBytes,
+    ShardingDescription,
+    Temporary,
+)
+from ..reports.collectives import axes_words
+from .blocks import AT_MOST, TIMES
+from .folds import folded_paths
+from .words import mesh_words
+
+UNKNOWN = "unknown"
+_MOST_SCOPES = 3
+_PATH = re.compile(r"(?<!\S)([^\s/]*+/\S*)")
+"""A path in a text; in a group, so that ``split`` keeps it."""
+
+
+def title_words(report: ProgramReport) -> str:
+    """Return the name of a program, its line, its devices and its mesh."""
+    platform = report.platform.upper() if report.platform in ("cpu", "gpu", "tpu") else report.platform
+    kind = f"{platform} device" if platform else "device"
+    parts = [report.name]
+    if report.origin is not None:
+        parts[0] = f"{report.name} ({report.origin.place})"
+    if report.topology is not None:
+        parts.append(report.topology)
+    parts.append(counted(report.device_count, kind, f"{kind}s"))
+    mesh = "" if report.mesh is None else f": {mesh_words(report.mesh)}"
+    return ", ".join(parts) + mesh
+
+
+def kept_words(temporary: Temporary) -> str:
+    """Return what keeps a value, and its ``checkpoint_name``: ``kept by a loop as hidden``."""
+    reason = "by a loop" if temporary.is_kept else "for backward" if temporary.is_for_backward else ""
+    name = "" if temporary.checkpoint_name is None else f"as {temporary.checkpoint_name}"
+    return " ".join(filter(None, ("kept", reason, name))) if reason or name else ""
+
+
+def scope_words(scopes: Sequence[str]) -> str:
+    """Return named scopes, those that differ only in indices as one: ``layers/0-3/attn, head``."""
+    texts = [text for text, _ in folded_paths(scopes, [None] * len(scopes))]
+    more = f" and {len(texts) - _MOST_SCOPES} more" if len(texts) > _MOST_SCOPES else ""
+    return f"{', '.join(texts[:_MOST_SCOPES])}{more}"
+
+
+def sharding_words(sharding: ShardingDescription | None, absent: str = UNKNOWN) -> str:
+    """Return the spec of a sharding, without mesh axes of size 1, else its text or its class."""
+    return absent if sharding is None else str(sharding)
+
+
+def collective_axes_words(collective: Collective) -> str:
+    """Return the mesh axes of a collective; without them, the size of its groups."""
+    if collective.axes is None:
+        return f"groups of {collective.group_size}"
+    return axes_words(collective.axes)
+
+
+def total_words(collective: Collective) -> str:
+    """Return the bytes that equal collectives send in one call, or in one iteration of a loop."""
+    nbytes = collective.nbytes_within
+    if nbytes is None:
+        return "?"
+    is_exact = not collective.depends_on_data and not any(one.side is not None for one in collective.within)
+    is_bound = collective.times is None and not (collective.is_in_loop and is_exact)
+    words = f"{'at most ' if is_bound else ''}{format_bytes(nbytes)}"
+    return f"{words} per iteration" if collective.is_in_loop else words
+
+
+def each_words(collective: Collective) -> str:
+    """Return the factors of the total: ``2 collectives × 8.0 MiB × 4 runs``. Empty if there is only one."""
+    nbytes, times = format_bytes(collective.sent_nbytes), collective.times_within or collective.times
+    factors = [f"{AT_MOST} {nbytes}" if collective.depends_on_data else nbytes]
+    if collective.count != 1:
+        factors.insert(0, f"{collective.count} collectives")
+    if times is None and collective.depends_on_data:
+        times = collective.at_most
+    if times is not None:
+        factors += [f"{times} runs"] if times != 1 else []
+    else:
+        factors.append("? runs" if collective.at_most is None else f"{AT_MOST} {collective.at_most} runs")
+    return f" {TIMES} ".join(factors) if len(factors) > 1 else ""
+
+
+def within_words(collective: Collective) -> str:
+    """Return the innermost loop of unknown length, and the sides of conditionals that exclude others."""
+    loops = [one.words for one in collective.within if one.side is None]
+    sides = [one.words for one in collective.within if one.side is not None]
+    return ", ".join([*sides, *(f"per iteration of {one}" for one in loops[-1:])])
+
+
+def phase_words(part: Collective | SentBytes) -> str:
+    """Return the pass of a collective or of a total, and whether it is asynchronous."""
+    is_async = isinstance(part, Collective) and part.is_async
+    return ", ".join(filter(None, (part.phase, "async" if is_async else "")))
+
+
+def without_indices(text: str) -> str:
+    """Return a text without the numbers in its paths, to compare texts on leaves that differ in indices."""
+    return _PATH.sub(lambda match: re.sub(r"[0-9]+", "#", match[0]), text)
+
+
+def folded_text(texts: Sequence[str]) -> str:
+    """Return texts that are equal ``without_indices`` as one, with the indices of all in its paths."""
+    columns = zip(*(_PATH.split(text) for text in texts), strict=True)
+    return "".join(
+        column[0] if len(set(column)) == 1 else folded_paths(column, [None] * len(column))[0][0]
+        for column in columns
+    )

@@ -1,0 +1,1 @@
+"""Blocks of pages on a console and in documents."""
