@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import click
 
+from .usage import Refusal, refuse_reports
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -176,93 +178,116 @@ def output_options(function: Callable[..., _T]) -> Callable[..., _T]:
     return command
 
 
-def min_size_option(function: Callable[..., _T]) -> Callable[..., _T]:
-    """Add ``--min-size`` to a command, passed to it as the argument ``min_nbytes``."""
+def _min_nbytes(ctx: click.Context, param: click.Parameter, text: str) -> int:
+    from jax_array_info_core.quantities import parse_bytes
 
-    @click.option(
-        "--min-size",
-        "min_nbytes",
-        metavar="SIZE",
-        default="64KiB",
-        show_default=True,
-        help="Bytes per device, such as 1MiB, below which bytes that are held or repeated without need are no"
-        " finding. 0 accepts none.",
-    )
-    @functools.wraps(function)
-    def command(*args: Any, min_nbytes: str, **rest: Any) -> _T:
-        from jax_array_info_core.quantities import parse_bytes
-
-        try:
-            nbytes = parse_bytes(min_nbytes)
-        except ValueError as error:
-            raise click.UsageError(f"--min-size: {error}") from error
-        return function(*args, min_nbytes=nbytes, **rest)
-
-    return command
+    try:
+        return parse_bytes(text)
+    except ValueError as error:
+        raise click.UsageError(f"--min-size: {error}", ctx) from error
 
 
-def ignore_codes_option(function: Callable[..., _T]) -> Callable[..., _T]:
-    """Add ``--ignore-code`` to a command, passed to it as the argument ``ignore_codes``."""
+min_size_option = click.option(
+    "--min-size",
+    "min_nbytes",
+    metavar="SIZE",
+    default="64KiB",
+    show_default=True,
+    callback=_min_nbytes,
+    help="Bytes per device, such as 1MiB, below which bytes that are held or repeated without need are no"
+    " finding. 0 accepts none.",
+)
 
-    @click.option(
-        "--ignore-code",
-        "ignore_codes",
-        metavar="CODE",
-        multiple=True,
-        help="Leave out findings with this code, such as JAI101. Can be repeated.",
-    )
-    @functools.wraps(function)
-    def command(*args: Any, ignore_codes: tuple[str, ...], **rest: Any) -> _T:
-        from jax_array_info_core.errors import UnsupportedValueError
-        from jax_array_info_core.reports.findings import known_codes
 
-        try:
-            known_codes(ignore_codes)
-        except UnsupportedValueError as error:
-            raise click.UsageError(f"--ignore-code: {error}") from error
-        return function(*args, ignore_codes=ignore_codes, **rest)
+def _codes(ctx: click.Context, param: click.Parameter, codes: tuple[str, ...]) -> tuple[str, ...]:
+    from jax_array_info_core.errors import UnsupportedValueError
+    from jax_array_info_core.reports.findings import known_codes
 
-    return command
+    try:
+        known_codes(codes)
+    except UnsupportedValueError as error:
+        raise click.UsageError(f"--ignore-code: {error}", ctx) from error
+    return codes
+
+
+ignore_codes_option = click.option(
+    "--ignore-code",
+    "ignore_codes",
+    metavar="CODE",
+    multiple=True,
+    callback=_codes,
+    help="Leave out findings with this code, such as JAI101. Can be repeated.",
+)
+
+
+def _set(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    """Change the setting of an option until the command ends."""
+    from jax_array_info_core import config
+
+    name = str(param.name)
+    ctx.call_on_close(functools.partial(setattr, config, name, getattr(config, name)))
+    setattr(config, name, value)
 
 
 def line_options(function: Callable[..., _T]) -> Callable[..., _T]:
     """Add ``--callers``, ``--show-frames`` and ``--user-package`` to a command, which change the settings."""
+    for option in (
+        click.option(
+            "--user-package",
+            "user_packages",
+            metavar="NAME",
+            multiple=True,
+            expose_value=False,
+            callback=_set,
+            help="An installed package whose lines count as yours. Repeat the option for each package.",
+        ),
+        click.option(
+            "--show-frames",
+            type=click.IntRange(min=0),
+            default=0,
+            show_default=True,
+            expose_value=False,
+            callback=_set,
+            help="Number of lines of installed packages to show below a line of your code.",
+        ),
+        click.option(
+            "--callers",
+            type=click.IntRange(min=1),
+            default=1,
+            show_default=True,
+            expose_value=False,
+            callback=_set,
+            help="Number of lines of your code to show for an operation: 2 adds the caller of the nearest.",
+        ),
+    ):
+        function = option(function)
+    return function
 
-    @click.option(
-        "--callers",
-        type=click.IntRange(min=1),
-        default=1,
-        show_default=True,
-        help="Number of lines of your code to show for an operation: 2 adds the caller of the nearest.",
-    )
-    @click.option(
-        "--show-frames",
-        type=click.IntRange(min=0),
-        default=0,
-        show_default=True,
-        help="Number of lines of installed packages to show below a line of your code.",
-    )
-    @click.option(
-        "--user-package",
-        "user_packages",
-        metavar="NAME",
-        multiple=True,
-        help="An installed package whose lines count as yours. Repeat the option for each package.",
-    )
-    @functools.wraps(function)
-    def command(
-        *args: Any, callers: int, show_frames: int, user_packages: tuple[str, ...], **rest: Any
-    ) -> _T:
-        from jax_array_info_core import config
 
-        before = config.callers, config.show_frames, config.user_packages
-        config.callers, config.show_frames, config.user_packages = callers, show_frames, user_packages
-        try:
-            return function(*args, **rest)
-        finally:
-            config.callers, config.show_frames, config.user_packages = before
+@contextlib.contextmanager
+def reading(path: str, problem: str | None = None) -> Iterator[Callable[[int, int], None] | None]:
+    """Show the progress of reading a path. If it cannot be read, end the command with one line and code 2.
 
-    return command
+    Args:
+        path: Path of a file or a folder, or ``-`` for standard input.
+        problem: What a saved report at this path is not, if the command takes none.
+    """
+    from jax_array_info_core import ArrayInfoError
+    from jax_array_info_core.text import printable
+
+    name = "standard input" if path == "-" else printable(path)
+    if not path:
+        raise Refusal("expected the name of a file or a directory, got ''")
+    if problem is not None:
+        refuse_reports(path, problem)
+    try:
+        with progress_bar(f"reading {name}") as progress:
+            yield progress
+    except OSError as error:
+        raise Refusal(f"{name}: {error.strerror or error}") from error
+    except (ArrayInfoError, ValueError) as error:
+        message = printable(str(error))
+        raise Refusal(message if message.startswith(name) else f"{name}: {message}") from error
 
 
 @contextlib.contextmanager

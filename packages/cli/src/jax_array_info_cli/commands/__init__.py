@@ -1,18 +1,17 @@
-"""The commands, each imported from its module when it is called: the group, help, errors and exit codes.
-
-Help fits the terminal. Errors escape control characters.
-"""
+"""The commands, each imported from its module when it is called. Errors escape control characters."""
 
 from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 import click
 
-from ..standard_streams import written_or_refused
+from jax_array_info_core.text import printable
+
+from ..entry import entry_of, is_path
+from ..reporting import Context
 from ..usage import Refusal
 
 _MODULES = {
@@ -31,6 +30,7 @@ _MODULES = {
     "memory": "memory",
     "top": "top",
     "profile": "recorded",
+    "report": "report",
     "demo": "run",
 }
 """The module of each command, in the order of the help."""
@@ -73,39 +73,6 @@ Shell completion, with one line in the shell's startup file:
 """
 
 
-MOST_WIDTH = 80
-LEAST_WIDTH = 20
-
-
-class _Formatter(click.HelpFormatter):
-    """Fits the terminal, up to 80 columns, and keeps room for descriptions on narrow ones."""
-
-    def __init__(self, **options: Any) -> None:
-        import shutil
-
-        # Click itself never goes below 50 characters.
-        width = max(min(shutil.get_terminal_size().columns, MOST_WIDTH) - 2, LEAST_WIDTH)
-        super().__init__(**{**options, "width": width})
-
-    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
-        """Write terms with descriptions. On a narrow terminal, a long term gets a line of its own."""
-        super().write_dl(list(rows), min(col_max, 2 * self.width // 5), col_spacing)
-
-
-class _Context(click.Context):
-    formatter_class = _Formatter
-
-
-class Command(click.Command):
-    """A command of ``jai-cli``, with the question that it answers and examples, which the tests run."""
-
-    context_class = _Context
-
-    def __init__(self, *, question: str, examples: Sequence[str], **kwargs: Any) -> None:
-        lines = "\n".join(f"  $ {example}" for example in examples)
-        super().__init__(short_help=question, epilog=f"\b\nExamples:\n{lines}", **kwargs)
-
-
 class Commands(Mapping[str, click.Command]):
     """The commands by name. Each is imported from its module when it is looked up."""
 
@@ -127,11 +94,22 @@ class Commands(Mapping[str, click.Command]):
 class Group(click.Group):
     """The group of all commands, in the order of their addition."""
 
-    context_class = _Context
+    context_class = Context
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the commands, unsorted."""
         return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that a word names, or that shows the file or the folder of this name."""
+        word = args[0]
+        if word not in self.commands and is_path(word):
+            entry = entry_of(word)
+            ctx.obj = f"{printable(word)}: {entry.kind}, as jai-cli {entry.command} shows it"
+            args = [entry.command, *args]
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the command. Errors are escaped for the terminal and its encoding."""
@@ -153,29 +131,6 @@ def shown_on_stderr(message: str) -> str:
     return printable_lines(message, encoding)
 
 
-FOUND = 1
-
-
-class VerdictCommand(Command):
-    """A command with a function that returns whether it found something: exit code 1, otherwise 0.
-
-    Without an answer, for example because its output cannot be written, it ends with exit code 2.
-    """
-
-    def invoke(self, ctx: click.Context) -> None:
-        """Run the command and exit."""
-        try:
-            with written_or_refused(Refusal.exit_code):
-                found = super().invoke(ctx)
-        except KeyboardInterrupt as error:
-            raise Refusal("interrupted") from error
-        except click.UsageError:
-            raise
-        except click.ClickException as error:
-            raise Refusal(error.format_message()) from error
-        ctx.exit(FOUND if found else 0)
-
-
 @click.group(
     cls=Group,
     commands=Commands(_MODULES),
@@ -186,5 +141,6 @@ class VerdictCommand(Command):
 def jai_cli() -> None:
     """See how JAX arrays are sharded and how much memory they take on each device.
 
-    Each command answers one question. Run jai-cli COMMAND --help for its options and examples.
+    Each command answers one question. Run jai-cli COMMAND --help for its options and examples. jai-cli FILE
+    looks at a file or a folder, and shows it: a checkpoint, a saved report, a log, a record or a profile.
     """

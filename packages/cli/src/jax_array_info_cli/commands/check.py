@@ -4,29 +4,23 @@ from __future__ import annotations
 
 import functools
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import click
 
-from ..output import Output, ignore_codes_option, min_size_option, output_options
+from ..output import ignore_codes_option, min_size_option
+from ..reporting import Answer, report_command
 from ..usage import Problems
-from . import VerdictCommand
 from .tree import WRITE_MODEL, Planned, path_rules, planned_tree
 
-if TYPE_CHECKING:
-    pass
 
-
-@click.command(
-    cls=VerdictCommand,
-    question="Is this tree sharded as meant, and does it fit?",
-    examples=(
-        WRITE_MODEL,
-        "jai-cli check model.npz --mesh data=2 --spec '*=-' --replicated-over data",
-        "jai-cli tree model.npz --mesh fsdp=8 --spec '*=fsdp' --output plan.json",
-        "jai-cli check plan.json --hbm 95GiB --optimizer adam",
-        "jai-cli check plan.json --expect 'embed=fsdp' --format json",
-    ),
+@report_command(
+    "Is this tree sharded as meant, and does it fit?",
+    WRITE_MODEL,
+    "jai-cli check model.npz --mesh data=2 --spec '*=-' --replicated-over data",
+    "jai-cli tree model.npz --mesh fsdp=8 --spec '*=fsdp' --output plan.json",
+    "jai-cli check plan.json --hbm 95GiB --optimizer adam",
+    "jai-cli check plan.json --expect 'embed=fsdp' --format json",
+    has_verdict=True,
 )
 @planned_tree
 @click.option("--hbm", metavar="SIZE", help="Memory of a device, such as 95GiB, 16GB or 1e9.")
@@ -94,7 +88,6 @@ if TYPE_CHECKING:
     help="The PartitionSpec that leaves whose paths match must have. Can be repeated: the first match"
     " applies.",
 )
-@output_options
 def check(
     planned: Planned,
     hbm: str | None,
@@ -111,8 +104,7 @@ def check(
     min_share: float,
     allow_empty: bool,
     expect: tuple[str, ...],
-    output: Output,
-) -> bool:
+) -> Answer:
     """Check a tree for leaves that are replicated or padded without need, and whether it fits.
 
     FILE and the options --mesh, --spec, --axes, --dtype and --item are those of jai-cli tree.
@@ -146,7 +138,6 @@ def check(
         if optimizer is None:
             problems.add(["--moment-dtype needs --optimizer, such as adam"])
     problems.refuse()
-    output.require_place()
     checked = functools.partial(
         check_report,
         planned.read(arguments, problems),
@@ -168,10 +159,7 @@ def check(
     report = problems.catch("", checked)
     problems.refuse()
     assert report is not None
-    report = replace(report, syntax="shell")
-
-    output.show([[report]], min_share=min_share)
-    return not report.passed
+    return Answer(replace(report, syntax="shell"), not report.passed, {"min_share": min_share})
 
 
 def _positive_bytes(text: str) -> int:

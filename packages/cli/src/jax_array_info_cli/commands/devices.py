@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ..output import Output, output_options
+from ..reporting import Command
 from ..simulated_devices import require_jax, use_simulated_devices
-from . import Command
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

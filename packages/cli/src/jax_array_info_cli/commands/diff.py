@@ -10,10 +10,10 @@ import click
 
 from jax_array_info_core.text import printable
 
-from ..output import Output, output_options
-from ..usage import Problems, Refusal, refusal_of_report, refuse_reports
-from . import VerdictCommand
-from .tree import FILE, WRITE_MODEL, refused_files
+from ..output import reading
+from ..reporting import Answer, report_command
+from ..usage import Problems, Refusal, refusal_of_report
+from .tree import FILE, WRITE_MODEL
 
 if TYPE_CHECKING:
     from jax_array_info_core.changes.gates import Rule
@@ -21,18 +21,16 @@ if TYPE_CHECKING:
     from jax_array_info_core.reports import ProgramDiff, ProgramReport, TreeDiff, TreeReport, ValuesDiff
 
 
-@click.command(
-    cls=VerdictCommand,
-    question="Which leaves of a checkpoint or a plan changed, or what does my program send now?",
-    examples=(
-        WRITE_MODEL,
-        "jai-cli tree model.npz --mesh fsdp=8 --spec '*=fsdp' --output plan.json",
-        "jai-cli tree model.npz --mesh fsdp=8 --spec '*=fsdp,-' --output new.json",
-        "jai-cli diff plan.json new.json",
-        "jai-cli diff plan.json new.json --format json",
-        "jai-cli diff plan.json new.json --fail-on memory+2% --fail-on removed",
-        "jai-cli diff --values model.npz model.npz",
-    ),
+@report_command(
+    "Which leaves of a checkpoint or a plan changed, or what does my program send now?",
+    WRITE_MODEL,
+    "jai-cli tree model.npz --mesh fsdp=8 --spec '*=fsdp' --output plan.json",
+    "jai-cli tree model.npz --mesh fsdp=8 --spec '*=fsdp,-' --output new.json",
+    "jai-cli diff plan.json new.json",
+    "jai-cli diff plan.json new.json --format json",
+    "jai-cli diff plan.json new.json --fail-on memory+2% --fail-on removed",
+    "jai-cli diff --values model.npz model.npz",
+    has_verdict=True,
 )
 @click.argument("before", metavar="A", type=FILE)
 @click.argument("after", metavar="B", type=FILE)
@@ -43,8 +41,7 @@ if TYPE_CHECKING:
     help="Exit with 1 only if one of these rules is broken, with 0 for other differences. Can be repeated.",
 )
 @click.option("--values", is_flag=True, help="Compare the values of the leaves in the files as well.")
-@output_options
-def diff(before: str, after: str, fail_on: tuple[str, ...], values: bool, output: Output) -> bool:
+def diff(before: str, after: str, fail_on: tuple[str, ...], values: bool) -> Answer:
     """List the differences of two trees, or of two compiled programs, from A to B. Bytes are per device.
 
     Of trees: the leaves that were added, removed, or changed in shape, dtype, spec or memory kind. A and B
@@ -78,17 +75,14 @@ def diff(before: str, after: str, fail_on: tuple[str, ...], values: bool, output
     texts = [text for given in fail_on for text in given.split(",")]
     rules = [rule for text in texts if (rule := problems.catch("--fail-on", parse_rule, text))]
     problems.refuse()
-    output.require_place()
     if values:
         first, second = _stored(before), _stored(after)
         compared = _compared_values(first, second)
         report = _difference(before, first.report, after, second.report, rules, compared)
     else:
         report = _difference(before, _named_report(before), after, _named_report(after), rules)
-    output.show([[report]])
-    if rules:
-        return not all(result.passed for result in report.rules)
-    return not report.is_empty
+    found = not all(result.passed for result in report.rules) if rules else not report.is_empty
+    return Answer(report, found)
 
 
 def _difference(
@@ -121,8 +115,7 @@ def _stored(path: str) -> StoredSide:
     from jax_array_info_core.changes.values import StoredSide
     from jax_array_info_core.trees.files import read_stored
 
-    refuse_reports(path, "without values: --values needs the arrays")
-    with refused_files(path) as progress:
+    with reading(path, "without values: --values needs the arrays") as progress:
         report, tree = read_stored(path, progress=progress)
     return StoredSide(Path(path), _with_name(report, printable(path)), tree)
 
@@ -131,7 +124,7 @@ def _compared_values(before: StoredSide, after: StoredSide) -> ValuesDiff:
     """Return the differences of the values, or end the command."""
     from jax_array_info_core.changes.values import values_diff
 
-    with refused_files(f"{before.path} and {after.path}") as progress:
+    with reading(f"{before.path} and {after.path}") as progress:
         return values_diff(before, after, progress)
 
 
@@ -145,7 +138,7 @@ def _named_report(path: str) -> TreeReport | ProgramReport:
     from jax_array_info_core.reports import ProgramReport, TreeReport
     from jax_array_info_core.trees.files import read_report
 
-    with refused_files(path) as progress:
+    with reading(path) as progress:
         report = read_report(path, progress=progress)
     name = printable(path)
     if isinstance(report, TreeReport):

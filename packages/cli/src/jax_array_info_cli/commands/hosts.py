@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
-from ..output import Output, ignore_codes_option, output_options, progress_bar
-from ..usage import Refusal, refuse_reports
-from . import VerdictCommand
-
-if TYPE_CHECKING:
-    pass
+from ..output import ignore_codes_option, reading
+from ..reporting import Answer, report_command
 
 WRITE_HOSTS = (
     'python -c "import jax; from jax_array_info import live_array_report, save_report;'
@@ -19,10 +13,13 @@ WRITE_HOSTS = (
 )
 
 
-@click.command(
-    cls=VerdictCommand,
-    question="Which process of a job has the most bytes, and which have other arrays?",
-    examples=(WRITE_HOSTS, "jai-cli hosts .", "jai-cli hosts . --rows --output hosts.svg"),
+@report_command(
+    "Which process of a job has the most bytes, and which have other arrays?",
+    WRITE_HOSTS,
+    "jai-cli hosts .",
+    "jai-cli hosts . --rows --output hosts.svg",
+    has_verdict=True,
+    has_rows=True,
 )
 @click.argument("folder", metavar="DIR", type=click.Path())
 @click.option(
@@ -38,19 +35,8 @@ WRITE_HOSTS = (
     show_default=True,
     help="Number of processes that differ whose arrays are compared, without --rows.",
 )
-@click.option(
-    "--max-rows",
-    metavar="COUNT",
-    type=click.IntRange(min=0),
-    default=10,
-    show_default=True,
-    help="Number of processes in the table, half of them the fullest.",
-)
 @ignore_codes_option
-@output_options
-def hosts(
-    folder: str, rows: bool, details: int, max_rows: int, ignore_codes: tuple[str, ...], output: Output
-) -> bool:
+def hosts(folder: str, rows: bool, details: int, ignore_codes: tuple[str, ...]) -> Answer:
     """Compare the processes of a job by the files that they wrote to the folder DIR.
 
     Each process calls save_report(live_array_report(), DIR), which writes the file process-INDEX.json. Files
@@ -63,21 +49,10 @@ def hosts(
     Exits with 0 if nothing was found, with 1 if there are findings, and with 2 if there is no answer, for
     example because the folder has no files or the output cannot be written.
     """
-    from jax_array_info_core.errors import FileFormatError
     from jax_array_info_core.hosts.files import hosts_in_folder
-    from jax_array_info_core.text import printable
 
-    output.require_place()
-    refuse_reports(folder, "and not in a folder of several")
-    try:
-        with progress_bar(f"reading {printable(folder)}") as on_progress:
-            report = hosts_in_folder(
-                folder, rows=rows, details=details, ignore_codes=ignore_codes, on_progress=on_progress
-            )
-    except OSError as error:
-        raise Refusal(f"{printable(folder)}: {error.strerror or error}") from error
-    except FileFormatError as error:
-        raise Refusal(f"{printable(folder)}: {error}") from error
-
-    output.show([[report]], max_rows=max_rows)
-    return not report.passed
+    with reading(folder, "and not in a folder of several") as progress:
+        report = hosts_in_folder(
+            folder, rows=rows, details=details, ignore_codes=ignore_codes, on_progress=progress
+        )
+    return Answer(report, not report.passed)

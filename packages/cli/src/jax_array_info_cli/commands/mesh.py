@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import click
 
-from ..output import Output, output_options
+from ..reporting import Answer, report_command
 from ..usage import Problems, Refusal, in_shell
-from . import Command
 
 
-@click.command(
-    cls=Command,
-    question="Which mesh axis crosses which wire?",
-    examples=(
-        "jai-cli mesh data=2,fsdp=4 --hosts 2",
-        "jai-cli mesh data=8,model=8 --hosts 16 --format json",
-        "jai-cli mesh data=4,model=8 --hosts 8 --output mesh.svg",
-    ),
+@report_command(
+    "Which mesh axis crosses which wire?",
+    "jai-cli mesh data=2,fsdp=4 --hosts 2",
+    "jai-cli mesh data=8,model=8 --hosts 16 --format json",
+    "jai-cli mesh data=4,model=8 --hosts 8 --output mesh.svg",
 )
 @click.argument("mesh")
 @click.option(
@@ -31,8 +27,7 @@ from . import Command
     help="Slices along mesh axes, such as data=2. Can be left out if only one axis can hold the slices.",
 )
 @click.option("--hosts", type=int, help="Number of hosts, with devices in order. Needs no packages.")
-@output_options
-def mesh(mesh: str, topology: str | None, dcn: str | None, hosts: int | None, output: Output) -> None:
+def mesh(mesh: str, topology: str | None, dcn: str | None, hosts: int | None) -> Answer:
     """Show which devices of a mesh share a host or a slice, and what connects them along each axis.
 
     MESH has the mesh axes and their sizes, such as data=2,fsdp=4. With --topology, devices are in the order
@@ -52,4 +47,4 @@ def mesh(mesh: str, topology: str | None, dcn: str | None, hosts: int | None, ou
         report = planned_mesh_report(sizes, topology=topology, dcn=slices, hosts=hosts)
     except ArrayInfoError as error:
         raise Refusal(in_shell(str(error))) from error
-    output.show([[report]])
+    return Answer(report)

@@ -11,26 +11,18 @@ import click
 
 from jax_array_info_core.quantities import format_number
 
-from ..output import Output, ignore_codes_option, line_options, min_size_option, output_options
+from ..output import ignore_codes_option, line_options, min_size_option
+from ..reporting import Answer, report_command
 from ..usage import Problems, Refusal, in_shell
 from ..user_code.compiling import NotCompiledError, Request, report_on
 from ..user_code.loading import parse_function
-from . import VerdictCommand, shown_on_stderr
+from . import shown_on_stderr
 
 if TYPE_CHECKING:
-    from jax_array_info.export.document import Part
     from jax_array_info_core.layouts.notation import ArrayNotation
 
 MAX_DEVICES = 2048
 _T = TypeVar("_T")
-
-rows_option = click.option(
-    "--max-rows",
-    type=click.IntRange(min=0),
-    default=20,
-    show_default=True,
-    help="Maximum number of rows of each table. One more row sums the others.",
-)
 
 
 def function_options(function: Callable[..., _T]) -> Callable[..., _T]:
@@ -65,16 +57,15 @@ def function_options(function: Callable[..., _T]) -> Callable[..., _T]:
     return command
 
 
-@click.command(
-    cls=VerdictCommand,
-    question="What does XLA make of my function, and what does it send over each mesh axis?",
-    examples=(
-        "echo 'def f(x): return x @ x.T' > f.py",
-        "jai-cli program f.py:f --mesh x=2,y=4 --arg 'float32[64,128]@x,y'",
-        "jai-cli program f.py:f --mesh x=8 --arg 'bf16[64,64]@-,x' --output f.html",
-        "jai-cli program f.py:f --mesh x=8 --arg 'f32[64,64]@x' --output old.json",
-        "jai-cli program f.py:f --mesh x=8 --arg 'f32[64,64]@x' --timeline",
-    ),
+@report_command(
+    "What does XLA make of my function, and what does it send over each mesh axis?",
+    "echo 'def f(x): return x @ x.T' > f.py",
+    "jai-cli program f.py:f --mesh x=2,y=4 --arg 'float32[64,128]@x,y'",
+    "jai-cli program f.py:f --mesh x=8 --arg 'bf16[64,64]@-,x' --output f.html",
+    "jai-cli program f.py:f --mesh x=8 --arg 'f32[64,64]@x' --output old.json",
+    "jai-cli program f.py:f --mesh x=8 --arg 'f32[64,64]@x' --timeline",
+    has_verdict=True,
+    has_rows=True,
 )
 @function_options
 @click.option(
@@ -108,11 +99,9 @@ def function_options(function: Callable[..., _T]) -> Callable[..., _T]:
     help="Also show what later calls send, if arguments return with other shardings: the second call then"
     " compiles again, and so does this command.",
 )
-@rows_option
 @ignore_codes_option
 @min_size_option
 @line_options
-@output_options
 def program(
     function: str,
     mesh: str,
@@ -123,11 +112,9 @@ def program(
     bandwidths: tuple[str, ...],
     timeline: bool,
     steady: bool,
-    max_rows: int,
     ignore_codes: tuple[str, ...],
     min_nbytes: int,
-    output: Output,
-) -> bool:
+) -> Answer:
     """Compile a function, and report its shardings, collectives, donations and memory. Nothing runs.
 
     FILE is a Python file or the dotted name of a module. It is imported, not run as the main program, on as
@@ -175,20 +162,12 @@ def program(
             parse_topology(topology)
     except TopologyError as error:
         raise Refusal(in_shell(str(error))) from error
-    output = output.require_place()
     try:
         report = report_on(request)
     except NotCompiledError as error:
         click.echo(f"Error: {shown_on_stderr(str(error))}", err=True)
-        return True
-
-    def parts() -> list[list[Part]]:
-        from jax_array_info.export.program_lines import program_parts
-
-        return [[*program_parts(report, max_rows)]]
-
-    output.show([[report]], parts=parts, max_rows=max_rows)
-    return report.out_of_memory is not None
+        return Answer((), found=True)
+    return Answer(report, report.out_of_memory is not None)
 
 
 def _bandwidths(texts: Sequence[str]) -> dict[str, str]:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from ..output import Output, output_options
+from ..reporting import Command
 from ..simulated_devices import (
     replaced_by_simulation,
     require_jax,
     simulated_device_environment,
     use_simulated_devices,
 )
-from . import Command
 
 if TYPE_CHECKING:
     from ..launch.program import Job

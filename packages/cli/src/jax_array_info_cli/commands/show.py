@@ -12,8 +12,8 @@ import click
 from jax_array_info_core.quantities import format_number
 
 from ..output import Output, output_options
+from ..reporting import Command
 from ..usage import Problems
-from . import Command
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from ..output import Output, output_options, progress_bar
+from ..reporting import Command
 from ..usage import Refusal, refuse_reports
-from . import Command
 from .memory import WRITE_RECORD
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ import click
 from jax_array_info_core.text import printable
 
 from ..output import Output, output_options, progress_bar
+from ..reporting import Command
 from ..usage import Problems, Refusal, refusal_of_report
-from . import Command
 
 if TYPE_CHECKING:
     from jax_array_info.export.document import Part

@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
-from ..output import Output, ignore_codes_option, line_options, min_size_option, output_options
+from ..output import ignore_codes_option, line_options, min_size_option
+from ..reporting import Answer, report_command
 from ..usage import Problems, Refusal
 from ..user_code.compiling import NotCompiledError, propagation_on
-from . import VerdictCommand
-from .program import function_options, requested, rows_option
-
-if TYPE_CHECKING:
-    from jax_array_info.export.document import Part
+from .program import function_options, requested
 
 FAIL_ON = ("JAI301", "JAI302", "JAI303")
 """Codes of the findings about a propagation."""
 
 
-@click.command(
-    cls=VerdictCommand,
-    question="Why is each value of my function sharded as it is, and where is a mesh axis lost?",
-    examples=(
-        "echo 'def f(x, w): return x @ w' > f.py",
-        "jai-cli why f.py:f --mesh x=256,y=16 --arg 'f32[4096,512]@x' --arg 'f32[512,512]@x,y'",
-        "jai-cli why f.py:f --mesh x=8 --arg 'f32[64,64]@x' --arg 'f32[64,64]' --at f.py:1",
-        "jai-cli why f.py:f --mesh x=8 --arg 'f32[64,8]@x' --arg 'f32[8,8]' --fail-on JAI301",
-        "jai-cli why step.py:step --mesh fsdp=64 --args-from step.py:abstract --output why.json",
-    ),
+@report_command(
+    "Why is each value of my function sharded as it is, and where is a mesh axis lost?",
+    "echo 'def f(x, w): return x @ w' > f.py",
+    "jai-cli why f.py:f --mesh x=256,y=16 --arg 'f32[4096,512]@x' --arg 'f32[512,512]@x,y'",
+    "jai-cli why f.py:f --mesh x=8 --arg 'f32[64,64]@x' --arg 'f32[64,64]' --at f.py:1",
+    "jai-cli why f.py:f --mesh x=8 --arg 'f32[64,8]@x' --arg 'f32[8,8]' --fail-on JAI301",
+    "jai-cli why step.py:step --mesh fsdp=64 --args-from step.py:abstract --output why.json",
+    has_verdict=True,
+    has_rows=True,
 )
 @function_options
 @click.option(
@@ -43,11 +37,9 @@ FAIL_ON = ("JAI301", "JAI302", "JAI303")
     multiple=True,
     help="Exit with 1 if there is a finding with this code. Can be repeated.",
 )
-@rows_option
 @ignore_codes_option
 @min_size_option
 @line_options
-@output_options
 def why(
     function: str,
     mesh: str,
@@ -55,11 +47,9 @@ def why(
     arrays: tuple[str, ...],
     at: str | None,
     fail_on: tuple[str, ...],
-    max_rows: int,
     ignore_codes: tuple[str, ...],
     min_nbytes: int,
-    output: Output,
-) -> bool:
+) -> Answer:
     """Report where each sharding inside a function comes from, and where mesh axes are lost or conflict.
 
     The function is traced and lowered, and Shardy propagates its shardings. Nothing is compiled or run. The
@@ -85,7 +75,6 @@ def why(
     request = requested(
         problems, function, mesh, args_from, arrays, ignore_codes=ignore_codes, min_nbytes=min_nbytes
     )
-    output = output.require_place()
     try:
         report = propagation_on(request)
         if at is not None and report.reason is None:
@@ -95,12 +84,6 @@ def why(
     except UnsupportedValueError as error:
         raise Refusal(f"--at: {error}") from error
 
-    def parts() -> list[list[Part]]:
-        from jax_array_info.export.propagation_lines import propagation_part
-
-        return [[propagation_part(report, max_rows, with_ways=at is not None)]]
-
-    output.show([[report]], parts=parts, with_ways=at is not None, max_rows=max_rows)
-    if report.reason is not None:
-        raise Refusal(report.answer)
-    return any(finding.code in fail_on for finding in report.findings)
+    found = any(finding.code in fail_on for finding in report.findings)
+    refusal = None if report.reason is None else report.answer
+    return Answer(report, found, {"with_ways": at is not None}, refusal)
