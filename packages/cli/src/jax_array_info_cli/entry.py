@@ -80,7 +80,5 @@ def _entry_of_folder(folder: Path, shown: str) -> Entry:
         return Entry("tree", "an Orbax checkpoint")
     if any(path.suffix in LOGS for path in folder.iterdir()):
         return Entry("log", "logs")
-    expected = (
-        f"neither a record (*.jsonl), saved reports (*.json), a checkpoint nor logs ({', '.join(LOGS)})"
-    )
-    raise Refusal(f"{shown}: a folder with {expected}")
+    kinds = f"a record (*.jsonl), saved reports (*.json), a checkpoint, logs ({', '.join(LOGS)})"
+    raise Refusal(f"{shown}: a folder with none of these: {kinds}")

@@ -33,11 +33,11 @@ from ..usage import Problems, Refusal
 def log(source: str, mesh: str | None, ignore_codes: tuple[str, ...]) -> Answer:
     """List the findings in the log of a finished run: out of memory, full replication, unused donations.
 
-    LOG is a file, a folder with the logs of several processes, or - for standard input. For a program that does not fit a device, XLA's largest buffers
-    are listed with their lines; for an allocation that failed, the requested and the free bytes. XLA warns of
-    an involuntary full rematerialization if it has no direct way from one sharding to another: each device
-    then holds the whole array for a while. JAX warns of donated buffers that no output can reuse. Equal
-    errors and warnings are listed once, with their count.
+    LOG is a file, a folder with the logs of several processes, or - for standard input. For a program that
+    does not fit a device, XLA's largest buffers are listed with their lines; for an allocation that failed,
+    the requested and the free bytes. XLA warns of an involuntary full rematerialization if it has no direct
+    way from one sharding to another: each device then holds the whole array for a while. JAX warns of donated
+    buffers that no output can reuse. Equal errors and warnings are listed once, with their count.
 
     Logs of any size are read in bounded memory. JAX is not imported, so no backend starts.
     """
