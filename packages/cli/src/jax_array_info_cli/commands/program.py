@@ -183,7 +183,7 @@ def program(
         return True
 
     def parts() -> list[list[Part]]:
-        from jax_array_info.export.program_lines import program_parts
+        from jax_array_info.export.document import program_parts
 
         return [[*program_parts(report, max_rows)]]
 
