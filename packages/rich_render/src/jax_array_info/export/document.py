@@ -38,7 +38,7 @@ from ..tables.array import xla_lines
 from ..tables.hosts import hosts_answer, hosts_details
 from ..tables.timeline import timeline_answer, timeline_details
 from .annotated import Annotated, Prefixes, annotated_html
-from .program_lines import program_parts, timeline_parts
+from .program_lines import program_part
 from .propagation_lines import propagation_part
 from .tree_html import TreePart, tree_html
 
@@ -92,8 +92,6 @@ def _parts(report: Report, drawing: Figure | None, width: int) -> Iterator[Part]
             yield TreePart(report)
         case ProgramReport():
             yield from program_parts(report)
-        case ProgramTimelineReport():
-            yield from timeline_parts(report, width)
         case PropagationReport():
             yield propagation_part(report)
         case HostsReport():
@@ -113,6 +111,18 @@ def _parts(report: Report, drawing: Figure | None, width: int) -> Iterator[Part]
         yield replace(drawing, title=f"{title_of(report)}: {drawing.title}")
     elif drawing:
         yield drawing
+
+
+def program_parts(report: ProgramReport, max_rows: int | None = 20) -> Iterator[Part]:
+    """Yield the parts of a document on a program: the annotated source, then the timeline.
+
+    Args:
+        report: The program.
+        max_rows: Maximum number of rows of each table.
+    """
+    yield program_part(report, max_rows)
+    if report.timeline is not None:
+        yield from _page_parts(page(report.timeline), None, 80)
 
 
 def _page_parts(blocks: Iterable[Block], drawing: Figure | None, width: int) -> Iterator[Part]:

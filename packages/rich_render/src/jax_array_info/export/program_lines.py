@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from rich.console import RenderableType
 from rich.text import Text
 
 from jax_array_info_core import format_bytes
 from jax_array_info_core.grouping import by_key
 from jax_array_info_core.layouts.dtypes import type_text
+from jax_array_info_core.pages import page
+from jax_array_info_core.pages.blocks import Source, Table
 from jax_array_info_core.pages.folds import split_rows
-from jax_array_info_core.reports import Collective, Origin, ProgramReport, ProgramTimelineReport, Temporary
+from jax_array_info_core.reports import Collective, Origin, ProgramReport, Temporary
 from jax_array_info_core.reports.collectives import (
     SLOW_LINKS,
     because_words,
@@ -23,10 +24,7 @@ from jax_array_info_core.reports.collectives import (
 )
 
 from .. import style
-from ..pictures.areas import areas_figure
-from ..svg import Figure
-from ..tables.program import program_details, program_summary
-from ..tables.program_timeline import timeline_chart, timeline_head, timeline_notes
+from ..engine.console import on_console
 from ..tables.program_words import (
     collective_axes_words,
     counted_path,
@@ -85,28 +83,6 @@ class ProgramLine(MarkedLine):
         return f"{bound}{format_bytes(self.sent_nbytes)}{' + ?' if self.has_unknown else ''}", live
 
 
-def program_parts(
-    report: ProgramReport, max_rows: int | None = 20
-) -> Iterator[Annotated | RenderableType | Figure]:
-    """Yield the parts of a document on a program: the annotated source, then the timeline.
-
-    Args:
-        report: The program.
-        max_rows: Maximum number of rows of each table.
-    """
-    yield program_part(report, max_rows)
-    if report.timeline is not None:
-        yield from timeline_parts(report.timeline)
-
-
-def timeline_parts(report: ProgramTimelineReport, width: int = 80) -> Iterator[RenderableType | Figure]:
-    """Yield the peak of a timeline, its areas and its notes, at a width in characters."""
-    yield timeline_head(report, width=width)
-    if report.points:
-        yield areas_figure(timeline_chart(report))
-        yield timeline_notes(report, width=width)
-
-
 def program_part(report: ProgramReport, max_rows: int | None = 20) -> Annotated:
     """Return a program as a part of a document: its summary, its source with marked lines, then its tables.
 
@@ -114,13 +90,16 @@ def program_part(report: ProgramReport, max_rows: int | None = 20) -> Annotated:
         report: The program.
         max_rows: Maximum number of rows of each table.
     """
+    blocks = [*page(report, max_rows=max_rows)]
+    place = next(place for place, block in enumerate(blocks) if isinstance(block, Source))
+    tables = [block for block in blocks if isinstance(block, Table)]
     return Annotated(
         report,
         program_lines(report),
         TITLE,
         ("sent", "live"),
-        summary=lambda width: program_summary(report, max_rows=max_rows, width=width),
-        details=lambda width: program_details(report, max_rows=max_rows, width=width),
+        summary=lambda width: on_console(blocks[:place], width=width),
+        details=lambda width: on_console(tables, width=width),
         max_rows=max_rows,
     )
 

@@ -152,7 +152,7 @@ def print_program(
         report = program_report(f, *args, **options, **kwargs)
 
     def parts(report: ProgramReport) -> list[Part]:
-        from ..export.program_lines import program_parts
+        from ..export.document import program_parts
 
         return [*program_parts(report, max_rows)]
 
