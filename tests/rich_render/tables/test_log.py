@@ -5,8 +5,7 @@ import textwrap
 import pytest
 
 from jax_array_info import log_report, print_log, to_text
-from jax_array_info.render import text_of
-from jax_array_info.tables.compilations import log_table
+from jax_array_info.render import render, text_of
 from tests.logs import (
     ALLOCATOR,
     DONATIONS,
@@ -107,7 +106,7 @@ def test_the_largest_buffers_are_listed():
     rows = "".join(f"  {n}. Size: {90 - n}.00M\n     Shape: f32[{n},2]\n" for n in range(1, 15))
     report = log_report([*FAILED_ON_TPU.splitlines(), *rows.splitlines()])
     assert to_text(report).endswith("  76.0 MiB  unknown operation  float32[14,2]")
-    few = text_of(log_table(report, max_rows=2)).splitlines()
+    few = text_of(render(report, max_rows=2)).splitlines()
     assert few[-2:] == ["  88.0 MiB  unknown operation  float32[2,2]", "  and 12 more, 978.0 MiB"]
     errors = log_report(ERRORS)
     assert [one.kind for one in errors.findings] == ["program memory"] * 3
@@ -166,7 +165,7 @@ def test_several_unread_lines_are_plural():
 
 def test_the_number_of_rows_is_limited():
     lines = [REMATERIALIZATION.replace("jit(two)", f"jit(f{number})") for number in range(5)]
-    printed = text_of(log_table(log_report(lines), max_rows=2))
+    printed = text_of(render(log_report(lines), max_rows=2))
     assert "and 3 more, " in printed
     with pytest.raises(ValueError, match="max_rows"):
         print_log(lines, max_rows=-1)
