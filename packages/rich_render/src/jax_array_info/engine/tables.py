@@ -98,7 +98,7 @@ class _Content:
 
     def widths(self, measure: Callable[[_Line], int]) -> list[int]:
         """Return the widths of the columns that hold every line, by a measure of lines."""
-        widths = [cell_len(head) for head in self.heads]
+        widths = [measure(_Line(head)) for head in self.heads]
         for section in self.sections:
             for row in section:
                 for number, cell in enumerate(row):
