@@ -36,10 +36,8 @@ _TABLES = {
         "use_color",
     ),
     "PropagationReport": ("jax_array_info.tables.propagation", "propagation_table", "width"),
-    "ReshardReport": ("jax_array_info.tables.tree_changes", "reshard_table"),
     "ShardReport": ("jax_array_info.tables.array", "shard_line"),
     "TimelineReport": ("jax_array_info.tables.timeline", "timeline_table", "width", "use_color"),
-    "TreeDiff": ("jax_array_info.tables.tree_changes", "tree_diff_table"),
     "TreeReport": ("jax_array_info.tables.trees", "tree_table", "width"),
     "XlaReport": ("jax_array_info.tables.array", "xla_explanation", "width", "use_color"),
 }
