@@ -121,20 +121,6 @@ def test_compilations_that_differ_in_the_lengths_of_shapes_share_a_row():
     assert "to" not in to_text(two, width=100).partition("total")[0].partition("shape")[2]
 
 
-def test_a_block_without_compilations_has_a_total_of_zero():
-    assert stripped(to_text(CompilationsReport())) == picture(
-        """
-    nothing was compiled
-                        compilations
-    ┏━━━━━━━━━━┳━━━━━━━━━━━┳━━━━━━━┳━━━━━━━━━━┳━━━━━━━━┓
-    ┃ function ┃ called at ┃ times ┃ duration ┃ reason ┃
-    ┡━━━━━━━━━━╇━━━━━━━━━━━╇━━━━━━━╇━━━━━━━━━━╇━━━━━━━━┩
-    │ total    │           │     0 │          │        │
-    └──────────┴───────────┴───────┴──────────┴────────┘
-    """
-    )
-
-
 @pytest.mark.parametrize("facts", [{"jax_count": 2, "jax_seconds": 0.1}, {"other_count": 1}])
 def test_compilations_that_are_not_watched_are_not_called_nothing(facts):
     text = to_text(CompilationsReport(**facts))

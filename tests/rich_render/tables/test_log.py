@@ -26,37 +26,6 @@ def text(picture):
     return textwrap.dedent(picture).strip("\n")
 
 
-def test_warnings_are_listed_in_specs():
-    assert to_text(log_report(LINES, mesh={"x": 4, "y": 2})) == text(
-        """
-        2 findings: JAI208 full-replication, JAI206 unused-donation
-        7 lines, mesh: x=4, y=2
-        ── JAI208 full-replication: 16.0 KiB per device ────────────────────────────────
-        4 values are resharded by full replication (XLA: involuntary full
-        rematerialization): each device holds the whole array for a while (the largest
-        takes at least 16.0 KiB), and sends at least 42.0 KiB if each runs once.
-        Constrain the value to one of the two shardings where it is made: then none is
-        needed.
-          16.0 KiB each  jit(two)/add ×2
-                           float32[16,16,16]
-                           the whole of shards float32[8,16,4], from P('y', None, 'x')
-                           to P(None, ('x', 'y'))
-               16.0 KiB  jit(two)/jit(main)/add
-                           float32[16,16,16]
-                           the whole of shards float32[8,16,4], from P('y', None, 'x')
-                           to P(None, ('x', 'y'))  train.py:13
-                         unknown operation
-                           from P('y', None, 'x') to P(None, ('x', 'y'))
-        ── JAI206 unused-donation: 2.0 KiB per device ──────────────────────────────────
-        JAX could not use 2 donated buffers: no output has the type and the sharding.
-        Do not donate these arguments, or return outputs of the same shape, dtype and
-        sharding.
-          2.0 KiB  donated buffer  float32[8,64]
-            4.0 B  donated buffer  int32[]
-        """
-    )
-
-
 def test_out_of_memory_errors_are_first_with_what_to_change():
     assert to_text(log_report([*REFUSED.splitlines(), *ERRORS])) == text(
         """

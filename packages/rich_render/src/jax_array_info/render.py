@@ -27,7 +27,6 @@ _TABLES = {
     "LiveArrayReport": ("jax_array_info.tables.live", "live_array_table", "width"),
     "MemoryProfileReport": ("jax_array_info.tables.devices", "memory_profile_tables"),
     "MemoryReport": ("jax_array_info.tables.devices", "memory_table"),
-    "ProgramDiff": ("jax_array_info.tables.program_diff", "program_diff_table", "width"),
     "ProgramReport": ("jax_array_info.tables.program", "program_table", "width", "use_color"),
     "ProgramTimelineReport": (
         "jax_array_info.tables.program_timeline",
