@@ -115,18 +115,16 @@ def _alike(compilations: Sequence[Compilation]) -> list[list[Compilation]]:
 
     So are three or more whose reasons differ only in the lengths of shapes.
     """
-    counts = Counter(_key(one, _without_lengths(one.reason)) for one in compilations)
-    folded = ((_key(one, _without_lengths(one.reason)), one) for one in compilations)
-    keys = ((key if counts[key] >= _MIN_FOLDED else _key(one, one.reason), one) for key, one in folded)
+    folded = [
+        _key(one, _SHAPE.sub(lambda shape: _NUMBER.sub("#", shape[0]), one.reason)) for one in compilations
+    ]
+    counts, pairs = Counter(folded), zip(folded, compilations, strict=True)
+    keys = ((key if counts[key] >= _MIN_FOLDED else _key(one, one.reason), one) for key, one in pairs)
     return list(by_key(keys).values())
 
 
 def _key(one: Compilation, reason: str) -> object:
     return one.function, one.definition, one.origin, reason
-
-
-def _without_lengths(reason: str) -> str:
-    return _SHAPE.sub(lambda shape: _NUMBER.sub("#", shape[0]), reason)
 
 
 def _reason(alike: Sequence[Compilation]) -> str:

@@ -19,7 +19,19 @@ from ..reports import (
     TemporaryChange,
 )
 from ..reports.collectives import axes_words
-from .blocks import Block, Column, Grouping, Row, Sentence, Table, counted_path, limited, more, said
+from .blocks import (
+    Block,
+    Column,
+    Grouping,
+    Row,
+    Sentence,
+    Table,
+    counted_path,
+    limited,
+    more,
+    said,
+    that_apply,
+)
 from .folds import check_max_rows, folded_paths, split_rows
 from .program_words import UNKNOWN, folded_text, kept_words, without_indices
 from .words import change_words, more_or_less, origin_words, rule_results
@@ -99,14 +111,14 @@ def _answer(report: ProgramDiff) -> str:
     counts = ((len(report.shardings) - new - gone, "sharding"), (len(report.donations), "donation"))
     differ = " and ".join(counted(count, noun, f"{noun}s") for count, noun in counts if count)
     verb = "differs" if sum(count for count, _ in counts) == 1 else "differ"
-    parts = (
+    parts = that_apply(
         (sent, f"sends {more_or_less(sent or 0)} per device and call"),
         (sent is None and report.sent, "sends other bytes, in part unknown"),
         (memory, f"needs {more_or_less(memory or 0)} memory per device"),
         *((count, f"{counted(count, 'leaf is', 'leaves are')} {word}") for count, word in leaves),
         (differ, f"{differ} {verb}"),
     )
-    return "; ".join(words for is_so, words in parts if is_so) or "other figures differ: see below"
+    return "; ".join(parts) or "other figures differ: see below"
 
 
 def _memory_difference(figures: Sequence[FigureChange]) -> int | None:
@@ -142,10 +154,8 @@ def _tables(report: ProgramDiff, most: int | None) -> Iterator[Table]:
         limited(report.renamed, most, lambda paths: {"of": paths[0], "after": paths[1]}, _more),
         [[["of"], ["after"]], [["of", "after"]]],
     )
-    paths = [one.path for one in report.shardings]
-    yield _leaves("arguments and outputs", paths, [*map(_shardings, report.shardings)], most)
-    paths = [one.path for one in report.donations]
-    yield _leaves("donations", paths, [*map(_donations, report.donations)], most)
+    yield _leaves("arguments and outputs", [*map(_shardings, report.shardings)], most)
+    yield _leaves("donations", [*map(_donations, report.donations)], most)
     yield Table(
         "temporaries at the peak",
         [
@@ -214,19 +224,19 @@ def _temporary(change: TemporaryChange) -> Row:
 
 _Side: TypeAlias = tuple[str, str]
 """What a leaf is before or after, and a line below it, which may be empty."""
+_Leaf: TypeAlias = tuple[str, str, str, str, str]
+"""The path of a leaf, and its sides before and after."""
 
 
-def _leaves(
-    title: str, paths: Sequence[str], sides: Sequence[tuple[_Side, _Side]], most: int | None
-) -> Table:
+def _leaves(title: str, leaves: Sequence[_Leaf], most: int | None) -> Table:
     """Return a table of leaves, those that differ only in the indices of their paths in one row."""
-    cells = [(*before, *after) for before, after in sides]
 
     def row(fold: tuple[str, list[int]]) -> Row:
         path, members = fold
-        columns = zip(*(cells[member] for member in members), strict=True)
+        columns = zip(*(leaves[member][1:] for member in members), strict=True)
         return dict(zip(_LEAF, (counted_path(path, len(members)), *map(folded_text, columns)), strict=True))
 
+    facts = [tuple(map(without_indices, cells)) for _, *cells in leaves]
     return Table(
         title,
         [
@@ -237,7 +247,7 @@ def _leaves(
             Column("their"),
         ],
         limited(
-            folded_paths(paths, [tuple(map(without_indices, row)) for row in cells]),
+            folded_paths([path for path, *_ in leaves], facts),
             most,
             row,
             lambda left: _more([member for _, members in left for member in members]),
@@ -246,12 +256,13 @@ def _leaves(
     )
 
 
-def _shardings(change: ShardingChange) -> tuple[_Side, _Side]:
+def _shardings(change: ShardingChange) -> _Leaf:
     """Return the type and the sharding of a leaf before and after."""
     old, new = change.before_type, change.after_type
     return (
-        _sharding(old, new, change.before, change.after, change.before_memory_kind),
-        _sharding(new, old, change.after, change.before, change.after_memory_kind),
+        change.path,
+        *_sharding(old, new, change.before, change.after, change.before_memory_kind),
+        *_sharding(new, old, change.after, change.before, change.after_memory_kind),
     )
 
 
@@ -270,10 +281,10 @@ def _sharding(
     return (words, "") if type_ == other_type else (type_, words)
 
 
-def _donations(change: DonationChange) -> tuple[_Side, _Side]:
+def _donations(change: DonationChange) -> _Leaf:
     """Return what happens to an argument before and after."""
     before = _donation(change.before, is_absent=change.is_absent_before)
-    return before, _donation(change.after, is_absent=change.is_absent_after)
+    return (change.path, *before, *_donation(change.after, is_absent=change.is_absent_after))
 
 
 def _donation(donation: Donation | None, *, is_absent: bool) -> _Side:

@@ -10,7 +10,7 @@ from ..layouts import Spec
 from ..quantities import counted, format_bytes
 from ..reports import ReshardReport, ReshardRow
 from ..reports.tree import shorter_leaves_words
-from .blocks import Block, Column, Note, Row, Sentence, Table, counted_path, limited, said
+from .blocks import Block, Column, Note, Row, Sentence, Table, counted_path, limited, said, that_apply
 from .folds import check_max_rows, folded_paths
 from .tree_words import Fold, changed_meshes, folds_note, meshes_words, more_leaves
 
@@ -97,20 +97,17 @@ def _spec_words(spec: Spec | None) -> str:
     return "no spec" if spec is None else str(spec)
 
 
-def _lines(report: ReshardReport) -> Iterator[str]:
-    """Yield the meshes, and the numbers of leaves that are not in the table."""
-    yield from changed_meshes(report)
-    if report.meshes_after and report.meshes_before == report.meshes_after:
-        yield f"mesh: {meshes_words(report.meshes_after)}"
-    if report.restored_nbytes:
-        size = format_bytes(report.restored_nbytes)
-        yield f"between live arrays; a restore from files needs up to {size} for each device"
-    if report.rows and report.process_nbytes == 0:
-        yield "from other processes: none"
-    if report.shorter_count:
-        yield shorter_leaves_words(report.shorter_count)
-    if report.unmoved_count:
-        yield f"without traffic: {counted(report.unmoved_count, 'leaf', 'leaves')}"
-    if report.skipped_count:
-        leaves = counted(report.skipped_count, "leaf", "leaves")
-        yield f"left out: {leaves}, deleted, unreduced or of unknown size or sharding"
+def _lines(report: ReshardReport) -> list[str]:
+    """Return the meshes, and the numbers of leaves that are not in the table."""
+    mesh = report.meshes_after if report.meshes_before == report.meshes_after else ()
+    restored = f"a restore from files needs up to {format_bytes(report.restored_nbytes)} for each device"
+    skipped = counted(report.skipped_count, "leaf", "leaves")
+    lines = that_apply(
+        (mesh, f"mesh: {meshes_words(mesh)}"),
+        (report.restored_nbytes, f"between live arrays; {restored}"),
+        (report.rows and report.process_nbytes == 0, "from other processes: none"),
+        (report.shorter_count, shorter_leaves_words(report.shorter_count)),
+        (report.unmoved_count, f"without traffic: {counted(report.unmoved_count, 'leaf', 'leaves')}"),
+        (report.skipped_count, f"left out: {skipped}, deleted, unreduced or of unknown size or sharding"),
+    )
+    return [*changed_meshes(report), *lines]

@@ -11,7 +11,7 @@ from ..layouts.spec import effective_spec
 from ..quantities import counted, format_bytes, format_number
 from ..reports import LeafValues, TreeDiff, TreeMesh, TreeRow, ValuesDiff
 from ..reports.changes import ChangedField
-from .blocks import Block, Cell, Column, Row, Sentence, Table, counted_path, limited, more, said
+from .blocks import Block, Cell, Column, Row, Sentence, Table, counted_path, limited, more, said, that_apply
 from .folds import check_max_rows, folded_paths
 from .tree_words import Fold, changed_meshes, folds_note, more_leaves
 from .words import change_words, reason_words, rule_results
@@ -55,32 +55,37 @@ def _answer(report: TreeDiff) -> str:
         return f"{layouts}; values are not compared"
     leaves = counted(values.count, "leaf", "leaves")
     differing, unread = len(values.differing), len(values.unread)
-    answers = (
+    answer, *_ = that_apply(
         (not values.count, "no values compared: the files have no leaf in common"),
         (differing, f"values differ in {differing} of {leaves}"),
         (unread, f"values equal in {values.count - unread} of {leaves}"),
         (True, f"values equal: {leaves}, {format_bytes(values.nbytes)}"),
     )
-    answer = next(words for is_so, words in answers if is_so)
-    if unread:
-        answer += f", not read in {unread} ({values.unread[0].problem})"
-    if values.others_before or values.others_after:
-        others = " before, ".join(map(format_number, (values.others_before, values.others_after)))
-        answer += f"; entries that are not arrays were not compared: {others} after"
-    if not report.has_same_layouts:
-        return f"{answer}; layouts: {layouts}"
-    return f"{answer}; layouts are the same" if differing or unread else answer
+    others = (values.others_before, values.others_after)
+    before, after = map(format_number, others)
+    problem = next((one.problem for one in values.unread), "")
+    details = that_apply(
+        (unread, f", not read in {unread} ({problem})"),
+        (any(others), f"; entries that are not arrays were not compared: {before} before, {after} after"),
+        (not report.has_same_layouts, f"; layouts: {layouts}"),
+        (report.has_same_layouts and (differing or unread), "; layouts are the same"),
+    )
+    return "".join([answer, *details])
 
 
 def _layouts_answer(report: TreeDiff) -> str:
     """Return the numbers of leaves that were removed, added and changed."""
-    counts = {"removed": len(report.removed), "added": len(report.added), "changed": len(report.changed)}
+    counts = _counts(report)
     differing = sum(counts.values())
     if not differing:
         return "no differences in shape, dtype, spec or memory kind"
     words = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
     total = counted(differing + report.unchanged_count, "leaf differs", "leaves differ")
     return f"{differing} of {total}: {words}"
+
+
+def _counts(report: TreeDiff) -> dict[str, int]:
+    return {"removed": len(report.removed), "added": len(report.added), "changed": len(report.changed)}
 
 
 def _values(values: ValuesDiff, max_rows: int | None) -> Iterator[Block]:
@@ -112,7 +117,7 @@ def _values_cells(leaf: LeafValues) -> tuple[Cell, Cell]:
         return "not comparable", (leaf.before_type, f"now {leaf.after_type}")
     nan = (leaf.nan_count_before, leaf.nan_count_after, leaf.nan_in_one_count)
     before, after, in_one = map(format_number, nan)
-    counts = (
+    counts = that_apply(
         (True, format_number(leaf.differing_count)),
         (leaf.before_type != leaf.after_type, f"{leaf.before_type} and {leaf.after_type}"),
         (any(nan[:2]), f"NaN: {before} before, {after} after, {in_one} in one only"),
@@ -120,13 +125,15 @@ def _values_cells(leaf: LeafValues) -> tuple[Cell, Cell]:
     size = "no finite difference" if leaf.largest_difference is None else f"{leaf.largest_difference:.6g}"
     index = ",".join(map(str, leaf.index or ()))
     values = f"{leaf.before_value} before, {leaf.after_value} after"
-    return [words for is_shown, words in counts if is_shown], (f"{size} at [{index}]", values)
+    return counts, (f"{size} at [{index}]", values)
 
 
 class _Change(NamedTuple):
     """A leaf that was removed, added or changed."""
 
     path: str
+    kind: str
+    """``removed`` or ``added``; empty for a changed leaf."""
     before: TreeRow | None
     after: TreeRow | None
     fields: Sequence[ChangedField] = ()
@@ -138,10 +145,12 @@ class _Change(NamedTuple):
 def _layouts(report: TreeDiff, title: str, max_rows: int | None) -> Table:
     """Return the table of the leaves that were removed, added or changed."""
     changes = [
-        *(_Change(row.path, row, None) for row in report.removed),
-        *(_Change(row.path, None, row) for row in report.added),
+        *(_Change(row.path, "removed", row, None) for row in report.removed),
+        *(_Change(row.path, "added", None, row) for row in report.added),
         *(
-            _Change(one.after.path, one.before, one.after, one.fields, (one.before_types, one.after_types))
+            _Change(
+                one.after.path, "", one.before, one.after, one.fields, (one.before_types, one.after_types)
+            )
             for one in report.changed
         ),
     ]
@@ -152,7 +161,7 @@ def _layouts(report: TreeDiff, title: str, max_rows: int | None) -> Table:
         has_size = old is None or new is None or _size(old) != _size(new)
         sides = zip((old, new), (report.meshes_before, report.meshes_after), change.types, strict=True)
         return (
-            tuple(field.replace("_", " ") for field in fields) or ("removed" if old else "added",),
+            (change.kind,) if change.kind else tuple(field.replace("_", " ") for field in fields),
             *(
                 _leaf_lines(row, meshes, fields, types, count if has_size else 0) if row else ()
                 for row, meshes, types in sides
@@ -198,14 +207,14 @@ def _leaf_lines(
     """
     is_one_sided = not fields
     in_memory = f"in {row.memory_kind}" if row.is_in_host_memory else "in device memory" if fields else ""
-    facts = (
+    facts = that_apply(
         (is_one_sided or "shape" in fields or "dtype" in fields, type_text(row.dtype, row.shape)),
         (is_one_sided or "spec" in fields, _sharding_words(row, meshes)),
         (types, types),
         (in_memory and (is_one_sided or "memory_kind" in fields), in_memory),
         (count, _size(row, count)),
     )
-    return tuple(words for is_shown, words in facts if is_shown)
+    return tuple(facts)
 
 
 def _sharding_words(row: TreeRow, meshes: Sequence[TreeMesh]) -> str:
@@ -217,12 +226,12 @@ def _sharding_words(row: TreeRow, meshes: Sequence[TreeMesh]) -> str:
         return f"unknown: {reason_words(row.unknown_because)}"
     is_known = row.sharding is not None
     shards = ",".join(map(str, row.shard_shape or ()))
-    facts = (
+    facts = that_apply(
         (True, row.sharding_text),
         (is_known and row.shard_shape not in (None, row.shape), f"shards [{shards}]"),
         (is_known and row.replicas > 1, f"{format_number(row.replicas)} replicas"),
     )
-    return ", ".join(words for is_shown, words in facts if is_shown)
+    return ", ".join(facts)
 
 
 def _size(row: TreeRow, count: int = 1) -> str:
@@ -230,21 +239,17 @@ def _size(row: TreeRow, count: int = 1) -> str:
     return "size unknown" if row.shard_nbytes is None else format_bytes(count * row.shard_nbytes)
 
 
-def _lines(report: TreeDiff) -> Iterator[str]:
-    """Yield the numbers of leaves, what is not compared, the meshes if they differ, and the bytes."""
-    numbers = (
-        (len(report.removed), "removed"),
-        (len(report.added), "added"),
-        (len(report.changed), "changed"),
-        (report.unchanged_count, "equal"),
-    )
-    counts = [(count, what) for count, what in numbers if count]
+def _lines(report: TreeDiff) -> list[str]:
+    """Return the numbers of leaves, what is not compared, the meshes if they differ, and the bytes."""
+    numbers = {**_counts(report), "equal": report.unchanged_count}
+    counts = [(count, what) for what, count in numbers.items() if count]
     words = [f"{counted(count, 'leaf', 'leaves')} {what}" for count, what in counts[:1]]
     words += [f"{format_number(count)} {what}" for count, what in counts[1:]]
-    yield f"shape, dtype, spec, memory kind: {', '.join(words) or 'no leaves'}"
-    if report.values is None:
-        option = "--values" if report.syntax == "shell" else "values=True"
-        yield f"values: not compared; {option} compares those of two files"
-    yield from changed_meshes(report)
-    yield f"per device: {change_words(report.device_nbytes_before, report.device_nbytes_after)}"
-    yield f"global size: {change_words(report.nbytes_before, report.nbytes_after)}"
+    option = "--values" if report.syntax == "shell" else "values=True"
+    return [
+        f"shape, dtype, spec, memory kind: {', '.join(words) or 'no leaves'}",
+        *that_apply((report.values is None, f"values: not compared; {option} compares those of two files")),
+        *changed_meshes(report),
+        f"per device: {change_words(report.device_nbytes_before, report.device_nbytes_after)}",
+        f"global size: {change_words(report.nbytes_before, report.nbytes_after)}",
+    ]

@@ -46,12 +46,10 @@ def folds_note(folds: Sequence[Fold]) -> str:
     return "Rows of several leaves show the sum of their bytes." if is_folded else ""
 
 
-def changed_meshes(report: TreeDiff | ReshardReport) -> Iterator[str]:
-    """Yield the meshes of two trees if they differ."""
+def changed_meshes(report: TreeDiff | ReshardReport) -> list[str]:
+    """Return a line about the meshes of each of two trees if they differ."""
     before, after = meshes_words(report.meshes_before), meshes_words(report.meshes_after)
-    if before != after:
-        yield f"mesh before: {before}"
-        yield f"mesh after: {after}"
+    return [] if before == after else [f"mesh before: {before}", f"mesh after: {after}"]
 
 
 def meshes_words(meshes: Sequence[TreeMesh]) -> str:
