@@ -26,7 +26,6 @@ from jax_array_info.reports import (
     Origin,
     ProfileRow,
 )
-from jax_array_info.tables.compilations import compile_caches_table
 from jax_array_info.tables.devices import devices_table, fold_names, memory_profile_tables, memory_stats_table
 
 pytestmark = pytest.mark.oldest_and_newest
@@ -255,7 +254,7 @@ def test_the_last_rows_are_functions_of_jax_and_executables_without_a_function()
 
 
 def test_past_max_rows_the_functions_are_counted():
-    rows = cells(text_of(compile_caches_table(CACHES, max_rows=1)))
+    rows = cells(text_of(render.render(CACHES, max_rows=1)))
     assert rows[1] == ["2 more functions", "", "1", ""]
 
 

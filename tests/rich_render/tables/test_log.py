@@ -5,8 +5,7 @@ import textwrap
 import pytest
 
 from jax_array_info import log_report, print_log, to_text
-from jax_array_info.render import text_of
-from jax_array_info.tables.compilations import log_table
+from jax_array_info.render import render, text_of
 from tests.logs import (
     ALLOCATOR,
     DONATIONS,
@@ -25,37 +24,6 @@ LINES = [REMATERIALIZATION, REMATERIALIZATION, WORDINGS["0.4.38"], WORDINGS["202
 
 def text(picture):
     return textwrap.dedent(picture).strip("\n")
-
-
-def test_warnings_are_listed_in_specs():
-    assert to_text(log_report(LINES, mesh={"x": 4, "y": 2})) == text(
-        """
-        2 findings: JAI208 full-replication, JAI206 unused-donation
-        7 lines, mesh: x=4, y=2
-        ── JAI208 full-replication: 16.0 KiB per device ────────────────────────────────
-        4 values are resharded by full replication (XLA: involuntary full
-        rematerialization): each device holds the whole array for a while (the largest
-        takes at least 16.0 KiB), and sends at least 42.0 KiB if each runs once.
-        Constrain the value to one of the two shardings where it is made: then none is
-        needed.
-          16.0 KiB each  jit(two)/add ×2
-                           float32[16,16,16]
-                           the whole of shards float32[8,16,4], from P('y', None, 'x')
-                           to P(None, ('x', 'y'))
-               16.0 KiB  jit(two)/jit(main)/add
-                           float32[16,16,16]
-                           the whole of shards float32[8,16,4], from P('y', None, 'x')
-                           to P(None, ('x', 'y'))  train.py:13
-                         unknown operation
-                           from P('y', None, 'x') to P(None, ('x', 'y'))
-        ── JAI206 unused-donation: 2.0 KiB per device ──────────────────────────────────
-        JAX could not use 2 donated buffers: no output has the type and the sharding.
-        Do not donate these arguments, or return outputs of the same shape, dtype and
-        sharding.
-          2.0 KiB  donated buffer  float32[8,64]
-            4.0 B  donated buffer  int32[]
-        """
-    )
 
 
 def test_out_of_memory_errors_are_first_with_what_to_change():
@@ -107,7 +75,7 @@ def test_the_largest_buffers_are_listed():
     rows = "".join(f"  {n}. Size: {90 - n}.00M\n     Shape: f32[{n},2]\n" for n in range(1, 15))
     report = log_report([*FAILED_ON_TPU.splitlines(), *rows.splitlines()])
     assert to_text(report).endswith("  76.0 MiB  unknown operation  float32[14,2]")
-    few = text_of(log_table(report, max_rows=2)).splitlines()
+    few = text_of(render(report, max_rows=2)).splitlines()
     assert few[-2:] == ["  88.0 MiB  unknown operation  float32[2,2]", "  and 12 more, 978.0 MiB"]
     errors = log_report(ERRORS)
     assert [one.kind for one in errors.findings] == ["program memory"] * 3
@@ -166,7 +134,7 @@ def test_several_unread_lines_are_plural():
 
 def test_the_number_of_rows_is_limited():
     lines = [REMATERIALIZATION.replace("jit(two)", f"jit(f{number})") for number in range(5)]
-    printed = text_of(log_table(log_report(lines), max_rows=2))
+    printed = text_of(render(log_report(lines), max_rows=2))
     assert "and 3 more, " in printed
     with pytest.raises(ValueError, match="max_rows"):
         print_log(lines, max_rows=-1)

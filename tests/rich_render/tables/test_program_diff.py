@@ -6,7 +6,7 @@ import pytest
 from rich.cells import cell_len
 
 from jax_array_info import to_text
-from jax_array_info.render import text_of
+from jax_array_info.render import render, text_of
 from jax_array_info.reports import (
     Donation,
     DonationChange,
@@ -18,100 +18,10 @@ from jax_array_info.reports import (
     Temporary,
     TemporaryChange,
 )
-from jax_array_info.tables.program_diff import program_diff_table
 from tests.rich_render.tables.test_program import text
 from tests.sample_programs import DIFFERENCE, EQUAL
 
 pytestmark = pytest.mark.oldest_and_newest
-
-
-def test_everything_that_differs_is_shown_before_and_after():
-    expected = """
-sends other bytes, in part unknown; 1 leaf is new; 5 shardings and 2 donations
-  differ
-from step to step_with_fsdp
-sent per device and call: 2.8 MiB before, unknown after
-not compared:
-  after: 1 line could not be read
-                    sent per device and call
-┏━━━━━━━━━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━━━┳━━━━━━━━━━━┳━━━━━━━━━━━━┓
-┃ collective     ┃ over    ┃    before ┃     after ┃ difference ┃
-┡━━━━━━━━━━━━━━━━╇━━━━━━━━━╇━━━━━━━━━━━╇━━━━━━━━━━━╇━━━━━━━━━━━━┩
-│ all-reduce     │ fsdp    │   1.0 MiB │     0.0 B │   -1.0 MiB │
-│ reduce-scatter │ fsdp    │     0.0 B │ 512.0 KiB │ +512.0 KiB │
-│ all-gather     │ unknown │ 256.0 KiB │   unknown │            │
-└────────────────┴─────────┴───────────┴───────────┴────────────┘
-  memory and flops per device
-┏━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┓
-┃ figure                       ┃
-┡━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┩
-│ temporaries                  │
-│   before: 4.6 MiB            │
-│   after: 3.5 MiB             │
-│   difference: -1.1 MiB       │
-│ peak                         │
-│   before: unknown            │
-│   after: 1.0 GiB             │
-│ matmul and convolution FLOPs │
-│   before: 1,610,612,736      │
-│   after: 3,221,225,472       │
-│   difference: +1,610,612,736 │
-└──────────────────────────────┘
-                           arguments and outputs
-┏━━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━┓
-┃ path                     ┃ before                 ┃ after               ┃
-┡━━━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━┩
-│ outputs/layers/0-3/wi ×4 │ P(None, 'tensor')      │ P('fsdp', 'tensor') │
-│ x                        │ float32[32,64,256]     │ bfloat16[32,64,256] │
-│                          │   P(('data', 'fsdp'),) │   P('data',)        │
-│ mask                     │ absent                 │ bool[32,64]         │
-│                          │                        │   P()               │
-└──────────────────────────┴────────────────────────┴─────────────────────┘
-                         donations
-┏━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━┓
-┃ path      ┃ before              ┃ after                 ┃
-┡━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━┩
-│ params/wi │ not reused          │ reused for outputs/wi │
-│           │   256.0 KiB, unused │   256.0 KiB           │
-│ opt       │ not donated         │ not reused            │
-│           │                     │   4.0 B, dtype        │
-└───────────┴─────────────────────┴───────────────────────┘
-"""
-    assert text(DIFFERENCE) == expected.strip("\n")
-
-
-def test_renamed_leaves_and_values_away_from_the_peak_are_told():
-    value = Temporary(shape=(512, 512), dtype="float32", nbytes=2**20)
-    report = replace(
-        EQUAL,
-        renamed=(("outputs/w1", "outputs/0/w1"),),
-        temporaries=(
-            TemporaryChange(value=value, before=2, after=0, is_elsewhere_after=True),
-            TemporaryChange(value=value, before=0, after=1, is_elsewhere_before=True),
-            TemporaryChange(value=value, before=0, after=1),
-        ),
-    )
-    assert (
-        text(report, width=120)
-        == """\
-1 leaf is renamed
-step
-sent per device and call: 12.0 B before and after
-renamed arguments and outputs
-┏━━━━━━━━━━━━┳━━━━━━━━━━━━━━┓
-┃ before     ┃ after        ┃
-┡━━━━━━━━━━━━╇━━━━━━━━━━━━━━┩
-│ outputs/w1 │ outputs/0/w1 │
-└────────────┴──────────────┘
-                                   temporaries at the peak
-┏━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━━┓
-┃ array            ┃ line         ┃  before ┃   after ┃ difference ┃ note                    ┃
-┡━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━╇━━━━━━━━━╇━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━━━┩
-│ float32[512,512] │ line unknown │ 2.0 MiB │   0.0 B │   -2.0 MiB │ after: not at the peak  │
-│ float32[512,512] │ line unknown │   0.0 B │ 1.0 MiB │   +1.0 MiB │ before: not at the peak │
-│ float32[512,512] │ line unknown │   0.0 B │ 1.0 MiB │   +1.0 MiB │                         │
-└──────────────────┴──────────────┴─────────┴─────────┴────────────┴─────────────────────────┘"""
-    )
 
 
 def test_equal_programs_have_no_table():
@@ -165,7 +75,7 @@ def test_an_argument_that_does_not_exist_is_absent():
 
 
 def test_long_tables_end_with_the_number_of_the_other_rows():
-    shown = text_of(program_diff_table(DIFFERENCE, max_rows=1), width=80)
+    shown = text_of(render(DIFFERENCE, max_rows=1), width=80)
     assert shown.count("2 more") == 3
     assert shown.count("1 more") == 1
 

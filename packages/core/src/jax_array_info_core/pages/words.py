@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from .. import config
 from ..config import shown_callers
 from ..layouts import MeshAxes
+from ..quantities import format_bytes
 from ..reports import ArrayReport, Origin, RuleResult
 from ..reports import array as unknown_reasons
 from ..reports.changes import rule_lines
@@ -96,6 +97,20 @@ def undrawn_words(report: ArrayReport) -> str:
     if report.sharding is not None:
         return f"{report.sharding.type}: {report.sharding.text}"
     return unknown_words(report)
+
+
+def change_words(before: int | None, after: int | None) -> str:
+    """Return bytes before and after: ``1.0 GiB before, 3.0 GiB after (2.0 GiB more)``."""
+    old, new = ("unknown" if nbytes is None else format_bytes(nbytes) for nbytes in (before, after))
+    if before is not None and before == after:
+        return f"{old} before and after"
+    difference = "" if before is None or after is None else f" ({more_or_less(after - before)})"
+    return f"{old} before, {new} after{difference}"
+
+
+def more_or_less(nbytes: int) -> str:
+    """Return a difference of bytes: ``2.0 GiB more``."""
+    return f"{format_bytes(abs(nbytes))} {'more' if nbytes > 0 else 'less'}"
 
 
 def rule_results(results: Iterable[RuleResult]) -> Iterator[Sentence]:

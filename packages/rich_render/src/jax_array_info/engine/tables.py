@@ -98,7 +98,7 @@ class _Content:
 
     def widths(self, measure: Callable[[_Line], int]) -> list[int]:
         """Return the widths of the columns that hold every line, by a measure of lines."""
-        widths = [cell_len(head) for head in self.heads]
+        widths = [measure(_Line(head)) for head in self.heads]
         for section in self.sections:
             for row in section:
                 for number, cell in enumerate(row):
@@ -191,11 +191,12 @@ def _cell(group: Sequence[Column], row: Row, writing: Writing, is_compact: bool)
     stacked = [
         replace(
             line,
-            text=f"{one.before}{line.text}{one.after}",
-            shorter=[f"{one.before}{text}{one.after}" for text in line.shorter],
+            text=f"{before}{line.text}{one.after}",
+            shorter=[f"{before}{text}{one.after}" for text in line.shorter],
         )
         for one in group[1:]
-        for line in _lines(one, row, writing, is_stacked=True)
+        for number, line in enumerate(_lines(one, row, writing, is_stacked=True))
+        for before in (_INDENT if number and one.before else one.before,)
     ]
     if is_compact and first.kind == "path":
         joined = [_Line(_INDENT + ", ".join(line.text for line in stacked))] if stacked else []
@@ -219,7 +220,7 @@ def _lines(column: Column, row: Row, writing: Writing, *, is_stacked: bool = Fal
         _Line(
             writing.safe(note.text if not is_stacked or note.stacked is None else note.stacked),
             LOOKS[note.look],
-            column.kind if not number or column.kind == "names" else "words",
+            note.kind or (column.kind if not number or column.kind == "names" else "words"),
             [*map(writing.safe, note.shorter)],
         )
         for number, note in enumerate(notes)

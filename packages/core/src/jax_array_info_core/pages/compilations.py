@@ -1,0 +1,194 @@
+"""Pages of compilations and of compile caches."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import chain
+
+from ..grouping import by_key
+from ..quantities import counted
+from ..reports import Compilation, CompilationsReport, CompileCache, CompileCachesReport
+from ..reports.compiles import total_entries
+from .blocks import Block, Column, Row, Sentence, Table, limited, more
+
+_SHAPE = re.compile(r"shape \([0-9, ]*\) became \([0-9, ]*\)")
+_NUMBER = re.compile(r"[0-9]+")
+_MOST_NAMES = 3
+"""Maximum number of functions in the first line."""
+_MIN_FOLDED = 3
+"""Least number of compilations in one row that differ in a length."""
+
+
+def compilations_page(report: CompilationsReport, *, max_rows: int | None = 100) -> Iterator[Block]:
+    """Yield the number of recompilations, then the compilations in order, with alike ones in one row.
+
+    Below them are the programs from the persistent cache, then the totals.
+
+    Args:
+        report: The compilations.
+        max_rows: Maximum number of rows of compilations. One more row has the rest. None shows all.
+    """
+    totals = (
+        ("total", report.count, report.seconds or None),
+        ("not watched", report.other_count, None),
+        ("JAX's own", report.jax_count, report.jax_seconds),
+    )
+    yield Sentence(_answer(report), "answer", hang=0)
+    yield Table(
+        "compilations",
+        [
+            *(Column(name, is_kept=True) for name in ("function", "called at")),
+            *(Column(name, "number", is_kept=True) for name in ("times", "duration")),
+            Column("reason", is_kept=True),
+        ],
+        [
+            _rows(report.compilations, max_rows),
+            _rows(report.cache_hits, max_rows, "persistent cache"),
+            [
+                {
+                    "function": name,
+                    "times": str(count),
+                    "duration": "" if seconds is None else duration(seconds),
+                }
+                for name, count, seconds in totals
+                if count or name == "total"
+            ],
+        ],
+        groupings=[
+            [["function"], ["called at"], ["times"], ["duration"], ["reason"]],
+            [["function", "called at"], ["times"], ["duration"], ["reason"]],
+            [["function", "called at", "reason"], ["times"], ["duration"]],
+        ],
+        breaks="words",
+    )
+
+
+def _answer(report: CompilationsReport) -> str:
+    """Return how often functions were compiled again."""
+    if not report.count:
+        is_other = report.jax_count or report.other_count
+        return "no watched function was compiled" if is_other else "nothing was compiled"
+    each = counted(report.function_count, "function", "functions")
+    again = list(dict.fromkeys(one.function for one in report.recompilations))
+    if not again:
+        return f"no recompilations: {each} compiled once, {duration(report.seconds)}"
+    names = ", ".join(again[:_MOST_NAMES]) + (" and others" if len(again) > _MOST_NAMES else "")
+    words = counted(len(report.recompilations), "recompilation", "recompilations")
+    compilations = counted(report.count, "compilation", "compilations")
+    return f"{words} of {names}; {compilations} of {each} took {duration(report.seconds)}"
+
+
+def duration(seconds: float) -> str:
+    """Return a duration as text: ``12 ms``, ``3.4 s``."""
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+
+
+def _rows(compilations: Sequence[Compilation], max_rows: int | None, place: str = "") -> list[Row]:
+    """Return the rows of compilations, and one for those beyond the maximum.
+
+    Args:
+        compilations: The compilations.
+        max_rows: Maximum number of rows.
+        place: Place that the programs come from, if they were not compiled.
+    """
+
+    def row(alike: Sequence[Compilation]) -> Row:
+        cells = {"function": alike[0].function, "called at": _line(alike[0])}
+        return {**cells, **_sums(alike), "reason": f"{place}: {_reason(alike)}" if place else _reason(alike)}
+
+    def rest(rows: Sequence[Sequence[Compilation]]) -> Row:
+        others = [one for alike in rows for one in alike]
+        return {"function": more(len(rows), "row", "rows"), **_sums(others), "reason": place}
+
+    return [*chain(*limited(_alike(compilations), max_rows, row, rest))]
+
+
+def _sums(compilations: Sequence[Compilation]) -> Row:
+    seconds = sum(one.seconds for one in compilations)
+    return {"times": str(len(compilations)), "duration": duration(seconds)}
+
+
+def _alike(compilations: Sequence[Compilation]) -> list[list[Compilation]]:
+    """Return the compilations of one function and line with one reason together, in order.
+
+    So are three or more whose reasons differ only in the lengths of shapes.
+    """
+    folded = [
+        _key(one, _SHAPE.sub(lambda shape: _NUMBER.sub("#", shape[0]), one.reason)) for one in compilations
+    ]
+    counts, pairs = Counter(folded), zip(folded, compilations, strict=True)
+    keys = ((key if counts[key] >= _MIN_FOLDED else _key(one, one.reason), one) for key, one in pairs)
+    return list(by_key(keys).values())
+
+
+def _key(one: Compilation, reason: str) -> object:
+    return one.function, one.definition, one.origin, reason
+
+
+def _reason(alike: Sequence[Compilation]) -> str:
+    """Return the reason of some compilations, with the least and the largest of the lengths that differ."""
+    columns = zip(*(_NUMBER.findall(one.reason) for one in alike), strict=True)
+    ordered = [sorted(set(column), key=int) for column in columns]
+    texts = iter([" to ".join(dict.fromkeys((lengths[0], lengths[-1]))) for lengths in ordered])
+    return _NUMBER.sub(lambda _: next(texts), alike[0].reason)
+
+
+def _line(row: Compilation | CompileCache) -> str:
+    # The function that contains the line is known to the reader, or has a column of its own.
+    return "" if row.origin is None else row.origin.place
+
+
+def compile_caches_page(report: CompileCachesReport, *, max_rows: int | None = 100) -> Iterator[Block]:
+    """Yield the number of jitted functions, then their compile caches, the most entries first.
+
+    The last rows have JAX's own functions, and the executables that belong to no live function.
+
+    Args:
+        report: The compile caches.
+        max_rows: Maximum number of functions. One more row has the rest. None shows all.
+    """
+    functions = counted(len(report.functions), "jitted function", "jitted functions")
+    entries = counted(total_entries(report.functions), "cache entry", "cache entries")
+    most = [f"; most: {one.name}, {one.entries}" for one in report.functions[:1] if (one.entries or 0) > 1]
+    yield Sentence(f"{functions}, {entries}{''.join(most)}", "answer", hang=0)
+    yield Table(
+        "compile caches",
+        [
+            *(Column(name, is_kept=True) for name in ("function", "line")),
+            *(Column(name, "number", is_kept=True) for name in ("entries", "executables")),
+        ],
+        [
+            [*chain(*limited(report.functions, max_rows, _cache, _more_caches))],
+            [
+                _numbers(
+                    f"{report.jax_function_count} functions of JAX itself",
+                    report.jax_entries,
+                    report.jax_compilations,
+                ),
+                _numbers("executables without a live function", "", report.unowned_executables),
+            ],
+        ],
+        groupings=[
+            [["function"], ["line"], ["entries"], ["executables"]],
+            [["function", "line"], ["entries"], ["executables"]],
+        ],
+        breaks="words",
+    )
+
+
+def _cache(cache: CompileCache) -> Row:
+    return _numbers(cache.name, cache.entries, cache.compilations) | {"line": _line(cache)}
+
+
+def _more_caches(caches: Sequence[CompileCache]) -> Row:
+    return _numbers(more(len(caches), "function", "functions"), total_entries(caches), "")
+
+
+def _numbers(function: str, entries: int | str | None, executables: int | str | None) -> dict[str, str]:
+    """Return the numbers of a function; unknown ones are ``?``."""
+    numbers = {"entries": entries, "executables": executables}
+    return {"function": function} | {
+        name: "?" if number is None else str(number) for name, number in numbers.items()
+    }

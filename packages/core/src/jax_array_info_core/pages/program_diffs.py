@@ -1,0 +1,298 @@
+"""The page of the differences between two programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
+
+from ..layouts.dtypes import type_text
+from ..quantities import counted, format_bytes, grouped, known_sum
+from ..reports import (
+    Donation,
+    DonationChange,
+    FigureChange,
+    ProgramDiff,
+    SentChange,
+    SentLine,
+    ShardingChange,
+    ShardingDescription,
+    TemporaryChange,
+)
+from ..reports.collectives import axes_words
+from .blocks import (
+    Block,
+    Column,
+    Grouping,
+    Row,
+    Sentence,
+    Table,
+    counted_path,
+    limited,
+    more,
+    said,
+    that_apply,
+)
+from .folds import check_max_rows, folded_paths, split_rows
+from .program_words import UNKNOWN, folded_text, kept_words, without_indices
+from .words import change_words, more_or_less, origin_words, rule_results
+
+_FIGURES = {
+    "argument_nbytes": "arguments",
+    "output_nbytes": "outputs",
+    "alias_nbytes": "reused by donation",
+    "temporary_nbytes": "temporaries",
+    "code_nbytes": "code",
+    "peak_nbytes": "peak",
+    "host_argument_nbytes": "host arguments",
+    "host_output_nbytes": "host outputs",
+    "host_alias_nbytes": "host reused by donation",
+    "host_temporary_nbytes": "host temporaries",
+    "dot_flops": "matmul and convolution FLOPs",
+    "known_dot_flops": "known FLOPs",
+    "fft_flops": "FFT FLOPs",
+}
+"""Printed name of each figure."""
+_SIGNS = {"argument_nbytes": 1, "output_nbytes": 1, "temporary_nbytes": 1, "alias_nbytes": -1}
+"""Figures that make up the memory of a program without a peak."""
+_UNCOUNTED = (
+    "From the schedule, with values in the memory of outputs, which XLA's figure of temporaries leaves out."
+)
+_MOST_LINES = 3
+"""Maximum number of lines below a kind of collectives; one more row has the sum of the others."""
+_CHANGE = ("before", "after", "difference")
+_CHANGE_COLUMNS = [Column(name, "number", f"{name}: ") for name in _CHANGE]
+_NUMBERS: Sequence[Grouping] = (
+    (("of",), ("over",), *((name,) for name in _CHANGE)),
+    (("of", "over"), *((name,) for name in _CHANGE)),
+    (("of", "over", *_CHANGE),),
+)
+_TEMPORARIES: Sequence[Grouping] = (
+    (("of",), ("line",), ("kept",), *((name,) for name in _CHANGE), ("note",)),
+    (("of", "line", "kept", "note"), *((name,) for name in _CHANGE)),
+    (("of", "line", "kept", *_CHANGE, "note"),),
+)
+_LEAF = ("of", "before", "its", "after", "their")
+_LEAVES: Sequence[Grouping] = ((("of",), ("before", "its"), ("after", "their")), (_LEAF,))
+
+
+def program_diff_page(report: ProgramDiff, *, max_rows: int | None = 100) -> Iterator[Block]:
+    """Yield the answer and the bytes sent, then a table of each kind of differences.
+
+    Args:
+        report: The differences.
+        max_rows: Maximum number of rows of each table. One more row has the number of the others. None shows
+            all.
+
+    Raises:
+        ValueError: If ``max_rows`` is negative.
+    """
+    check_max_rows(max_rows)
+    before, after = report.before_name, report.after_name
+    yield from rule_results(report.rules)
+    yield Sentence(_answer(report), "answer")
+    yield Sentence(before if before == after else f"from {before} to {after}")
+    sent = change_words(report.sent_nbytes_before, report.sent_nbytes_after)
+    yield Sentence(f"sent per device and call: {sent}")
+    if report.unknown:
+        yield Sentence("not compared:", "alarm")
+    yield from said(report.unknown, indent=2)
+    yield from (table for table in _tables(report, max_rows) if any(table.sections))
+
+
+def _answer(report: ProgramDiff) -> str:
+    """Return what the second program sends and needs in addition, and the numbers of other differences."""
+    if report.is_empty:
+        return "no differences, as far as known" if report.unknown else "no differences"
+    sent = _difference(report.sent_nbytes_before, report.sent_nbytes_after)
+    memory = _memory_difference(report.figures)
+    new = sum(one.before_type is None for one in report.shardings)
+    gone = sum(one.after_type is None for one in report.shardings)
+    leaves = ((len(report.renamed), "renamed"), (new, "new"), (gone, "absent"))
+    counts = ((len(report.shardings) - new - gone, "sharding"), (len(report.donations), "donation"))
+    differ = " and ".join(counted(count, noun, f"{noun}s") for count, noun in counts if count)
+    verb = "differs" if sum(count for count, _ in counts) == 1 else "differ"
+    parts = that_apply(
+        (sent, f"sends {more_or_less(sent or 0)} per device and call"),
+        (sent is None and report.sent, "sends other bytes, in part unknown"),
+        (memory, f"needs {more_or_less(memory or 0)} memory per device"),
+        *((count, f"{counted(count, 'leaf is', 'leaves are')} {word}") for count, word in leaves),
+        (differ, f"{differ} {verb}"),
+    )
+    return "; ".join(parts) or "other figures differ: see below"
+
+
+def _memory_difference(figures: Sequence[FigureChange]) -> int | None:
+    """Return the bytes that the second program needs in addition; None if unknown."""
+    changes = {one.name: _difference(one.before, one.after) for one in figures}
+    signs = {"peak_nbytes": 1} if "peak_nbytes" in changes else _SIGNS
+    found = [(changes[name], sign) for name, sign in signs.items() if name in changes]
+    return known_sum(None if change is None else sign * change for change, sign in found)
+
+
+def _difference(before: int | None, after: int | None) -> int | None:
+    return None if before is None or after is None else after - before
+
+
+def _tables(report: ProgramDiff, most: int | None) -> Iterator[Table]:
+    """Yield a table of each kind of differences; of those without any, too."""
+    sent, rest = split_rows(report.sent, most)
+    yield Table(
+        "sent per device and call",
+        [Column("of", head="collective"), Column("over", before="over "), *_CHANGE_COLUMNS],
+        [[row for one in sent for row in _sent_rows(one)], [_more(rest)] if rest else []],
+        _NUMBERS,
+    )
+    yield Table(
+        "memory and flops per device",
+        [Column("of", head="figure"), *_CHANGE_COLUMNS],
+        limited(report.figures, most, _figure, _more),
+        _NUMBERS,
+    )
+    yield Table(
+        "renamed arguments and outputs",
+        [Column("of", "path", head="before"), Column("after", "path", "after: ")],
+        limited(report.renamed, most, lambda paths: {"of": paths[0], "after": paths[1]}, _more),
+        [[["of"], ["after"]], [["of", "after"]]],
+    )
+    yield _leaves("arguments and outputs", [*map(_shardings, report.shardings)], most)
+    yield _leaves("donations", [*map(_donations, report.donations)], most)
+    yield Table(
+        "temporaries at the peak",
+        [
+            Column("of", head="array"),
+            Column("line"),
+            Column("kept", before="kept "),
+            *_CHANGE_COLUMNS,
+            Column("note"),
+        ],
+        limited(report.temporaries, most, _temporary, _more),
+        _TEMPORARIES,
+        caption=_UNCOUNTED if report.has_uncounted_temporaries else "",
+    )
+
+
+def _more(left: Sequence[object]) -> Row:
+    return {"of": more(len(left))}
+
+
+def _change(before: int | None, after: int | None, *, is_bytes: bool = True) -> dict[str, str]:
+    """Return the cells of a number before and after, and of the difference if both are known."""
+    difference, write = _difference(before, after), format_bytes if is_bytes else grouped
+    words = [UNKNOWN if number is None else write(number) for number in (before, after)]
+    if difference is not None:
+        sign = "+" if difference > 0 else "-" if difference < 0 else ""
+        words.append(f"{sign}{write(abs(difference))}")
+    return dict(zip(_CHANGE, words, strict=False))
+
+
+def _sent_rows(change: SentChange) -> Iterator[Row]:
+    """Yield the row of a kind and axes, and those of the lines that it changed in."""
+    yield {"of": change.kind, "over": axes_words(change.axes), **_change(change.before, change.after)}
+    for section in limited(change.lines, _MOST_LINES, _line, _more_lines):
+        yield from section
+
+
+def _line(line: SentLine) -> Row:
+    return {"of": f"  {origin_words(line.origin, 'line unknown')}", **_change(line.before, line.after)}
+
+
+def _more_lines(left: Sequence[SentLine]) -> Row:
+    sums = known_sum(line.before for line in left), known_sum(line.after for line in left)
+    return {"of": f"  {more(len(left), 'line', 'lines')}", **_change(*sums)}
+
+
+def _figure(change: FigureChange) -> Row:
+    is_bytes = not change.name.endswith("_flops")
+    name = _FIGURES.get(change.name, change.name)
+    return {"of": name, **_change(change.before, change.after, is_bytes=is_bytes)}
+
+
+def _temporary(change: TemporaryChange) -> Row:
+    """Return the row of temporary values, with a note if those of one program are not live at its peak."""
+    value, places = (
+        change.value,
+        ((change.is_elsewhere_before, "before"), (change.is_elsewhere_after, "after")),
+    )
+    return {
+        "of": type_text(value.dtype, value.shape),
+        "line": origin_words(value.origin, "line unknown"),
+        "kept": kept_words(value).removeprefix("kept "),
+        **_change(value.nbytes * change.before, value.nbytes * change.after),
+        "note": next((f"{when}: not at the peak" for is_elsewhere, when in places if is_elsewhere), ""),
+    }
+
+
+_Side: TypeAlias = tuple[str, str]
+"""What a leaf is before or after, and a line below it, which may be empty."""
+_Leaf: TypeAlias = tuple[str, str, str, str, str]
+"""The path of a leaf, and its sides before and after."""
+
+
+def _leaves(title: str, leaves: Sequence[_Leaf], most: int | None) -> Table:
+    """Return a table of leaves, those that differ only in the indices of their paths in one row."""
+
+    def row(fold: tuple[str, list[int]]) -> Row:
+        path, members = fold
+        columns = zip(*(leaves[member][1:] for member in members), strict=True)
+        return dict(zip(_LEAF, (counted_path(path, len(members)), *map(folded_text, columns)), strict=True))
+
+    facts = [tuple(map(without_indices, cells)) for _, *cells in leaves]
+    return Table(
+        title,
+        [
+            Column("of", "path", head="path"),
+            Column("before", before="before: "),
+            Column("its"),
+            Column("after", before="after: "),
+            Column("their"),
+        ],
+        limited(
+            folded_paths([path for path, *_ in leaves], facts),
+            most,
+            row,
+            lambda left: _more([member for _, members in left for member in members]),
+        ),
+        _LEAVES,
+    )
+
+
+def _shardings(change: ShardingChange) -> _Leaf:
+    """Return the type and the sharding of a leaf before and after."""
+    old, new = change.before_type, change.after_type
+    return (
+        change.path,
+        *_sharding(old, new, change.before, change.after, change.before_memory_kind),
+        *_sharding(new, old, change.after, change.before, change.after_memory_kind),
+    )
+
+
+def _sharding(
+    type_: str | None,
+    other_type: str | None,
+    sharding: ShardingDescription | None,
+    other_sharding: ShardingDescription | None,
+    memory_kind: str | None,
+) -> _Side:
+    """Return the type and the sharding of a leaf before or after, without a type that does not change."""
+    if type_ is None:
+        return "absent", ""
+    words = UNKNOWN if sharding is None else sharding.beside(other_sharding)
+    words += f" in {memory_kind}" if memory_kind else ""
+    return (words, "") if type_ == other_type else (type_, words)
+
+
+def _donations(change: DonationChange) -> _Leaf:
+    """Return what happens to an argument before and after."""
+    before = _donation(change.before, is_absent=change.is_absent_before)
+    return (change.path, *before, *_donation(change.after, is_absent=change.is_absent_after))
+
+
+def _donation(donation: Donation | None, *, is_absent: bool) -> _Side:
+    """Return the output that reuses a donated argument, else the reason, and the bytes."""
+    if donation is None:
+        return "absent" if is_absent else "not donated", ""
+    nbytes = format_bytes(donation.nbytes)
+    if donation.output is None:
+        return "not reused", f"{nbytes}, {donation.reason or 'reason unknown'}"
+    is_named_alike = donation.output == f"outputs/{donation.path}"
+    return "reused" if is_named_alike else f"reused for {donation.output}", nbytes

@@ -1,0 +1,113 @@
+"""The page of the traffic of resharding a tree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
+
+from ..layouts import Spec
+from ..quantities import counted, format_bytes
+from ..reports import ReshardReport, ReshardRow
+from ..reports.tree import shorter_leaves_words
+from .blocks import Block, Column, Note, Row, Sentence, Table, counted_path, limited, said, that_apply
+from .folds import check_max_rows, folded_paths
+from .tree_words import Fold, changed_meshes, folds_note, meshes_words, more_leaves
+
+_NUMBERS = ("per device", "sum over devices", "other processes")
+
+
+def reshard_page(report: ReshardReport, *, max_rows: int | None = 100) -> Iterator[Block]:
+    """Yield the bytes to receive, then the leaves that move, those with the most bytes per device first.
+
+    Leaves that differ only in the indices of their paths share a row.
+
+    Args:
+        report: The traffic.
+        max_rows: Maximum number of rows. One more row has the sum of the other leaves. None shows all.
+
+    Raises:
+        ValueError: If ``max_rows`` is negative.
+    """
+    check_max_rows(max_rows)
+    title = "bytes to receive" + ("" if report.name is None else f" for {report.name}")
+    if report.rows:
+        each, nbytes = format_bytes(report.device_nbytes), format_bytes(report.nbytes)
+        together = f"all {report.device_count} devices together {nbytes}"
+        yield Sentence(f"each device receives at most {each}, {together}", "answer", hang=0)
+        yield _table(report, title, max_rows)
+    else:
+        yield Sentence(f"{title}: none", "answer", hang=0)
+    yield from said(_lines(report), hang=0)
+
+
+def _table(report: ReshardReport, title: str, max_rows: int | None) -> Table:
+    """Return the table of the leaves that move, and of their sum."""
+    rows = report.rows
+    numbers = _NUMBERS if report.process_nbytes else _NUMBERS[:-1]
+
+    def row(fold: Fold) -> Row:
+        path, members = fold
+        first = rows[members[0]]
+        return {
+            "leaf": counted_path(path, len(members)),
+            "type": first.type,
+            "before": _spec_words(first.before),
+            "after": _spec_words(first.after),
+            **_sums(first, len(members)),
+        }
+
+    def rest(left: Sequence[Fold]) -> Row:
+        total = sum(rows[member].nbytes for _, members in left for member in members)
+        return {"leaf": more_leaves(left), "sum over devices": format_bytes(total)}
+
+    folds = folded_paths([one.path for one in rows], [replace(one, path="") for one in rows])
+    folds.sort(key=lambda fold: -rows[fold[1][0]].device_nbytes * len(fold[1]))
+    is_sum = sum(one.device_nbytes for one in rows) == report.device_nbytes
+    total = Note("all leaves" if is_sum else "all leaves, fullest device", kind="words")
+    return Table(
+        title,
+        [
+            Column("leaf", "path", is_kept=True),
+            Column("type"),
+            *(Column(name, before=f"{name}: ") for name in ("before", "after")),
+            *(Column(name, "number") for name in numbers),
+        ],
+        [
+            [*chain(*limited(folds, max_rows, row, rest))],
+            [{"leaf": total, **_sums(report)}],
+        ],
+        groupings=[
+            [["leaf", "type"], ["before"], ["after"], *([name] for name in numbers)],
+            [["leaf", "type", "before", "after"], *([name] for name in numbers)],
+        ],
+        caption=folds_note(folds),
+        breaks="words",
+    )
+
+
+def _sums(of: ReshardRow | ReshardReport, count: int = 1) -> dict[str, str]:
+    """Return the bytes of a number of equal leaves, or of all leaves."""
+    sizes = (of.device_nbytes, of.nbytes, of.process_nbytes)
+    words = ("?" if nbytes is None else format_bytes(count * nbytes) for nbytes in sizes)
+    return dict(zip(_NUMBERS, words, strict=True))
+
+
+def _spec_words(spec: Spec | None) -> str:
+    return "no spec" if spec is None else str(spec)
+
+
+def _lines(report: ReshardReport) -> list[str]:
+    """Return the meshes, and the numbers of leaves that are not in the table."""
+    mesh = report.meshes_after if report.meshes_before == report.meshes_after else ()
+    restored = f"a restore from files needs up to {format_bytes(report.restored_nbytes)} for each device"
+    skipped = counted(report.skipped_count, "leaf", "leaves")
+    lines = that_apply(
+        (mesh, f"mesh: {meshes_words(mesh)}"),
+        (report.restored_nbytes, f"between live arrays; {restored}"),
+        (report.rows and report.process_nbytes == 0, "from other processes: none"),
+        (report.shorter_count, shorter_leaves_words(report.shorter_count)),
+        (report.unmoved_count, f"without traffic: {counted(report.unmoved_count, 'leaf', 'leaves')}"),
+        (report.skipped_count, f"left out: {skipped}, deleted, unreduced or of unknown size or sharding"),
+    )
+    return [*changed_meshes(report), *lines]

@@ -1,0 +1,255 @@
+"""The page of the differences between two trees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+from ..layouts.dtypes import type_text
+from ..layouts.spec import effective_spec
+from ..quantities import counted, format_bytes, format_number
+from ..reports import LeafValues, TreeDiff, TreeMesh, TreeRow, ValuesDiff
+from ..reports.changes import ChangedField
+from .blocks import Block, Cell, Column, Row, Sentence, Table, counted_path, limited, more, said, that_apply
+from .folds import check_max_rows, folded_paths
+from .tree_words import Fold, changed_meshes, folds_note, more_leaves
+from .words import change_words, reason_words, rule_results
+
+_VALUES = ("leaf", "elements that differ", "largest difference")
+
+
+def tree_diff_page(report: TreeDiff, *, max_rows: int | None = 100) -> Iterator[Block]:
+    """Yield the answer, then the leaves that were removed, added or changed, with the bytes before and after.
+
+    Leaves that differ only in the indices of their paths share a row. Specs are shown without mesh axes of
+    size 1.
+
+    Args:
+        report: The differences.
+        max_rows: Maximum number of rows. One more row has the number of the other leaves. None shows all.
+
+    Raises:
+        ValueError: If ``max_rows`` is negative.
+    """
+    check_max_rows(max_rows)
+    title = "differences"
+    if report.before_name or report.after_name:
+        before, after = report.before_name or "the first tree", report.after_name or "the second tree"
+        title = f"differences from {before} to {after}"
+    yield from rule_results(report.rules)
+    yield Sentence(_answer(report), "answer", hang=0)
+    if report.has_same_layouts and title != "differences":
+        yield Sentence(title, hang=0)
+    if report.values is not None:
+        yield from _values(report.values, max_rows)
+    if not report.has_same_layouts:
+        yield _layouts(report, title, max_rows)
+    yield from said(_lines(report), hang=0)
+
+
+def _answer(report: TreeDiff) -> str:
+    """Return what differs: the values, if they are compared, and the layouts."""
+    layouts, values = _layouts_answer(report), report.values
+    if values is None:
+        return f"{layouts}; values are not compared"
+    leaves = counted(values.count, "leaf", "leaves")
+    differing, unread = len(values.differing), len(values.unread)
+    answer, *_ = that_apply(
+        (not values.count, "no values compared: the files have no leaf in common"),
+        (differing, f"values differ in {differing} of {leaves}"),
+        (unread, f"values equal in {values.count - unread} of {leaves}"),
+        (True, f"values equal: {leaves}, {format_bytes(values.nbytes)}"),
+    )
+    others = (values.others_before, values.others_after)
+    before, after = map(format_number, others)
+    problem = next((one.problem for one in values.unread), "")
+    details = that_apply(
+        (unread, f", not read in {unread} ({problem})"),
+        (any(others), f"; entries that are not arrays were not compared: {before} before, {after} after"),
+        (not report.has_same_layouts, f"; layouts: {layouts}"),
+        (report.has_same_layouts and (differing or unread), "; layouts are the same"),
+    )
+    return "".join([answer, *details])
+
+
+def _layouts_answer(report: TreeDiff) -> str:
+    """Return the numbers of leaves that were removed, added and changed."""
+    counts = _counts(report)
+    differing = sum(counts.values())
+    if not differing:
+        return "no differences in shape, dtype, spec or memory kind"
+    words = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    total = counted(differing + report.unchanged_count, "leaf differs", "leaves differ")
+    return f"{differing} of {total}: {words}"
+
+
+def _counts(report: TreeDiff) -> dict[str, int]:
+    return {"removed": len(report.removed), "added": len(report.added), "changed": len(report.changed)}
+
+
+def _values(values: ValuesDiff, max_rows: int | None) -> Iterator[Block]:
+    """Yield the leaves with different values, and a line about NaN at the same places."""
+    leaves = [*values.differing, *values.unread]
+    if leaves:
+        rows = limited(
+            leaves, max_rows, _values_row, lambda rest: {"leaf": more(len(rest), "leaf", "leaves")}
+        )
+        columns = [Column(name, "path" if name == "leaf" else "words", is_kept=True) for name in _VALUES]
+        yield Table("values", columns, [[*chain(*rows)]])
+    nan = [leaf for leaf in values.leaves if leaf.is_equal]
+    if nan:
+        count = format_number(sum(leaf.nan_count_before for leaf in nan))
+        equal = counted(len(nan), "equal leaf", "equal leaves")
+        where = f"{nan[0].path or 'the array'}{', …' if len(nan) > 1 else ''}"
+        yield Sentence(f"NaN at the same places: {count} in {equal} ({where})", hang=0)
+
+
+def _values_row(leaf: LeafValues) -> Row:
+    return dict(zip(_VALUES, (counted_path(leaf.path, 1), *_values_cells(leaf)), strict=True))
+
+
+def _values_cells(leaf: LeafValues) -> tuple[Cell, Cell]:
+    """Return the lines about the elements of a leaf that differ, and those about the largest difference."""
+    if leaf.problem is not None:
+        return "not read", leaf.problem
+    if leaf.differing_count is None:
+        return "not comparable", (leaf.before_type, f"now {leaf.after_type}")
+    nan = (leaf.nan_count_before, leaf.nan_count_after, leaf.nan_in_one_count)
+    before, after, in_one = map(format_number, nan)
+    counts = that_apply(
+        (True, format_number(leaf.differing_count)),
+        (leaf.before_type != leaf.after_type, f"{leaf.before_type} and {leaf.after_type}"),
+        (any(nan[:2]), f"NaN: {before} before, {after} after, {in_one} in one only"),
+    )
+    size = "no finite difference" if leaf.largest_difference is None else f"{leaf.largest_difference:.6g}"
+    index = ",".join(map(str, leaf.index or ()))
+    values = f"{leaf.before_value} before, {leaf.after_value} after"
+    return counts, (f"{size} at [{index}]", values)
+
+
+class _Change(NamedTuple):
+    """A leaf that was removed, added or changed."""
+
+    path: str
+    kind: str
+    """``removed`` or ``added``; empty for a changed leaf."""
+    before: TreeRow | None
+    after: TreeRow | None
+    fields: Sequence[ChangedField] = ()
+    """Fields that differ; empty if it is in one tree only."""
+    types: tuple[str, str] = ("", "")
+    """Types of its mesh axes before and after, if they differ."""
+
+
+def _layouts(report: TreeDiff, title: str, max_rows: int | None) -> Table:
+    """Return the table of the leaves that were removed, added or changed."""
+    changes = [
+        *(_Change(row.path, "removed", row, None) for row in report.removed),
+        *(_Change(row.path, "added", None, row) for row in report.added),
+        *(
+            _Change(
+                one.after.path, "", one.before, one.after, one.fields, (one.before_types, one.after_types)
+            )
+            for one in report.changed
+        ),
+    ]
+
+    def cells(change: _Change, count: int = 1) -> tuple[tuple[str, ...], ...]:
+        """Return the lines of the cells of equal changes: their kinds, the leaf before and after."""
+        old, new, fields = change.before, change.after, change.fields
+        has_size = old is None or new is None or _size(old) != _size(new)
+        sides = zip((old, new), (report.meshes_before, report.meshes_after), change.types, strict=True)
+        return (
+            (change.kind,) if change.kind else tuple(field.replace("_", " ") for field in fields),
+            *(
+                _leaf_lines(row, meshes, fields, types, count if has_size else 0) if row else ()
+                for row, meshes, types in sides
+            ),
+        )
+
+    def row(fold: Fold) -> Row:
+        kinds, before, after = cells(changes[fold[1][0]], len(fold[1]))
+        path = counted_path(fold[0], len(fold[1]))
+        return {"leaf": path, "change": kinds, "before": before, "after": after}
+
+    folds = folded_paths([one.path for one in changes], [cells(one) for one in changes])
+    rows = limited(folds, max_rows, row, lambda rest: {"leaf": more_leaves(rest)})
+    return Table(
+        title,
+        [
+            Column("leaf", "path", is_kept=True),
+            Column("change", is_kept=True),
+            *(Column(name, before=f"{name}: ", is_kept=True) for name in ("before", "after")),
+        ],
+        [[*chain(*rows)]],
+        groupings=[
+            [["leaf"], ["change"], ["before"], ["after"]],
+            [["leaf", "change"], ["before"], ["after"]],
+            [["leaf", "change", "before", "after"]],
+        ],
+        caption="\n".join(filter(None, ("Sizes in the table are per device.", folds_note(folds)))),
+        breaks="words",
+    )
+
+
+def _leaf_lines(
+    row: TreeRow, meshes: Sequence[TreeMesh], fields: Sequence[ChangedField], types: str, count: int
+) -> tuple[str, ...]:
+    """Return the facts about a leaf.
+
+    Args:
+        row: The leaf.
+        meshes: Meshes of its tree.
+        fields: Fields in which it differs from the other tree; empty for a leaf of one tree only.
+        types: Types of its mesh axes, if they differ.
+        count: Number of leaves whose bytes per device to include.
+    """
+    is_one_sided = not fields
+    in_memory = f"in {row.memory_kind}" if row.is_in_host_memory else "in device memory" if fields else ""
+    facts = that_apply(
+        (is_one_sided or "shape" in fields or "dtype" in fields, type_text(row.dtype, row.shape)),
+        (is_one_sided or "spec" in fields, _sharding_words(row, meshes)),
+        (types, types),
+        (in_memory and (is_one_sided or "memory_kind" in fields), in_memory),
+        (count, _size(row, count)),
+    )
+    return tuple(facts)
+
+
+def _sharding_words(row: TreeRow, meshes: Sequence[TreeMesh]) -> str:
+    """Return the spec of a leaf; without one, the class of its sharding with its shards and replicas."""
+    if row.spec is not None:
+        axes = None if row.mesh is None else meshes[row.mesh].axes
+        return str(row.spec if axes is None else effective_spec(row.spec, axes.shape))
+    if row.unknown_because is not None:
+        return f"unknown: {reason_words(row.unknown_because)}"
+    is_known = row.sharding is not None
+    shards = ",".join(map(str, row.shard_shape or ()))
+    facts = that_apply(
+        (True, row.sharding_text),
+        (is_known and row.shard_shape not in (None, row.shape), f"shards [{shards}]"),
+        (is_known and row.replicas > 1, f"{format_number(row.replicas)} replicas"),
+    )
+    return ", ".join(facts)
+
+
+def _size(row: TreeRow, count: int = 1) -> str:
+    """Return the bytes per device of a number of equal leaves."""
+    return "size unknown" if row.shard_nbytes is None else format_bytes(count * row.shard_nbytes)
+
+
+def _lines(report: TreeDiff) -> list[str]:
+    """Return the numbers of leaves, what is not compared, the meshes if they differ, and the bytes."""
+    numbers = {**_counts(report), "equal": report.unchanged_count}
+    counts = [(count, what) for what, count in numbers.items() if count]
+    words = [f"{counted(count, 'leaf', 'leaves')} {what}" for count, what in counts[:1]]
+    words += [f"{format_number(count)} {what}" for count, what in counts[1:]]
+    option = "--values" if report.syntax == "shell" else "values=True"
+    return [
+        f"shape, dtype, spec, memory kind: {', '.join(words) or 'no leaves'}",
+        *that_apply((report.values is None, f"values: not compared; {option} compares those of two files")),
+        *changed_meshes(report),
+        f"per device: {change_words(report.device_nbytes_before, report.device_nbytes_after)}",
+        f"global size: {change_words(report.nbytes_before, report.nbytes_after)}",
+    ]
