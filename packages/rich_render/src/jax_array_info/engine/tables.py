@@ -146,8 +146,9 @@ def drawn_table(table: Table, width: int, writing: Writing) -> RichTable:
         widths[place] += widths[place] < size and sum(widths) < room
     missing = f"not shown at this width: {', '.join(content.left_out)}" if content.left_out else ""
     caption = "\n".join(filter(None, (missing, table.caption))) or None
+    title = style.written(*map(writing.safe, filter(None, (table.title, table.subtitle))))
     # Rich accepts any renderable as a title
-    drawn = RichTable(title=cast(str, style.written(writing.safe(table.title))), caption=caption)
+    drawn = RichTable(title=cast(str, title), caption=caption)
     for head, alignment, size in zip(content.heads, content.alignments, widths, strict=True):
         drawn.add_column(head, justify=alignment, width=size, overflow="fold")
     for section in content.sections:
