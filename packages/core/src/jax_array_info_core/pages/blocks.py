@@ -93,7 +93,7 @@ class Column:
     is_kept: bool = False
     """Whether it is shown without content."""
     is_optional: bool = False
-    """Whether it is shown only where no other column is broken for it."""
+    """Whether it is shown only where no cell of another column is broken for it."""
     replaces: Sequence[str] = ()
     """Names of the columns of a wider table that say the same."""
 
