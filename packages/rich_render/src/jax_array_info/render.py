@@ -23,13 +23,8 @@ _TABLES = {
     "ArrayReport": ("jax_array_info.tables.array", "array_panel"),
     "CompilationsReport": ("jax_array_info.tables.compilations", "compilations_table"),
     "CompileCachesReport": ("jax_array_info.tables.compilations", "compile_caches_table"),
-    "DevicesReport": ("jax_array_info.tables.devices", "memory_stats_table", "width"),
-    "GrowthReport": ("jax_array_info.tables.growth", "growth_table"),
     "HostsReport": ("jax_array_info.tables.hosts", "hosts_table", "width", "use_color"),
-    "LiveArrayReport": ("jax_array_info.tables.live", "live_array_table", "width"),
     "LogReport": ("jax_array_info.tables.compilations", "log_table", "width"),
-    "MemoryProfileReport": ("jax_array_info.tables.devices", "memory_profile_tables"),
-    "MemoryReport": ("jax_array_info.tables.devices", "memory_table"),
     "ProgramDiff": ("jax_array_info.tables.program_diff", "program_diff_table", "width"),
     "ProgramReport": ("jax_array_info.tables.program", "program_table", "width", "use_color"),
     "ProgramTimelineReport": (
