@@ -6,10 +6,8 @@ from xml.etree import ElementTree
 
 from jax_array_info.export.document import html_document, title_of
 from jax_array_info.export.formats import to_html, to_svg
-from jax_array_info.render import text_of, to_text
+from jax_array_info.render import render, text_of, to_text
 from jax_array_info.style import terminal_console
-from jax_array_info.tables.live import live_array_table
-from jax_array_info_cli.commands.devices import device_tables
 from jax_array_info_cli.output import print_reports
 from jax_array_info_core.reports import DevicesReport, LiveArrayReport
 from jax_array_info_core.reports.live import By
@@ -19,9 +17,9 @@ def as_text(report, width):
     """Yield the text of a report from every function that writes to a terminal."""
     yield to_text(report, width=width)
     if isinstance(report, LiveArrayReport):
-        yield from (text_of(live_array_table(report, by=by), width=width) for by in get_args(By))
+        yield from (text_of(render(report, width=width, by=by), width=width) for by in get_args(By))
     if isinstance(report, DevicesReport):
-        yield from (text_of(table, width=width) for table in device_tables(report, width=width))
+        yield text_of(render(report, width=width, kinds=True), width=width)
     console = terminal_console(file=StringIO(), plain=True, most=width)
     print_reports(console, [report])
     yield console.file.getvalue()

@@ -1,11 +1,7 @@
 """Reports of live arrays, and the cells of their tables."""
 
-from io import StringIO
-
-from rich.console import Console
-
+from jax_array_info.render import render, text_of
 from jax_array_info.reports import LiveArrayGroup, LiveArrayReport
-from jax_array_info.tables.live import live_array_table
 
 
 def group(shape, shard_nbytes, count=1, *, dtype="float32", label=None, nbytes=None, devices=1, replicas=1):
@@ -34,15 +30,15 @@ def report_of(*groups, visible_devices=8, device_nbytes=((0, 5 * 2**20), (1, 7))
     )
 
 
-def rows(report, width=100, columns=80, **options):
-    """Return the cells of a table's rows, without its title and heads."""
-    console = Console(file=StringIO(), width=width)
-    console.print(live_array_table(report, width=columns, **options))
-    lines = console.file.getvalue().splitlines()
-    return [[cell.strip() for cell in line[1:-1].split("│")] for line in lines if line.startswith("│")]
+def rows(report, width=100, *, has_shares=False, **options):
+    """Return the cells of a table's rows, without its title and heads, and without the shares of the total."""
+    lines = text_of(render(report, width=width, **options), width=width).splitlines()
+    head_lines = [line[1:-1].split("┃") for line in lines if line.startswith("┃")]
+    heads = [" ".join(map(str.strip, pieces)).strip() for pieces in zip(*head_lines, strict=True)]
+    cells = [[cell.strip() for cell in line[1:-1].split("│")] for line in lines if line.startswith("│")]
+    hidden = () if has_shares else ("of total",)
+    return [[cell for head, cell in zip(heads, row, strict=True) if head not in hidden] for row in cells]
 
 
 def to_text_by(report, by):
-    console = Console(file=StringIO(), width=100)
-    console.print(live_array_table(report, by=by))
-    return console.file.getvalue()
+    return text_of(render(report, by=by))

@@ -274,7 +274,7 @@ SHARED = report_of(
 
 def test_wide_terminals_show_shares_of_the_fullest_device():
     report = dataclasses.replace(SHARED, host_nbytes=((0, 36),))
-    found = [row[:2] for row in rows(report, width=120, columns=100)]
+    found = [row[:2] for row in rows(report, width=100, has_shares=True)]
     assert found == [
         ["1.0 KiB each", "50.0%"],
         ["512.0 B", "12.5%"],
@@ -284,7 +284,7 @@ def test_wide_terminals_show_shares_of_the_fullest_device():
         ["36.0 B", ""],
         ["4.0 KiB", ""],
     ]
-    by_dtype = rows(report, by="dtype", width=120, columns=100)
+    by_dtype = rows(report, by="dtype", width=100, has_shares=True)
     assert by_dtype[0][:2] == ["3.0 KiB", "75.0%"]
     assert "of total" not in to_text(report, width=80)
     assert "of total" in to_text(report, width=90)

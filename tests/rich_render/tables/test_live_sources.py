@@ -5,9 +5,8 @@ import dataclasses
 import pytest
 
 from jax_array_info import to_text
-from jax_array_info.render import text_of
+from jax_array_info.render import render, text_of
 from jax_array_info.reports import Origin, SourceLine
-from jax_array_info.tables.live import live_array_table
 from tests.rich_render.tables.live_reports import group, report_of, rows, to_text_by
 
 pytestmark = pytest.mark.oldest_and_newest
@@ -161,7 +160,7 @@ def test_an_allocation_site_names_the_line_that_called_it():
     ("max_rows", "last"), [(9, "and 4 more"), (6, "and 5 more"), (3, "train.params['w0'] and 6 more")]
 )
 def test_paths_take_as_many_lines_as_there_may_be_rows(max_rows, last):
-    text = text_of(live_array_table(HELD, max_rows=max_rows), width=120)
+    text = text_of(render(HELD, max_rows=max_rows), width=120)
     assert [line.split("│")[4].strip() for line in text.splitlines() if "more" in line] == [last]
 
 

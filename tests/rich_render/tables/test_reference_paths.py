@@ -5,8 +5,10 @@ from dataclasses import replace
 import pytest
 
 from jax_array_info import to_text
-from jax_array_info.pictures.fitting import path_lines
-from jax_array_info.tables.live import folded_paths, reference_keys
+from jax_array_info.engine.console import on_console
+from jax_array_info.render import text_of
+from jax_array_info_core.pages.blocks import Column, Table
+from jax_array_info_core.pages.references import folded_references
 from tests.rich_render.tables.live_reports import group
 from tests.rich_render.tables.live_reports import report_of as report_of_groups
 
@@ -32,28 +34,35 @@ pytestmark = pytest.mark.oldest_and_newest
     ],
 )
 def test_paths_that_differ_in_one_index_are_folded(paths, folded):
-    assert folded_paths(paths) == folded
+    assert folded_references(paths) == folded
+
+
+def lines_of(path, width):
+    """Return the lines of a path in a column of a width."""
+    table = Table("", [Column("held by", "names")], [[{"held by": path}]])
+    text = text_of(on_console([table], width=width + 4), width=width + 4)
+    return [line[2:-1].rstrip() for line in text.splitlines() if line.startswith("│")]
 
 
 def test_a_path_wraps_between_its_keys():
     path = "main() local state.params['layer norm']['w b'].value → closure of f.<locals>.g: w"
-    assert path_lines(path, 100, reference_keys) == [path]
-    assert [line.rstrip() for line in path_lines(path, 26, reference_keys)] == [
+    assert lines_of(path, 100) == [path]
+    assert lines_of(path, 26) == [
         "main() local state.params",
         "  ['layer norm']['w b']",
         "  .value → closure of f",
         "  .<locals>.g: w",
     ]
-    assert path_lines("state['a ] \\' b'][(0, 'c d')]", 17, reference_keys) == [
+    assert lines_of("state['a ] \\' b'][(0, 'c d')]", 17) == [
         "state['a ] \\' b']",
         "  [(0, 'c d')]",
     ]
 
 
 def test_a_key_breaks_only_if_it_is_too_wide_alone_and_at_a_space_if_it_has_one():
-    assert path_lines("a.b['layer norm scale']", 16, reference_keys) == [
+    assert lines_of("a.b['layer norm scale']", 16) == [
         "a.b",
-        "  ['layer norm ",
+        "  ['layer norm",
         "  scale']",
     ]
 

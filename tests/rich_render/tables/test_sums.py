@@ -9,10 +9,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from jax.sharding import SingleDeviceSharding
 
-from jax_array_info.render import text_of, to_text
+from jax_array_info.render import render, text_of, to_text
 from jax_array_info.reports import Finding, FindingLeaf, ProgramMemory
 from jax_array_info.tables.findings import write_findings
-from jax_array_info.tables.live import live_array_table
 from jax_array_info.tables.pages import Page
 from jax_array_info_core import reshard_report
 from jax_array_info_core.pages.program_memory import memory_parts
@@ -54,7 +53,7 @@ def test_rows_of_live_arrays_add_up_or_the_total_is_that_of_the_fullest_device(g
         for device in devices:
             held[device] += nbytes * count
     report = report_of(*made, device_nbytes=tuple(held.items()))
-    text = text_of(live_array_table(report, by=by, max_rows=max_rows))
+    text = text_of(render(report, by=by, max_rows=max_rows))
     lines = [line for line in text.splitlines() if line.startswith("│")]
     total = next(line for line in reversed(lines) if SIZE.search(line))
     rows = [line for line in lines if SIZE.search(line.split("│")[1]) and line is not total]

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from ..output import Output, output_options
 from ..reporting import Command
 from ..simulated_devices import require_jax, use_simulated_devices
-
-if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-
-    from jax_array_info_core.reports import DevicesReport
 
 MAX_DEVICES = 2048
 
@@ -52,16 +45,6 @@ def devices(count: int | None, output: Output) -> None:
         # No backend could be started.
         raise click.ClickException(str(error).partition("\n")[0]) from error
 
-    def print_text(console: Console) -> None:
-        for table in device_tables(report, width=console.width):
-            console.print(table, highlight=False)
+    from jax_array_info.render import render
 
-    output.show([[report]], print_text, lambda: [device_tables(report)])
-
-
-def device_tables(report: DevicesReport, *, width: int = 80) -> list[RenderableType]:
-    """Return the table of devices, and a table of device memory if any device reports it."""
-    from jax_array_info.tables.devices import devices_table, memory_stats_table
-
-    memory = [memory_stats_table(report, width=width)] if report.has_statistics else []
-    return [devices_table(report), *memory]
+    output.show([[report]], parts=lambda: [[render(report, kinds=True)]], kinds=True)

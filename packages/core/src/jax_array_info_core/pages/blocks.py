@@ -95,7 +95,7 @@ class Column:
     is_kept: bool = False
     """Whether it is shown without content."""
     is_optional: bool = False
-    """Whether it is shown only where no other column is broken for it."""
+    """Whether it is shown only where no cell of another column is broken for it."""
     replaces: Sequence[str] = ()
     """Names of the columns of a wider table that say the same."""
 
@@ -115,6 +115,8 @@ class Table:
     """Rows, in parts with a line between them; empty parts are left out."""
     groupings: Sequence[Grouping] = ()
     """Which columns share a cell, from the widest table to the narrowest; by default, none do."""
+    subtitle: str = ""
+    """Second line of the title."""
     caption: str = ""
     breaks: Literal["paths", "words", "first"] = "paths"
     """What is broken before the next grouping is tried: paths; also words, if paths are not enough; only the

@@ -91,13 +91,14 @@ def number_ranges(numbers: Collection[int], least: int) -> Iterator[tuple[str, l
     else:
         runs = [ordered]
         if len(format_device_ids(ordered)) > _LONGEST_RANGES:
-            runs = list(_consecutive(ordered))
+            runs = list(consecutive(ordered))
     for run in runs:
         is_consecutive = run[-1] - run[0] == len(run) - 1 > 0
         yield f"{run[0]}-{run[-1]}" if is_consecutive else format_device_ids(run), run
 
 
-def _consecutive(ordered: list[int]) -> Iterator[list[int]]:
+def consecutive(ordered: list[int]) -> Iterator[list[int]]:
+    """Yield ascending numbers in runs without gaps."""
     run: list[int] = []
     for number in ordered:
         if run and number != run[-1] + 1:

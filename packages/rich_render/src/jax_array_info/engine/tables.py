@@ -65,7 +65,7 @@ class _Line:
         """Width that it needs if it is wrapped, but neither keys of paths nor words are broken."""
         if self.kind in _KEYS:
             return self.unbroken_width
-        longest = max(map(cell_len, self.text.split()), default=0)
+        longest = _longest_word(self.text)
         return min(self.width, max(_LEAST_COLUMN, min(longest + len(_INDENT), _LEAST_PATH)))
 
     def fitted(self, width: int) -> list[_Line]:
@@ -79,6 +79,10 @@ class _Line:
         keys = _KEYS.get(self.kind)
         pieces = path_lines(words, room, keys) if keys else wrapped(words, room)
         return [replace(self, text=indent + piece) for piece in pieces]
+
+
+def _longest_word(text: str) -> int:
+    return max(map(cell_len, text.split()), default=0)
 
 
 _Cell = list[_Line]
@@ -96,19 +100,25 @@ class _Content:
     is_optional: bool
     """Whether it has columns for which no other one is broken."""
 
-    def widths(self, measure: Callable[[_Line], int]) -> list[int]:
-        """Return the widths of the columns that hold every line, by a measure of lines."""
-        widths = [measure(_Line(head)) for head in self.heads]
+    def widths(
+        self, measure: Callable[[_Line], int], measure_head: Callable[[str], int] = cell_len
+    ) -> list[int]:
+        """Return the widths of the columns that hold every line, by measures of lines and of heads."""
+        widths = [*map(measure_head, self.heads)]
         for section in self.sections:
             for row in section:
                 for number, cell in enumerate(row):
                     widths[number] = max(widths[number], *map(measure, cell), 0)
         return widths
 
+    def wrapped_widths(self) -> list[int]:
+        """Return the widths that the columns need if lines and heads are wrapped, but no words are broken."""
+        return self.widths(lambda line: line.wrapped_width, _longest_word)
+
     def needed(self, wanted: Sequence[int], width: int, breaks: str) -> list[int]:
         """Return the least widths of the columns in a table of a width."""
         if self.is_optional:
-            return list(wanted)
+            return self.widths(lambda line: line.width, _longest_word)
         if breaks == "first":
             lines = (line for section in self.sections for row in section for line in row[0])
             pieces = (piece for line in lines if line.kind in _KEYS for piece in path_pieces(line.text))
@@ -117,7 +127,7 @@ class _Content:
         least = self.widths(lambda line: line.unbroken_width)
         if breaks == "paths" or sum(least) + 3 * len(least) < width:
             return least
-        return self.widths(lambda line: line.wrapped_width)
+        return self.wrapped_widths()
 
 
 def drawn_table(table: Table, width: int, writing: Writing) -> RichTable:
@@ -139,15 +149,16 @@ def drawn_table(table: Table, width: int, writing: Writing) -> RichTable:
             break
     else:
         narrow = [min(size, _LEAST_COLUMN) for size in least]
-        for least in (content.widths(lambda line: line.wrapped_width), narrow, [1] * len(wanted)):
+        for least in (content.wrapped_widths(), narrow, [1] * len(wanted)):
             widths = widths or fit(wanted, least, room)
         widths = widths or [1] * len(wanted)
     for place, size in enumerate(wanted):  # the rest of the room, a character each
         widths[place] += widths[place] < size and sum(widths) < room
     missing = f"not shown at this width: {', '.join(content.left_out)}" if content.left_out else ""
     caption = "\n".join(filter(None, (missing, table.caption))) or None
+    title = style.written(*map(writing.safe, filter(None, (table.title, table.subtitle))))
     # Rich accepts any renderable as a title
-    drawn = RichTable(title=cast(str, style.written(writing.safe(table.title))), caption=caption)
+    drawn = RichTable(title=cast(str, title), caption=caption)
     for head, alignment, size in zip(content.heads, content.alignments, widths, strict=True):
         drawn.add_column(head, justify=alignment, width=size, overflow="fold")
     for section in content.sections:

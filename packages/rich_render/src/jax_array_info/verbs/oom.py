@@ -13,20 +13,20 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, TextIO, TypeVar, cast
 
-from rich.console import Group
-
 from jax_array_info_core import compat, format_bytes, live_array_report
 from jax_array_info_core.compat.jax_stack import frames
 from jax_array_info_core.delivery import deliver
 from jax_array_info_core.errors import UnsupportedValueError
 from jax_array_info_core.live.out_of_memory import KnownErrors, failed_program, out_of_memory_errors
 from jax_array_info_core.origins.origins import UserLines
+from jax_array_info_core.pages import page
+from jax_array_info_core.pages.blocks import said
 from jax_array_info_core.reports import LiveArrayReport
 from jax_array_info_core.text import printable
 from jax_array_info_core.timeline.recorder import record_out_of_memory
 
-from .. import style
-from ..tables.live import live_array_table
+from ..engine.console import on_console
+from ..style import WIDEST
 from .show import show_rendered
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -316,5 +316,5 @@ def _show(report: LiveArrayReport, reason: str, program: str | None, file: TextI
     sizes = set(map(int, re.findall(r"\d+", reason)))
     if any(group.local_nbytes in sizes for group in report.groups if group.local_nbytes):
         lines.append("Includes the array whose allocation failed.")
-    heading = style.written(*lines, look=style.WARNING)
-    show_rendered(Group(heading, live_array_table(report)), file=file)
+    blocks = [*said(lines, "warning", hang=0), *page(report)]
+    show_rendered(on_console(blocks, width=WIDEST), file=file)

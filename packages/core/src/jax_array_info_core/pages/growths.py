@@ -1,0 +1,194 @@
+"""The page of the growth of live arrays: those that rose, new and freed ones, and bytes per device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+
+from ..grouping import by_key
+from ..quantities import counted, format_bytes, format_devices
+from ..reports import CollectedArrays, GrowthReport, OriginGrowth
+from ..reports.growth import collected_together, origins_together
+from .blocks import Block, Column, Row, Sentence, Table, limited, more, said
+from .folds import split_rows
+from .words import NO_ALLOCATION_SITES, SEARCH_INCOMPLETE, site_words
+
+_SIZES = "Sizes are the maximum per device."
+_COLUMNS = (
+    *(Column(name, "number", is_kept=True) for name in ("new", "new size", "freed", "freed size")),
+    Column("largest", is_kept=True),
+    Column("made at"),
+)
+_GROUPINGS = (
+    [[one.name] for one in _COLUMNS],
+    [["new", "new size"], ["freed", "freed size"], ["largest", "made at"]],
+)
+
+
+def growth_page(report: GrowthReport, *, max_rows: int | None = 100) -> Iterator[Block]:
+    """Yield the arrays that rose from step to step, then the table of new and freed arrays.
+
+    Args:
+        report: The growth since a tracker was entered.
+        max_rows: Maximum number of allocation sites in each part: rising arrays, new and freed arrays,
+            collected arrays. One more line has the rest. None shows all.
+
+    Raises:
+        ValueError: If ``max_rows`` is negative.
+    """
+    risen = [growth for growth in report.origins if growth.rose]
+    rises = [*_rises(report, [growth for growth in risen if growth.stopped_at is None], max_rows)]
+    yield from said(rises or [_no_rise(report)], "warning" if rises else "answer", hang=0)
+    stopped = [growth for growth in risen if growth.stopped_at is not None]
+    yield from said(_rises(report, stopped, max_rows), hang=0)
+    changed = [growth for growth in report.origins if growth.count or growth.freed_count]
+    if changed:
+        yield _table(report, changed, max_rows)
+    yield from said(_sums(report), hang=0)
+    if report.collected:
+        yield from _collection(report, max_rows)
+    if report.freed_by_collection and not changed and len(report.nbytes) > 1:
+        yield Sentence(_SIZES, hang=0)
+
+
+def _table(report: GrowthReport, changed: Sequence[OriginGrowth], max_rows: int | None) -> Table:
+    """Return the table of new and freed arrays by allocation site."""
+    is_known = report.origins_known == "known"
+    notes = {_SIZES: len(report.nbytes) > 1, NO_ALLOCATION_SITES: not is_known}
+
+    def row(growth: OriginGrowth) -> Row:
+        site = _site(growth) if is_known else ""
+        return {**_amounts(growth), "largest": growth.content or "", "made at": site}
+
+    def rest(left: Sequence[OriginGrowth]) -> Row:
+        return {**_amounts(origins_together(left)), "largest": more(len(left))}
+
+    return Table(
+        f"new and freed jax arrays{f' after {_steps(report)}' if report.steps else ''}",
+        _COLUMNS,
+        [[*chain(*limited(changed, max_rows, row, rest))]],
+        _GROUPINGS,
+        caption="\n".join(note for note, is_shown in notes.items() if is_shown),
+        breaks="words",
+    )
+
+
+def _amounts(growth: OriginGrowth) -> Row:
+    """Return the cells of the numbers and the sizes of new and freed arrays."""
+    both = (("new", growth.count, growth.nbytes), ("freed", growth.freed_count, growth.freed_nbytes))
+    counts = {name: str(count) for name, count, _ in both if count}
+    return {**counts, **{f"{name} size": format_bytes(nbytes) for name, count, nbytes in both if count}}
+
+
+def _rises(report: GrowthReport, risen: Sequence[OriginGrowth], max_rows: int | None) -> Iterator[str]:
+    """Yield the rise of arrays: of those that rose at every step, at several, or no more after some step."""
+    shown, rest = split_rows(risen, max_rows)
+    for one in shown:
+        since = f"since step {one.stopped_at}, ", "until then"
+        yield _rise(report, [one], f"in {one.rose_steps} of", since, _risen(one))
+    for left in by_key((one.stopped_at is None and one.rose_every_step, one) for one in rest).values():
+        lines = len({str(one.origin) for one in left})
+        made = f"made at {more(lines, 'line', 'lines')}"
+        yield _rise(report, left, "in some of", ("any more: ", "before"), made)
+
+
+def _rise(
+    report: GrowthReport, risen: Sequence[OriginGrowth], times: str, since: tuple[str, str], made: str
+) -> str:
+    """Return the rise of arrays that rose alike.
+
+    Args:
+        report: The growth.
+        risen: One or more entries.
+        times: Words for the steps of arrays that rose at several.
+        since: Words before and after the amount of arrays that rose no more.
+        made: Words for their allocation sites.
+    """
+    total = origins_together(risen)
+    amount = _amount(report, total.rose_count, total.rose_nbytes)
+    if risen[0].stopped_at is not None:
+        return f"no growth {since[0]}{amount} {since[1]}, {made}"
+    if not risen[0].rose_every_step:
+        return f"{amount} {times} {_steps(report)}, {made}"
+    return f"{_amount(report, total.count_per_step or 0, total.nbytes_per_step or 0)} per step, {made}"
+
+
+def _amount(report: GrowthReport, count: float, nbytes: float) -> str:
+    """Return a rise as ``+1 array, +1.5 GiB (sum over 8 devices)``."""
+    count, nbytes, devices = round(count, 1), round(nbytes), len(report.nbytes)
+    arrays = f"{count:+.1f}".removesuffix(".0") + (" array" if abs(count) == 1 else " arrays")
+    total = f" (sum over {devices} devices)" if devices > 1 else ""
+    size = f"{'+' if nbytes > 0 else ''}{format_bytes(nbytes)}{total}"
+    return ", ".join([*([arrays] if count else []), *([size] if nbytes else [])])
+
+
+def _no_rise(report: GrowthReport) -> str:
+    """Return that nothing rose, or what is missing to know it: a trend needs two steps."""
+    if report.steps > 1:
+        return f"no steady growth in {_steps(report)}"
+    after = " after 1 step" if report.steps else ""
+    return f"growth per step: unknown{after}; call .step() on the tracker at the end of each step"
+
+
+def _steps(report: GrowthReport) -> str:
+    return counted(report.steps, "step", "steps")
+
+
+def _risen(growth: OriginGrowth) -> str:
+    """Return the allocation site, dtype and shape of rising arrays."""
+    if growth.origin is None:
+        return f"{growth.rose_content or growth.content or 'arrays'}, allocation site unknown"
+    return f"made at {_site(growth)}{f': {growth.rose_content}' if growth.rose_content else ''}"
+
+
+def _site(arrays: OriginGrowth | CollectedArrays) -> str:
+    """Return the allocation site, the line that called it for most arrays, and the number of other ones."""
+    others = arrays.caller_count - 1
+    return site_words(arrays.origin) + (f" and {more(others, 'caller', 'callers')}" if others else "")
+
+
+def _sums(report: GrowthReport) -> Iterator[str]:
+    """Yield the number of live arrays, and the bytes per device, with equal devices in one line."""
+    new = counted(report.new_count, "new array", "new arrays")
+    yield f"{new}, {report.freed_count} freed, {report.count} alive, {report.count_before} at the start"
+    if report.view_count:
+        views = counted(report.view_count, "view not counted: it shares", "views not counted: they share")
+        yield f"{views} the memory of other arrays"
+    for place, alike in (("", report.device_growth), (" in host memory", report.host_growth)):
+        for devices, nbytes, gained in alike:
+            each = " each" if len(devices) > 1 else ""
+            gain = (
+                f"{format_bytes(abs(gained))} {'more' if gained > 0 else 'less'} than"
+                if gained
+                else "same as"
+            )
+            names = format_devices(report.platform, devices)
+            yield f"{names}: {format_bytes(nbytes)}{each}{place}, {gain} at the start"
+    if report.is_shared:
+        yield "Shared buffers are counted once per array above, and once per device here."
+
+
+def _collection(report: GrowthReport, max_rows: int | None) -> Iterator[Sentence]:
+    """Yield the arrays that the garbage collector freed."""
+    freed = report.freed_by_collection
+    number = _arrays(collected_together(freed)) if freed else "no arrays"
+    yield Sentence(
+        f"gc.collect() freed {number}{' that reference counting had not:' if freed else ''}", hang=0
+    )
+    shown, rest = split_rows(freed, max_rows)
+    yield from said(map(_collected, shown), indent=2)
+    if rest:
+        left = collected_together(rest)
+        yield Sentence(f"{more(len(rest))}: {_arrays(left)}, {format_bytes(left.nbytes)}", indent=2)
+    if freed and report.cycles == "incomplete":
+        yield Sentence(SEARCH_INCOMPLETE.format("reference cycles"), hang=0)
+
+
+def _collected(arrays: CollectedArrays) -> str:
+    made = "" if arrays.origin is None else f", made at {_site(arrays)}"
+    cycle = "" if arrays.cycle is None else f", in the reference cycle {arrays.cycle}"
+    return f"{_arrays(arrays)}, {format_bytes(arrays.nbytes)}, {arrays.content}{made}{cycle}"
+
+
+def _arrays(arrays: CollectedArrays) -> str:
+    return counted(arrays.count, "array", "arrays")

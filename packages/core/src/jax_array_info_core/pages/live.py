@@ -1,0 +1,191 @@
+"""The page of live arrays: a table by shape, or totals by another property."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ..layouts.grid import copies_words
+from ..quantities import format_bytes
+from ..reports import LiveArrayReport
+from ..reports.live import By, device_words, held_counts, is_in_host_memory
+from .blocks import CHECK, TIMES, Block, Column, Row, Table, counted_path
+from .live_rows import LiveArrayRow, live_array_rows
+from .references import folded_references
+from .words import NO_ALLOCATION_SITES, SEARCH_INCOMPLETE, site_words
+
+NARROW = 80
+"""Pages up to this width have no column ``of total``."""
+MAX_PATHS = 5
+"""Maximum number of reference paths per row."""
+_NUMBERS = ("size", "of total", "all", "arrays")
+_WORDS = ("of", "dtype", "sharded", "label")
+_SOURCES = ("made at", "held by")
+_GROUPINGS = (
+    [[name] for name in (*_NUMBERS, *_WORDS, *_SOURCES)],
+    [[name] for name in (*_NUMBERS, *_WORDS, *_SOURCES) if name != "of total"],
+    [["size", "all", "arrays"], _WORDS, _SOURCES],
+)
+
+
+def live_page(
+    report: LiveArrayReport,
+    *,
+    by: By = "shape",
+    hide_small_arrays: bool = False,
+    max_rows: int | None = 100,
+    specs: bool = False,
+) -> Iterator[Block]:
+    """Yield the table of all live arrays, the largest first.
+
+    Lines longer than 80 characters have a column ``of total`` if it fits: each row's share of the fullest
+    device.
+
+    Args:
+        report: The live arrays. Allocation sites and referrers are shown if the report has them.
+        by: Property that the arrays of a row share: ``shape`` (with every other column), ``origin``,
+            ``device``, ``dtype`` or ``sharding``.
+        hide_small_arrays: Whether to fold unlabeled arrays under 3 KiB per device into one row.
+        max_rows: Maximum number of rows of arrays. One more row has the rest. None shows all.
+        specs: Whether to show the partition spec of every sharded array. By default, only rows that differ in
+            nothing else show it.
+
+    Raises:
+        ValueError: If ``max_rows`` is negative.
+    """
+    largest, scalars = live_array_rows(
+        report, by=by, hide_small_arrays=hide_small_arrays, max_rows=max_rows, specs=specs
+    )
+    # The paths of all rows take as many lines as there may be rows.
+    most_paths = MAX_PATHS if max_rows is None else max(1, min(MAX_PATHS, max_rows // max(1, len(largest))))
+    nbytes, host_nbytes = report.fullest_nbytes, report.fullest_host_nbytes
+    is_sum = sum(row.sum_nbytes for row in (*largest, *scalars)) == nbytes + host_nbytes
+    totals = [(host_nbytes, "in host memory")] if host_nbytes else []
+    # Rows that do not add up to the total are on other devices, or share buffers.
+    totals.append((nbytes, "" if is_sum else "fullest device"))
+    where = "" if report.device is None else f" on {device_words(report, report.device)}"
+
+    def row(one: LiveArrayRow) -> Row:
+        return _row(one, report, by, most_paths)
+
+    yield Table(
+        title=f"allocated jax arrays{where}{'' if by == 'shape' else f' by {by}'}",
+        columns=[*_columns(report, by)],
+        sections=[
+            [*map(row, largest)],
+            [*map(row, scalars)],
+            [{"size": format_bytes(total), "of": words} for total, words in totals],
+        ],
+        groupings=_GROUPINGS,
+        caption="\n".join(_notes(report, by)),
+        breaks="words",
+        least_width=NARROW + 1,
+        joins_heads=True,
+    )
+
+
+def _notes(report: LiveArrayReport, by: By) -> Iterator[str]:
+    """Yield notes on missing or shared information."""
+    if report.origins == "not told by this jax":
+        yield NO_ALLOCATION_SITES
+    if report.holders == "incomplete":
+        yield SEARCH_INCOMPLETE.format("referrers")
+    if by != "device" and report.is_shared:
+        yield "Shared buffers are counted once per array, and once in the total."
+
+
+def _columns(report: LiveArrayReport, by: By) -> list[Column]:
+    is_shape, is_of_one = by == "shape", by == "device" or report.device is not None
+    # The report has no bytes on the devices of other processes.
+    devices = "all" if len(report.device_nbytes) >= report.visible_devices else "local"
+    return [
+        Column(
+            "size",
+            "words" if is_shape else "number",
+            head="" if is_shape else "per device" if is_of_one else "max per device",
+            is_kept=True,
+        ),
+        Column("of total", "number", is_optional=True),
+        Column("all", "number", head="with host memory" if by == "device" else f"{devices} devices"),
+        Column("arrays", "number"),
+        Column("of", head="made at" if by == "origin" else by, is_kept=True),
+        Column("dtype"),
+        Column("sharded", "centered", is_kept=is_shape and report.visible_devices > 1),
+        Column("label"),
+        Column("made at"),
+        Column("held by", "names"),
+    ]
+
+
+def _row(row: LiveArrayRow, report: LiveArrayReport, by: By, most_paths: int) -> Row:
+    """Return the cells of a row. The sum of several rows has no more than its bytes, its count and words."""
+    size = format_bytes(row.nbytes) + (" each" if row.is_each else "")
+    share = "" if row.share is None else f"{row.share:.1%}"
+    held = _references(row, report, most_paths) if row.groups and report.holders != "not asked" else ""
+    cells: Row = {"size": size, "of total": share, "of": row.words, "held by": held}
+    if by == "shape":
+        return {**cells, **_array(row, report)} if row.groups else cells
+    has_all = report.host_nbytes if by == "device" else report.device is None
+    total = format_bytes(row.total_nbytes) if has_all else ""
+    return {**cells, "all": total, "arrays": str(row.count)}
+
+
+def _array(row: LiveArrayRow, report: LiveArrayReport) -> Row:
+    """Return the cells of the properties that the arrays of a row share."""
+    group = row.groups[0]
+    return {
+        "of": [*_shape_lines(row, report)],
+        "dtype": group.dtype,
+        "sharded": [*_sharded_lines(row, report)] if group.shape and report.visible_devices > 1 else "",
+        "label": (group.label or "") if group.shape else "",
+        "made at": site_words(group.origin) if report.origins == "known" else "",
+    }
+
+
+def _shape_lines(row: LiveArrayRow, report: LiveArrayReport) -> Iterator[str]:
+    """Yield the shape, then one line each for host memory and for the array of a view."""
+    group = row.groups[0]
+    yield counted_path(str(group.shape), row.count) if group.shape else f"{row.count}{TIMES}s"
+    if group.shape and is_in_host_memory(report, group):
+        yield f"in {group.memory_kind}"
+    if group.views_of is not None:
+        yield f"views of {group.views_of}"
+
+
+def _sharded_lines(row: LiveArrayRow, report: LiveArrayReport) -> Iterator[str]:
+    """Yield the bytes and the replicas of a sharded array, then spec and devices if the row shows them.
+
+    Devices are shown unless each is where arrays are expected: on the first device for an array on one
+    device, on all devices for any other. Views are where their array is.
+    """
+    group, counts = row.groups[0], held_counts(row.groups)
+    each, over, here = group.device_count, group.replicated_over, "" if counts else "not on this process"
+    if each > 1:
+        copies = copies_words(group.unreduced, group.partial_sums, group.replicas, over)
+        mark = "replicated" if over and group.replicas == each else CHECK
+        yield f"{mark} ({', '.join(filter(None, (f'{format_bytes(group.nbytes)} total', copies, here)))})"
+    elif here:
+        yield here
+    if row.spec:
+        yield row.spec
+    expected = {device for device, _ in report.device_nbytes[: 1 if each == 1 else None]}
+    is_together = all(count == row.count for count in counts.values())
+    if counts and group.views_of is None and not (is_together and expected <= set(counts)):
+        yield f"{'on' if is_together else f'each on {each} of'} {device_words(report, *counts)}"
+
+
+def _references(row: LiveArrayRow, report: LiveArrayReport, most: int) -> Sequence[str]:
+    """Return the reference paths of the arrays of a row, one line each; a single one with their number."""
+    paths = folded_references(path for group in row.groups for path in group.holders)
+    lines, rest = paths[:most], f"and {len(paths) - most} more"
+    if len(paths) > most:
+        lines = [f"{lines[0]} {rest}"] if most == 1 else [*lines, rest]
+    garbage = sum(group.garbage_count for group in row.groups)
+    them, cycles = ("it", "a reference cycle") if garbage == 1 else ("them", "reference cycles")
+    because = "search incomplete" if report.holders == "incomplete" else "held by JAX or C++"
+    for count, words in (
+        (garbage, f"garbage in {cycles}: gc.collect() frees {them}"),
+        (sum(group.unheld_count for group in row.groups), f"no Python referrer found ({because})"),
+    ):
+        part = "" if count == row.count else f"{count} of {row.count}: "
+        lines += [part + words] if count else []
+    return lines
