@@ -128,7 +128,9 @@ def _page_parts(blocks: Iterable[Block], drawing: Figure | None, width: int) -> 
         if block is not None and not isinstance(block, Picture):
             texts.append(block)
             continue
-        if any(text != Sentence("") for text in texts):
+        while texts and texts[-1] == Sentence(""):  # a drawing has a margin
+            texts.pop()
+        if texts:
             yield on_console(texts, width=width)
         texts = []
         if isinstance(block, Picture):
