@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.text import Text
@@ -19,7 +19,9 @@ from jax_array_info_core.reports import (
 )
 
 from .. import style
-from ..svg import Figure
+
+if TYPE_CHECKING:
+    from ..svg import Figure
 
 
 def picture(report: Report, console: Console, *, width: int, encoding: str, use_color: bool) -> Text:
