@@ -8,19 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, RenderableType
 
-from jax_array_info_core import ShardingLayout
 from jax_array_info_core.pages import page
-from jax_array_info_core.reports import MeshReport
 
 from .engine.console import on_console
-from .pictures.text import LEAST_WIDTH, array_picture, mesh_picture
-from .style import ForConsole, folding
+from .pictures.text import LEAST_WIDTH
 
 if TYPE_CHECKING:
     from jax_array_info_core.reports import Report
 
 _TABLES = {
-    "ArrayReport": ("jax_array_info.tables.array", "array_panel"),
     "CompilationsReport": ("jax_array_info.tables.compilations", "compilations_table"),
     "CompileCachesReport": ("jax_array_info.tables.compilations", "compile_caches_table"),
     "DevicesReport": ("jax_array_info.tables.devices", "memory_stats_table", "width"),
@@ -40,11 +36,9 @@ _TABLES = {
     ),
     "PropagationReport": ("jax_array_info.tables.propagation", "propagation_table", "width"),
     "ReshardReport": ("jax_array_info.tables.tree_changes", "reshard_table"),
-    "ShardReport": ("jax_array_info.tables.array", "shard_line"),
     "TimelineReport": ("jax_array_info.tables.timeline", "timeline_table", "width", "use_color"),
     "TreeDiff": ("jax_array_info.tables.tree_changes", "tree_diff_table"),
     "TreeReport": ("jax_array_info.tables.trees", "tree_table", "width"),
-    "XlaReport": ("jax_array_info.tables.array", "xla_explanation", "width", "use_color"),
 }
 """The function that draws each report, by the name of its class: its module, imported at first use, its name
 and the options that it takes."""
@@ -60,13 +54,6 @@ def render(report: Report, *, width: int = 80, use_color: bool = False, **option
         **options: Further options of the table, such as ``max_rows``.
     """
     width = max(width, LEAST_WIDTH)
-    if isinstance(report, (ShardingLayout, MeshReport)):
-        draw: Any = array_picture if isinstance(report, ShardingLayout) else mesh_picture
-        return ForConsole(
-            lambda _, room: folding(
-                draw(report, use_color=use_color, max_width=width, encoding=room.encoding)
-            )
-        )
     if type(report).__name__ not in _TABLES:
         return on_console(page(report, **options), width=width, use_color=use_color)
     module, name, *names = _TABLES[type(report).__name__]

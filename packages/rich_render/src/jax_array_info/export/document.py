@@ -7,22 +7,19 @@ import html
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 
-from jax_array_info_core import ShardingLayout
 from jax_array_info_core.pages import page
 from jax_array_info_core.pages.blocks import Block, Picture, Sentence
 from jax_array_info_core.reports import (
     ArrayReport,
     HostsReport,
-    MeshReport,
     ProgramReport,
     ProgramTimelineReport,
     PropagationReport,
     Report,
     TimelineReport,
     TreeReport,
-    XlaReport,
 )
 from jax_array_info_core.text import clipped, printable
 
@@ -34,7 +31,6 @@ from ..pictures.svg import layout_figures
 from ..pictures.timeline import timeline_figure
 from ..render import _TABLES, render
 from ..svg import GREY, Figure, lines_figure, lines_html, side_by_side, stacked, svg
-from ..tables.array import xla_lines
 from ..tables.hosts import hosts_answer, hosts_details
 from ..tables.timeline import timeline_answer, timeline_details
 from .annotated import Annotated, Prefixes, annotated_html
@@ -83,11 +79,9 @@ def _drawn_report(report: Report) -> Report:
 
 def _parts(report: Report, drawing: Figure | None, width: int) -> Iterator[Part]:
     """Yield a report's table or panel and its drawing, whose accessible title includes the array's name."""
+    if drawing and isinstance(report, ArrayReport) and report.name is not None:
+        drawing = replace(drawing, title=f"{title_of(report)}: {drawing.title}")
     match report:
-        case ShardingLayout() | MeshReport():
-            pass
-        case XlaReport():
-            yield Group(*xla_lines(report))
         case TreeReport():
             yield TreePart(report)
         case ProgramReport():
@@ -109,10 +103,6 @@ def _parts(report: Report, drawing: Figure | None, width: int) -> Iterator[Part]
             yield render(report, width=width)
         case _:
             yield from _page_parts(page(report), drawing, width)
-    if drawing and isinstance(report, ArrayReport) and report.name is not None:
-        yield replace(drawing, title=f"{title_of(report)}: {drawing.title}")
-    elif drawing:
-        yield drawing
 
 
 def _page_parts(blocks: Iterable[Block], drawing: Figure | None, width: int) -> Iterator[Part]:
