@@ -21,7 +21,6 @@ _TABLES = {
     "CompileCachesReport": ("jax_array_info.tables.compilations", "compile_caches_table"),
     "DevicesReport": ("jax_array_info.tables.devices", "memory_stats_table", "width"),
     "GrowthReport": ("jax_array_info.tables.growth", "growth_table"),
-    "HostsReport": ("jax_array_info.tables.hosts", "hosts_table", "width", "use_color"),
     "LiveArrayReport": ("jax_array_info.tables.live", "live_array_table", "width"),
     "LogReport": ("jax_array_info.tables.compilations", "log_table", "width"),
     "MemoryProfileReport": ("jax_array_info.tables.devices", "memory_profile_tables"),
@@ -36,7 +35,6 @@ _TABLES = {
     ),
     "PropagationReport": ("jax_array_info.tables.propagation", "propagation_table", "width"),
     "ReshardReport": ("jax_array_info.tables.tree_changes", "reshard_table"),
-    "TimelineReport": ("jax_array_info.tables.timeline", "timeline_table", "width", "use_color"),
     "TreeDiff": ("jax_array_info.tables.tree_changes", "tree_diff_table"),
     "TreeReport": ("jax_array_info.tables.trees", "tree_table", "width"),
 }

@@ -13,26 +13,20 @@ from jax_array_info_core.pages import page
 from jax_array_info_core.pages.blocks import Block, Picture, Sentence
 from jax_array_info_core.reports import (
     ArrayReport,
-    HostsReport,
     ProgramReport,
     ProgramTimelineReport,
     PropagationReport,
     Report,
-    TimelineReport,
     TreeReport,
 )
 from jax_array_info_core.text import clipped, printable
 
 from ..engine.console import on_console
-from ..pictures.hosts import hosts_figure
 from ..pictures.of_reports import figure
 from ..pictures.palette import ColorMap
 from ..pictures.svg import layout_figures
-from ..pictures.timeline import timeline_figure
 from ..render import _TABLES, render
 from ..svg import GREY, Figure, lines_figure, lines_html, side_by_side, stacked, svg
-from ..tables.hosts import hosts_answer, hosts_details
-from ..tables.timeline import timeline_answer, timeline_details
 from .annotated import Annotated, Prefixes, annotated_html
 from .program_lines import program_parts, timeline_parts
 from .propagation_lines import propagation_part
@@ -90,15 +84,6 @@ def _parts(report: Report, drawing: Figure | None, width: int) -> Iterator[Part]
             yield from timeline_parts(report, width)
         case PropagationReport():
             yield propagation_part(report)
-        case HostsReport():
-            yield hosts_answer(report)
-            if report.process_count > 1:
-                yield hosts_figure(report)
-            yield hosts_details(report, width=width)
-        case TimelineReport() if report.times:
-            yield timeline_answer(report)
-            yield timeline_figure(report)
-            yield timeline_details(report)
         case _ if type(report).__name__ in _TABLES:
             yield render(report, width=width)
         case _:
