@@ -8,6 +8,7 @@ import pytest
 
 from jax_array_info import config, print_hosts, to_html, to_svg, to_text
 from jax_array_info.pictures.hosts import hosts_picture
+from jax_array_info.render import render, text_of
 from jax_array_info_core import hosts_report
 from jax_array_info_core.hosts.compare import Source, hosts_of
 from jax_array_info_core.hosts.summaries import arrays_of
@@ -29,49 +30,6 @@ def report(count, *, missing=(), different=(), unread=(), **fields):
     ]
     left_out = [UnreadHost(name=f"process-{n}.json", reason="truncated", process=n) for n in unread]
     return hosts_of(sources, lambda one: arrays_of(reports[one.process]), unread=left_out)
-
-
-def test_hosts_at_80_columns():
-    text = to_text(report(13, missing=[3], different=[5], unread=[8], devices=(DEVICE,)))
-    assert [line.rstrip() for line in text.splitlines()] == PICTURE.splitlines()
-
-
-PICTURE = """\
-11 hosts: 1.0 GiB to 10.0 GiB of live arrays on each host; process 5 differs in
-its arrays: 1 array more, 2 fewer; process 3 is missing; 1 report not read
- 0 012.4567 ?9012
-digits: 0 is 1.0 GiB, 9 is 10.0 GiB; . is missing; ? is not read
-  bytes of live arrays; in use, peak and limit of the fullest device
-┏━━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━━┳━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━┓
-┃ process ┃ host    ┃    bytes ┃ arrays ┃  in use ┃    peak ┃   limit ┃
-┡━━━━━━━━━╇━━━━━━━━━╇━━━━━━━━━━╇━━━━━━━━╇━━━━━━━━━╇━━━━━━━━━╇━━━━━━━━━┩
-│       9 │ host-9  │ 10.0 GiB │      3 │ 2.0 GiB │ 3.0 GiB │ 4.0 GiB │
-│       7 │ host-7  │  8.0 GiB │      3 │ 2.0 GiB │ 3.0 GiB │ 4.0 GiB │
-│       6 │ host-6  │  7.0 GiB │      3 │ 2.0 GiB │ 3.0 GiB │ 4.0 GiB │
-│       5 │ host-5  │  6.0 GiB │      2 │ 2.0 GiB │ 3.0 GiB │ 4.0 GiB │
-│       4 │ host-4  │  5.0 GiB │      3 │ 2.0 GiB │ 3.0 GiB │ 4.0 GiB │
-│       2 │ host-2  │  3.0 GiB │      3 │ 2.0 GiB │ 3.0 GiB │ 4.0 GiB │
-│      12 │ host-12 │  3.0 GiB │      3 │ 2.0 GiB │ 3.0 GiB │ 4.0 GiB │
-│       1 │ host-1  │  2.0 GiB │      3 │ 2.0 GiB │ 3.0 GiB │ 4.0 GiB │
-│      11 │ host-11 │  2.0 GiB │      3 │ 2.0 GiB │ 3.0 GiB │ 4.0 GiB │
-│       0 │ host-0  │  1.0 GiB │      3 │ 2.0 GiB │ 3.0 GiB │ 4.0 GiB │
-│      10 │ host-10 │  1.0 GiB │      3 │ 2.0 GiB │ 3.0 GiB │ 4.0 GiB │
-└─────────┴─────────┴──────────┴────────┴─────────┴─────────┴─────────┘
-── JAI411 missing-process ──────────────────────────────────────────────────────
-Process 3 of 13 is missing.
-Look at the logs of these processes. If they run, pass a longer timeout=.
-── JAI412 different-arrays ─────────────────────────────────────────────────────
-Process 5 has another set of arrays than 10 other processes.
-Look for code that only some processes run, such as one below if
-jax.process_index() == 0.
-  128.0 B  process 5 ×2  float32[3]  P('data',) over data=2  not here
-   64.0 B  process 5     float32[5]  P('data',) over data=2  only here
-  ×n: n alike; the bytes are their sum
-── JAI413 unread-host ──────────────────────────────────────────────────────────
-1 report was left out.
-Write the files again with save_report, in the same job and with the same
-version.
-  process-8.json  truncated"""
 
 
 def test_a_single_process_has_a_table_and_no_picture():
@@ -138,6 +96,18 @@ def test_the_table_has_as_many_rows_as_asked_and_any_width():
     for width in (20, 40, 80, 200):
         text = to_text(made, width=width)
         assert max(map(len, text.splitlines())) <= width
+
+
+def test_a_limited_table_has_the_fullest_and_the_emptiest_processes():
+    made = report(30, devices=(DEVICE,))
+    for width in (40, 80):
+        shown = text_of(render(made, width=width, max_rows=4))
+        processes = re.findall(r"(?m)^│ +([0-9]+|⋮) │", shown)
+        assert processes == ["9", "19", "⋮", "10", "20"]
+        assert "26 more" in shown
+        assert shown.count("4.0 GiB") == 4, "the limits"
+    with pytest.raises(ValueError, match="max_rows must be at least 0"):
+        render(made, max_rows=-1)
 
 
 def test_print_hosts_prints_a_report_as_it_is_and_only_where_it_should(capsys):

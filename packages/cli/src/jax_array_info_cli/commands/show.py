@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,7 +16,7 @@ from ..reporting import Command
 from ..usage import Problems
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
     from jax_array_info_core.layouts import Spec
     from jax_array_info_core.reports import Report
@@ -161,43 +161,32 @@ def explain(sharding: str, mesh: str | None, shape: str | None, output: Output) 
     output.show([[report]])
 
 
-def _print_side_by_side(console: Console, columns: Sequence[Sequence[Any]]) -> None:
+def _print_side_by_side(console: Console, columns: Sequence[Sequence[Report]]) -> None:
     """Print a column per array: its panel, its picture and the shards of some devices.
 
     If the terminal is too narrow, the columns are stacked.
     """
-    from rich.console import Group
     from rich.table import Table
 
-    from jax_array_info.pictures.text import LEAST_WIDTH as LEAST_PICTURE
-    from jax_array_info.pictures.text import array_picture
-    from jax_array_info.render import render
+    from jax_array_info.engine.console import on_console
     from jax_array_info.style import shows_colors
+    from jax_array_info_core.pages import page
 
     width = (console.width - _GAP * (len(columns) - 1)) // len(columns)
     side_by_side = len(columns) > 1 and width >= _LEAST_WIDTH
-    if not side_by_side:
-        width = console.width
-    colors = shows_colors(console)
-    groups = [
-        Group(
-            render(report, width=width),
-            array_picture(
-                report,
-                max_width=max(width, LEAST_PICTURE),
-                encoding=console.encoding,
-                use_color=colors,
-            ),
-            *(render(part, width=width) for part in parts),
+    drawn: list[RenderableType] = [
+        on_console(
+            [*page(report, is_drawn=True), *(block for shard in shards for block in page(shard))],
+            width=width if side_by_side else console.width,
+            use_color=shows_colors(console),
         )
-        for report, *parts in columns
+        for report, *shards in columns
     ]
     if side_by_side:
         grid = Table.grid(padding=(0, _GAP), pad_edge=False)
-        for _ in groups:
+        for _ in drawn:
             grid.add_column(max_width=width)
-        grid.add_row(*groups)
-        console.print(grid, highlight=False)
-    else:
-        for group in groups:
-            console.print(group, highlight=False)
+        grid.add_row(*drawn)
+        drawn = [grid]
+    for part in drawn:
+        console.print(part, highlight=False)

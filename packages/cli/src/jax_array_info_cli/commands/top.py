@@ -15,7 +15,7 @@ from .memory import WRITE_RECORD
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from jax_array_info.tables.top import Sort
+    from jax_array_info.pictures.top import Sort
     from jax_array_info_core.reports import TimelineReport
     from jax_array_info_core.timeline.timeline_report import Follower
 
@@ -161,8 +161,8 @@ class View:
         self, report: TimelineReport, console: Console, width: int, height: int | None
     ) -> RenderableType:
         """Return the page of a report; without a height, that of a snapshot, which has no line of keys."""
+        from jax_array_info.pictures.top import top_table
         from jax_array_info.style import shows_colors
-        from jax_array_info.tables.top import top_table
 
         return top_table(
             report,
@@ -190,7 +190,7 @@ class View:
 
     def press(self, key: str) -> bool:
         """Change what is shown, and return whether a key quits."""
-        from jax_array_info.tables.top import SORTS
+        from jax_array_info.pictures.top import SORTS
 
         if key == "s":
             self.sort = SORTS[(SORTS.index(self.sort) + 1) % len(SORTS)]

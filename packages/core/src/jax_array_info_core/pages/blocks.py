@@ -226,3 +226,8 @@ def counted_path(path: str, count: int) -> str:
 def more(count: int, noun: str = "", nouns: str = "") -> str:
     """Return the number of things that are left out: ``3 more``, ``1 more leaf``."""
     return counted(count, f"more {noun}".rstrip(), f"more {nouns}".rstrip())
+
+
+def number(count: int, noun: str) -> Note:
+    """Return a number, with its noun where its cell is stacked: ``3``, and ``3 arrays``."""
+    return Note(str(count), stacked=counted(count, noun, f"{noun}s"))

@@ -117,3 +117,8 @@ def rule_results(results: Iterable[RuleResult]) -> Iterator[Sentence]:
     """Yield a line for each rule on differences, broken ones first."""
     for line in rule_lines(results):
         yield Sentence(line, "alarm" if line.startswith("failed") else "answer", hang=0)
+
+
+def size_words(nbytes: int | None, absent: str = "") -> str:
+    """Return a number of bytes, or another text if it is not known."""
+    return absent if nbytes is None else format_bytes(nbytes)

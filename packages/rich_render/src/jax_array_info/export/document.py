@@ -7,36 +7,26 @@ import html
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 
-from jax_array_info_core import ShardingLayout
 from jax_array_info_core.pages import page
 from jax_array_info_core.pages.blocks import Block, Picture, Sentence
 from jax_array_info_core.reports import (
     ArrayReport,
-    HostsReport,
-    MeshReport,
     ProgramReport,
     ProgramTimelineReport,
     PropagationReport,
     Report,
-    TimelineReport,
     TreeReport,
-    XlaReport,
 )
 from jax_array_info_core.text import clipped, printable
 
 from ..engine.console import on_console
-from ..pictures.hosts import hosts_figure
 from ..pictures.of_reports import figure
 from ..pictures.palette import ColorMap
 from ..pictures.svg import layout_figures
-from ..pictures.timeline import timeline_figure
 from ..render import _TABLES, render
 from ..svg import GREY, Figure, lines_figure, lines_html, side_by_side, stacked, svg
-from ..tables.array import xla_lines
-from ..tables.hosts import hosts_answer, hosts_details
-from ..tables.timeline import timeline_answer, timeline_details
 from .annotated import Annotated, Prefixes, annotated_html
 from .program_lines import program_part
 from .propagation_lines import propagation_part
@@ -83,34 +73,19 @@ def _drawn_report(report: Report) -> Report:
 
 def _parts(report: Report, drawing: Figure | None, width: int) -> Iterator[Part]:
     """Yield a report's table or panel and its drawing, whose accessible title includes the array's name."""
+    if drawing and isinstance(report, ArrayReport) and report.name is not None:
+        drawing = replace(drawing, title=f"{title_of(report)}: {drawing.title}")
     match report:
-        case ShardingLayout() | MeshReport():
-            pass
-        case XlaReport():
-            yield Group(*xla_lines(report))
         case TreeReport():
             yield TreePart(report)
         case ProgramReport():
             yield from program_parts(report)
         case PropagationReport():
             yield propagation_part(report)
-        case HostsReport():
-            yield hosts_answer(report)
-            if report.process_count > 1:
-                yield hosts_figure(report)
-            yield hosts_details(report, width=width)
-        case TimelineReport() if report.times:
-            yield timeline_answer(report)
-            yield timeline_figure(report)
-            yield timeline_details(report)
         case _ if type(report).__name__ in _TABLES:
             yield render(report, width=width)
         case _:
             yield from _page_parts(page(report), drawing, width)
-    if drawing and isinstance(report, ArrayReport) and report.name is not None:
-        yield replace(drawing, title=f"{title_of(report)}: {drawing.title}")
-    elif drawing:
-        yield drawing
 
 
 def program_parts(report: ProgramReport, max_rows: int | None = 20) -> Iterator[Part]:
@@ -138,7 +113,9 @@ def _page_parts(blocks: Iterable[Block], drawing: Figure | None, width: int) -> 
         if block is not None and not isinstance(block, Picture):
             texts.append(block)
             continue
-        if any(text != Sentence("") for text in texts):
+        while texts and texts[-1] == Sentence(""):  # a drawing has a margin
+            texts.pop()
+        if texts:
             yield on_console(texts, width=width)
         texts = []
         if isinstance(block, Picture):

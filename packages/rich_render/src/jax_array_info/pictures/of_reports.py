@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from rich.console import Console
 from rich.text import Text
 
 from jax_array_info_core import ShardingLayout
 from jax_array_info_core.reports import (
+    ArrayReport,
     HostsReport,
     MeshReport,
     ProgramTimelineReport,
@@ -16,7 +19,9 @@ from jax_array_info_core.reports import (
 )
 
 from .. import style
-from ..svg import Figure
+
+if TYPE_CHECKING:
+    from ..svg import Figure
 
 
 def picture(report: Report, console: Console, *, width: int, encoding: str, use_color: bool) -> Text:
@@ -25,7 +30,7 @@ def picture(report: Report, console: Console, *, width: int, encoding: str, use_
     Args:
         report: A report with a drawing.
         console: The console, for its number of colors.
-        width: Maximum line length in characters.
+        width: Maximum line length in characters. Layouts are at least 20 characters wide.
         encoding: Encoding of the console.
         use_color: Whether to fill cells and areas with colors.
 
@@ -38,14 +43,11 @@ def picture(report: Report, console: Console, *, width: int, encoding: str, use_
             from .hosts import hosts_picture
 
             drawn = hosts_picture(report, width=width, use_color=use_color)
-        case MeshReport():
-            from .text import mesh_picture
+        case ArrayReport() | MeshReport() | ShardingLayout() | XlaReport():
+            from .text import LEAST_WIDTH, array_picture, mesh_picture
 
-            drawn = mesh_picture(report, max_width=width, encoding=encoding, use_color=use_color)
-        case ShardingLayout() | XlaReport():
-            from .text import array_picture
-
-            drawn = array_picture(report, max_width=width, encoding=encoding, use_color=use_color)
+            draw: Any = mesh_picture if isinstance(report, MeshReport) else array_picture
+            drawn = draw(report, max_width=max(width, LEAST_WIDTH), encoding=encoding, use_color=use_color)
         case TimelineReport() | ProgramTimelineReport():
             from .timeline import timeline_picture
 

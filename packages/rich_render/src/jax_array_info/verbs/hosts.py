@@ -8,9 +8,9 @@ from jax_array_info_core import hosts_report
 from jax_array_info_core.hosts.compare import MOST_DETAILS
 from jax_array_info_core.hosts.summaries import HostReport
 from jax_array_info_core.pages.folds import check_max_rows
+from jax_array_info_core.pages.hosts import MAX_ROWS
 from jax_array_info_core.reports import HostsReport
 
-from ..tables.hosts import MAX_ROWS
 from .show import parts_of_report, print_table, report_of, silent_at_exit
 
 

@@ -18,6 +18,7 @@ from jax_array_info_core.compat.given_programs import ProgramForm, program_form
 from jax_array_info_core.delivery import deliver
 from jax_array_info_core.errors import UnsupportedValueError
 from jax_array_info_core.notebooks import Displayed
+from jax_array_info_core.pages.words import undrawn_words
 from jax_array_info_core.reports import ArrayReport, MeshReport, Report, TreeReport
 from jax_array_info_core.text import plain_text
 from jax_array_info_core.traced.traced_report import report_when_known, tap_when_known
@@ -25,9 +26,7 @@ from jax_array_info_core.trees.leaves import is_tree
 
 from ..pictures.palette import ColorMap, check_color_map
 from ..pictures.text import LEAST_WIDTH, array_picture, check_size
-from ..style import ForConsole, folding, shows_colors
-from ..tables.array import array_panel
-from ..tables.words import uncompiled_line, undrawn_line
+from ..style import ForConsole, folding, shows_colors, written
 from .show import parts_of_report, print_report, show_rendered, show_table, silent_at_exit
 
 if TYPE_CHECKING:
@@ -217,11 +216,13 @@ def _label(value: Any, name: str | None) -> None:
 
 
 def _show_panel(report: ArrayReport, count: int = 1) -> None:
-    show_rendered(array_panel(report, count=count), parts=lambda: parts_of_report(report))
+    show_table(report, parts_of_report, count=count)
 
 
 def _show_uncompiled(form: ProgramForm, report: ArrayReport, _: int = 1) -> None:
-    show_rendered(uncompiled_line(report, form))
+    what = "jitted function" if form == "jitted" else form.title()
+    name = "" if report.name is None else f"{report.name}: "
+    show_rendered(written(f"{name}{what}: print_program(f, *args) shows what XLA makes of it"))
 
 
 def _show_tree(report: TreeReport) -> None:
@@ -287,7 +288,7 @@ def sharding_vis(
 
     def show(report: ArrayReport | ShardingLayout, _: int = 1) -> None:
         if isinstance(report, ArrayReport) and report.layout is None:
-            show_rendered(undrawn_line(report), most=max_width)
+            show_rendered(written(undrawn_words(report)), most=max_width)
             return
         show_rendered(
             ForConsole(

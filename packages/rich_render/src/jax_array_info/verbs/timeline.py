@@ -6,9 +6,9 @@ import os
 
 from jax_array_info_core import timeline_report
 from jax_array_info_core.pages.folds import check_max_rows
+from jax_array_info_core.pages.timelines import MAX_ROWS
 from jax_array_info_core.reports import TimelineReport
 
-from ..tables.timeline import MAX_ROWS
 from .show import parts_of_report, print_table, report_of, silent_at_exit
 
 

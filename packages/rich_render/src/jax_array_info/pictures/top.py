@@ -14,6 +14,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
+from jax_array_info_core.pages.words import site_words
 from jax_array_info_core.quantities import counted, format_bytes, grouped
 from jax_array_info_core.reports import TimelineReport
 from jax_array_info_core.reports.timeline import TimelineSeries
@@ -21,7 +22,6 @@ from jax_array_info_core.reports.timeline_process import TimelineDevice, Timelin
 from jax_array_info_core.text import clipped, printable
 
 from .. import style
-from .words import site_words
 
 Sort = Literal["bytes", "trend", "name"]
 """Order of the allocation sites."""

@@ -1,0 +1,84 @@
+"""The page of the processes of a job: the answer, the heat map, the fullest and emptiest, the findings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..reports import HostsReport, HostSummary
+from .blocks import SKIPPED_ROWS, Block, Column, Picture, Row, Sentence, Table, more, number
+from .findings import finding_blocks
+from .folds import check_max_rows
+from .words import size_words
+
+MAX_ROWS = 10
+"""Number of processes in the table, unless another one is asked for."""
+
+_COLUMNS = [
+    Column("process", "number"),
+    Column("host", "names"),
+    Column("bytes", "number"),
+    Column("arrays", "number"),
+    Column("devices", "number"),
+    Column("in use", "number"),
+    Column("peak", "number", before="peak "),
+    Column("limit", "number", before="limit "),
+]
+_GROUPINGS = [
+    [[one.name] for one in _COLUMNS],
+    [["process"], ["host"], ["bytes", "arrays", "devices"], ["in use", "peak", "limit"]],
+    [["process", "host"], ["bytes", "arrays", "devices"], ["in use", "peak", "limit"]],
+]
+
+
+def hosts_page(report: HostsReport, *, max_rows: int | None = MAX_ROWS) -> Iterator[Block]:
+    """Yield the answer, the heat map, the fullest and the emptiest processes, and the findings.
+
+    Args:
+        report: The processes.
+        max_rows: Maximum number of processes in the table, half of them the fullest. None shows all.
+
+    Raises:
+        ValueError: If ``max_rows`` is negative.
+    """
+    check_max_rows(max_rows)
+    yield Sentence(report.answer, "answer", hang=0)
+    if report.process_count > 1:
+        yield Picture(report, in_text=report.process_count > MAX_ROWS)  # of fewer, the table has each
+    if report.hosts and max_rows != 0:
+        yield _processes(report, max_rows)
+    yield from finding_blocks(report.findings, total=report.fullest_nbytes, syntax=report.syntax, min_share=0)
+    if report.ignored_codes:
+        yield Sentence(f"ignored codes: {', '.join(report.ignored_codes)}", hang=0)
+
+
+def _processes(report: HostsReport, max_rows: int | None) -> Table:
+    """Return the table of the fullest and the emptiest processes."""
+    ranked = report.ranked
+    most = len(ranked) if max_rows is None or max_rows + 1 >= len(ranked) else max_rows
+    fullest, others = ranked[: -(-most // 2)], ranked[-(-most // 2) :]
+    left_out = len(ranked) - most
+    has_host = len(ranked) == 1 or report.machine_count > 1
+    has_devices = len({host.device_count for host in ranked}) > 1
+
+    def row(host: HostSummary) -> Row:
+        device = host.device
+        return {
+            "process": str(host.process),
+            "host": host.host_name if has_host else "",
+            "bytes": size_words(host.nbytes),
+            "arrays": "" if host.array_count is None else number(host.array_count, "array"),
+            "devices": number(host.device_count, "device") if has_devices else "",
+            "in use": size_words(device.bytes_in_use if device else None),
+            "peak": size_words(host.peak_nbytes),
+            "limit": size_words(device.bytes_limit if device else None),
+        }
+
+    skipped: Row = {"process": SKIPPED_ROWS, "host" if has_host else "bytes": more(left_out)}
+    above, below = [*map(row, fullest)], [*map(row, others[left_out:])]
+    has_memory = any(one["in use"] for one in (*above, *below))
+    return Table(
+        f"bytes {report.bytes_words}{'; in use, peak and limit of the fullest device' if has_memory else ''}",
+        _COLUMNS,
+        [[*above, *([skipped] if left_out else []), *below]],
+        _GROUPINGS,
+    )

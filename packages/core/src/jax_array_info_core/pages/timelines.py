@@ -1,0 +1,189 @@
+"""The page of the memory of a job: the answer, the picture, the peak, growth, marks, jumps and processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import chain
+from typing import TypeVar
+
+from ..quantities import format_bytes
+from ..reports import TimelineReport
+from ..reports.timeline import TimelineGroup, TimelineJump, TimelineMark, TimelinePeak
+from ..reports.timeline_process import TimelineProcess
+from .blocks import TIMES, Block, Column, Grouping, Picture, Row, Sentence, Table, limited, more, number, said
+from .folds import split_rows
+from .words import NO_ALLOCATION_SITES, site_words, size_words
+
+MAX_ROWS = 10
+"""Number of rows of each table, unless another one is asked for."""
+NO_PEAKS = "This backend reports no peak: what is freed between two samples is not seen."
+_T = TypeVar("_T")
+
+_NUMBERS = ("step", "run", "pid", "added", "kept", "peak", "last", "limit")
+_COLUMNS = {
+    one.name: one
+    for one in (
+        *(Column(name) for name in ("mark", "at", "host", "until", "state")),
+        *(Column(name, "number") for name in ("bytes", "arrays", "times", "process")),
+        *(Column(name, "number", before=f"{name} ") for name in _NUMBERS),
+        *(Column(name, "text") for name in ("each", "made at", "most of it")),
+        Column("job", before="job "),
+    )
+}
+_PEAK = [[["bytes"], ["arrays"], ["each"], ["made at"]], [["bytes", "arrays"], ["each", "made at"]]]
+_MARKS = [
+    [["mark"], ["times"], ["added"], ["kept"], ["peak"], ["most of it"]],
+    [["mark", "times"], ["added", "kept", "peak"], ["most of it"]],
+    [["mark", "times", "added", "kept", "peak", "most of it"]],
+]
+_JUMPS = [
+    [["at"], ["step"], ["times"], ["added"], ["most of it"]],
+    [["at", "step", "times", "added"], ["most of it"]],
+]
+_PROCESSES = [
+    [["process"], ["run"], ["host"], ["pid"], ["job"], ["peak"], ["last"], ["limit"], ["until"], ["state"]],
+    [["process", "run"], ["host", "pid", "job"], ["peak", "last", "limit"], ["until", "state"]],
+    [["process", "run", "host", "pid", "job"], ["peak", "last", "limit"], ["until", "state"]],
+]
+"""Groupings of the columns of each table."""
+
+
+def timeline_page(report: TimelineReport, *, max_rows: int | None = MAX_ROWS) -> Iterator[Block]:
+    """Yield the answer, the picture and the tables.
+
+    Args:
+        report: The timeline.
+        max_rows: Maximum number of rows of each table; one more line has the rest. None shows all.
+
+    Raises:
+        ValueError: If ``max_rows`` is negative.
+    """
+    for line in report.answer:
+        is_bad = line.startswith(("out of memory", "growing"))
+        yield Sentence(line, "alarm" if is_bad else "answer", hang=0)
+    if report.times:
+        yield Sentence(report.extent, hang=0)
+        yield Sentence("")
+        yield Picture(report)
+    if report.peak is not None:
+        yield _peak(report, report.peak, max_rows)
+    shown, rest = split_rows([grown for grown in report.growth if grown.stopped_at is not None], max_rows)
+    stops = [(report.time_words(grown.stopped_at or 0.0), grown.words) for grown in shown]
+    yield from said((f"no growth since {since}: {words}" for since, words in stops), hang=0)
+    if rest:
+        yield Sentence(f"{more(len(rest), 'line', 'lines')} no longer grow", hang=0)
+    if report.marks:
+        is_sampled = report.chosen is not None and report.chosen.in_use_source == "arrays"
+        caption = NO_PEAKS if is_sampled else ""
+        yield _table("bytes that each mark added", report.marks, _mark, max_rows, _MARKS, caption)
+    jumps = [jump for jump in report.jumps if jump.mark is None or not report.marks]
+    if jumps:
+        yield _table("jumps outside of marks", jumps, partial(_jump, report), max_rows, _JUMPS)
+    if len(report.processes) > 1:
+        yield _table("processes", report.processes, partial(_process, report), max_rows, _PROCESSES)
+        failed = [one for one in report.processes if one.message and one is not report.chosen]
+        yield from said((f"{one.name} {one.ending}" for one in failed[:max_rows]), "warning", hang=0)
+    unread = (f"not read: {one.name}: {one.reason}" for one in report.unread)
+    yield from said(unread, "warning", hang=0)
+
+
+def _peak(report: TimelineReport, peak: TimelinePeak, max_rows: int | None) -> Table:
+    """Return the table of the arrays that were alive at the peak."""
+    when = "at the peak"
+    if peak.since is not None:
+        when = f"at {report.time_words(peak.sampled_at)}, the sample next to the peak"
+    has_sites = any(group.origin for group in peak.groups)
+
+    def row(group: TimelineGroup) -> Row:
+        return {
+            "bytes": format_bytes(group.nbytes),
+            "arrays": number(group.count, "array") if group.count else "",
+            "each": group.content,
+            "made at": site_words(group.origin) if has_sites else "",
+        }
+
+    def rest(groups: Sequence[TimelineGroup]) -> Row:
+        nbytes, count = sum(group.nbytes for group in groups), sum(group.count for group in groups)
+        return {"bytes": format_bytes(nbytes), "arrays": number(count, "array"), "each": more(len(groups))}
+
+    others = {
+        "other arrays, not named in the record": peak.other_nbytes,
+        "not in arrays: temporary values, programs": peak.not_arrays_nbytes,
+    }
+    sums = [{"bytes": format_bytes(nbytes), "each": what} for what, nbytes in others.items() if nbytes]
+    return Table(
+        f"alive {when}: {format_bytes(peak.sampled_nbytes)} in use",
+        [_COLUMNS[name] for [name] in _PEAK[0]],
+        [[*chain(*limited(peak.groups, max_rows, row, rest)), *sums]],
+        _PEAK,
+        "" if has_sites else NO_ALLOCATION_SITES,
+    )
+
+
+def _table(
+    title: str,
+    rows: Sequence[_T],
+    row: Callable[[_T], Row],
+    max_rows: int | None,
+    groupings: Sequence[Grouping],
+    caption: str = "",
+) -> Table:
+    """Return a table of marks, jumps or processes, with the number of those that are left out."""
+    columns = [_COLUMNS[name] for [name] in groupings[0]]
+    sections = limited(rows, max_rows, row, lambda rest: {columns[0].name: more(len(rest))})
+    return Table(title, columns, [[*chain(*sections)]], groupings, caption)
+
+
+def _mark(mark: TimelineMark) -> Row:
+    """Return the row of a mark."""
+    return {
+        "mark": mark.name,
+        "times": number(mark.count, "time"),
+        "added": _change(mark.added_nbytes),
+        "kept": _change(mark.kept_nbytes),
+        "peak": size_words(mark.peak_nbytes, "unknown"),
+        "most of it": _largest(mark.groups),
+    }
+
+
+def _jump(report: TimelineReport, jump: TimelineJump) -> Row:
+    """Return the row of a jump."""
+    return {
+        "at": report.time_words(jump.time),
+        "step": "" if jump.step is None else f"{jump.step:,}",
+        "times": number(jump.count, "time"),
+        "added": _change(jump.nbytes),
+        "most of it": _largest(jump.groups),
+    }
+
+
+def _process(report: TimelineReport, process: TimelineProcess) -> Row:
+    """Return the row of a process."""
+    fullest = process.fullest
+    row = {
+        "process": str(process.process),
+        "host": process.host_name,
+        "peak": size_words(fullest.peak_nbytes if fullest else None),
+        "last": size_words(fullest.bytes_in_use if fullest else None),
+        "limit": size_words(fullest.bytes_limit if fullest else None),
+        "until": report.time_words(process.end),
+        "state": process.state_words.removeprefix("is "),
+    }
+    if process.run_count > 1:
+        row |= {"run": str(process.run), "pid": str(process.pid), "job": process.job or ""}
+    return row
+
+
+def _change(nbytes: int | None) -> str:
+    """Return a change with its sign."""
+    return f"{'+' if nbytes and nbytes > 0 else ''}{size_words(nbytes, 'unknown')}"
+
+
+def _largest(groups: Sequence[TimelineGroup]) -> str:
+    """Return the arrays of the first group."""
+    if not groups:
+        return ""
+    group = groups[0]
+    count = f"{group.count} {TIMES} " if group.count > 1 else ""
+    return f"{format_bytes(group.nbytes)}: {count}{group.content} {site_words(group.origin)}".rstrip()
