@@ -158,12 +158,7 @@ def drawn_table(table: Table, width: int, writing: Writing) -> RichTable:
 
 def _contents(table: Table, width: int, writing: Writing) -> Iterator[_Content]:
     """Yield the columns and cells of each grouping."""
-    rows = [row for section in table.sections for row in section]
-    named = {
-        one.name: one
-        for one in table.columns
-        if one.is_kept or any(_lines(one, row, writing) for row in rows)
-    }
+    named = shown_columns(table, [row for section in table.sections for row in section], writing)
     groupings = table.groupings or [[[one.name] for one in table.columns]]
     widest = {name for names in groupings[0] for name in names}
     for grouping in groupings[bool(width < table.least_width) :]:
@@ -188,10 +183,19 @@ def _contents(table: Table, width: int, writing: Writing) -> Iterator[_Content]:
         )
 
 
+def shown_columns(table: Table, rows: Sequence[Row], writing: Writing) -> dict[str, Column]:
+    """Return the columns that have content in any row, and those that are kept, by name."""
+    return {
+        one.name: one
+        for one in table.columns
+        if one.is_kept or any(cell_lines(one, row, writing) for row in rows)
+    }
+
+
 def _cell(group: Sequence[Column], row: Row, writing: Writing, is_compact: bool) -> _Cell:
     """Return the lines of a cell: its own, then those of the columns that are stacked in it."""
     first = group[0]
-    own = _lines(first, row, writing) or [_Line("")]
+    own = cell_lines(first, row, writing) or [_Line("")]
     stacked = [
         replace(
             line,
@@ -199,7 +203,7 @@ def _cell(group: Sequence[Column], row: Row, writing: Writing, is_compact: bool)
             shorter=[f"{one.before}{text}{one.after}" for text in line.shorter],
         )
         for one in group[1:]
-        for line in _lines(one, row, writing, is_stacked=True)
+        for line in cell_lines(one, row, writing, is_stacked=True)
     ]
     if is_compact and first.kind == "path":
         joined = [_Line(_INDENT + ", ".join(line.text for line in stacked))] if stacked else []
@@ -212,7 +216,7 @@ def _cell(group: Sequence[Column], row: Row, writing: Writing, is_compact: bool)
     return [*own, *stacked]
 
 
-def _lines(column: Column, row: Row, writing: Writing, *, is_stacked: bool = False) -> _Cell:
+def cell_lines(column: Column, row: Row, writing: Writing, *, is_stacked: bool = False) -> _Cell:
     """Return the lines of a cell; none for one without content. Only the first line of a path is one."""
     cell = row.get(column.name, "")
     notes = [
