@@ -43,7 +43,6 @@ _TABLES = {
     "ShardReport": ("jax_array_info.tables.array", "shard_line"),
     "TimelineReport": ("jax_array_info.tables.timeline", "timeline_table", "width", "use_color"),
     "TreeDiff": ("jax_array_info.tables.tree_changes", "tree_diff_table"),
-    "TreeReport": ("jax_array_info.tables.trees", "tree_table", "width"),
     "XlaReport": ("jax_array_info.tables.array", "xla_explanation", "width", "use_color"),
 }
 """The function that draws each report, by the name of its class: its module, imported at first use, its name

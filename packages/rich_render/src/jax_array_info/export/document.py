@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import functools
 import html
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 
 from jax_array_info_core import ShardingLayout
 from jax_array_info_core.pages import page
-from jax_array_info_core.pages.blocks import Block, Picture, Sentence
+from jax_array_info_core.pages.blocks import Block, Picture, Sentence, Table
 from jax_array_info_core.reports import (
     ArrayReport,
     HostsReport,
@@ -27,6 +28,7 @@ from jax_array_info_core.reports import (
 from jax_array_info_core.text import clipped, printable
 
 from ..engine.console import on_console
+from ..engine.html import blocks_html
 from ..pictures.hosts import hosts_figure
 from ..pictures.of_reports import figure
 from ..pictures.palette import ColorMap
@@ -40,10 +42,19 @@ from ..tables.timeline import timeline_answer, timeline_details
 from .annotated import Annotated, Prefixes, annotated_html
 from .program_lines import program_parts, timeline_parts
 from .propagation_lines import propagation_part
-from .tree_html import TreePart, tree_html
 
 Part = Figure | RenderableType
 """A drawing, or a renderable that becomes lines of text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Folding:
+    """Blocks of which a page shows the tables as trees that fold; elsewhere, they are lines of text."""
+
+    blocks: Sequence[Block]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield on_console(self.blocks, width=options.max_width)
 
 
 def columns_of(
@@ -53,6 +64,7 @@ def columns_of(
     scale: float = 1.0,
     color_map: ColorMap | None = None,
     has_pointer: bool = True,
+    options: Mapping[str, Any] | None = None,
 ) -> list[list[Part]]:
     """Return the tables, panels and drawings of the reports of one document, in the same columns.
 
@@ -62,17 +74,24 @@ def columns_of(
         scale: Factor for the size of the cells of a drawing.
         color_map: Colors of the cells.
         has_pointer: Whether the reader can hover over a cell; a PNG has no tooltips.
+        options: Options of the pages, such as ``max_rows``.
     """
     every = [_drawn_report(report) for reports in columns for report in reports]
     drawings = iter(layout_figures(every, scale=scale, color_map=color_map, has_pointer=has_pointer))
     return [
-        [part for report in reports for part in _parts(report, next(drawings), width)] for reports in columns
+        [part for report in reports for part in _parts(report, next(drawings), width, options or {})]
+        for reports in columns
     ]
 
 
-def parts_of(reports: Sequence[Report]) -> list[Part]:
-    """Return the tables, panels and drawings of the reports of one document, from top to bottom."""
-    [parts] = columns_of([reports])
+def parts_of(reports: Sequence[Report], **options: Any) -> list[Part]:
+    """Return the tables, panels and drawings of the reports of one document, from top to bottom.
+
+    Args:
+        reports: The reports.
+        **options: Options of their pages, such as ``max_rows``.
+    """
+    [parts] = columns_of([reports], options=options)
     return parts
 
 
@@ -81,15 +100,13 @@ def _drawn_report(report: Report) -> Report:
     return replace(report, name=None) if isinstance(report, ArrayReport) else report
 
 
-def _parts(report: Report, drawing: Figure | None, width: int) -> Iterator[Part]:
+def _parts(report: Report, drawing: Figure | None, width: int, options: Mapping[str, Any]) -> Iterator[Part]:
     """Yield a report's table or panel and its drawing, whose accessible title includes the array's name."""
     match report:
         case ShardingLayout() | MeshReport():
             pass
         case XlaReport():
             yield Group(*xla_lines(report))
-        case TreeReport():
-            yield TreePart(report)
         case ProgramReport():
             yield from program_parts(report)
         case ProgramTimelineReport():
@@ -108,7 +125,7 @@ def _parts(report: Report, drawing: Figure | None, width: int) -> Iterator[Part]
         case _ if type(report).__name__ in _TABLES:
             yield render(report, width=width)
         case _:
-            yield from _page_parts(page(report), drawing, width)
+            yield from _page_parts(page(report, **options), drawing, width)
     if drawing and isinstance(report, ArrayReport) and report.name is not None:
         yield replace(drawing, title=f"{title_of(report)}: {drawing.title}")
     elif drawing:
@@ -129,7 +146,8 @@ def _page_parts(blocks: Iterable[Block], drawing: Figure | None, width: int) -> 
             texts.append(block)
             continue
         if any(text != Sentence("") for text in texts):
-            yield on_console(texts, width=width)
+            has_tree = any(isinstance(text, Table) and text.tree for text in texts)
+            yield Folding(texts) if has_tree else on_console(texts, width=width)
         texts = []
         if isinstance(block, Picture):
             yield drawing or figure(block.of)
@@ -177,8 +195,8 @@ def _part_html(part: Part, width: int, prefixes: Prefixes) -> str:
     match part:
         case Figure():
             return svg(part, color=None)
-        case TreePart():
-            return tree_html(part)
+        case Folding():
+            return blocks_html(part.blocks)
         case Annotated():
             return annotated_html(part, width, prefixes)
     return lines_html(part, width)
