@@ -24,9 +24,8 @@ from jax_array_info import (
     tree_report,
 )
 from jax_array_info.layouts import Spec
-from jax_array_info.render import text_of
+from jax_array_info.render import render, text_of
 from jax_array_info.reports import TreeMesh
-from jax_array_info.tables.trees import tree_table
 from tests.maxtext import DUMPS, write_dump
 
 pytestmark = pytest.mark.oldest_and_newest
@@ -111,7 +110,7 @@ def test_a_written_plan_is_read_again_by_every_command(call, folder):
 )
 def test_the_table_is_folded_sorted_and_shortened(call, args, options):
     done = call("tree", "model.json", *PLAN, *args)
-    assert done.stdout == text_of(tree_table(planned(), **options)) + "\n"
+    assert done.stdout == text_of(render(planned(), **options)) + "\n"
     assert from_json(call("tree", "model.json", *PLAN, *args, "--format", "json").stdout) == planned()
 
 

@@ -27,7 +27,7 @@ from jax_array_info import (
     tree_report,
 )
 from jax_array_info.layouts import Spec
-from jax_array_info.tables.tree_rows import tree_table_rows
+from jax_array_info_core.pages.tree_rows import leaf_groups
 from tests.arrays import mesh_of
 
 pytestmark = pytest.mark.needs_devices(8)
@@ -284,8 +284,7 @@ def test_parameters_of_nnx_are_counted_and_its_rng_state_is_one_row():
     for tree in (model, nnx.state(model), {"model": nnx.state(model), "lr": jnp.ones(())}):
         report = tree_report(tree)
         assert report.parameters == 4 * 8 + 8 + 2 * 8
-        rows = tree_table_rows(report).rows
-        *others, rngs = rows
+        *others, rngs = leaf_groups(report)
         assert (rngs.path, rngs.is_prefix, rngs.sums.leaf_count) == (
             "(RNG state)",
             True,

@@ -18,8 +18,7 @@ from jax_array_info import (
     to_text,
     tree_report,
 )
-from jax_array_info.render import text_of
-from jax_array_info.tables.trees import tree_table
+from jax_array_info.render import render, text_of
 
 pytestmark = pytest.mark.once_per_version
 
@@ -59,11 +58,11 @@ def test_json_has_each_place_with_its_sum():
 
 
 def test_rows_have_the_place_and_the_bytes_below_the_path():
-    text = text_of(tree_table(tree_report(tree())))
+    text = to_text(tree_report(tree()))
     assert "not in device memory: 4.0 MiB " in text
     assert "not in device memory: ? " in text
     assert "on the host: 16.0 B " in text
-    folded = text_of(tree_table(tree_report(tree()), depth=1))
+    folded = text_of(render(tree_report(tree()), depth=1))
     assert "not in device memory: 4.0 MiB + ? " in folded
 
 

@@ -1,14 +1,12 @@
 """Trees as HTML: prefixes fold with ``details`` elements."""
 
-import re
 import sys
 import types
-from html import unescape
 
 import pytest
 
 from jax_array_info import print_tree, to_html
-from jax_array_info.export import tree_html
+from jax_array_info_core.pages import trees
 from tests.rich_render.svg.reading import parsed
 from tests.rich_render.tables.test_trees import LAYERS, leaf, tree
 
@@ -24,23 +22,37 @@ STATE = tree(
 )
 
 
-def lines(html):
-    """Return the lines of text that are visible if every prefix is open, without their margins."""
-    text = unescape(re.sub("<[^>]*>", "", re.sub("</?(?:div|details|summary)[^>]*>", "\n", html)))
-    return [line for line in text.splitlines() if line.strip()]
+def text_of(element):
+    """Return the text of an element, with its line breaks."""
+    for line_break in element.iter("br"):
+        line_break.text = "\n"
+    return "".join(element.itertext())
+
+
+def rows(html):
+    """Return the cells of each row, heads first, that are visible if every prefix is open."""
+    return [[text_of(cell) for cell in row] for row in parsed(html).iter("tr")]
+
+
+def sentences(html):
+    """Return the lines above and below the table."""
+    [fragment] = parsed(html)
+    return [text_of(element) for element in fragment if element.find(".//table") is None]
 
 
 def summaries(html):
     """Return the name of each prefix, and whether it is open."""
     return [
-        (details.find("summary").text.split()[0], details.get("open") is not None)
+        (text_of(details.find("summary").find(".//td")), details.get("open") is not None)
         for details in parsed(html).iter("details")
     ]
 
 
 def test_each_prefix_has_its_bytes_and_folds():
     root = parsed(to_html(STATE))
-    shown = [re.split(r"\s{2,}", details.find("summary").text) for details in root.iter("details")]
+    shown = [
+        [text_of(cell) for cell in details.find("summary").iter("td")] for details in root.iter("details")
+    ]
     assert [cells[:3] for cells in shown] == [
         ["params/", "4.0 MiB", "33 leaves"],
         ["opt/", "16.0 KiB", "4 leaves"],
@@ -49,23 +61,35 @@ def test_each_prefix_has_its_bytes_and_folds():
     ]
 
 
-def test_leaves_are_below_their_prefix_with_aligned_columns():
-    assert lines(to_html(STATE))[:14] == [
+def test_leaves_are_below_their_prefix_with_a_cell_for_each_column():
+    html = to_html(STATE)
+    assert sentences(html)[:2] == [
         "per device 4.0 MiB; evenly sharded 4.0 MiB; replication costs 8.1 KiB",
         "state: dict",
-        "                         per device  replicated over  array             shard      spec",
-        "step                          4.0 B  data, model (8)  float32[]         []         P()",
-        "params/                     4.0 MiB                   33 leaves",
-        "layers/0-31/mlp/w ×32     4.0 MiB                   float32[512,512]  [128,256]  P('data', 'model')",
-        "norm                       68.0 B  data, model (8)  float32[17]       [17]       P()",
-        "opt/                       16.0 KiB                   4 leaves",
-        "mu/                       8.0 KiB                   2 leaves",
-        "b                       4.0 KiB  model (2)        float32[64,64]    [16,64]    P('data',)",
-        "w                       4.0 KiB  model (2)        float32[64,64]    [16,64]    P('data',)",
-        "nu/                       8.0 KiB                   2 leaves",
-        "b                       4.0 KiB  model (2)        float32[64,64]    [16,64]    P('data',)",
-        "w                       4.0 KiB  model (2)        float32[64,64]    [16,64]    P('data',)",
     ]
+    assert rows(html) == [
+        ["path", "per device", "array", "shard", "spec", "replicated over"],
+        ["step", "4.0 B", "float32[]", "[]", "P()", "data, model (8)"],
+        ["params/", "4.0 MiB", "33 leaves", "", "", ""],
+        ["layers/0-31/mlp/w ×32", "4.0 MiB", "float32[512,512]", "[128,256]", "P('data', 'model')", ""],
+        ["norm", "68.0 B", "float32[17]", "[17]", "P()", "data, model (8)"],
+        ["opt/", "16.0 KiB", "4 leaves", "", "", ""],
+        ["mu/", "8.0 KiB", "2 leaves", "", "", ""],
+        ["b", "4.0 KiB", "float32[64,64]", "[16,64]", "P('data',)", "model (2)"],
+        ["w", "4.0 KiB", "float32[64,64]", "[16,64]", "P('data',)", "model (2)"],
+        ["nu/", "8.0 KiB", "2 leaves", "", "", ""],
+        ["b", "4.0 KiB", "float32[64,64]", "[16,64]", "P('data',)", "model (2)"],
+        ["w", "4.0 KiB", "float32[64,64]", "[16,64]", "P('data',)", "model (2)"],
+    ]
+    assert sentences(html)[-1].startswith("×n: n paths that differ only in their indices")
+
+
+def test_the_tables_of_a_tree_have_columns_of_the_same_widths():
+    root = parsed(to_html(STATE))
+    widths = {tuple(column.get("style") for column in table.iter("col"))[1:] for table in root.iter("table")}
+    assert len(widths) == 1
+    names = {next(table.iter("col")).get("style") for table in root.iter("table")}
+    assert {name.partition(",50vw)")[2] for name in names} == {" - 0ch)", " - 2ch)", " - 4ch)"}
 
 
 def test_a_prefix_with_one_child_is_joined_with_it():
@@ -73,46 +97,62 @@ def test_a_prefix_with_one_child_is_joined_with_it():
         leaf("params/params/decoder/w", (8,), "data"), leaf("params/params/decoder/b/c/d", (8,), "data")
     )
     assert summaries(to_html(report)) == [("params/params/decoder/", True)]
-    assert "b/c/d" in to_html(report)
+    assert [row[0] for row in rows(to_html(report))] == ["path", "params/params/decoder/", "w", "b/c/d"]
 
 
 def test_small_trees_are_open_and_large_ones_open_to_their_first_levels():
     assert all(is_open for _, is_open in summaries(to_html(STATE)))
-    rows = [
+    leaves = [
         leaf(f"{top}/{a}{b}/w{c}", (ord(c),), "data")
         for top in "xy"
         for a in "abc"
         for b in "abc"
         for c in "abcd"
     ]
-    shown = summaries(to_html(tree(*rows)))
+    shown = summaries(to_html(tree(*leaves)))
     assert [is_open for name, is_open in shown if name in ("x/", "y/")] == [True, True]
     assert not any(is_open for name, is_open in shown if name not in ("x/", "y/"))
 
 
-def test_notes_are_next_to_a_prefix_and_below_a_leaf():
+def test_notes_are_below_a_prefix_and_below_a_leaf():
     report = tree(
         leaf("a/b", (8,), is_deleted=True, nbytes=None, shard_nbytes=None), leaf("a/c", (8,), "data")
     )
-    root = parsed(to_html(report))
-    assert lines(to_html(report))[3].endswith("  1 deleted")
-    assert lines(to_html(report))[5] == "  deleted"
-    assert [span.get("style") for span in root.iter("span")] == ["color:#e12d2d"] * 2
+    assert [row[0] for row in rows(to_html(report))] == ["path", "a/\n  1 deleted", "b\n  deleted", "c"]
+    spans = [span for span in parsed(to_html(report)).iter("span") if "deleted" in text_of(span)]
+    assert [span.get("style") for span in spans] == ["color:#e12d2d"] * 2
 
 
 def test_the_fragment_needs_nothing_else_and_inherits_the_color_of_the_page():
     html = to_html(STATE)
     root = parsed(html)
-    assert {element.tag for element in root.iter()} <= {"div", "b", "details", "summary", "span"}
+    table = {"table", "col", "tr", "th", "td"}
+    assert {element.tag for element in root.iter()} <= {"div", "details", "summary", "span", "wbr", *table}
     assert {name for element in root.iter() for name in element.attrib} <= {"style", "open"}
     assert "color:inherit" in html
     assert "url(" not in html
 
 
-def test_a_long_name_has_a_line_of_its_own():
+def test_the_page_around_it_has_no_say_in_tables_and_details():
+    root = parsed(to_html(STATE))
+    names = ("table", "tr", "th", "td", "details", "summary")
+    styles = [element.get("style") for name in names for element in root.iter(name)]
+    assert all(style.startswith("all:revert") for style in styles)
+
+
+def test_a_long_name_is_clipped_and_wrapped():
     html = to_html(tree(leaf("x" * 5000, (8,), "data"), leaf("y", (8,), "data")))
-    assert "x" * 1000 + " ... " + "x" * 500 + "\n" in html
+    assert rows(html)[1][0] == "x" * 1000 + " ... " + "x" * 500
+    assert "min(41ch,50vw)" in html
     assert len(html) < 10_000
+
+
+def test_texts_are_escaped():
+    html = to_html(tree(leaf("<b>&\x1b", (8,), "data"), name="<i>"))
+    assert "<b>" not in html
+    assert "<i>" not in html
+    assert rows(html)[1][0] == "<b>&\\x1b"
+    assert sentences(html)[1] == "<i>: dict"
 
 
 def test_paths_of_thousands_of_keys_are_clipped():
@@ -121,16 +161,17 @@ def test_paths_of_thousands_of_keys_are_clipped():
         tree(*(leaf(f"{path[: 2 * number]}z{number}", (8,), "data") for number in range(5, 3000, 7)))
     )
     assert html.count("<details") <= 101
-    assert "y/" * 800 in html
-    assert "y/" * 1000 not in html
+    longest = max((row[0] for row in rows(html)), key=len)
+    assert "y/" * 400 in longest
+    assert "y/" * 1000 not in longest
 
 
 def test_trees_of_too_many_leaves_are_summed_by_prefix(monkeypatch):
-    monkeypatch.setattr(tree_html, "_MOST_ROWS", 10)
-    rows = [leaf(f"{a}/{b}", (ord(a), ord(b)), "data") for a in "abcde" for b in "xyz"]
-    assert [line.split()[0] for line in lines(to_html(tree(*rows)))[3:8]] == ["a/", "b/", "c/", "d/", "e/"]
+    monkeypatch.setattr(trees, "_MOST_ROWS", 10)
+    leaves = [leaf(f"{a}/{b}", (ord(a), ord(b)), "data") for a in "abcde" for b in "xyz"]
+    assert [row[0] for row in rows(to_html(tree(*leaves)))] == ["path", *"abcde"]
     flat = [leaf(f"{chr(97 + number)}", (number + 1,), "data") for number in range(15)]
-    assert any(line.startswith("5 more leaves") for line in lines(to_html(tree(*flat))))
+    assert rows(to_html(tree(*flat)))[-1][:3] == ["5 more leaves", "260.0 B", ""]
 
 
 @pytest.fixture

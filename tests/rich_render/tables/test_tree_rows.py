@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jax_array_info.tables.tree_rows import leaf_sums, tree_table_rows
+from jax_array_info_core.pages import trees
+from jax_array_info_core.pages.blocks import Table
 from jax_array_info_core.pages.folds import number_ranges, path_keys, path_pieces
+from jax_array_info_core.pages.tree_rows import leaf_groups, leaf_sums
 from jax_array_info_core.reports import ElsewhereBytes, LeafStatistics, TreeReport, TreeRow
 
 pytestmark = pytest.mark.oldest_and_newest
@@ -24,10 +26,13 @@ def tree(*rows):
 
 
 def paths(report, **options):
-    return [
-        (row.path, row.count, row.sums.nbytes)
-        for row in tree_table_rows(report, max_rows=None, **options).rows
-    ]
+    return [(row.path, row.count, row.sums.nbytes) for row in leaf_groups(report, **options)]
+
+
+def table(report, **options):
+    """Return the table of a page."""
+    [found] = [block for block in trees.tree_page(report, **options) if isinstance(block, Table)]
+    return found
 
 
 def test_leaves_that_differ_only_in_one_index_share_a_row():
@@ -111,10 +116,10 @@ def test_orders_begin_with_the_most_avoidable_bytes_or_with_leaves_that_are_not_
 
 
 def test_rows_beyond_max_rows_are_summed():
-    rows = tree_table_rows(tree("a", "b", "c"), max_rows=1)
-    assert [row.path for row in rows.rows] == ["a"]
-    assert (rows.rest.leaf_count, rows.rest.nbytes) == (2, 128)
-    assert tree_table_rows(tree("a"), max_rows=1).rest is None
+    [row], [rest] = table(tree("a", "b", "c"), max_rows=1).sections
+    assert (row["path"], row["per device"]) == (["a"], ["64.0 B"])
+    assert (rest["path"], rest["per device"]) == (["2 more leaves"], ["128.0 B"])
+    assert table(tree("a"), max_rows=1).sections[1] == []
 
 
 def test_sums_count_an_array_once_and_host_memory_apart():
@@ -136,7 +141,7 @@ def test_sums_count_an_array_once_and_host_memory_apart():
 
 
 def test_an_array_at_several_paths_is_named_in_each_row():
-    rows = tree_table_rows(tree("a", leaf("b", same_as="a"), leaf("c", same_as="a"), "d")).rows
+    rows = leaf_groups(tree("a", leaf("b", same_as="a"), leaf("c", same_as="a"), "d"))
     assert {row.path: row.same_as for row in rows} == {"a": ("b", "c"), "b": ("a",), "c": ("a",), "d": ()}
 
 
@@ -154,24 +159,62 @@ def test_the_keys_and_the_pieces_of_a_path_add_up_to_it(path):
     assert "".join(path_pieces(path)) == path
 
 
-@settings(max_examples=50, deadline=None)
-@given(
-    st.lists(
-        st.sampled_from([f"{a}/{i}/{b}_{j}" for a in "xy" for i in range(4) for b in "pq" for j in range(4)])
-    ),
-    st.none() | st.integers(1, 3),
-    st.sampled_from(["tree", "waste"]),
-    st.none() | st.integers(0, 5),
+PATHS = st.lists(
+    st.sampled_from([f"{a}/{i}/{b}_{j}" for a in "xy" for i in range(4) for b in "pq" for j in range(4)]),
+    min_size=1,
+    unique=True,
 )
-def test_every_leaf_is_in_one_row(chosen, depth, sort, max_rows):
-    report = tree(*dict.fromkeys(chosen))
-    rows = tree_table_rows(report, depth=depth, sort=sort, max_rows=max_rows)
-    rest = rows.rest.leaf_count if rows.rest else 0
-    leaves = [leaf.path for row in rows.rows for leaf in row.leaves]
-    assert len(set(leaves)) == len(leaves)
-    assert len(leaves) + rest == len(report.rows)
-    assert sum(row.sums.nbytes for row in rows.rows) + 64 * rest == 64 * len(report.rows)
-    assert len({row.path for row in rows.rows}) == len(rows.rows)
+
+
+@settings(max_examples=50, deadline=None)
+@given(PATHS, st.none() | st.integers(1, 3), st.sampled_from(["tree", "waste"]))
+def test_every_leaf_is_in_one_row(chosen, depth, sort):
+    rows = leaf_groups(tree(*chosen), depth=depth, sort=sort)
+    assert sorted(leaf.path for row in rows for leaf in row.leaves) == sorted(chosen)
+    assert sum(row.sums.nbytes for row in rows) == 64 * len(chosen)
+    assert len({row.path for row in rows}) == len(rows)
+
+
+def nbytes_of(row):
+    """Return the bytes per device in a row of leaves of one byte each."""
+    [text] = row["per device"]
+    return int(text.removesuffix(".0 B"))
+
+
+@settings(max_examples=50, deadline=None)
+@given(PATHS, st.none() | st.integers(1, 3), st.none() | st.integers(0, 5))
+def test_rows_and_rest_add_up_to_the_tree(chosen, depth, max_rows):
+    report = tree(*(leaf(path, shard_nbytes=1) for path in chosen))
+    shown, rest = table(report, depth=depth, max_rows=max_rows).sections
+    assert sum(map(nbytes_of, [*shown, *rest])) == len(chosen)
+    assert max_rows is None or len(shown) <= max_rows
+
+
+@settings(max_examples=50, deadline=None)
+@given(PATHS, st.none() | st.integers(1, 3), st.integers(1, 6))
+def test_prefixes_that_fold_add_up_to_what_is_below_them(chosen, depth, most):
+    report = tree(*(leaf(path, shard_nbytes=1) for path in chosen))
+
+    def check(branches, nbytes):
+        assert sum(nbytes_of(branch.row) for branch in branches) == nbytes
+        for branch in branches:
+            if branch.below:
+                assert len(branch.below) > 1, "a prefix with one child is joined with it"
+                check(branch.below, nbytes_of(branch.row))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trees, "_MOST_ROWS", most)
+        check(table(report, depth=depth, max_rows=0).tree(), len(chosen))
+
+
+def test_leaves_with_the_same_path_have_a_row_each():
+    assert paths(tree("a", "a")) == [("a", 1, 64), ("a", 1, 64)]
+    assert len(table(tree("a/b", "a/b")).tree()[0].below) == 2
+
+
+def test_only_the_order_of_the_tree_folds():
+    assert table(tree("a"), sort="waste").tree is None
+    assert table(tree("a"), sort="nan").tree is None
 
 
 @pytest.mark.parametrize(
@@ -188,4 +231,4 @@ def test_every_leaf_is_in_one_row(chosen, depth, sort, max_rows):
 )
 def test_an_error_names_the_argument(options, error, message):
     with pytest.raises(error, match=f"^{message}"):
-        tree_table_rows(tree("a"), **options)
+        next(trees.tree_page(tree("a"), **options))

@@ -16,8 +16,8 @@ from rich.console import Console
 from jax_array_info import print_tree
 from jax_array_info.layouts import MeshAxes, Spec, uneven_axes
 from jax_array_info.pictures.fitting import path_lines
+from jax_array_info.render import render
 from jax_array_info.reports import LeafStatistics, TreeMesh, TreeRow
-from jax_array_info.tables.trees import tree_table
 from jax_array_info_core.reports import array as unknown_reasons
 from jax_array_info_core.trees.rows import DeviceSet
 from jax_array_info_core.trees.totals import tree_of_rows
@@ -58,7 +58,7 @@ def tree(*rows, devices=DEVICES, **fields):
 def text_of(report, width=80, encoding="utf-8", **options):
     file = TextIOWrapper(BytesIO(), encoding)
     console = Console(file=file, width=width, color_system=None)
-    console.print(tree_table(report, width=width, **options), highlight=False, crop=False)
+    console.print(render(report, width=width, **options), highlight=False, crop=False)
     file.flush()
     return file.buffer.getvalue().decode(encoding)
 

@@ -50,7 +50,7 @@ class Output:
             columns: The reports. JSON has one line per report; SVG and HTML show the columns side by side.
             print_text: Prints the reports to a console. None prints each report with its own renderer.
             parts: Returns the SVG and HTML parts of each column. None derives them from the reports.
-            **options: Options of the tables that are printed, such as ``max_rows``.
+            **options: Options of the pages, such as ``max_rows``.
         """
         reports = [report for column in columns for report in column]
         if self.format == "text":
@@ -63,7 +63,7 @@ class Output:
             from jax_array_info.export import document
             from jax_array_info.export.annotated import Prefixes
 
-            drawn = parts() if parts else document.columns_of(columns)
+            drawn = parts() if parts else document.columns_of(columns, options=options)
             if self.format == "svg":
                 titles = dict.fromkeys(map(document.title_of, reports))
                 self.write(document.columns_svg(drawn, ", ".join(titles)) + "\n")

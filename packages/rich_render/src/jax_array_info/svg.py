@@ -249,7 +249,7 @@ def lines_html(renderable: RenderableType, width: int) -> str:
 
 def _span(segment: Segment) -> str:
     words = html.escape(printable(segment.text))
-    look = ";".join(f"{name}:{value}" for name, value in _css(segment.style).items())
+    look = ";".join(f"{name}:{value}" for name, value in css(segment.style).items())
     return f'<span style="{look}">{words}</span>' if look and words.strip() else words
 
 
@@ -265,7 +265,7 @@ def lines_figure(renderable: RenderableType, width: int) -> Figure:
                 continue
             baseline = number * LINE_HEIGHT + 0.95 * FONT_SIZE
             # textLength keeps the columns of a table aligned in every font.
-            looks: dict[str, float | str] = {"textLength": cell_len(words) * STEP, **_css(style)}
+            looks: dict[str, float | str] = {"textLength": cell_len(words) * STEP, **css(style)}
             if "color" in looks:
                 looks["fill"] = looks.pop("color")
             texts.append(text(column * STEP, baseline, words, **looks))
@@ -284,7 +284,7 @@ def _runs(line: Sequence[Segment]) -> Iterator[tuple[int, str, Style | None]]:
             column += cell_len(words)
 
 
-def _css(style: Style | None) -> dict[str, str]:
+def css(style: Style | None) -> dict[str, str]:
     """Return a rich style as CSS properties, which are SVG attributes, too."""
     looks = {}
     if style and style.color is not None and not style.color.is_default:

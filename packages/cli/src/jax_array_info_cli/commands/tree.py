@@ -18,9 +18,8 @@ from ..reporting import Command
 from ..usage import Problems, Refusal, refusal_of_report
 
 if TYPE_CHECKING:
-    from jax_array_info.export.document import Part
-    from jax_array_info.tables.tree_rows import Sort
     from jax_array_info_core import PathRules
+    from jax_array_info_core.pages.tree_rows import Sort
     from jax_array_info_core.reports import TreeReport
 
 
@@ -238,13 +237,4 @@ def tree(planned: Planned, depth: int | None, sort: Sort, max_rows: int, output:
     problems.refuse()
     assert report is not None
 
-    def parts() -> list[list[Part]]:
-        from jax_array_info.export.tree_html import TreePart
-        from jax_array_info.tables.trees import tree_table
-
-        # Only the order of the tree can be folded by prefix.
-        if sort != "tree":
-            return [[tree_table(report, depth=depth, sort=sort, max_rows=max_rows)]]
-        return [[TreePart(report, depth=depth, max_rows=max_rows)]]
-
-    output.show([[report]], parts=parts, depth=depth, sort=sort, max_rows=max_rows)
+    output.show([[report]], depth=depth, sort=sort, max_rows=max_rows)

@@ -106,6 +106,15 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
+class Branch:
+    """A row of a table that a page can fold: a leaf, or a prefix of paths with the sums of its leaves."""
+
+    row: Row
+    below: Sequence[Branch] = ()
+    """Everything below a prefix, whose names in the first column are relative to it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """Rows of cells. Columns without content are left out."""
 
@@ -127,8 +136,8 @@ class Table:
     """Whether the head of a column names all that are stacked in it."""
     is_compact: bool = False
     """Whether cells that are stacked are not indented; those below a path share a line."""
-    tree: str = ""
-    """Column of paths by which a page can fold the rows; empty if they are no tree."""
+    tree: Callable[[], Sequence[Branch]] | None = None
+    """Function that returns all rows as a tree, for pages that fold; None if the rows are no tree."""
 
 
 @dataclass(frozen=True, slots=True)

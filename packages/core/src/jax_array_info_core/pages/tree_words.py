@@ -2,16 +2,252 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
-from ..quantities import counted
-from ..reports import ReshardReport, TreeDiff, TreeMesh, UnmatchedAxes, UnmatchedName
-from .blocks import Note, more
-from .words import mesh_words
+from ..layouts import MeshAxes, Spec, UnevenAxis
+from ..layouts.grid import copies_words
+from ..layouts.spec import effective_spec
+from ..quantities import LARGEST, counted, format_bytes, format_devices, format_number, grouped
+from ..reports import (
+    ExcessBytes,
+    ReshardReport,
+    TreeDiff,
+    TreeMesh,
+    TreeReport,
+    TreeRow,
+    UnmatchedAxes,
+    UnmatchedName,
+)
+from ..reports.tree import both_memories, other_leaves_words, shorter_leaves_words
+from .blocks import AT_MOST, TIMES, Note, more
+from .tree_rows import LeafGroup, LeafSums, is_finite
+from .words import mesh_words, reason_words
 
+_MOST_PATHS = 3
+"""Maximum number of other paths of an array that are listed."""
 _MOST_NAMES_OF_TOTALS = 6
 """Maximum number of logical axis names in a line."""
+
+
+def title_words(report: TreeReport) -> str:
+    """Return the name and the type of a tree: ``state: dict``."""
+    return report.type_name if report.name is None else f"{report.name}: {report.type_name}"
+
+
+def leaves_words(count: int) -> str:
+    """Return a number of leaves."""
+    return counted(count, "leaf", "leaves")
+
+
+def spec_words(leaf: TreeRow, report: TreeReport) -> str:
+    """Return the spec of a leaf, without mesh axes of size 1, else its sharding or its logical axes."""
+    if leaf.spec is not None:
+        return str(effective_spec(leaf.spec, _sizes_of(leaf, report)))
+    if leaf.sharding is not None:
+        return leaf.sharding
+    if leaf.logical is not None:
+        return f"logical {leaf.logical}"
+    return "no sharding" if leaf.kind in ("abstract", "planned") and leaf.unknown_because is None else ""
+
+
+def bytes_lines(group: LeafGroup) -> list[str]:
+    """Return the bytes per device of a row, for a prefix with those in host memory apart.
+
+    Empty for an array that counts at another path or elsewhere.
+    """
+    leaf, sums = group.leaves[0], group.sums
+    if group.is_prefix:
+        bound = f"{AT_MOST} " if sums.is_bound else ""
+        on_host = [f"+ {format_bytes(sums.host_nbytes)} host"] if sums.host_nbytes else []
+        return [f"{bound}{format_bytes(sums.nbytes)}", *on_host]
+    if leaf.same_as is not None or leaf.is_deleted:
+        return []
+    if sums.unknown_count:
+        return ["?"]
+    return [] if leaf.elsewhere else [format_bytes(sums.nbytes + sums.host_nbytes)]
+
+
+def shard_words(leaf: TreeRow) -> str:
+    """Return the shape of a leaf's shards: ``[512,28672]``."""
+    is_known = leaf.mesh is not None and leaf.shard_shape is not None
+    return f"[{','.join(map(str, leaf.shard_shape or ()))}]" if is_known else ""
+
+
+def replicas_words(leaf: TreeRow, report: TreeReport) -> Note:
+    """Return the mesh axes over which a leaf is replicated, and the number of replicas: ``data (4)``."""
+    if leaf.mesh is None or leaf.replicas < 2:
+        return Note("")
+    unreduced = leaf.spec.unreduced if leaf.spec else ()
+    over = ", ".join(
+        name
+        for name, size in _sizes_of(leaf, report).items()
+        if size > 1 and name not in _axes_of(leaf.spec) and name not in unreduced
+    )
+    number = format_number(leaf.replicas)
+    if leaf.spec is None or leaf.spec.unconstrained or not over:
+        return Note(f"{number} replicas")
+    return Note(f"{over} ({number})", stacked=f"replicated over {over} ({number} replicas)")
+
+
+def _sizes_of(leaf: TreeRow, report: TreeReport) -> dict[str, int]:
+    """Return the sizes of the mesh axes of a leaf by name; empty without a mesh."""
+    axes = report.meshes[leaf.mesh].axes if leaf.mesh is not None else None
+    return axes.shape if axes else {}
+
+
+def _axes_of(spec: Spec | None) -> list[str]:
+    """Return the mesh axes that a spec names."""
+    return [name for names in (spec.axes if spec else ()) for name in names]
+
+
+def note_lines(group: LeafGroup, report: TreeReport, main: int | None) -> Iterator[Note]:
+    """Yield what is unusual about the leaves of a row, indented.
+
+    Args:
+        group: The leaves.
+        report: Their tree.
+        main: Index of the mesh of most leaves, which is not named.
+    """
+    if group.is_prefix:
+        yield from _sums_notes(group.sums)
+        return
+    leaf, sizes, names = group.leaves[0], _sizes_of(group.leaves[0], report), _axes_of(group.leaves[0].spec)
+    warnings = (
+        leaf.statistics.not_finite_words if leaf.statistics else "",
+        "deleted" if leaf.is_deleted else "",
+        *map(uneven_words, leaf.uneven),
+    )
+    yield from _indented(warnings, has_warning=True)
+    are_ones = names and all(sizes.get(name) == 1 for name in names)
+    listed = group.same_as[:_MOST_PATHS]
+    left = f" and {len(group.same_as) - len(listed)} more" if len(group.same_as) > len(listed) else ""
+    batched = "axis" if len(leaf.batched_axes) == 1 else "axes"
+    facts = (
+        f"{leaf.spec}: mesh {'axis' if len(names) == 1 else 'axes'} of size 1" if are_ones else "",
+        f"on {_mesh_label(leaf.mesh, report)}" if leaf.mesh is not None and leaf.mesh != main else "",
+        copies_words(leaf.unreduced, leaf.partial_sums, 1) if leaf.partial_sums > 1 else "",
+        f"vmap: {batched} {', '.join(map(str, leaf.batched_axes))}" if leaf.batched_axes else "",
+        f"sharding unknown: {reason_words(leaf.unknown_because)}" if leaf.unknown_because else "",
+        "PRNG keys" if leaf.is_key else "",
+        "weakly typed" if leaf.weak_type else "",
+        (leaf.elsewhere if leaf.same_as else str(group.sums.elsewhere[0])) if leaf.elsewhere else "",
+        f"in {leaf.memory_kind}" if leaf.is_in_host_memory else "",
+        f"same as {', '.join(listed)}{left}" if listed else "",
+    )
+    yield from _indented(facts)
+
+
+def _sums_notes(sums: LeafSums) -> Iterator[Note]:
+    """Yield what is unusual about leaves that are summed, indented."""
+    yield from _indented(map(str, sums.elsewhere))
+    warnings = (
+        f"NaN or infinities in {leaves_words(sums.infinite_count)}" if sums.infinite_count else "",
+        f"{sums.deleted_count} deleted" if sums.deleted_count else "",
+        f"{sums.padded_count} padded" if sums.padded_count else "",
+    )
+    yield from _indented(warnings, has_warning=True)
+    yield from _indented(
+        [f"{leaves_words(sums.unknown_count)} of unknown size"] if sums.unknown_count else []
+    )
+
+
+def _indented(lines: Iterable[str], *, has_warning: bool = False) -> Iterator[Note]:
+    return (Note(f"  {line}", "warning" if has_warning else "") for line in lines if line)
+
+
+def uneven_words(axis: UnevenAxis) -> str:
+    """Return the padding of an array axis: ``axis 0, 17 % 8 = 1: padded to 24``."""
+    dim, count = axis.shape[axis.axis], axis.count
+    padded = format_number(axis.padded)
+    return f"axis {axis.axis}, {dim} % {format_number(count)} = {dim % count}: padded to {padded}"
+
+
+def main_mesh(report: TreeReport) -> int | None:
+    """Return the index of the mesh of most leaves; None if no leaf has one."""
+    counts = Counter(row.mesh for row in report.rows if row.mesh is not None)
+    return max(counts, key=lambda index: (counts[index], -index), default=None)
+
+
+def _mesh_label(index: int, report: TreeReport) -> str:
+    """Return the label of a mesh or a device set: ``mesh 2``, or ``mesh`` if there is no other; ``CPU 5``."""
+    mesh = report.meshes[index]
+    if mesh.devices is not None:
+        return format_devices(mesh.platform, mesh.devices)
+    kind = "mesh" if mesh.axes else "device set"
+    return kind if len(report.meshes) == 1 else f"{kind} {index + 1}"
+
+
+def number_words(number: float | None) -> str:
+    """Return a statistic with 4 digits; empty if there is none."""
+    if number is None:
+        return ""
+    return f"{number:.4g}" if math.isfinite(number) else str(number)
+
+
+def answer_words(report: TreeReport) -> str:
+    """Return the bytes per device, those of an even sharding, and the cost of replication and padding."""
+    if not report.rows:
+        return "the tree has no arrays"
+    infinite_count = sum(not is_finite(row) for row in report.rows)
+    infinite = f"NaN or infinities in {leaves_words(infinite_count)} (JAI110); " if infinite_count else ""
+    fullest, kinds = report.fullest_device_nbytes, report.host_memory_kinds
+    nbytes = both_memories(fullest, report.host_nbytes, kinds)
+    if report.device_count == 1 and not report.excess:
+        return f"{infinite}{nbytes} on 1 device"
+    if report.emptiest_device_nbytes != fullest:
+        least = format_bytes(report.emptiest_device_nbytes)
+        on_host = f", {format_bytes(report.host_nbytes)} in {', '.join(kinds)}" if report.host_nbytes else ""
+        nbytes = f"{format_bytes(fullest)} on the fullest, {least} on the emptiest device{on_host}"
+    words = f"{infinite}per device {nbytes}; evenly sharded {format_bytes(report.ideal_nbytes)}"
+    *causes, last = dict.fromkeys(_CAUSES.get(part.cause, part.cause) for part in report.excess) or [""]
+    listed = " and ".join(filter(None, (", ".join(causes), last)))
+    verb = "cost" if causes else "costs"
+    return f"{words}; {listed} {verb} {format_bytes(fullest - report.ideal_nbytes)}" if listed else words
+
+
+_CAUSES = {
+    "fully replicated": "replication",
+    "replicated over": "replication",
+    "device set": "uneven placement",
+    "no sharding": "missing shardings",
+}
+"""Names of the causes of bytes beyond an even sharding, where they differ from those in the report."""
+
+
+def total_lines(report: TreeReport, groups: Iterable[LeafGroup]) -> Iterator[str]:
+    """Yield the totals of a tree, then its meshes, then the meaning of marks in the rows.
+
+    Args:
+        report: The tree.
+        groups: The leaves of the rows that are shown.
+    """
+    deleted = sum(row.is_deleted for row in report.rows)
+    saved, unmatched = format_bytes(report.avoidable_nbytes), report.unmatched_axes
+    is_manual = any(row.source == "manual" for row in report.rows)
+    lines = (
+        _elements_words(report),
+        f"cost on the fullest device: {', '.join(map(_excess_words, report.excess))}"
+        if report.excess
+        else "",
+        f"sharding could save {saved} per device: see print_check" if report.avoidable_nbytes else "",
+        *(f"{place}, not included above" for place in report.elsewhere),
+        f"deleted: {leaves_words(deleted)}" if deleted else "",
+        f"not counted: {leaves_words(report.unknown_count)} of unknown size per device"
+        if report.unknown_count
+        else "",
+        *_mesh_lines(report),
+        *(unmatched_lines(unmatched) if unmatched is not None else ()),
+        shorter_leaves_words(report.shorter_count) if report.shorter_count else "",
+        "manual: all sizes are those of one shard inside shard_map or pmap" if is_manual else "",
+        "vmap: the shape includes the batched axes" if any(row.batched_axes for row in report.rows) else "",
+        f"{TIMES}n: n paths that differ only in their indices; the bytes are the sum"
+        if any(group.count > 1 for group in groups)
+        else "",
+    )
+    return filter(None, lines)
 
 
 def unmatched_lines(unmatched: UnmatchedAxes) -> Iterator[str]:
@@ -61,3 +297,58 @@ def meshes_words(meshes: Sequence[TreeMesh]) -> str:
         for mesh in meshes
     )
     return "; ".join(dict.fromkeys(words)) or "none"
+def _elements_words(report: TreeReport) -> str:
+    """Return the bytes, the leaves and the elements of a tree, and its leaves that are not arrays."""
+    counts = (
+        both_memories(report.nbytes, report.host_global_nbytes, report.host_memory_kinds),
+        leaves_words(len(report.rows)),
+        _number_words(report.elements, "element"),
+        "" if report.parameters is None else _number_words(report.parameters, "parameter"),
+    )
+    others = other_leaves_words(report.others, report.other_paths) if report.others else ""
+    return f"global size {', '.join(filter(None, counts))}{others and f'; not arrays: {others}'}"
+
+
+def _number_words(number: int | None, noun: str) -> str:
+    """Return a large number with its noun."""
+    if number is None:
+        return f"more than {LARGEST:.1e} {noun}s"
+    return f"{grouped(number)} {noun}{'' if number == 1 else 's'}"
+
+
+def _excess_words(part: ExcessBytes) -> str:
+    """Return the bytes of one cause: ``1.0 MiB replicated over data in 3 leaves``."""
+    axes = ", ".join(part.axes)
+    words = {
+        "replicated over": f"replicated over {axes}" if axes else "partly replicated",
+        "partial sums": f"partial sums over {axes}" if axes else "partial sums",
+        "device set": "on a part of the devices",
+        "no sharding": "without a sharding",
+    }.get(part.cause, part.cause)
+    return f"{format_bytes(part.nbytes)} {words} in {leaves_words(part.leaf_count)}"
+
+
+def _mesh_lines(report: TreeReport) -> Iterator[str]:
+    """Yield the axes and the devices of each mesh, and the number of its leaves if there are several."""
+    main = main_mesh(report)
+    for index, mesh in enumerate(report.meshes):
+        leaves = leaves_words(sum(row.mesh == index for row in report.rows))
+        also = f", {leaves}{', unless noted' if index == main else ''}" if len(report.meshes) > 1 else ""
+        yield f"{_mesh_label(index, report)}: {_mesh_words(mesh)}{also}"
+
+
+def _mesh_words(mesh: TreeMesh) -> str:
+    """Return the axes and the devices of a mesh, with axes of size 1 last."""
+    # The label of a set without axes has the platform and the ids.
+    platform = f"{mesh.platform.upper()} " if mesh.platform and mesh.devices is None else ""
+    devices = f"{format_number(mesh.device_count)} {platform}device{'' if mesh.device_count == 1 else 's'}"
+    processes = f" of {mesh.process_count} processes" if mesh.process_count > 1 else ""
+    return f"{f'{_axes_words(mesh.axes)}, ' if mesh.axes else ''}{devices}{processes}"
+
+
+def _axes_words(axes: MeshAxes) -> str:
+    ones = [name for name, size in axes.shape.items() if size == 1]
+    if len(ones) < 2 or len(ones) == len(axes.names):
+        return mesh_words(axes)
+    large = ", ".join(f"{name}={size}" for name, size in axes.shape.items() if size > 1)
+    return f"{large} (of size 1: {', '.join(ones)})"

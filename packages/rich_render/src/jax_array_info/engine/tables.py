@@ -169,14 +169,9 @@ def drawn_table(table: Table, width: int, writing: Writing) -> RichTable:
 
 def _contents(table: Table, width: int, writing: Writing) -> Iterator[_Content]:
     """Yield the columns and cells of each grouping."""
-    rows = [row for section in table.sections for row in section]
-    named = {
-        one.name: one
-        for one in table.columns
-        if one.is_kept or any(_lines(one, row, writing) for row in rows)
-    }
+    named = shown_columns(table, [row for section in table.sections for row in section], writing)
     groupings = table.groupings or [[[one.name] for one in table.columns]]
-    widest = [name for names in groupings[0] for name in names if name in named]
+    widest = {name for names in groupings[0] for name in names}
     for grouping in groupings[bool(width < table.least_width) :]:
         groups = [[named[name] for name in names if name in named] for names in grouping]
         groups = [group for group in groups if group]
@@ -190,15 +185,28 @@ def _contents(table: Table, width: int, writing: Writing) -> Iterator[_Content]:
                 for section in table.sections
                 if section
             ],
-            [named[name].title for name in widest if name not in shown and not named[name].is_optional],
+            [
+                one.title
+                for name, one in named.items()
+                if name in widest and name not in shown and not one.is_optional
+            ],
             any(one.is_optional for group in groups for one in group),
         )
+
+
+def shown_columns(table: Table, rows: Sequence[Row], writing: Writing) -> dict[str, Column]:
+    """Return the columns that have content in any row, and those that are kept, by name."""
+    return {
+        one.name: one
+        for one in table.columns
+        if one.is_kept or any(cell_lines(one, row, writing) for row in rows)
+    }
 
 
 def _cell(group: Sequence[Column], row: Row, writing: Writing, is_compact: bool) -> _Cell:
     """Return the lines of a cell: its own, then those of the columns that are stacked in it."""
     first = group[0]
-    own = _lines(first, row, writing) or [_Line("")]
+    own = cell_lines(first, row, writing) or [_Line("")]
     stacked = [
         replace(
             line,
@@ -206,7 +214,7 @@ def _cell(group: Sequence[Column], row: Row, writing: Writing, is_compact: bool)
             shorter=[f"{before}{text}{one.after}" for text in line.shorter],
         )
         for one in group[1:]
-        for number, line in enumerate(_lines(one, row, writing, is_stacked=True))
+        for number, line in enumerate(cell_lines(one, row, writing, is_stacked=True))
         for before in (_INDENT if number and one.before else one.before,)
     ]
     if is_compact and first.kind == "path":
@@ -220,7 +228,7 @@ def _cell(group: Sequence[Column], row: Row, writing: Writing, is_compact: bool)
     return [*own, *stacked]
 
 
-def _lines(column: Column, row: Row, writing: Writing, *, is_stacked: bool = False) -> _Cell:
+def cell_lines(column: Column, row: Row, writing: Writing, *, is_stacked: bool = False) -> _Cell:
     """Return the lines of a cell; none for one without content. Only the first line of a path is one."""
     cell = row.get(column.name, "")
     notes = [

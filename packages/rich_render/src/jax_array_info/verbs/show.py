@@ -146,11 +146,11 @@ def print_report(report: Report) -> None:
     print_table(report, parts_of_report)
 
 
-def parts_of_report(report: Report) -> Sequence[Part]:
+def parts_of_report(report: Report, **options: Any) -> Sequence[Part]:
     """Return the parts of a report for a notebook. The drawing code is imported only there."""
     from ..export.document import parts_of
 
-    return parts_of([report])
+    return parts_of([report], **options)
 
 
 def show_rendered(

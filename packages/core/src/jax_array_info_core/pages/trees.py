@@ -1,0 +1,218 @@
+"""The page of a tree: the answer, the table of its leaves, and the totals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TypeAlias
+
+from ..grouping import by_key
+from ..layouts.dtypes import type_text
+from ..quantities import format_bytes, grouped
+from ..reports import LeafStatistics, TreeReport
+from .blocks import (
+    Block,
+    Branch,
+    Cell,
+    Column,
+    Grouping,
+    Row,
+    Sentence,
+    Table,
+    counted_path,
+    limited,
+    more,
+    said,
+)
+from .folds import path_keys, split_rows
+from .tree_rows import LeafGroup, Sort, check_view, leaf_groups
+from .tree_words import (
+    answer_words,
+    bytes_lines,
+    leaves_words,
+    main_mesh,
+    note_lines,
+    number_words,
+    replicas_words,
+    shard_words,
+    spec_words,
+    title_words,
+    total_lines,
+)
+
+_MOST_ROWS = 5000
+"""Maximum number of leaves of a tree that folds. Beyond it, deeper leaves are summed by prefix."""
+_STATISTICS: dict[str, Callable[[LeafStatistics], str]] = {
+    "mean": lambda found: number_words(found.mean),
+    "std": lambda found: number_words(found.std),
+    "least": lambda found: number_words(found.least),
+    "greatest": lambda found: number_words(found.greatest),
+    "zeros": lambda found: grouped(found.zeros),
+}
+"""Text of each statistic."""
+_MakeRow: TypeAlias = "Callable[[LeafGroup], Row]"
+_COLUMNS = (
+    Column("path", "path", is_kept=True),
+    Column("avoidable", "number", after=" avoidable", look="warning"),
+    Column("array"),
+    Column("shard"),
+    Column("spec"),
+    Column("source", before="source: "),
+    *(Column(name, "number", before=f"{name} ") for name in _STATISTICS),
+    Column("per device", "number", is_kept=True),
+    Column("replicated over"),
+)
+
+
+def tree_page(
+    report: TreeReport, *, depth: int | None = None, sort: Sort = "tree", max_rows: int | None = 100
+) -> Iterator[Block]:
+    """Yield the bytes per device, the table of the leaves, and the totals and meshes below it.
+
+    Paths are never truncated. In narrow tables, other columns give way, at last those of paths, bytes per
+    device and specs: avoidable bytes and shards are left out, and the text of the others moves to the next
+    line of another column.
+
+    Args:
+        report: The tree.
+        depth: Maximum number of keys in a path. Deeper leaves are summed in a row for their prefix. None
+            shows all leaves.
+        sort: ``tree`` for the order of the tree; ``nan`` for leaves with NaN or infinities first;
+            ``waste`` by avoidable bytes. Only the order of the tree can be folded by prefix.
+        max_rows: Maximum number of rows. One more row sums the others. None shows all. Pages that fold by
+            prefix have up to 5,000 rows.
+
+    Raises:
+        TypeError: If ``depth`` or ``max_rows`` is neither an integer nor None.
+        ValueError: If ``depth`` is less than 1, ``max_rows`` is negative, or ``sort`` is not an order.
+    """
+    check_view(depth, sort, max_rows)
+    groups = leaf_groups(report, depth=depth, sort=sort)
+    row = partial(_row, report, main_mesh(report))
+    yield Sentence(answer_words(report), "answer", hang=0)
+    if groups:
+        yield Table(
+            title_words(report),
+            _columns(report),
+            limited(groups, max_rows, row, partial(_rest, row)),
+            groupings=[*_groupings(keeps_avoidable=sort == "waste")],
+            breaks="first",
+            is_compact=True,
+            tree=partial(_tree, report, depth, row) if sort == "tree" else None,
+        )
+    else:
+        yield Sentence(title_words(report), hang=0)
+    yield from said(total_lines(report, groups[:max_rows]), hang=0)
+
+
+def _groupings(*, keeps_avoidable: bool) -> Iterator[Grouping]:
+    """Yield the columns that share a cell, from the widest table to the narrowest.
+
+    Arrays, replicas and statistics move below the paths before specs do.
+    """
+    leaf = ("path", "array", "shard", "spec", "source", *_STATISTICS)
+    order = (*leaf, "per device", "replicated over", "avoidable")
+    first = () if keeps_avoidable else ("avoidable",)
+    both = (*first, "shard")
+    facts = ["source", "spec", "replicated over"]
+    stages: list[tuple[Sequence[str], dict[str, Sequence[str]]]] = [
+        ((), {}),
+        ((), {"array": facts[:1]}),
+        (first, {"array": facts[:1]}),
+        (both, {"array": facts[:1]}),
+        (both, {"array": facts[:2]}),
+        (both, {"array": facts}),
+        (both, {"array": facts, "path": [*_STATISTICS]}),
+        (both, {"path": ["array", "source", *_STATISTICS, "replicated over"]}),
+        (both, {"path": ["array", *facts, *_STATISTICS]}),
+        (
+            both,
+            {"path": ["array", *facts, *_STATISTICS], "per device": ["avoidable"] if keeps_avoidable else []},
+        ),
+    ]
+    for left_out, below in stages:
+        moved = {*left_out, *(name for names in below.values() for name in names)}
+        yield [[name, *below.get(name, ())] for name in order if name not in moved]
+
+
+def _columns(report: TreeReport) -> list[Column]:
+    """Return the columns that a tree can have: shards, specs and sources only where leaves differ in them."""
+    is_spread = any(mesh.device_count > 1 for mesh in report.meshes)
+    shown = {
+        "shard": is_spread,
+        "spec": is_spread or any(leaf.logical for leaf in report.rows),
+        "source": any(
+            leaf.kind == "tracer" or leaf.source in ("type", "compiler", "manual") for leaf in report.rows
+        ),
+    }
+    return [column for column in _COLUMNS if shown.get(column.name, True)]
+
+
+def _row(report: TreeReport, main: int | None, group: LeafGroup) -> Row:
+    """Return the cells of leaves; those of a prefix are sums.
+
+    Args:
+        report: The tree.
+        main: Index of the mesh of most leaves.
+        group: The leaves.
+    """
+    leaf, avoidable = group.leaves[0], group.sums.avoidable_nbytes
+    cells: dict[str, Cell] = {
+        "path": [counted_path(group.path, group.count), *note_lines(group, report, main)],
+        "per device": bytes_lines(group),
+        "avoidable": format_bytes(avoidable) if avoidable else "",
+    }
+    if group.is_prefix:
+        return cells | {"array": leaves_words(group.sums.leaf_count)}
+    cells |= {name: words(leaf.statistics) for name, words in _STATISTICS.items() if leaf.statistics}
+    return cells | {
+        "array": type_text(leaf.dtype, leaf.shape),
+        "shard": shard_words(leaf),
+        "spec": spec_words(leaf, report),
+        "source": leaf.source,
+        "replicated over": replicas_words(leaf, report),
+    }
+
+
+def _summed(path: str, groups: Iterable[LeafGroup]) -> LeafGroup:
+    return LeafGroup(path=path, leaves=[leaf for group in groups for leaf in group.leaves], is_prefix=True)
+
+
+def _rest(row: _MakeRow, groups: Sequence[LeafGroup]) -> Row:
+    """Return the sums of the leaves that have no row."""
+    count = sum(len(group.leaves) for group in groups)
+    return {**row(_summed(more(count, "leaf", "leaves"), groups)), "array": ""}
+
+
+def _tree(report: TreeReport, depth: int | None, row: _MakeRow) -> list[Branch]:
+    """Return all rows as a tree; if there are too many, those of the deepest prefixes that are few enough."""
+    groups = leaf_groups(report, depth=depth)
+    if len(groups) > _MOST_ROWS:
+        paths = [path_keys(group.path) for group in groups]
+        depths = range(max(map(len, paths)) - 1, 0, -1)
+        fitting = (depth for depth in depths if len({keys[:depth] for keys in paths}) <= _MOST_ROWS)
+        groups = leaf_groups(report, depth=next(fitting, 1))
+    shown, left = split_rows(groups, _MOST_ROWS)
+    return [*_branches(shown, 0, row), *([Branch(_rest(row, left))] if left else [])]
+
+
+def _branches(groups: Sequence[LeafGroup], level: int, row: _MakeRow) -> Iterator[Branch]:
+    """Yield rows, those with the same next keys as one prefix, without the keys above it.
+
+    Args:
+        groups: The leaves of the rows.
+        level: Number of keys above.
+        row: Function that returns the cells of leaves.
+    """
+    # The last key is the name of a leaf, which is alone.
+    keys = ((group.keys[level] if len(group.keys) > level + 1 else id(group), group) for group in groups)
+    for found in by_key(keys).values():
+        first, below = found[0].keys, level + 1
+        if len(found) == 1:
+            yield Branch(row(replace(found[0], path="/".join(first[level:]))))
+            continue
+        while all(len(one.keys) > below + 1 and one.keys[below] == first[below] for one in found):
+            below += 1
+        prefix = _summed("/".join(first[level:below]) + "/", found)
+        yield Branch(row(prefix), list(_branches(found, below, row)))
