@@ -68,13 +68,20 @@ class _Line:
         longest = max(map(cell_len, self.text.split()), default=0)
         return min(self.width, max(_LEAST_COLUMN, min(longest + len(_INDENT), _LEAST_PATH)))
 
-    def fitted(self, width: int) -> list[_Line]:
-        """Return the longest text that fits; without one, the last in pieces with the same indent."""
-        for text in (self.text, *self.shorter):
-            if cell_len(text) <= width:
-                return [replace(self, text=text)]
-        words = text.strip()
-        indent = " " * min(len(text) - len(text.lstrip()), width // 2)
+    def chosen(self, width: int) -> _Line:
+        """Return the longest text that fits; the last one if none fits."""
+        if not self.shorter:
+            return self
+        texts = (self.text, *self.shorter)
+        text = next((text for text in texts if cell_len(text) <= width), texts[-1])
+        return replace(self, text=text, shorter=())
+
+    def pieces(self, width: int) -> list[_Line]:
+        """Return the line in pieces that fit, with the same indent."""
+        if self.width <= width:
+            return [self]
+        words = self.text.strip()
+        indent = " " * min(len(self.text) - len(self.text.lstrip()), width // 2)
         room = width - len(indent)
         keys = _KEYS.get(self.kind)
         pieces = path_lines(words, room, keys) if keys else wrapped(words, room)
@@ -104,6 +111,17 @@ class _Content:
                 for number, cell in enumerate(row):
                     widths[number] = max(widths[number], *map(measure, cell), 0)
         return widths
+
+    def chosen(self, widths: Sequence[int]) -> _Content:
+        """Return the content with the texts that fit the columns."""
+        sections = [
+            [
+                [[line.chosen(width) for line in cell] for cell, width in zip(row, widths, strict=True)]
+                for row in section
+            ]
+            for section in self.sections
+        ]
+        return replace(self, sections=sections)
 
     def needed(self, wanted: Sequence[int], width: int, breaks: str) -> list[int]:
         """Return the least widths of the columns in a table of a width."""
@@ -144,6 +162,8 @@ def drawn_table(table: Table, width: int, writing: Writing) -> RichTable:
         widths = widths or [1] * len(wanted)
     for place, size in enumerate(wanted):  # the rest of the room, a character each
         widths[place] += widths[place] < size and sum(widths) < room
+    content = content.chosen(widths)
+    widths = [*map(min, widths, content.widths(lambda line: line.width))]
     missing = f"not shown at this width: {', '.join(content.left_out)}" if content.left_out else ""
     caption = "\n".join(filter(None, (missing, table.caption))) or None
     # Rich accepts any renderable as a title
@@ -232,7 +252,7 @@ def _joined(rows: Sequence[Sequence[_Cell]], widths: Sequence[int]) -> list[_Cel
     joined: list[_Cell] = [[] for _ in widths]
     for row in rows:
         cells = [
-            [piece for line in cell for piece in line.fitted(width)]
+            [piece for line in cell for piece in line.pieces(width)]
             for cell, width in zip(row, widths, strict=True)
         ]
         height = max(map(len, cells))
