@@ -38,7 +38,6 @@ _TABLES = {
         "width",
         "use_color",
     ),
-    "PropagationReport": ("jax_array_info.tables.propagation", "propagation_table", "width"),
     "ReshardReport": ("jax_array_info.tables.tree_changes", "reshard_table"),
     "ShardReport": ("jax_array_info.tables.array", "shard_line"),
     "TimelineReport": ("jax_array_info.tables.timeline", "timeline_table", "width", "use_color"),

@@ -18,7 +18,6 @@ from ..user_code.loading import parse_function
 from . import VerdictCommand, shown_on_stderr
 
 if TYPE_CHECKING:
-    from jax_array_info.export.document import Part
     from jax_array_info_core.layouts.notation import ArrayNotation
 
 MAX_DEVICES = 2048
@@ -181,13 +180,7 @@ def program(
     except NotCompiledError as error:
         click.echo(f"Error: {shown_on_stderr(str(error))}", err=True)
         return True
-
-    def parts() -> list[list[Part]]:
-        from jax_array_info.export.program_lines import program_parts
-
-        return [[*program_parts(report, max_rows)]]
-
-    output.show([[report]], parts=parts, max_rows=max_rows)
+    output.show([[report]], max_rows=max_rows)
     return report.out_of_memory is not None
 
 

@@ -13,7 +13,7 @@ from . import VerdictCommand
 from .program import function_options, requested, rows_option
 
 if TYPE_CHECKING:
-    from jax_array_info.export.document import Part
+    pass
 
 FAIL_ON = ("JAI301", "JAI302", "JAI303")
 """Codes of the findings about a propagation."""
@@ -94,13 +94,7 @@ def why(
         raise Refusal(str(error)) from error
     except UnsupportedValueError as error:
         raise Refusal(f"--at: {error}") from error
-
-    def parts() -> list[list[Part]]:
-        from jax_array_info.export.propagation_lines import propagation_part
-
-        return [[propagation_part(report, max_rows, with_ways=at is not None)]]
-
-    output.show([[report]], parts=parts, with_ways=at is not None, max_rows=max_rows)
+    output.show([[report]], with_ways=at is not None, max_rows=max_rows)
     if report.reason is not None:
         raise Refusal(report.answer)
     return any(finding.code in fail_on for finding in report.findings)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import html
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
+from typing import Any
 
 from rich.console import Group, RenderableType
 
-from jax_array_info_core import ShardingLayout
+from jax_array_info_core import ShardingLayout, to_json
 from jax_array_info_core.pages import page
-from jax_array_info_core.pages.blocks import Block, Picture, Sentence
+from jax_array_info_core.pages.blocks import Block, Picture, Sentence, Source
 from jax_array_info_core.reports import (
     ArrayReport,
     HostsReport,
@@ -27,21 +31,26 @@ from jax_array_info_core.reports import (
 from jax_array_info_core.text import clipped, printable
 
 from ..engine.console import on_console
+from ..pictures.areas import areas_figure
 from ..pictures.hosts import hosts_figure
 from ..pictures.of_reports import figure
 from ..pictures.palette import ColorMap
 from ..pictures.svg import layout_figures
 from ..pictures.timeline import timeline_figure
 from ..render import _TABLES, render
+from ..style import WIDEST
 from ..svg import GREY, Figure, lines_figure, lines_html, side_by_side, stacked, svg
 from ..tables.array import xla_lines
 from ..tables.hosts import hosts_answer, hosts_details
+from ..tables.program import program_details, program_summary
+from ..tables.program_timeline import timeline_chart, timeline_head, timeline_notes
 from ..tables.timeline import timeline_answer, timeline_details
-from .annotated import Annotated, Prefixes, annotated_html
-from .program_lines import program_parts, timeline_parts
-from .propagation_lines import propagation_part
+from .source_html import source_html
+from .sources import SourcePart, source_part
 from .tree_html import TreePart, tree_html
 
+_DRAWN = (Picture, Source)
+"""Blocks that are parts of their own."""
 Part = Figure | RenderableType
 """A drawing, or a renderable that becomes lines of text."""
 
@@ -53,6 +62,7 @@ def columns_of(
     scale: float = 1.0,
     color_map: ColorMap | None = None,
     has_pointer: bool = True,
+    **options: Any,
 ) -> list[list[Part]]:
     """Return the tables, panels and drawings of the reports of one document, in the same columns.
 
@@ -62,17 +72,19 @@ def columns_of(
         scale: Factor for the size of the cells of a drawing.
         color_map: Colors of the cells.
         has_pointer: Whether the reader can hover over a cell; a PNG has no tooltips.
+        **options: Options of the pages, such as ``max_rows``.
     """
     every = [_drawn_report(report) for reports in columns for report in reports]
     drawings = iter(layout_figures(every, scale=scale, color_map=color_map, has_pointer=has_pointer))
     return [
-        [part for report in reports for part in _parts(report, next(drawings), width)] for reports in columns
+        [part for report in reports for part in _parts(report, next(drawings), width, options)]
+        for reports in columns
     ]
 
 
-def parts_of(reports: Sequence[Report]) -> list[Part]:
-    """Return the tables, panels and drawings of the reports of one document, from top to bottom."""
-    [parts] = columns_of([reports])
+def parts_of(reports: Sequence[Report], **options: Any) -> list[Part]:
+    """Return the parts of the reports of one document from top to bottom, with options of their pages."""
+    [parts] = columns_of([reports], **options)
     return parts
 
 
@@ -81,21 +93,20 @@ def _drawn_report(report: Report) -> Report:
     return replace(report, name=None) if isinstance(report, ArrayReport) else report
 
 
-def _parts(report: Report, drawing: Figure | None, width: int) -> Iterator[Part]:
+def _parts(report: Report, drawing: Figure | None, width: int, options: Mapping[str, Any]) -> Iterator[Part]:
     """Yield a report's table or panel and its drawing, whose accessible title includes the array's name."""
     match report:
         case ShardingLayout() | MeshReport():
             pass
         case XlaReport():
             yield Group(*xla_lines(report))
-        case TreeReport():
-            yield TreePart(report)
-        case ProgramReport():
-            yield from program_parts(report)
-        case ProgramTimelineReport():
-            yield from timeline_parts(report, width)
-        case PropagationReport():
-            yield propagation_part(report)
+        case TreeReport() if options.get("sort", "tree") == "tree":
+            # Only the order of the tree can be folded by prefix.
+            yield TreePart(report, **{name: value for name, value in options.items() if name != "sort"})
+        case ProgramReport() if "ProgramReport" in _TABLES:
+            yield from _program_parts(report, **options)
+        case ProgramTimelineReport() if "ProgramTimelineReport" in _TABLES:
+            yield from _timeline_parts(report)
         case HostsReport():
             yield hosts_answer(report)
             if report.process_count > 1:
@@ -106,33 +117,46 @@ def _parts(report: Report, drawing: Figure | None, width: int) -> Iterator[Part]
             yield timeline_figure(report)
             yield timeline_details(report)
         case _ if type(report).__name__ in _TABLES:
-            yield render(report, width=width)
+            yield render(report, width=width, **options)
         case _:
-            yield from _page_parts(page(report), drawing, width)
+            yield from _page_parts(page(report, **options), drawing)
     if drawing and isinstance(report, ArrayReport) and report.name is not None:
         yield replace(drawing, title=f"{title_of(report)}: {drawing.title}")
     elif drawing:
         yield drawing
 
 
-def _page_parts(blocks: Iterable[Block], drawing: Figure | None, width: int) -> Iterator[Part]:
+def _program_parts(report: ProgramReport, max_rows: int | None = 20) -> Iterator[Part]:
+    yield program_summary(report, max_rows=max_rows, width=WIDEST)
+    yield from _page_parts([Source(report, {"max_rows": max_rows})])
+    yield program_details(report, max_rows=max_rows, width=WIDEST)
+    if report.timeline is not None:
+        yield from _timeline_parts(report.timeline)
+
+
+def _timeline_parts(report: ProgramTimelineReport) -> Iterator[Part]:
+    yield timeline_head(report, width=WIDEST)
+    if report.points:
+        yield areas_figure(timeline_chart(report))
+        yield timeline_notes(report, width=WIDEST)
+
+
+def _page_parts(blocks: Iterable[Block], drawing: Figure | None = None) -> Iterator[Part]:
     """Yield the texts of a page, and its drawings and sources between them.
 
     Args:
         blocks: The page.
         drawing: The drawing of its layout, if it has one.
-        width: Characters per line.
     """
-    texts: list[Block] = []
-    for block in (*blocks, None):
-        if block is not None and not isinstance(block, Picture):
-            texts.append(block)
-            continue
-        if any(text != Sentence("") for text in texts):
-            yield on_console(texts, width=width)
-        texts = []
-        if isinstance(block, Picture):
-            yield drawing or figure(block.of)
+    for kind, found in groupby(blocks, lambda block: type(block) if isinstance(block, _DRAWN) else None):
+        group = list(found)
+        if kind is None and any(block != Sentence("") for block in group):
+            yield on_console(group, width=WIDEST)
+        for block in group:
+            if isinstance(block, Picture):
+                yield drawing or figure(block.of)
+            elif isinstance(block, Source) and (part := source_part(block)).margin.lines:
+                yield part
 
 
 def title_of(report: Report) -> str:
@@ -153,34 +177,38 @@ def columns_svg(
     return svg(side_by_side(figures, 32), title=title, color=color)
 
 
-def parts_html(parts: Iterable[Part], width: int = 80, prefixes: Prefixes | None = None) -> str:
+def parts_html(parts: Iterable[Part], width: int = 80, shown: Counter[str] | None = None) -> str:
     """Return parts as an HTML fragment.
+
+    The ids of a report's source begin with a hash of the report, and with a number if the page has it again.
 
     Args:
         parts: The parts.
         width: Characters per line.
-        prefixes: Begins of the ids that the page has already. None for a page of its own.
+        shown: How often the page has each source already, by the begin of its ids. None if it has none.
     """
-    known = prefixes or Prefixes()
+    known = Counter[str]() if shown is None else shown
     pieces = [_part_html(part, width, known) for part in parts]
     # A drawing shrinks to the width of the page; lines of text scroll.
     return f'<div style="max-width:100%;overflow-x:auto">{"".join(pieces)}</div>'
 
 
 @functools.cache
-def page_prefixes() -> Prefixes:
-    """Return the begins of the ids in the notebook of this process, whose outputs are one page."""
-    return Prefixes()
+def shown_in_notebook() -> Counter[str]:
+    """Return how often the notebook of this process, whose outputs are one page, has each source."""
+    return Counter()
 
 
-def _part_html(part: Part, width: int, prefixes: Prefixes) -> str:
+def _part_html(part: Part, width: int, shown: Counter[str]) -> str:
     match part:
         case Figure():
             return svg(part, color=None)
         case TreePart():
             return tree_html(part)
-        case Annotated():
-            return annotated_html(part, width, prefixes)
+        case SourcePart():
+            name = f"jai-{hashlib.sha256(to_json(part.report).encode()).hexdigest()[:12]}"
+            shown[name] += 1
+            return source_html(part.margin, name if shown[name] == 1 else f"{name}-copy{shown[name]}")
     return lines_html(part, width)
 
 

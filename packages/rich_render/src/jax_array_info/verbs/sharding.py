@@ -225,7 +225,7 @@ def _show_uncompiled(form: ProgramForm, report: ArrayReport, _: int = 1) -> None
 
 
 def _show_tree(report: TreeReport) -> None:
-    show_table(report, parts_of_report)
+    show_table(report)
 
 
 @silent_at_exit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jax_array_info.tables.tree_rows import Sort, check_view
 from jax_array_info_core import check_report, reshard_report, tree_diff_report, tree_report
@@ -17,9 +17,6 @@ from jax_array_info_core.trees.tree_report import report_tree_when_known
 
 from ..tables.findings import MIN_SHARE, check_share
 from .show import print_table, report_of, report_on_two, show_table, silent_at_exit
-
-if TYPE_CHECKING:
-    from ..export.document import Part
 
 
 @silent_at_exit
@@ -102,15 +99,7 @@ def print_tree(
             these orders.
     """
     check_view(depth, sort, max_rows)  # before anything is computed
-
-    def parts(report: TreeReport) -> list[Part]:
-        from ..export.tree_html import TreePart
-
-        return [TreePart(report, depth=depth, max_rows=max_rows)]
-
-    # Only the order of the tree can be folded by prefix.
-    shown = parts if sort == "tree" else None
-    show = functools.partial(show_table, parts=shown, depth=depth, sort=sort, max_rows=max_rows)
+    show = functools.partial(show_table, depth=depth, sort=sort, max_rows=max_rows)
     is_plan = not (mesh is None and specs is None and logical_axes is None)
     if is_plan or statistics or isinstance(tree, TreeReport):
         report = tree_report(
