@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from rich.text import Text
 
 from jax_array_info_core import format_bytes
+from jax_array_info_core.grouping import by_key
 from jax_array_info_core.layouts.dtypes import type_text
 from jax_array_info_core.pages.blocks import TIMES
 from jax_array_info_core.pages.folds import folded_paths, split_rows
-from jax_array_info_core.pages.links import Link, Pieces, Target, line_target
+from jax_array_info_core.pages.links import Link, line_target
 from jax_array_info_core.pages.propagation_words import (
     finding_entries,
     leaf_spec_words,
@@ -37,8 +38,6 @@ _HEADS = {"conflict": "conflict", "lost mesh axis": "lost", "replicated value": 
 """Heads of the bytes of each kind of finding."""
 _BEFORE = {"conflict": "conflict over ", "lost mesh axis": "", "replicated value": "replicated: "}
 """Words before an entry, which has no heading in the margin."""
-_Users = dict[Target, dict[str, dict[Link, None]]]
-"""Lines that have a mesh axis from a target, by target and mesh axis."""
 
 
 def propagation_margin(report: PropagationReport) -> Margin:
@@ -90,19 +89,23 @@ def _mark_values(margin: Margin, report: PropagationReport) -> None:
 
 def _mark_origins(margin: Margin, report: PropagationReport) -> None:
     """Add to the lines of constraints, to arguments and to outputs the lines that have their mesh axes."""
-    users: _Users = {}
-    places: dict[Target, Origin] = {}
-    for line, axis in _uses(report):
-        target = origin_target(axis)
-        if target is not None and target != line_target(line):
-            links = users.setdefault(target, {}).setdefault(axis.mesh_axis, {})
-            links[Link(line.place, line_target(line))] = None
-        if axis.origin is not None:
-            places[line_target(axis.origin)] = axis.origin
+    uses = [*_uses(report)]
+    places = {line_target(axis.origin): axis.origin for _, axis in uses if axis.origin is not None}
+    users = by_key(
+        (target, (axis.mesh_axis, Link(line.place, line_target(line))))
+        for line, axis in uses
+        if (target := origin_target(axis)) not in (None, line_target(line))
+    )
     for target, origin in places.items():
         if target in users:
             margin.line(origin).notes[:0] = _user_notes(users[target])
-    margin.leaves = [*_leaves(report, users)]
+    leaves = [one for one in (*report.arguments, *report.outputs) if one.path in users]
+    facts = [(one.type, one.spec) for one in leaves]
+    for path, indices in folded_paths([one.path for one in leaves], facts):
+        first, paths = leaves[indices[0]], [leaves[index].path for index in indices]
+        words = f"{path}  {type_text(first.dtype, first.shape)} {leaf_spec_words(first)}".rstrip()
+        notes = _user_notes(user for one in paths for user in users[one])
+        margin.leaves.append(LeafLine(words, paths, [*notes]))
 
 
 def _uses(report: PropagationReport) -> Iterator[tuple[Origin, AxisOrigin]]:
@@ -115,26 +118,10 @@ def _uses(report: PropagationReport) -> Iterator[tuple[Origin, AxisOrigin]]:
             yield from ((value.origin, axis) for axis in value.axes)
 
 
-def _leaves(report: PropagationReport, users: _Users) -> Iterator[LeafLine]:
-    """Yield the arguments and outputs that mesh axes come from; those that differ in indices are one."""
-    leaves = [one for one in (*report.arguments, *report.outputs) if one.path in users]
-    facts = [(one.type, one.spec) for one in leaves]
-    for path, places in folded_paths([one.path for one in leaves], facts):
-        first, paths = leaves[places[0]], [leaves[place].path for place in places]
-        merged: dict[str, dict[Link, None]] = {}
-        for mesh_axis, links in (pair for one in paths for pair in users[one].items()):
-            merged.setdefault(mesh_axis, {}).update(links)
-        words = f"{path}  {type_text(first.dtype, first.shape)} {leaf_spec_words(first)}".rstrip()
-        yield LeafLine(words, paths, _user_notes(merged))
-
-
-def _user_notes(users: Mapping[str, Iterable[Link]]) -> list[Note]:
-    """Return a note for each mesh axis with the lines that have it from here."""
-    return [Note(_user_words(mesh_axis, [*links])) for mesh_axis, links in users.items()]
-
-
-def _user_words(mesh_axis: str, links: list[Link]) -> Pieces:
-    shown, rest = split_rows(links, _MOST_USERS)
-    joined = (piece for link in shown for piece in (", ", link))
-    more = (f" and {len(rest)} more",) if rest else ()
-    return (f"origin of {mesh_axis} in ", *[*joined][1:], *more)
+def _user_notes(users: Iterable[tuple[str, Link]]) -> Iterator[Note]:
+    """Yield a note for each mesh axis with the lines that have it from here."""
+    for mesh_axis, links in by_key(dict.fromkeys(users)).items():
+        shown, rest = split_rows(links, _MOST_USERS)
+        joined = [piece for link in shown for piece in (", ", link)]
+        more = (f" and {len(rest)} more",) if rest else ()
+        yield Note((f"origin of {mesh_axis} in ", *joined[1:], *more))

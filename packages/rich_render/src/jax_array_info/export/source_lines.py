@@ -200,7 +200,7 @@ class Margin:
     """Title, whose colors are those of the bytes."""
     heads: Sequence[str]
     """Heads of the bytes of the lines."""
-    leaves: Sequence[LeafLine] = ()
+    leaves: list[LeafLine] = field(default_factory=list)
     """Arguments and outputs that notes refer to."""
     _lines: dict[Target, MarkedLine] = field(default_factory=dict)
 
