@@ -185,7 +185,7 @@ def _contents(table: Table, width: int, writing: Writing) -> Iterator[_Content]:
         if one.is_kept or any(_lines(one, row, writing) for row in rows)
     }
     groupings = table.groupings or [[[one.name] for one in table.columns]]
-    widest = [name for names in groupings[0] for name in names if name in named]
+    widest = {name for names in groupings[0] for name in names}
     for grouping in groupings[bool(width < table.least_width) :]:
         groups = [[named[name] for name in names if name in named] for names in grouping]
         groups = [group for group in groups if group]
@@ -199,7 +199,11 @@ def _contents(table: Table, width: int, writing: Writing) -> Iterator[_Content]:
                 for section in table.sections
                 if section
             ],
-            [named[name].title for name in widest if name not in shown and not named[name].is_optional],
+            [
+                one.title
+                for name, one in named.items()
+                if name in widest and name not in shown and not one.is_optional
+            ],
             any(one.is_optional for group in groups for one in group),
         )
 
