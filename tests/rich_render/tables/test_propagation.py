@@ -127,7 +127,7 @@ def test_a_wide_console_has_a_line_for_each_value_and_all_columns():
     assert "not shown" not in to_text(WHY, width=160)
 
 
-@pytest.mark.parametrize(("width", "left_out"), [(150, "function"), (80, "function"), (50, "op, function")])
+@pytest.mark.parametrize(("width", "left_out"), [(150, "function"), (80, "function"), (50, "function, op")])
 def test_the_function_is_left_out_first_and_then_the_operation(width, left_out):
     text = " ".join(to_text(WHY, width=width).split())
     assert text.endswith(f"not shown at this width: {left_out}") == (width < 150)

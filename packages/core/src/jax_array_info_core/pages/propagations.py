@@ -132,7 +132,7 @@ def _values(report: PropagationReport, max_rows: int | None) -> Iterator[Table]:
             "values",
             [
                 Column("per device", "number"),
-                *map(Column, _WIDE[1:]),
+                *map(Column, ("value", "sharding", "from", "line", "function", "op")),
                 Column("short line", head="line, op and origin", replaces=("line", "op")),
                 Column("short origins", replaces=("from",)),
                 Column("last function", head="function", is_optional=True, replaces=("function",)),
