@@ -8,12 +8,13 @@ from pathlib import Path
 from rich.console import Group
 
 from jax_array_info import from_json
+from jax_array_info.engine.console import on_console
 from jax_array_info.export.document import columns_svg
 from jax_array_info.export.program_lines import TITLE, program_lines
 from jax_array_info.export.source_text import source_text
-from jax_array_info.tables.pages import Page
-from jax_array_info.tables.program import write_sent
-from jax_array_info.tables.program_words import title_words
+from jax_array_info_core.pages.blocks import Sentence
+from jax_array_info_core.pages.program_words import title_words
+from jax_array_info_core.pages.programs import sent_blocks
 from jax_array_info_core.reports import ProgramReport
 
 from .running import environment
@@ -47,9 +48,7 @@ def step_picture() -> str:
     )
     report = from_json(done.stdout)
     assert isinstance(report, ProgramReport)
-    page = Page(WIDTH, "utf-8")
-    page.write(title_words(report))
-    write_sent(page, report)
+    sent = on_console([Sentence(title_words(report)), *sent_blocks(report)], width=WIDTH)
     source = source_text(program_lines(report), TITLE, max_rows=None)
-    root, content = columns_svg([[Group(page.text(), source)]], STEP.name, WIDTH).split(">", 1)
+    root, content = columns_svg([[Group(sent, source)]], STEP.name, WIDTH).split(">", 1)
     return f"{root}><style>{LOOKS}</style>{content}"

@@ -10,8 +10,7 @@ import pytest
 from jax import lax
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info.render import text_of
-from jax_array_info.tables.program import program_table
+from jax_array_info.render import render, text_of
 from jax_array_info_core import from_json, program_report, to_json, topology_mesh
 from jax_array_info_core.hlo.assignment import read_assignment
 from jax_array_info_core.hlo.messages import program_in
@@ -53,7 +52,7 @@ def test_a_refused_program_has_all_buffers_at_the_peak_in_order(folder, capfd):
     lines = {one.origin.line for one in large if one.origin is not None}
     assert lines == {scaled.__code__.co_firstlineno + 1}
     assert sum(one.nbytes for one in found.buffers) <= found.required_nbytes
-    words = text_of(program_table(report, max_rows=None)).partition("shardings that XLA chose")[0]
+    words = text_of(render(report, max_rows=None)).partition("shardings that XLA chose")[0]
     assert words.count("float32[16384,163") == 20 + 1  # the first is the one to change first
     assert from_json(to_json(report)) == report
     assert list(folder.iterdir()) == []

@@ -13,7 +13,7 @@ from jax_array_info import (
     print_program_diff,
     to_text,
 )
-from jax_array_info.render import text_of
+from jax_array_info.render import render, text_of
 from jax_array_info.reports import (
     Because,
     Donation,
@@ -22,7 +22,6 @@ from jax_array_info.reports import (
     SourceLine,
     Temporary,
 )
-from jax_array_info.tables.program import program_table
 from tests.sample_programs import SCAN, STEP, TOO_LARGE, because, gather, leaf, line, program, reduction
 
 pytestmark = pytest.mark.oldest_and_newest
@@ -222,19 +221,19 @@ def test_lines_are_within_the_width_at_any_width(report, width):
 
 def test_long_tables_are_folded_with_the_sum_of_the_rest():
     report = program(*(gather(None, number, 2**20) for number in range(1, 31)), gather(None, 40, times=None))
-    shown = text_of(program_table(report, max_rows=2), width=80)
+    shown = text_of(render(report, max_rows=2), width=80)
     assert "29 more" in shown
     assert "28.0 MiB + ?" in shown
     assert "train.py:3 " not in shown
-    assert "more" not in text_of(program_table(report, max_rows=None), width=80)
+    assert "more" not in text_of(render(report, max_rows=None), width=80)
     with pytest.raises(ValueError, match="max_rows must be at least 0"):
-        text_of(program_table(report, max_rows=-1))
+        text_of(render(report, max_rows=-1))
 
 
 def test_collectives_of_arguments_that_differ_in_indices_share_a_row():
     layers = [gather(f"params/layers_{number}/w", 3, 2**20) for number in range(12)]
     report = program(gather("params/head", 3, 2**21), *layers, gather("params/layers_0/b", 3, 2**10))
-    shown = text_of(program_table(report, max_rows=2, width=160), width=160)
+    shown = text_of(render(report, max_rows=2, width=160), width=160)
     rows = [line for line in shown.splitlines() if "all-gather" in line and "│" in line]
     assert ["params/layers_0-11/w ×12" in row for row in rows] == [True, False]
     assert "12.0 MiB" in rows[0]
@@ -277,7 +276,7 @@ def test_collectives_have_the_operation_that_needs_them():
         gather("u", 9, 2**6, because=(common,)),
         gather("v", 9, 2**5, because=twice),
     ]
-    shown = text_of(program_table(program(*layers, whole, summed, alike, total, *rest), width=240), width=240)
+    shown = text_of(render(program(*layers, whole, summed, alike, total, *rest), width=240), width=240)
     rows = [line.split("│")[-2].strip() for line in shown.splitlines() if line.count("│") > 2]
     assert [row for row in rows if " in " in row or row.startswith("the ")] == [
         "'i' (x) and 'k' (layers/0-11/w) clash in ik,kj->ij",
@@ -310,7 +309,7 @@ def test_bytes_that_depend_on_data_are_a_bound():
     assert lines_with(report, "sent per device") == ["sent per device and call: ?, at most 4.0 MiB"]
     assert lines_with(report, "depend on data") == ["  ?: 1 collective sends bytes that depend on data"]
     assert "│ at most 4.0 MiB │ ≤ 1.0 MiB × 4 runs │ ragged-all-to-all" in text_of(
-        program_table(report, width=160), width=160
+        render(report, width=160), width=160
     )
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from jax_array_info import program_diff_report
-from jax_array_info.render import text_of
+from jax_array_info.render import render, text_of
 from jax_array_info.reports import (
     BackwardLine,
     LargeBuffer,
@@ -14,7 +14,6 @@ from jax_array_info.reports import (
     SavedForBackward,
     UncountedFlops,
 )
-from jax_array_info.tables.program import program_table
 from tests.rich_render.tables.test_program import lines_with, text
 from tests.sample_programs import STEP, TOO_LARGE, leaf, program
 
@@ -57,8 +56,7 @@ def test_all_buffers_of_a_program_that_does_not_fit_are_shown_with_all_rows():
         out_of_memory=replace(TOO_LARGE.out_of_memory, buffers=buffers),
     )
     few, every = (
-        [line.split() for line in text_of(program_table(refused, max_rows=most)).splitlines()]
-        for most in (20, None)
+        [line.split() for line in text_of(render(refused, max_rows=most)).splitlines()] for most in (20, None)
     )
     names = [f"jit(step)/op{number}x" for number in range(25)]
     assert [line[2] for line in few if len(line) > 2 and line[2].startswith("jit(step)")] == names[:10]

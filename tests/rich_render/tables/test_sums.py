@@ -14,8 +14,8 @@ from jax_array_info.reports import Finding, FindingLeaf, ProgramMemory
 from jax_array_info.tables.findings import write_findings
 from jax_array_info.tables.live import live_array_table
 from jax_array_info.tables.pages import Page
-from jax_array_info.tables.program_memory import memory_parts
 from jax_array_info_core import reshard_report
+from jax_array_info_core.pages.program_memory import memory_parts
 from jax_array_info_core.quantities import parse_bytes
 from tests.rich_render.tables.live_reports import group, report_of
 from tests.sample_programs import SCAN, STEP, program

@@ -31,13 +31,6 @@ _TABLES = {
     "MemoryProfileReport": ("jax_array_info.tables.devices", "memory_profile_tables"),
     "MemoryReport": ("jax_array_info.tables.devices", "memory_table"),
     "ProgramDiff": ("jax_array_info.tables.program_diff", "program_diff_table", "width"),
-    "ProgramReport": ("jax_array_info.tables.program", "program_table", "width", "use_color"),
-    "ProgramTimelineReport": (
-        "jax_array_info.tables.program_timeline",
-        "program_timeline_table",
-        "width",
-        "use_color",
-    ),
     "ReshardReport": ("jax_array_info.tables.tree_changes", "reshard_table"),
     "ShardReport": ("jax_array_info.tables.array", "shard_line"),
     "TimelineReport": ("jax_array_info.tables.timeline", "timeline_table", "width", "use_color"),

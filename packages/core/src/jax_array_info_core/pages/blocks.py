@@ -67,7 +67,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """A list: the bytes, the path and the facts of each entry; each may be empty.
+    """A list: the bytes, the path and any number of facts of each entry; each may be empty.
 
     An entry is one line if it fits; else its facts are below its path.
     """
@@ -183,6 +183,29 @@ def limited(
     """
     shown, left = split_rows(rows, most)
     return [[*map(row, shown)], [rest(left)] if left else []]
+
+
+def listed(
+    things: Sequence[_T],
+    most: int | None,
+    entry: Callable[[_T], Sequence[str]],
+    rest: Callable[[Sequence[_T]], str],
+) -> Iterator[Block]:
+    """Yield a list of the first things, and a line for all others: ``and 3 more, 1.0 MiB``.
+
+    Args:
+        things: What the entries are about.
+        most: Maximum number of entries; None for all.
+        entry: Function that returns an entry.
+        rest: Function that returns the words on the others.
+
+    Raises:
+        ValueError: If ``most`` is negative.
+    """
+    shown, left = split_rows(things, most)
+    yield Entries([*map(entry, shown)])
+    if left:
+        yield Sentence(f"and {rest(left)}", indent=2)
 
 
 def counted_path(path: str, count: int) -> str:

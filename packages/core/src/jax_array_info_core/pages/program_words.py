@@ -9,6 +9,7 @@ from ..quantities import counted, format_bytes
 from ..reports import (
     Collective,
     ProgramReport,
+    ProgramTimelineReport,
     SentBytes,
     ShardingDescription,
     Temporary,
@@ -24,18 +25,22 @@ _PATH = re.compile(r"(?<!\S)([^\s/]*+/\S*)")
 """A path in a text; in a group, so that ``split`` keeps it."""
 
 
+def platform_words(platform: str) -> str:
+    """Return the name of a platform as it is printed: ``TPU``."""
+    return platform.upper() if platform in ("cpu", "gpu", "tpu") else platform
+
+
+def name_words(report: ProgramReport | ProgramTimelineReport) -> str:
+    """Return the name of a program with its line: ``step (train.py:14)``."""
+    return report.name if report.origin is None else f"{report.name} ({report.origin.place})"
+
+
 def title_words(report: ProgramReport) -> str:
     """Return the name of a program, its line, its devices and its mesh."""
-    platform = report.platform.upper() if report.platform in ("cpu", "gpu", "tpu") else report.platform
-    kind = f"{platform} device" if platform else "device"
-    parts = [report.name]
-    if report.origin is not None:
-        parts[0] = f"{report.name} ({report.origin.place})"
-    if report.topology is not None:
-        parts.append(report.topology)
-    parts.append(counted(report.device_count, kind, f"{kind}s"))
+    kind = f"{platform_words(report.platform)} device".lstrip()
+    devices = counted(report.device_count, kind, f"{kind}s")
     mesh = "" if report.mesh is None else f": {mesh_words(report.mesh)}"
-    return ", ".join(parts) + mesh
+    return ", ".join(filter(None, (name_words(report), report.topology, devices))) + mesh
 
 
 def kept_words(temporary: Temporary) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 
 from rich.cells import cell_len
 from rich.text import Text
@@ -119,12 +120,12 @@ class Lines:
     def write_entries(self, block: Entries) -> None:
         """Add a list: aligned if that is asked for and fits, else entry by entry."""
         rows = [[*map(self._safe, row)] for row in block.rows]
-        widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+        widths = [max(map(cell_len, column)) for column in zip_longest(*rows, fillvalue="")]
         fits = sum(len(_GAP) + width for width in widths if width) <= self.width
         for size, *words in rows:
             before = " " * (widths[0] - cell_len(size)) + size
             if block.in_columns and fits:
-                pairs = zip([before, *words], widths, strict=True)
+                pairs = zip([before, *words], widths, strict=False)
                 padded = [cell + " " * (width - cell_len(cell)) for cell, width in pairs if width]
                 self._write(_GAP.join(padded).rstrip(), len(_GAP), "", 2)
             else:

@@ -31,7 +31,6 @@ from jax_array_info_core.reports import (
 from jax_array_info_core.text import clipped, printable
 
 from ..engine.console import on_console
-from ..pictures.areas import areas_figure
 from ..pictures.hosts import hosts_figure
 from ..pictures.of_reports import figure
 from ..pictures.palette import ColorMap
@@ -42,8 +41,6 @@ from ..style import WIDEST
 from ..svg import GREY, Figure, lines_figure, lines_html, side_by_side, stacked, svg
 from ..tables.array import xla_lines
 from ..tables.hosts import hosts_answer, hosts_details
-from ..tables.program import program_details, program_summary
-from ..tables.program_timeline import timeline_chart, timeline_head, timeline_notes
 from ..tables.timeline import timeline_answer, timeline_details
 from .source_html import source_html
 from .sources import SourcePart, source_part
@@ -103,10 +100,6 @@ def _parts(report: Report, drawing: Figure | None, width: int, options: Mapping[
         case TreeReport() if options.get("sort", "tree") == "tree":
             # Only the order of the tree can be folded by prefix.
             yield TreePart(report, **{name: value for name, value in options.items() if name != "sort"})
-        case ProgramReport() if "ProgramReport" in _TABLES:
-            yield from _program_parts(report, **options)
-        case ProgramTimelineReport() if "ProgramTimelineReport" in _TABLES:
-            yield from _timeline_parts(report)
         case HostsReport():
             yield hosts_answer(report)
             if report.process_count > 1:
@@ -124,21 +117,6 @@ def _parts(report: Report, drawing: Figure | None, width: int, options: Mapping[
         yield replace(drawing, title=f"{title_of(report)}: {drawing.title}")
     elif drawing:
         yield drawing
-
-
-def _program_parts(report: ProgramReport, max_rows: int | None = 20) -> Iterator[Part]:
-    yield program_summary(report, max_rows=max_rows, width=WIDEST)
-    yield from _page_parts([Source(report, {"max_rows": max_rows})])
-    yield program_details(report, max_rows=max_rows, width=WIDEST)
-    if report.timeline is not None:
-        yield from _timeline_parts(report.timeline)
-
-
-def _timeline_parts(report: ProgramTimelineReport) -> Iterator[Part]:
-    yield timeline_head(report, width=WIDEST)
-    if report.points:
-        yield areas_figure(timeline_chart(report))
-        yield timeline_notes(report, width=WIDEST)
 
 
 def _page_parts(blocks: Iterable[Block], drawing: Figure | None = None) -> Iterator[Part]:

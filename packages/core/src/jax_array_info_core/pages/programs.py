@@ -1,0 +1,194 @@
+"""The page of a compiled program: a summary for the first screen, then tables and the timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..layouts.dtypes import type_text
+from ..reports import Collective, ProgramReport, SentBytes
+from ..reports.collectives import (
+    because_words,
+    link_words,
+    most_nbytes,
+    over_words,
+    sent_by,
+    sent_outside_words,
+    sent_words,
+)
+from ..reports.control_flow import FlopTotals, per_iteration_words
+from ..reports.program import uncounted_words, unknown_bytes
+from ..reports.program_findings import accepted
+from .blocks import Block, Column, Row, Sentence, Source, Table, counted_path, limited, listed, more, said
+from .findings import finding_blocks
+from .folds import folded_paths
+from .program_memory import memory_blocks, memory_table
+from .program_timelines import program_timeline_page
+from .program_values import free_values_table, value_lines
+from .program_words import (
+    collective_axes_words,
+    each_words,
+    folded_text,
+    phase_words,
+    scope_words,
+    title_words,
+    total_words,
+    within_words,
+    without_indices,
+)
+from .words import origin_words
+
+_MOST_SUMS = 8
+"""Maximum number of sums by kind and axes."""
+
+
+def program_page(report: ProgramReport, *, max_rows: int | None = 20) -> Iterator[Block]:
+    """Yield the answer, what moves, the memory and the findings, then tables, then the timeline, if any.
+
+    The tables are those of the collectives, of the temporaries and of the shardings that XLA chose. Each
+    finding has its largest rows, and all of them if ``max_rows`` is None.
+
+    Args:
+        report: The program.
+        max_rows: Maximum number of rows of each table. One more row sums the others. None shows all.
+
+    Raises:
+        ValueError: If ``max_rows`` is negative.
+    """
+    yield Sentence(report.answer, "answer")
+    yield Sentence(title_words(report))
+    if report.first_call:
+        yield Sentence(report.first_call, "warning")
+    if report.is_known:
+        yield from sent_blocks(report)
+    yield from memory_blocks(report)
+    if report.is_known:
+        yield from said(_flops(report))
+    yield from said(value_lines(report))
+    yield from said(accepted(report))
+    yield from said(report.caveats, "aside")
+    total = sum(one.nbytes or 0 for one in (*report.arguments, *report.outputs))
+    rows: dict[str, Any] = {"max_rows": None, "min_share": 0} if max_rows is None else {}
+    yield from finding_blocks(report.findings, total=total, **rows)
+    yield Source(report, {"max_rows": max_rows})
+    tables = (
+        _collectives(report, max_rows),
+        memory_table(report, max_rows),
+        free_values_table(report, max_rows),
+    )
+    yield from (table for table in tables if table.sections[0])
+    if report.timeline is not None:
+        yield from program_timeline_page(report.timeline)
+
+
+def sent_blocks(report: ProgramReport) -> Iterator[Block]:
+    """Yield the bytes that a device sends, with the sums by kind and axes."""
+    sent = report.sent
+    words = sent_words(sent, bound=most_nbytes(report.collectives))
+    if not report.collectives and not sent.nbytes and not sent.unknown_count:
+        words = "none in the lines that could be read" if report.unread_sending else "none"
+    phases = (f"{part.phase or 'unknown pass'} {sent_words(part, has_loops=False)}" for part in sent.by_phase)
+    if any(part.phase for part in sent.by_phase):
+        words += f" ({', '.join(phases)})"
+    yield Sentence(f"sent per device and call: {words}", "answer")
+    has_loops = len(sent.per_iteration) > 1
+
+    def entry(part: SentBytes) -> Sequence[str]:
+        loops = per_iteration_words(part.per_iteration, has_loops=has_loops)
+        name = f"{part.kind or 'unknown'} {over_words(part.axes)}"
+        return [sent_outside_words(part), "", name, *(f"+ {words}" for words in loops)]
+
+    def rest(left: Sequence[SentBytes]) -> str:
+        keys = {(part.kind, part.axes) for part in left}
+        ones = (one for one in report.collectives if (one.kind, one.axes) in keys)
+        return f"{more(len(left))}, {sent_words(sent_by(ones), has_loops=False)}"
+
+    yield from listed(sent.by_kind_and_axes, _MOST_SUMS, entry, rest)
+    reasons = unknown_bytes(report, has_loops=False)
+    yield from said((f"?: {reason}" for reason in reasons), "warning", indent=2)
+
+
+def _flops(report: ProgramReport) -> Iterator[str]:
+    """Yield the flops of dots, with the operations that are not counted, and those of Fourier transforms."""
+    flops = report.dot_flops
+    if flops != 0:
+        older = FlopTotals(known=report.known_dot_flops if flops is None else flops, bound=flops)
+        words = ((report.dot_totals or older).words, *uncounted_words(report.uncounted_flops))
+        yield f"matmul and convolution FLOPs: {'; '.join(words)}"
+    if report.fft_flops != 0:
+        yield f"FFT FLOPs: {report.fft_totals.words} (5 N log2 N, half for real numbers)"
+
+
+def _collectives(report: ProgramReport, max_rows: int | None) -> Table:
+    """Return the table of the collectives, the most bytes first, with the slowest link where it says more."""
+    has_links = bool(report.sent.over_links)
+
+    def row(folded: tuple[Collective, str]) -> Row:
+        one, because = folded
+        return {
+            "total": total_words(one),
+            "each": each_words(one),
+            "runs": within_words(one),
+            "collective": one.kind,
+            "over": collective_axes_words(one),
+            "link": link_words(one.link) if has_links else "",
+            "array": type_text(one.dtype, one.shape),
+            "argument": one.path or "",
+            "line": origin_words(one.origin),
+            "scope": scope_words(one.scopes),
+            "phase": phase_words(one),
+            "because": because,
+        }
+
+    def rest(left: Sequence[tuple[Collective, str]]) -> Row:
+        ones = [one for one, _ in left]
+        total = sent_words(sent_by(ones), has_loops=False)
+        return {"total": total, "collective": more(sum(one.count for one in ones))}
+
+    columns = (
+        Column("total", "number"),
+        Column("each"),
+        Column("runs", "text"),
+        Column("collective"),
+        Column("over", before="over "),
+        Column("link", before="by "),
+        Column("array"),
+        Column("argument", "path"),
+        Column("line"),
+        Column("scope", "path", before="in "),
+        Column("phase"),
+        Column("because", "text", before="because "),
+    )
+    name, place = ("collective", "over", "link"), ("line", "scope")
+    array = ("array", "each", "runs", "argument")
+    groupings = (
+        [(column.name,) for column in columns],
+        (("total",), name, array, (*place, "phase", "because")),
+        (("total",), (*name, "phase"), (*array, *place, "because")),
+        (("total",), (*name, *array, *place, "phase", "because")),
+    )
+    sections = limited(_folded(report.collectives), max_rows, row, rest)
+    return Table("collectives", columns, sections, groupings)
+
+
+def _folded(collectives: Sequence[Collective]) -> list[tuple[Collective, str]]:
+    """Return the collectives, those of arguments that differ only in the indices of their paths as one.
+
+    Each has the words on what it is needed for.
+    """
+    words = [*map(because_words, collectives)]
+    facts = []
+    for one, text in zip(collectives, words, strict=True):
+        within = tuple(each if each.side is None else replace(each, number=0) for each in one.within)
+        alike = replace(one, path=None, count=1, because=(), within=within)
+        facts.append((alike, without_indices(text)))
+    folded = []
+    for path, members in folded_paths([one.path or "" for one in collectives], facts):
+        count = sum(collectives[member].count for member in members)
+        name = counted_path(path, len(members)) if path else None
+        because = folded_text([words[member] for member in members])
+        folded.append((replace(collectives[members[0]], path=name, count=count), because))
+    if len(folded) < len(collectives):
+        folded.sort(key=lambda row: (row[0].times is not None, -(row[0].bound_nbytes or 0)))
+    return folded
