@@ -237,7 +237,7 @@ def test_many_marked_lines_are_summed(monkeypatch, train):
 
 def test_a_program_whose_lines_are_unknown_has_tables_only():
     html = to_html(program())
-    assert html.count("<pre") == 2
+    assert html.count("<pre") == 1
     assert "lines that move" not in html
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from jax_array_info import config, to_html, to_svg
-from jax_array_info.export.program_lines import TITLE, program_lines
+from jax_array_info.export.program_lines import program_margin
 from jax_array_info.export.source_text import source_text as drawn_source
 from jax_array_info.render import text_of
 from jax_array_info_core.reports import ProgramMemory, SourceLine, Temporary
@@ -36,7 +36,7 @@ train.py
 
 def source_text(report, width=80, **options):
     """Return the source of a report as text."""
-    shown = text_of(drawn_source(program_lines(report), TITLE, **options), width=width)
+    shown = text_of(drawn_source(program_margin(report), **options), width=width)
     return "\n".join(line.rstrip() for line in shown.split("\n"))
 
 

@@ -7,7 +7,6 @@ import pytest
 from jax_array_info import config, to_text
 from jax_array_info.render import render, text_of
 from jax_array_info.reports import AxisOrigin, SourceLine
-from jax_array_info.tables.propagation import propagation_table
 from jax_array_info_core.layouts.spec import MeshAxes
 from tests.sample_propagations import FROM_X, LOSS, WHY, line, spec
 
@@ -231,7 +230,7 @@ def test_replicated_values_of_several_operations_are_one():
 def test_a_line_alone_has_the_way_of_each_mesh_axis_and_no_table():
     via = (SourceLine(file="train.py", line=10, function="loss"),)
     report = with_values(value(replace(FROM_X, via=via), spec=spec("data"), phase="forward", count=2))
-    text = text_of(propagation_table(report, with_ways=True))
+    text = text_of(render(report, with_ways=True))
     lines = [one.rstrip() for one in text.splitlines()]
     assert "  512.0 KiB each  dot_general  float32[512,1024] ×2 P('data',)  train.py:9 loss" in " ".join(
         lines

@@ -7,6 +7,7 @@ import functools
 import os
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
@@ -61,15 +62,14 @@ class Output:
             self.write("".join(f"{to_json(report)}\n" for report in reports))
         else:
             from jax_array_info.export import document
-            from jax_array_info.export.annotated import Prefixes
 
-            drawn = parts() if parts else document.columns_of(columns, options=options)
+            drawn = parts() if parts else document.columns_of(columns, **options)
             if self.format == "svg":
                 titles = dict.fromkeys(map(document.title_of, reports))
                 self.write(document.columns_svg(drawn, ", ".join(titles)) + "\n")
             else:
-                prefixes = Prefixes()
-                fragments = (document.parts_html(column, prefixes=prefixes) for column in drawn)
+                shown = Counter[str]()
+                fragments = (document.parts_html(column, shown=shown) for column in drawn)
                 self.write(document.html_document(fragments, "jai-cli"))
 
     def write_text(self, print_text: Callable[[Console], None]) -> None:

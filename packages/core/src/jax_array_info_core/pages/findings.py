@@ -50,13 +50,24 @@ def finding_blocks(
         max_rows: Maximum number of rows of each finding; None shows all.
     """
     for finding in findings:
-        cost = f": {format_bytes(finding.nbytes)} per device" if finding.nbytes else ""
-        yield Rule(f"{finding.code} {finding.name}{cost}")
-        yield Sentence(finding.problem, hang=0)
-        yield Sentence(finding.remedy_in(syntax), hang=0)
+        yield from heading(finding, syntax)
         if finding.leaves:
             is_each = finding.kind == _EACH
             yield from _leaves(finding.leaves, sizes or {}, min_share, total, max_rows, is_each=is_each)
+
+
+def heading(finding: Finding, syntax: Syntax = "python", of: str = "") -> Iterator[Block]:
+    """Yield the code and the cost of a finding, its problem and its fix.
+
+    Args:
+        finding: The finding.
+        syntax: Language in which the fix names arguments.
+        of: Words before the cost on what it is about.
+    """
+    cost = f": {of}{format_bytes(finding.nbytes)} per device" if finding.nbytes else ""
+    yield Rule(f"{finding.code} {finding.name}{cost}")
+    yield Sentence(finding.problem, hang=0)
+    yield Sentence(finding.remedy_in(syntax), hang=0)
 
 
 def _leaves(

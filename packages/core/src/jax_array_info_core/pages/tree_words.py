@@ -297,6 +297,8 @@ def meshes_words(meshes: Sequence[TreeMesh]) -> str:
         for mesh in meshes
     )
     return "; ".join(dict.fromkeys(words)) or "none"
+
+
 def _elements_words(report: TreeReport) -> str:
     """Return the bytes, the leaves and the elements of a tree, and its leaves that are not arrays."""
     counts = (

@@ -65,24 +65,27 @@ class _Line:
         """Width that it needs if it is wrapped, but neither keys of paths nor words are broken."""
         if self.kind in _KEYS:
             return self.unbroken_width
-        longest = _longest_word(self.text)
+        longest = max(map(cell_len, self.text.split()), default=0)
         return min(self.width, max(_LEAST_COLUMN, min(longest + len(_INDENT), _LEAST_PATH)))
 
-    def fitted(self, width: int) -> list[_Line]:
-        """Return the longest text that fits; without one, the last in pieces with the same indent."""
-        for text in (self.text, *self.shorter):
-            if cell_len(text) <= width:
-                return [replace(self, text=text)]
-        words = text.strip()
-        indent = " " * min(len(text) - len(text.lstrip()), width // 2)
+    def chosen(self, width: int) -> _Line:
+        """Return the longest text that fits; the last one if none fits."""
+        if not self.shorter:
+            return self
+        texts = (self.text, *self.shorter)
+        text = next((text for text in texts if cell_len(text) <= width), texts[-1])
+        return replace(self, text=text, shorter=())
+
+    def pieces(self, width: int) -> list[_Line]:
+        """Return the line in pieces that fit, with the same indent."""
+        if self.width <= width:
+            return [self]
+        words = self.text.strip()
+        indent = " " * min(len(self.text) - len(self.text.lstrip()), width // 2)
         room = width - len(indent)
         keys = _KEYS.get(self.kind)
         pieces = path_lines(words, room, keys) if keys else wrapped(words, room)
         return [replace(self, text=indent + piece) for piece in pieces]
-
-
-def _longest_word(text: str) -> int:
-    return max(map(cell_len, text.split()), default=0)
 
 
 _Cell = list[_Line]
@@ -100,25 +103,30 @@ class _Content:
     is_optional: bool
     """Whether it has columns for which no other one is broken."""
 
-    def widths(
-        self, measure: Callable[[_Line], int], measure_head: Callable[[str], int] = cell_len
-    ) -> list[int]:
-        """Return the widths of the columns that hold every line, by measures of lines and of heads."""
-        widths = [*map(measure_head, self.heads)]
+    def widths(self, measure: Callable[[_Line], int]) -> list[int]:
+        """Return the widths of the columns that hold every line, by a measure of lines."""
+        widths = [measure(_Line(head)) for head in self.heads]
         for section in self.sections:
             for row in section:
                 for number, cell in enumerate(row):
                     widths[number] = max(widths[number], *map(measure, cell), 0)
         return widths
 
-    def wrapped_widths(self) -> list[int]:
-        """Return the widths that the columns need if lines and heads are wrapped, but no words are broken."""
-        return self.widths(lambda line: line.wrapped_width, _longest_word)
+    def chosen(self, widths: Sequence[int]) -> _Content:
+        """Return the content with the texts that fit the columns."""
+        sections = [
+            [
+                [[line.chosen(width) for line in cell] for cell, width in zip(row, widths, strict=True)]
+                for row in section
+            ]
+            for section in self.sections
+        ]
+        return replace(self, sections=sections)
 
     def needed(self, wanted: Sequence[int], width: int, breaks: str) -> list[int]:
         """Return the least widths of the columns in a table of a width."""
         if self.is_optional:
-            return self.widths(lambda line: line.width, _longest_word)
+            return self.widths(lambda line: line.width)
         if breaks == "first":
             lines = (line for section in self.sections for row in section for line in row[0])
             pieces = (piece for line in lines if line.kind in _KEYS for piece in path_pieces(line.text))
@@ -127,7 +135,7 @@ class _Content:
         least = self.widths(lambda line: line.unbroken_width)
         if breaks == "paths" or sum(least) + 3 * len(least) < width:
             return least
-        return self.wrapped_widths()
+        return self.widths(lambda line: line.wrapped_width)
 
 
 def drawn_table(table: Table, width: int, writing: Writing) -> RichTable:
@@ -149,11 +157,13 @@ def drawn_table(table: Table, width: int, writing: Writing) -> RichTable:
             break
     else:
         narrow = [min(size, _LEAST_COLUMN) for size in least]
-        for least in (content.wrapped_widths(), narrow, [1] * len(wanted)):
+        for least in (content.widths(lambda line: line.wrapped_width), narrow, [1] * len(wanted)):
             widths = widths or fit(wanted, least, room)
         widths = widths or [1] * len(wanted)
     for place, size in enumerate(wanted):  # the rest of the room, a character each
         widths[place] += widths[place] < size and sum(widths) < room
+    content = content.chosen(widths)
+    widths = [*map(min, widths, content.widths(lambda line: line.width))]
     missing = f"not shown at this width: {', '.join(content.left_out)}" if content.left_out else ""
     caption = "\n".join(filter(None, (missing, table.caption))) or None
     title = style.written(*map(writing.safe, filter(None, (table.title, table.subtitle))))
@@ -252,7 +262,7 @@ def _joined(rows: Sequence[Sequence[_Cell]], widths: Sequence[int]) -> list[_Cel
     joined: list[_Cell] = [[] for _ in widths]
     for row in rows:
         cells = [
-            [piece for line in cell for piece in line.fitted(width)]
+            [piece for line in cell for piece in line.pieces(width)]
             for cell, width in zip(row, widths, strict=True)
         ]
         height = max(map(len, cells))

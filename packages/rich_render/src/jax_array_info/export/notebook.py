@@ -58,10 +58,10 @@ def bundle_of(
         return bundle
     try:
         from ..svg import Figure
-        from .document import columns_svg, page_prefixes, parts_html, parts_of
+        from .document import columns_svg, parts_html, parts_of, shown_in_notebook
 
         parts = shown() if callable(shown) else parts_of(shown)
-        bundle["text/html"] = parts_html(parts, width, page_prefixes())
+        bundle["text/html"] = parts_html(parts, width, shown_in_notebook())
         if any(isinstance(part, Figure) for part in parts):
             # nbconvert uses it for PDF output.
             bundle["image/svg+xml"] = columns_svg([parts], width=width)

@@ -6,13 +6,14 @@ import html
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from jax_array_info_core.pages.links import Link, Target, line_target
 from jax_array_info_core.quantities import counted
-from jax_array_info_core.text import clipped, printable
 
-from ..svg import COLORS, GREY
-from ..tables.links import Link, Target, line_target
-from .source_lines import LeafLine, MarkedLine, Note, SourceFile, SourceRow, source_files
+from ..engine.lines import Writing
+from ..svg import COLORS, FONT, GREY
+from .source_lines import LeafLine, Margin, MarkedLine, Note, SourceFile, SourceRow, source_files
 
+_WRITING = Writing("utf-8")
 _MOST_LINKS = 20
 """Maximum number of lines in the list of the costliest lines."""
 _MOST_LINES = 300
@@ -27,64 +28,57 @@ _LINK = f"color:{COLORS['blue']}"
 _UNDERLINE = f"text-decoration:underline wavy {COLORS['red']} 1px;text-underline-offset:3px"
 
 
-def source_html(
-    lines: Sequence[MarkedLine],
-    title: str,
-    heads: Sequence[str],
-    prefix: str,
-    leaves: Sequence[LeafLine] = (),
-) -> str:
+def source_html(margin: Margin, prefix: str) -> str:
     """Return the list of the costliest lines, arguments and outputs, and the source around the marked lines.
 
+    Links lead from the costliest lines to their source, and from notes to what they refer to. The fragment
+    has no scripts and no style sheets, and the colors of the page around it.
+
     Args:
-        lines: The marked lines, the costliest first.
-        title: Title of the list.
-        heads: Heads of the bytes in the list.
+        margin: The lines.
         prefix: Begin of all ids.
-        leaves: Arguments and outputs that notes refer to.
     """
-    return _Page(lines[:_MOST_LINES], leaves, prefix).html(title, heads)
+    looks = f"font-family:{FONT};font-size:13px;line-height:1.4;color:inherit;margin:1em 0"
+    return f'<div style="{html.escape(looks)}">{"".join(_Page(margin, prefix).pieces())}</div>'
 
 
 class _Page:
     """Marked lines, the source around them, and arguments and outputs."""
 
-    def __init__(self, lines: Sequence[MarkedLine], leaves: Sequence[LeafLine], prefix: str) -> None:
+    def __init__(self, margin: Margin, prefix: str) -> None:
+        lines = margin.lines[:_MOST_LINES]
+        self._margin = margin
         self._costly = [line for line in lines if line.weight is not None]
         self._files = source_files(lines)
-        self._leaves = leaves
         self._largest = max((line.weight or 0 for line in self._costly), default=0)
-        self._ids = _ids(lines, leaves, prefix)
+        self._ids = _ids(lines, margin.leaves, prefix)
 
-    def html(self, title: str, heads: Sequence[str]) -> str:
-        """Return the page."""
-        pieces = [self._links(title, heads)] if self._costly else []
-        pieces += [piece for file in self._files for piece in self._file(file)]
-        if self._leaves:
-            pieces.append(_head("arguments and outputs"))
-            pieces += map(self._leaf, self._leaves)
-        return "".join(pieces)
+    def pieces(self) -> Iterator[str]:
+        """Yield the elements of the page."""
+        if self._costly:
+            yield self._links()
+        for file in self._files:
+            yield from self._file(file)
+        if self._margin.leaves:
+            yield _head("arguments and outputs")
+            yield from map(self._leaf, self._margin.leaves)
 
-    def _links(self, title: str, heads: Sequence[str]) -> str:
+    def _links(self) -> str:
         """Return the list of the costliest lines."""
         codes = {id(row.line): row.code.strip() for file in self._files for row in file.rows}
         shown = self._costly[:_MOST_LINKS]
-        used = [place for place in range(len(heads)) if any(line.cells[place] for line in shown)]
-        rows = [[f"<b>{head}</b>" for head in (*(heads[place] for place in used), "line")]]
+        heads = [head for head in self._margin.heads if any(line.cells.get(head) for line in shown)]
+        cells = [_div(f"<b>{head}</b>", _NUMBER_CELL) for head in heads] + [_div("<b>line</b>", _LINE_CELL)]
         for line in shown:
             words = codes[id(line)] or "".join(note.text for note in line.notes[:1])
             link = self._link(Link(line.origin.place, line_target(line.origin)))
             code = f'{link}<span style="margin-left:2ch">{_escaped(words)}</span>'
-            rows.append([*(line.cells[place] for place in used), code])
-        looks = f"display:grid;grid-template-columns:{'auto ' * len(used)}minmax(0,1fr);gap:0 2ch"
-        grid = "".join(
-            _div(cell, _NUMBER_CELL if place < len(used) else _LINE_CELL)
-            for row in rows
-            for place, cell in enumerate(row)
-        )
+            cells += [_div(_escaped(line.cells.get(head, "")), _NUMBER_CELL) for head in heads]
+            cells.append(_div(code, _LINE_CELL))
+        looks = f"display:grid;grid-template-columns:{'auto ' * len(heads)}minmax(0,1fr);gap:0 2ch"
         left = len(self._costly) - len(shown)
         rest = _div(f"and {counted(left, 'more line', 'more lines')}", f"color:{GREY}") if left else ""
-        return f"<div><b>{title}</b></div>{_div(grid, looks)}{rest}"
+        return f"<div><b>{self._margin.title.plain}</b></div>{_div(''.join(cells), looks)}{rest}"
 
     def _file(self, file: SourceFile) -> Iterator[str]:
         """Yield the elements of a file."""
@@ -96,7 +90,7 @@ class _Page:
         """Return a line of source with its notes in the margin, or the number of lines that are left out."""
         indent, line = widest + 2, row.line
         if row.left_out:
-            return _div(row.left_out, f"color:{GREY};padding-left:{indent}ch")
+            return _div(_escaped(row.left_out), f"color:{GREY};padding-left:{indent}ch")
         color, looks, quiet = "transparent", "", GREY
         if line is not None and line.weight is not None:
             quiet = "inherit"  # grey is not legible on the color of the line
@@ -161,4 +155,4 @@ def _div(content: str, looks: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    return html.escape(printable(clipped(text)))
+    return html.escape(_WRITING.safe(text))

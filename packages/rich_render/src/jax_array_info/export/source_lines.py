@@ -11,18 +11,18 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from rich.text import Text
+
 from jax_array_info_core import config
 from jax_array_info_core.errors import FileFormatError
 from jax_array_info_core.grouping import by_key
+from jax_array_info_core.pages.blocks import SKIPPED_ROWS
+from jax_array_info_core.pages.links import Pieces, Target, line_target, text_of_pieces
 from jax_array_info_core.quantities import counted
 from jax_array_info_core.reports import Origin
 from jax_array_info_core.stored.reading import Budget, read_whole
 from jax_array_info_core.text import clipped
 
-from .. import style
-from ..tables.links import Pieces, text_of_pieces
-
-MARKS = style.marks("utf-8")
 _MOST_BYTES = 2**21
 """Maximum size of a source file."""
 _LONGEST_FUNCTION = 40
@@ -162,38 +162,69 @@ class MarkedLine:
     """A source line with its notes."""
 
     origin: Origin
+    weight: int | None = None
+    """Bytes for the color of the line; None for a line that is not in the list of the costliest ones."""
+    is_uncertain: bool = False
+    """Whether it may have more bytes."""
+    other_nbytes: int = 0
+    """Further bytes, which order lines of equal weight."""
+    cells: dict[str, str] = field(default_factory=dict)
+    """Bytes in the list of the costliest lines, by head."""
     notes: list[Note] = field(default_factory=list)
     """Notes in the margin."""
     columns: set[tuple[int, int]] = field(default_factory=set)
     """Parts of the line that the notes are about: in bytes of UTF-8, the first and that after the last."""
 
     @property
-    def cells(self) -> tuple[str, ...]:
-        """Bytes in the list of the costliest lines."""
-        raise NotImplementedError
+    def cost(self) -> tuple[bool, int, bool, int]:
+        """Sort key: the more bytes, the larger."""
+        return self.weight is not None, self.weight or 0, self.is_uncertain, self.other_nbytes
+
+
+@dataclass(slots=True)
+class LeafLine:
+    """An argument or output, or equal ones whose paths differ in indices, with notes."""
+
+    words: str
+    """Path, type and spec."""
+    paths: Sequence[str]
+    """All paths that it stands for."""
+    notes: list[Note]
+
+
+@dataclass(slots=True)
+class Margin:
+    """Lines of source with notes, and what the notes refer to."""
+
+    title: Text
+    """Title, whose colors are those of the bytes."""
+    heads: Sequence[str]
+    """Heads of the bytes of the lines."""
+    leaves: list[LeafLine] = field(default_factory=list)
+    """Arguments and outputs that notes refer to."""
+    _lines: dict[Target, MarkedLine] = field(default_factory=dict)
 
     @property
-    def weight(self) -> int | None:
-        """Bytes for the color of the line; None for a line that is not in the list."""
-        raise NotImplementedError
+    def lines(self) -> list[MarkedLine]:
+        """The lines, the costliest first."""
+        return sorted(self._lines.values(), key=lambda line: line.cost, reverse=True)
 
+    def line(self, origin: Origin) -> MarkedLine:
+        """Return the line of an origin."""
+        return self._lines.setdefault(line_target(origin), MarkedLine(origin))
 
-_Line = TypeVar("_Line", bound=MarkedLine)
+    def by_line(
+        self, rows: Iterable[_T], origin_of: Callable[[_T], Origin | None]
+    ) -> Iterator[tuple[MarkedLine, list[_T]]]:
+        """Yield each line that some rows are about, with these rows.
 
-
-def by_line(
-    rows: Iterable[_T], origin_of: Callable[[_T], Origin | None], line_of: Callable[[Origin], _Line]
-) -> Iterator[tuple[_Line, list[_T]]]:
-    """Yield the source line of some rows with these rows, for each line that is known.
-
-    Args:
-        rows: The rows.
-        origin_of: Function that returns the line of a row.
-        line_of: Function that returns the line with its notes.
-    """
-    placed = ((origin, row) for row in rows if (origin := origin_of(row)) is not None)
-    for found in by_key(((origin.file, origin.line), (origin, row)) for origin, row in placed).values():
-        yield line_of(found[0][0]), [row for _, row in found]
+        Args:
+            rows: The rows.
+            origin_of: Function that returns the line of a row; None if it is unknown.
+        """
+        placed = ((origin, row) for row in rows if (origin := origin_of(row)) is not None)
+        for found in by_key((line_target(origin), (origin, row)) for origin, row in placed).values():
+            yield self.line(found[0][0]), [row for _, row in found]
 
 
 def caller_notes(origin: Origin) -> Iterator[str]:
@@ -231,17 +262,6 @@ class SourceRow:
 
     left_out: str = ""
     """Number of lines that are left out from this one on, in words; empty for a line that is shown."""
-
-
-@dataclass(slots=True)
-class LeafLine:
-    """An argument or output, or equal ones whose paths differ in indices, with notes."""
-
-    words: str
-    """Path, type and spec."""
-    paths: Sequence[str]
-    """All paths that it stands for."""
-    notes: list[Note]
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,4 +340,4 @@ def _source_row(number: int, code: str, line: MarkedLine | None) -> SourceRow:
 def _gap(start: int, stop: int) -> Iterator[SourceRow]:
     """Yield a row for lines that are left out, if there are any."""
     if start < stop:
-        yield SourceRow(start, left_out=f"{MARKS.skipped_rows} {counted(stop - start, 'line', 'lines')}")
+        yield SourceRow(start, left_out=f"{SKIPPED_ROWS} {counted(stop - start, 'line', 'lines')}")

@@ -10,43 +10,36 @@ from rich.text import Text
 
 from jax_array_info_core.pages.folds import split_rows
 from jax_array_info_core.quantities import counted
-from jax_array_info_core.text import clipped, printable
 
 from .. import style
+from ..engine.lines import Writing
 from ..style import wrapped
-from .source_lines import LeafLine, MarkedLine, Note, SourceFile, source_files
+from .source_lines import LeafLine, Margin, Note, SourceFile, source_files
 
 _GAP = "  "
+_safe = Writing("utf-8").safe
 
 
-def source_text(
-    lines: Sequence[MarkedLine],
-    title: Text,
-    *,
-    leaves: Sequence[LeafLine] = (),
-    max_rows: int | None = 20,
-) -> RenderableType:
+def source_text(margin: Margin, *, max_rows: int | None = 20) -> RenderableType:
     """Return the source around some lines, with their notes; empty if there are none.
 
     Only the Python files that are here are read, as ``source_lines`` does.
 
     Args:
-        lines: The lines, the costliest first.
-        title: Title above the source.
-        leaves: Arguments and outputs that notes refer to.
+        margin: The lines.
         max_rows: Maximum number of lines with notes. None shows all.
     """
-    shown, rest = split_rows(lines, max_rows)
+    shown, rest = split_rows(margin.lines, max_rows)
 
     def make(console: Console, options: ConsoleOptions) -> RenderableType:
         width = options.max_width
         found = [line for file in source_files(shown) for line in _file_lines(console, file, width)]
         if found:
-            found[:0] = [Text(), title]
+            found[:0] = [Text(), margin.title]
         if rest:
             found.append(Text(f"and {counted(len(rest), 'more line', 'more lines')}", style.ASIDE))
-        if found and leaves:
-            found += [*_leaf_lines(leaves, max_rows, width), Text()]
+        if found and margin.leaves:
+            found += [*_leaf_lines(margin.leaves, max_rows, width), Text()]
         return Group(*found)
 
     return style.ForConsole(make)
@@ -69,7 +62,7 @@ def _file_lines(console: Console, file: SourceFile, width: int) -> Iterator[Text
     yield Text.assemble((_safe(file.name), "bold"), (f"{_GAP}{file.note}" if file.note else "", style.ASIDE))
     margin = file.digits + len(_GAP)
     for row, code in zip(file.rows, _codes(file), strict=True):
-        label = row.left_out or str(row.number).rjust(file.digits)
+        label = _safe(row.left_out) or str(row.number).rjust(file.digits)
         is_costly = row.line is not None and row.line.weight is not None
         looks = (f"bold {style.WARNING}", "bold") if is_costly else (style.ASIDE, "")
         code.stylize_before(looks[1])
@@ -99,12 +92,8 @@ def _notes(notes: Sequence[Note], width: int) -> Iterator[Text]:
     gap = _GAP if widest else ""
     room = max(1, width - len(rule) - widest - len(gap))
     for note in notes:
-        size, text = note.size, _safe(note.text)
+        size, text = _safe(note.size), _safe(note.text)
         indent = " " * min(len(text) - len(text.lstrip()), room // 2)
         for line in wrapped(text.lstrip(), room - len(indent)):
             yield Text.assemble(rule, (size.rjust(widest), f"bold {note.look}"), gap, indent + line)
             size = ""
-
-
-def _safe(text: str) -> str:
-    return printable(clipped(text))

@@ -11,7 +11,7 @@ from jax_array_info_core.pages.folds import check_max_rows
 from jax_array_info_core.pages.hosts import MAX_ROWS
 from jax_array_info_core.reports import HostsReport
 
-from .show import parts_of_report, print_table, report_of, silent_at_exit
+from .show import print_table, report_of, silent_at_exit
 
 
 @silent_at_exit
@@ -57,4 +57,4 @@ def print_hosts(
     found = report_of(
         report, HostsReport, hosts_report, timeout=timeout, details=details, ignore_codes=ignore_codes
     )
-    print_table(found, parts_of_report, max_rows=max_rows)
+    print_table(found, max_rows=max_rows)

@@ -8,7 +8,7 @@ from typing import Any
 from jax_array_info_core import program_timeline_report
 from jax_array_info_core.reports import ProgramTimelineReport
 
-from .show import parts_of_report, print_table, refuse_with, silent_at_exit
+from .show import print_table, refuse_with, silent_at_exit
 
 
 @silent_at_exit
@@ -43,4 +43,4 @@ def print_program_timeline(
         report = f
     else:
         report = program_timeline_report(f, *args, topology=topology, dcn=dcn, **kwargs)
-    print_table(report, parts_of_report)
+    print_table(report)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jax_array_info_core import (
     CompileWatch,
@@ -27,9 +27,6 @@ from jax_array_info_core.reports import (
 from jax_array_info_core.reports.floors import MIN_NBYTES
 
 from .show import print_table, refuse_with, report_of, report_on_two, silent_at_exit
-
-if TYPE_CHECKING:
-    from ..export.document import Part
 
 
 @silent_at_exit
@@ -151,12 +148,7 @@ def print_program(
         }
         report = program_report(f, *args, **options, **kwargs)
 
-    def parts(report: ProgramReport) -> list[Part]:
-        from ..export.document import program_parts
-
-        return [*program_parts(report, max_rows)]
-
-    print_table(report, parts, max_rows=max_rows)
+    print_table(report, max_rows=max_rows)
 
 
 @silent_at_exit
@@ -455,11 +447,4 @@ def print_propagation(
         report = propagation_report(f, *args, ignore_codes=ignore_codes, min_nbytes=min_nbytes, **kwargs)
     if line is not None:
         report = at_line(report, line)
-    with_ways = line is not None
-
-    def parts(report: PropagationReport) -> list[Part]:
-        from ..export.propagation_lines import propagation_part
-
-        return [propagation_part(report, max_rows, with_ways=with_ways)]
-
-    print_table(report, parts, with_ways=with_ways, max_rows=max_rows)
+    print_table(report, with_ways=line is not None, max_rows=max_rows)

@@ -27,7 +27,7 @@ from jax_array_info_core.trees.leaves import is_tree
 from ..pictures.palette import ColorMap, check_color_map
 from ..pictures.text import LEAST_WIDTH, array_picture, check_size
 from ..style import ForConsole, folding, shows_colors, written
-from .show import parts_of_report, print_report, show_rendered, show_table, silent_at_exit
+from .show import print_report, show_rendered, show_table, silent_at_exit
 
 if TYPE_CHECKING:
     from ..export.document import Part
@@ -216,7 +216,7 @@ def _label(value: Any, name: str | None) -> None:
 
 
 def _show_panel(report: ArrayReport, count: int = 1) -> None:
-    show_table(report, parts_of_report, count=count)
+    show_table(report, count=count)
 
 
 def _show_uncompiled(form: ProgramForm, report: ArrayReport, _: int = 1) -> None:
@@ -226,7 +226,7 @@ def _show_uncompiled(form: ProgramForm, report: ArrayReport, _: int = 1) -> None
 
 
 def _show_tree(report: TreeReport) -> None:
-    show_table(report, parts_of_report)
+    show_table(report)
 
 
 @silent_at_exit

@@ -95,26 +95,25 @@ def refuse_with(kind: type, arguments: Sequence[str]) -> None:
         raise TypeError(f"a {kind.__name__} is printed as it is: remove {', '.join(arguments)}")
 
 
-def print_table(report: Report, parts: Callable[[Any], Sequence[Part]] | None = None, **options: Any) -> None:
-    """Deliver a report, and print its table if no ``collect_reports`` block takes it.
+def print_table(report: Report, **options: Any) -> None:
+    """Deliver a report, and print its page if no ``collect_reports`` block takes it.
 
     Args:
         report: The report.
-        parts: Function that returns the notebook's version of the report.
-        **options: Options of the table, such as ``max_rows``.
+        **options: Options of the page, such as ``max_rows``.
     """
-    deliver(report, lambda report: show_table(report, parts, **options))
+    deliver(report, lambda report: show_table(report, **options))
 
 
-def show_table(report: Report, parts: Callable[[Any], Sequence[Part]] | None = None, **options: Any) -> None:
-    """Print the table of a report, as ``print_table`` does."""
+def show_table(report: Report, **options: Any) -> None:
+    """Print the page of a report, as ``print_table`` does."""
     show_rendered(
         ForConsole(
             lambda console, room: render(
                 report, width=room.max_width, use_color=shows_colors(console), **options
             )
         ),
-        parts=None if parts is None else lambda: parts(report),
+        parts=lambda: parts_of_report(report, **options),
     )
 
 
@@ -143,7 +142,7 @@ def print_report(report: Report) -> None:
     """
     if not isinstance(report, Displayed):
         raise TypeError(f"expected a report, got {type(report)}: sharding_info prints any value")
-    print_table(report, parts_of_report)
+    print_table(report)
 
 
 def parts_of_report(report: Report, **options: Any) -> Sequence[Part]:

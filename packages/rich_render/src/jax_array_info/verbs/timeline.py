@@ -9,7 +9,7 @@ from jax_array_info_core.pages.folds import check_max_rows
 from jax_array_info_core.pages.timelines import MAX_ROWS
 from jax_array_info_core.reports import TimelineReport
 
-from .show import parts_of_report, print_table, report_of, silent_at_exit
+from .show import print_table, report_of, silent_at_exit
 
 
 @silent_at_exit
@@ -58,4 +58,4 @@ def print_timeline(
     found = report_of(
         folder, TimelineReport, timeline_report, process=process, run=run, device=device, last=last
     )
-    print_table(found, parts_of_report, max_rows=max_rows)
+    print_table(found, max_rows=max_rows)

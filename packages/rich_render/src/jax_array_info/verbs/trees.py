@@ -8,6 +8,7 @@ from typing import Any
 
 from jax_array_info_core import check_report, reshard_report, tree_diff_report, tree_report
 from jax_array_info_core.delivery import deliver
+from jax_array_info_core.pages.findings import MIN_SHARE, check_share
 from jax_array_info_core.pages.folds import check_max_rows
 from jax_array_info_core.pages.tree_rows import Sort, check_view
 from jax_array_info_core.reports import CheckReport, ReshardReport, TreeDiff, TreeReport
@@ -15,8 +16,7 @@ from jax_array_info_core.reports.floors import MIN_NBYTES
 from jax_array_info_core.trees.logical_axes import LogicalAxes
 from jax_array_info_core.trees.tree_report import report_tree_when_known
 
-from ..tables.findings import MIN_SHARE, check_share
-from .show import parts_of_report, print_table, report_of, report_on_two, show_table, silent_at_exit
+from .show import print_table, report_of, report_on_two, show_table, silent_at_exit
 
 
 @silent_at_exit
@@ -99,11 +99,7 @@ def print_tree(
             these orders.
     """
     check_view(depth, sort, max_rows)  # before anything is computed
-
-    options: dict[str, Any] = {"depth": depth, "sort": sort, "max_rows": max_rows}
-    # Only the order of the tree can be folded by prefix.
-    parts = functools.partial(parts_of_report, **options) if sort == "tree" else None
-    show = functools.partial(show_table, parts=parts, **options)
+    show = functools.partial(show_table, depth=depth, sort=sort, max_rows=max_rows)
     is_plan = not (mesh is None and specs is None and logical_axes is None)
     if is_plan or statistics or isinstance(tree, TreeReport):
         report = tree_report(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
-from jax_array_info_core import config, format_bytes
-from jax_array_info_core.grouping import by_key
-from jax_array_info_core.layouts.dtypes import type_text
-from jax_array_info_core.layouts.spec import Spec, effective_spec
-from jax_array_info_core.reports import (
+from .. import config
+from ..grouping import by_key
+from ..layouts.dtypes import type_text
+from ..layouts.spec import Spec, effective_spec
+from ..quantities import format_bytes
+from ..reports import (
     AxisOrigin,
     Conflict,
     ConflictOperand,
@@ -20,21 +22,22 @@ from jax_array_info_core.reports import (
     PropagationReport,
     ReplicatedValue,
 )
-
-from ..style import Marks
+from ..reports.propagation import OperationFact
+from .blocks import counted_path
 from .links import Link, Pieces, Target, folded_pieces, line_target, text_of_pieces
-from .program_words import UNKNOWN, counted_path, folded_text, without_indices
+from .program_words import UNKNOWN, folded_text, without_indices
 from .words import manual_words, mesh_words, origin_words
 
+MOST_OPS = 4
+"""Maximum number of operations of alike values."""
 _REASONS = {
     "contracted": "the operation sums the dimension, or needs all of it",
     "conflict": "another operand is sharded in another way",
+    "constraint": "the requested sharding leaves it out",
     "not propagated": "it was not propagated",
 }
 _CONSTRAINTS = ("sharding_constraint", "reshard", "mesh_cast")
 """Operations of JAX that are constraints."""
-_MOST_OPS = 4
-"""Maximum number of operations of equal replicated values."""
 
 
 class Entry(NamedTuple):
@@ -42,29 +45,14 @@ class Entry(NamedTuple):
 
     head: str
     """What it is."""
-
     details: tuple[Pieces, ...]
     """Lines below it. Before the last piece of a line, it can be broken."""
-
+    fact: OperationFact
+    """The first of them; its pass and its columns are those of all, if they agree."""
     nbytes: int | None
     """Bytes per device of one of them."""
-
-    origin: Origin | None
-    """Its line."""
-
-    phase: str | None
-    """Its pass."""
-
-    columns: tuple[int, int] | None
-    """Its columns in the line."""
-
     times: int
     """Number of equal ones."""
-
-    @property
-    def where(self) -> str:
-        """Line and pass."""
-        return f"{origin_words(self.origin)}{f' ({self.phase})' if self.phase else ''}"
 
     @property
     def size(self) -> str:
@@ -77,14 +65,14 @@ class Entry(NamedTuple):
         return (self.nbytes or 0) * self.times
 
 
-def value_size_words(nbytes: int | None, count: int) -> str:
-    """Return the bytes of one of some alike values as text: they need not be there at the same time."""
-    return size_words(nbytes) + (" each" if count > 1 and nbytes is not None else "")
+def size_words(nbytes: int | None, count: int = 1) -> str:
+    """Return bytes as text; of alike values, those of one: they need not be there at the same time."""
+    return UNKNOWN if nbytes is None else f"{format_bytes(nbytes)}{' each' if count > 1 else ''}"
 
 
-def size_words(nbytes: int | None) -> str:
-    """Return bytes as text."""
-    return UNKNOWN if nbytes is None else format_bytes(nbytes)
+def where_words(fact: OperationFact) -> str:
+    """Return the line and the pass of an operation."""
+    return f"{origin_words(fact.origin)}{f' ({fact.phase})' if fact.phase else ''}"
 
 
 def spec_words(spec: Spec) -> str:
@@ -125,71 +113,42 @@ def origin_pieces(axis: AxisOrigin) -> Pieces:
     return (words,) if target is None else (Link(words, target),)
 
 
-def conflict_entries(report: PropagationReport) -> list[Entry]:
-    """Return the conflicts, the most bytes first."""
-    return _folded(map(_conflict, (one for one in report.conflicts if not one.is_meant)))
+def finding_entries(report: PropagationReport, kind: str) -> list[Entry]:
+    """Return what a finding of a kind is about, the most bytes first.
+
+    Conflicts and losses that differ only in the indices of paths are one, as are the replicated values of
+    several operations.
+    """
+    match kind:
+        case "conflict":
+            entries = _folded(_conflict(one) for one in report.conflicts if not one.is_meant)
+        case "lost mesh axis":
+            entries = _folded(_loss(one) for one in report.lost if one.nbytes != 0 and not one.is_meant)
+        case _:
+            entries = map(_replicated, by_key((_facts(one), one) for one in report.replicated).values())
+    return sorted(entries, key=lambda one: -one.total_nbytes)
 
 
-def loss_entries(report: PropagationReport) -> list[Entry]:
-    """Return the losses that cost memory, the most bytes first."""
-    return _folded(map(_loss, (one for one in report.lost if one.nbytes != 0 and not one.is_meant)))
-
-
-def replicated_entries(report: PropagationReport) -> list[Entry]:
-    """Return the replicated values, the most avoidable bytes first; those of several operations as one."""
-
-    def key(one: ReplicatedValue) -> Hashable:
-        return (
-            type_text(one.dtype, one.shape),
-            one.spec,
-            one.mesh_axes,
-            one.avoidable_nbytes,
-            origin_words(one.origin),
-            without_indices("\n".join(map(text_of_pieces, _loss_detail(one.loss)))),
-        )
-
-    groups = by_key((key(one), one) for one in report.replicated).values()
-    return sorted(map(_replicated, groups), key=lambda one: -one.total_nbytes)
-
-
-ENTRIES: dict[str, Callable[[PropagationReport], list[Entry]]] = {
-    "conflict": conflict_entries,
-    "lost mesh axis": loss_entries,
-    "replicated value": replicated_entries,
-}
-"""Functions that return the entries of each kind of finding."""
-
-
-def _folded(entries: Iterable[Entry]) -> list[Entry]:
-    """Return entries; those that differ only in the indices of paths are one."""
+def _folded(entries: Iterable[Entry]) -> Iterator[Entry]:
+    """Yield entries; those that differ only in the indices of paths are one."""
 
     def key(one: Entry) -> Hashable:
         texts = map(text_of_pieces, one.details)
-        return one.nbytes, one.where, *map(without_indices, (one.head, *texts))
+        return one.nbytes, where_words(one.fact), *map(without_indices, (one.head, *texts))
 
-    folded = []
     for group in by_key((key(one), one) for one in entries).values():
         details = zip(*(one.details for one in group), strict=True)
-        folded.append(
-            group[0]._replace(
-                head=folded_text([one.head for one in group]),
-                details=tuple(map(folded_pieces, details)),
-                times=sum(one.times for one in group),
-            )
+        yield group[0]._replace(
+            head=folded_text([one.head for one in group]),
+            details=tuple(map(folded_pieces, details)),
+            times=sum(one.times for one in group),
         )
-    return sorted(folded, key=lambda one: -one.total_nbytes)
-
-
-def _entry(one: Conflict | Loss | ReplicatedValue, head: str, *details: Pieces) -> Entry:
-    nbytes = one.avoidable_nbytes if isinstance(one, ReplicatedValue) else one.nbytes
-    return Entry(head, details, nbytes, one.origin, one.phase, one.columns, one.count)
 
 
 def _conflict(one: Conflict) -> Entry:
-    is_whole = len(one.operands) == 1
-    operands = (_operand(each, is_whole=is_whole) for each in one.operands)
-    result = (f"result {spec_words(one.result)}",)
-    return _entry(one, f"{one.mesh_axis}: {one.op} {one.rule}", *operands, result)
+    operands = (_operand(each, is_whole=len(one.operands) == 1) for each in one.operands)
+    details = (*operands, (f"result {spec_words(one.result)}",))
+    return Entry(f"{one.mesh_axis}: {one.op} {one.rule}", details, one, one.nbytes, one.count)
 
 
 def _operand(one: ConflictOperand, *, is_whole: bool) -> Pieces:
@@ -197,8 +156,8 @@ def _operand(one: ConflictOperand, *, is_whole: bool) -> Pieces:
     axis = one.axis_origin
     is_own = axis.path == one.name  # an argument of its own: its path is there already
     origin = (str(axis.kind),) if is_own else origin_pieces(axis)
-    letter = f"'{one.letter}' over {axis.mesh_axis}"
-    words = f" needs all of {letter} (" if is_whole else f" {letter} ("
+    needs = "needs all of " if is_whole else ""
+    words = f" {needs}'{one.letter}' over {axis.mesh_axis} ("
     return (_name(one.name), words, *origin, ")", f", {spec_words(one.spec)}")
 
 
@@ -209,28 +168,23 @@ def _name(name: str) -> Link:
 
 def _loss(one: Loss) -> Entry:
     operand = (_name(one.operand), f" {spec_words(one.before)} became {spec_words(one.after)}")
-    return _entry(one, f"{_lost(one)} {type_text(one.dtype, one.shape)}", operand, _why(one))
+    head = f"{_lost(one)} {type_text(one.dtype, one.shape)}"
+    return Entry(head, (operand, _why(one)), one, one.nbytes, one.count)
 
 
 def _lost(one: Loss) -> str:
     """Return what is lost where: ``data: lost in dot_general``."""
     if one.reason != "constraint":
         return f"{one.mesh_axis}: lost in {one.op}"
-    if one.op == "return":
-        return f"{one.mesh_axis}: left out by the requested output"
-    on = "" if one.op in _CONSTRAINTS else f" on {one.op}"
-    return f"{one.mesh_axis}: left out by the constraint{on}"
+    by = "constraint" if one.op in _CONSTRAINTS else f"constraint on {one.op}"
+    return f"{one.mesh_axis}: left out by the {'requested output' if one.op == 'return' else by}"
 
 
 def _why(one: Loss) -> Pieces:
     """Return why a mesh axis is lost, with the line of a constraint."""
-    if one.reason == "uneven":
-        return (_uneven(one),)
-    if one.reason != "constraint":
-        return (_REASONS[one.reason],)
-    if one.constraint is None:
-        return ("the requested sharding leaves it out",)
-    return (Link(f"constraint {place_words(one.constraint)}", line_target(one.constraint)),)
+    if one.reason == "constraint" and one.constraint is not None:
+        return (Link(f"constraint {place_words(one.constraint)}", line_target(one.constraint)),)
+    return (_uneven(one) if one.reason == "uneven" else _REASONS[one.reason],)
 
 
 def _uneven(one: Loss) -> str:
@@ -250,22 +204,32 @@ def _loss_detail(loss: Loss | None) -> tuple[Pieces, ...]:
     """Return the loss that explains a replicated value."""
     if loss is None:
         return ()
-    at: Pieces = ()
-    if loss.origin is not None:
-        at = (" at ", Link(place_words(loss.origin), line_target(loss.origin)))
+    origin = loss.origin
+    at = () if origin is None else (" at ", Link(place_words(origin), line_target(origin)))
     return ((_lost(loss), *at, ": ", *_why(loss)),)
+
+
+def _facts(one: ReplicatedValue) -> Hashable:
+    """Return what the values of several operations have in common to be one entry."""
+    loss = without_indices("\n".join(map(text_of_pieces, _loss_detail(one.loss))))
+    array = type_text(one.dtype, one.shape)
+    return array, one.spec, one.mesh_axes, one.avoidable_nbytes, origin_words(one.origin), loss
 
 
 def _replicated(group: Sequence[ReplicatedValue]) -> Entry:
     first = group[0]
     ops = list(dict.fromkeys(one.op if one.path is None else f"argument {one.path}" for one in group))
-    phases = {one.phase for one in group}
     own = (f"{spec_words(first.spec)}, replicated over {', '.join(first.mesh_axes)}: {some_ops(ops)}",)
-    entry = _entry(first, type_text(first.dtype, first.shape), own, *_loss_detail(first.loss))
-    return entry._replace(
-        times=sum(one.count for one in group),
-        phase=first.phase if len(phases) == 1 else None,
-        columns=first.columns if len({one.columns for one in group}) == 1 else None,
+    return Entry(
+        type_text(first.dtype, first.shape),
+        (own, *_loss_detail(first.loss)),
+        replace(
+            first,
+            phase=first.phase if len({one.phase for one in group}) == 1 else None,
+            columns=first.columns if len({one.columns for one in group}) == 1 else None,
+        ),
+        first.avoidable_nbytes,
+        sum(one.count for one in group),
     )
 
 
@@ -274,19 +238,17 @@ class ValueRow(NamedTuple):
 
     value: PropagatedValue
     """The first of them."""
-
     origins: tuple[Pieces, ...]
     """Mesh axes, and the link to their origin: ``data, fsdp: argument x``."""
-
     ops: tuple[str, ...]
     """Their operations, each with its pass."""
-
     times: int
     """Number of values."""
 
-    def type_words(self, marks: Marks) -> str:
-        """Return the type of the values with their number."""
-        return counted_path(type_text(self.value.dtype, self.value.shape), self.times, marks)
+    @property
+    def type_words(self) -> str:
+        """Type of the values with their number."""
+        return counted_path(type_text(self.value.dtype, self.value.shape), self.times)
 
 
 def value_rows(values: Iterable[PropagatedValue]) -> list[ValueRow]:
@@ -323,7 +285,7 @@ def _origins(value: PropagatedValue) -> list[Pieces]:
     ]
 
 
-def some_ops(ops: Sequence[str], most: int = _MOST_OPS) -> str:
+def some_ops(ops: Sequence[str], most: int = MOST_OPS) -> str:
     """Return the first of some operations, and the number of the others."""
     more = f" and {len(ops) - most} more" if len(ops) > most else ""
     return f"{', '.join(ops[:most])}{more}"

@@ -1,1 +1,0 @@
-"""Tables, panels and lines of text for reports."""
