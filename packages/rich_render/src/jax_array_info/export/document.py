@@ -128,7 +128,9 @@ def _page_parts(blocks: Iterable[Block], drawing: Figure | None = None) -> Itera
     """
     for kind, found in groupby(blocks, lambda block: type(block) if isinstance(block, _DRAWN) else None):
         group = list(found)
-        if kind is None and any(block != Sentence("") for block in group):
+        while group and group[-1] == Sentence(""):  # a drawing has a margin
+            group.pop()
+        if kind is None and group:
             yield on_console(group, width=WIDEST)
         for block in group:
             if isinstance(block, Picture):
