@@ -6,6 +6,7 @@ from html import unescape
 import jax.numpy as jnp
 import pytest
 from jax.sharding import PartitionSpec
+from rich.console import Group
 from rich.panel import Panel
 from rich.text import Text
 
@@ -78,7 +79,7 @@ def test_each_report_shows_the_printed_words():
             fragment = to_html(report)
             assert unescape("".join(parsed(fragment).itertext())).split() == printed.split()
         has_source = isinstance(report, ProgramReport | PropagationReport)
-        drawn = text_of(*parts_of([report])) if has_source else printed
+        drawn = text_of(Group(*parts_of([report]))) if has_source else printed
         assert " ".join(words(to_svg(report))).split() == without_boxes(drawn)
         assert set("".join(without_boxes(printed))) & set(ARMS) == set()
 
