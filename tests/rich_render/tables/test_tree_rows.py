@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jax_array_info.tables.tree_rows import leaf_sums, tree_table_rows
 from jax_array_info_core.pages.folds import number_ranges, path_keys, path_pieces
+from jax_array_info.tables.tree_rows import leaf_sums, tree_table_rows
 from jax_array_info_core.reports import ElsewhereBytes, LeafStatistics, TreeReport, TreeRow
 
 pytestmark = pytest.mark.oldest_and_newest
