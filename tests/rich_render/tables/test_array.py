@@ -10,7 +10,16 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info import array_report, config, label_of, sharding_info, simple_array_info, to_text
+from jax_array_info import (
+    array_report,
+    config,
+    label_of,
+    planned_report,
+    sharding_info,
+    simple_array_info,
+    to_text,
+)
+from jax_array_info.render import render, text_of
 from jax_array_info.reports import ArrayReport
 from jax_array_info_core.reports import BatchAxes, ContainerLeaf
 from tests.arrays import mesh_of, sharded
@@ -182,6 +191,13 @@ def test_no_line_is_longer_than_a_narrow_terminal():
     text = to_text(array_report(array, "x"), width=20)
     assert max(map(len, text.splitlines())) <= 20
     assert "float32" in text
+
+
+def test_a_layout_is_drawn_on_a_console_narrower_than_the_narrowest_picture():
+    report = planned_report((8,), {"x": 2}, ("x",))
+    drawn = text_of(render(report, width=80, is_drawn=True), width=10)
+    assert max(map(len, drawn.splitlines())) <= 10
+    assert "device 1" in "".join(drawn.split("\n"))
 
 
 def test_leaves_past_the_hundredth_are_counted():

@@ -6,7 +6,7 @@ import pytest
 
 from jax_array_info import to_text
 from jax_array_info.reports import ArrayReport, DeviceReport, DevicesReport, MemoryReport
-from jax_array_info.tables.words import reason_words
+from jax_array_info_core.pages.words import reason_words
 
 pytestmark = pytest.mark.oldest_and_newest
 

@@ -124,9 +124,9 @@ class Table:
     """Rows, in parts with a line between them; empty parts are left out."""
     groupings: Sequence[Grouping] = ()
     """Which columns share a cell, from the widest table to the narrowest; by default, none do."""
+    caption: str = ""
     subtitle: str = ""
     """Second line of the title."""
-    caption: str = ""
     breaks: Literal["paths", "words", "first"] = "paths"
     """What is broken before the next grouping is tried: paths; also words, if paths are not enough; only the
     paths of the first column."""
