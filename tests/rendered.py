@@ -6,9 +6,8 @@ from xml.etree import ElementTree
 
 from jax_array_info.export.document import html_document, title_of
 from jax_array_info.export.formats import to_html, to_svg
-from jax_array_info.render import render, text_of, to_text
+from jax_array_info.render import print_columns, render, text_of, to_text
 from jax_array_info.style import terminal_console
-from jax_array_info_cli.output import print_reports
 from jax_array_info_core.reports import DevicesReport, LiveArrayReport
 from jax_array_info_core.reports.live import By
 
@@ -21,7 +20,7 @@ def as_text(report, width):
     if isinstance(report, DevicesReport):
         yield text_of(render(report, width=width, kinds=True), width=width)
     console = terminal_console(file=StringIO(), plain=True, most=width)
-    print_reports(console, [report])
+    print_columns(console, [[report]])
     yield console.file.getvalue()
 
 

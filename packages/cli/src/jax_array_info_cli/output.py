@@ -19,7 +19,6 @@ from .usage import Refusal, refuse_reports
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from jax_array_info.export.document import Part
     from jax_array_info_core.reports import Report
 
 _T = TypeVar("_T")
@@ -38,24 +37,18 @@ class Output:
     path: str | None = None
     """Path of the output file; None for standard output."""
 
-    def show(
-        self,
-        columns: Sequence[Sequence[Report]],
-        print_text: Callable[[Console], None] | None = None,
-        parts: Callable[[], Sequence[Sequence[Part]]] | None = None,
-        **options: Any,
-    ) -> None:
+    def show(self, columns: Sequence[Sequence[Report]], **options: Any) -> None:
         """Write reports.
 
         Args:
-            columns: The reports. JSON has one line per report; SVG and HTML show the columns side by side.
-            print_text: Prints the reports to a console. None prints each report with its own renderer.
-            parts: Returns the SVG and HTML parts of each column. None derives them from the reports.
+            columns: The reports. JSON has one line per report; other formats show the columns side by side.
             **options: Options of the pages, such as ``max_rows``.
         """
         reports = [report for column in columns for report in column]
         if self.format == "text":
-            self.write_text(print_text or (lambda console: print_reports(console, reports, **options)))
+            from jax_array_info.render import print_columns
+
+            self.write_text(functools.partial(print_columns, columns=columns, **options))
         elif self.format == "json":
             from jax_array_info_core import to_json
 
@@ -63,7 +56,7 @@ class Output:
         else:
             from jax_array_info.export import document
 
-            drawn = parts() if parts else document.columns_of(columns, **options)
+            drawn = document.columns_of(columns, **options)
             if self.format == "svg":
                 titles = dict.fromkeys(map(document.title_of, reports))
                 self.write(document.columns_svg(drawn, ", ".join(titles)) + "\n")
@@ -119,16 +112,6 @@ class Output:
 
         with _one_line_errors(self.path):
             write_whole(Path(self.path), text.encode())
-
-
-def print_reports(console: Console, reports: Sequence[Report], **options: Any) -> None:
-    """Print reports, each with its own renderer and the options of its table."""
-    from jax_array_info.render import render
-    from jax_array_info.style import shows_colors
-
-    colors = shows_colors(console)
-    for report in reports:
-        console.print(render(report, width=console.width, use_color=colors, **options), highlight=False)
 
 
 @contextlib.contextmanager

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import click
 
-from ..output import Output, output_options
-from ..reporting import Command
+from ..reporting import Answer, report_command
 from ..simulated_devices import require_jax, use_simulated_devices
 
 MAX_DEVICES = 2048
 
 
-@click.command(
-    cls=Command,
-    question="Which devices does JAX see, and how much of their memory is in use?",
-    examples=(
-        "jai-cli devices",
-        "jai-cli devices --devices 4",
-        "jai-cli devices --devices 4 --format json",
-    ),
+@report_command(
+    "Which devices does JAX see, and how much of their memory is in use?",
+    "jai-cli devices",
+    "jai-cli devices --devices 4",
+    "jai-cli devices --devices 4 --format json",
 )
 @click.option(
     "--devices",
@@ -26,8 +22,7 @@ MAX_DEVICES = 2048
     type=click.IntRange(1, MAX_DEVICES),
     help="Use this many simulated CPU devices instead of the real ones.",
 )
-@output_options
-def devices(count: int | None, output: Output) -> None:
+def devices(count: int | None) -> Answer:
     """Show the devices that JAX sees, with their memory kinds and memory in use.
 
     The command starts JAX, which may preallocate accelerator memory. JAX_PLATFORMS selects the platform, and
@@ -44,7 +39,4 @@ def devices(count: int | None, output: Output) -> None:
     except RuntimeError as error:
         # No backend could be started.
         raise click.ClickException(str(error).partition("\n")[0]) from error
-
-    from jax_array_info.render import render
-
-    output.show([[report]], parts=lambda: [[render(report, kinds=True)]], kinds=True)
+    return Answer(report, options={"kinds": True})

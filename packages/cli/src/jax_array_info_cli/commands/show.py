@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -16,14 +16,8 @@ from ..reporting import Command
 from ..usage import Problems
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-
     from jax_array_info_core.layouts import Spec
     from jax_array_info_core.reports import Report
-
-_GAP = 2
-_LEAST_WIDTH = 36
-"""Least width of a column next to others."""
 
 
 @click.command(
@@ -93,7 +87,7 @@ def show(
     for spec in known:
         report = planned_report(lengths, sizes, spec, dtype=dtype, name=str(spec))
         columns.append([report, *(shard_report(report, device) for device in devices)])
-    output.show(columns, lambda console: _print_side_by_side(console, columns))
+    output.show(columns)
 
 
 def _misfits(
@@ -159,34 +153,3 @@ def explain(sharding: str, mesh: str | None, shape: str | None, output: Output) 
     problems.refuse()
     assert report is not None
     output.show([[report]])
-
-
-def _print_side_by_side(console: Console, columns: Sequence[Sequence[Report]]) -> None:
-    """Print a column per array: its panel, its picture and the shards of some devices.
-
-    If the terminal is too narrow, the columns are stacked.
-    """
-    from rich.table import Table
-
-    from jax_array_info.engine.console import on_console
-    from jax_array_info.style import shows_colors
-    from jax_array_info_core.pages import page
-
-    width = (console.width - _GAP * (len(columns) - 1)) // len(columns)
-    side_by_side = len(columns) > 1 and width >= _LEAST_WIDTH
-    drawn: list[RenderableType] = [
-        on_console(
-            [*page(report, is_drawn=True), *(block for shard in shards for block in page(shard))],
-            width=width if side_by_side else console.width,
-            use_color=shows_colors(console),
-        )
-        for report, *shards in columns
-    ]
-    if side_by_side:
-        grid = Table.grid(padding=(0, _GAP), pad_edge=False)
-        for _ in drawn:
-            grid.add_column(max_width=width)
-        grid.add_row(*drawn)
-        drawn = [grid]
-    for part in drawn:
-        console.print(part, highlight=False)

@@ -86,10 +86,12 @@ def top(folder: str, process: int | None, run: int | None, device: int | None, o
     if report is None:
         raise Refusal(problem)
 
-    def print_text(console: Console) -> None:
-        console.print(view.page(report, console, console.width, None), highlight=False)
-
-    output.show([[report]], print_text)
+    if output.format == "text":
+        output.write_text(
+            lambda console: console.print(view.page(report, console, console.width, None), highlight=False)
+        )
+    else:
+        output.show([[report]])
 
 
 def _watch(console: Console, view: View) -> None:

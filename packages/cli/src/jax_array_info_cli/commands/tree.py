@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,9 +12,9 @@ import click
 
 from jax_array_info_core.text import printable
 
-from ..output import Output, output_options, progress_bar
-from ..reporting import Command
-from ..usage import Problems, Refusal, refusal_of_report
+from ..output import reading
+from ..reporting import Answer, report_command
+from ..usage import Problems, refusal_of_report
 
 if TYPE_CHECKING:
     from jax_array_info_core import PathRules
@@ -159,39 +158,21 @@ def read_or_refuse(path: str, *, dtype: str = "float32", item: str | None = None
     from jax_array_info_core.reports import TreeReport
     from jax_array_info_core.trees.files import read_report
 
-    with refused_files(path) as progress:
+    with reading(path) as progress:
         report = read_report(path, dtype=dtype, item=item, progress=progress)
     if isinstance(report, TreeReport):
         return report
     raise refusal_of_report(path, report, "not a TreeReport")
 
 
-@contextlib.contextmanager
-def refused_files(path: str) -> Iterator[Callable[[int, int], None] | None]:
-    """Show the progress of reading a file. If it cannot be read, end the command with one line and code 2."""
-    from jax_array_info_core import ArrayInfoError
-
-    if not path:
-        raise Refusal("expected the name of a file or a directory, got ''")
-    try:
-        with progress_bar(f"reading {printable(path)}") as progress:
-            yield progress
-    except OSError as error:
-        raise Refusal(f"{printable(path)}: {error.strerror or error}") from error
-    except ArrayInfoError as error:
-        raise Refusal(printable(str(error))) from error
-
-
-@click.command(
-    cls=Command,
-    question="How is every leaf of a checkpoint or a saved tree sharded, and what does a device hold?",
-    examples=(
-        WRITE_MODEL,
-        "jai-cli tree model.npz",
-        "jai-cli tree model.npz --mesh fsdp=4,tensor=2 --spec 'embed=fsdp,tensor'",
-        "jai-cli tree model.npz --mesh fsdp=8 --spec '*=fsdp' --output plan.json",
-        "jai-cli tree plan.json --depth 1 --sort waste",
-    ),
+@report_command(
+    "How is every leaf of a checkpoint or a saved tree sharded, and what does a device hold?",
+    WRITE_MODEL,
+    "jai-cli tree model.npz",
+    "jai-cli tree model.npz --mesh fsdp=4,tensor=2 --spec 'embed=fsdp,tensor'",
+    "jai-cli tree model.npz --mesh fsdp=8 --spec '*=fsdp' --output plan.json",
+    "jai-cli tree plan.json --depth 1 --sort waste",
+    has_rows=True,
 )
 @planned_tree
 @click.option(
@@ -204,15 +185,7 @@ def refused_files(path: str) -> Iterator[Callable[[int, int], None] | None]:
     show_default=True,
     help="Order of the leaves: as in the tree, by the bytes that further sharding would save, or NaN first.",
 )
-@click.option(
-    "--max-rows",
-    type=click.IntRange(min=0),
-    default=100,
-    show_default=True,
-    help="Fold the leaves beyond this number of rows into one.",
-)
-@output_options
-def tree(planned: Planned, depth: int | None, sort: Sort, max_rows: int, output: Output) -> None:
+def tree(planned: Planned, depth: int | None, sort: Sort) -> Answer:
     """Show the shape, sharding and bytes per device of every leaf of a tree.
 
     FILE is a report in JSON (from --output plan.json, or from save_tree or save_report in Python), MaxText's
@@ -226,15 +199,13 @@ def tree(planned: Planned, depth: int | None, sort: Sort, max_rows: int, output:
 
     --depth, --sort and --max-rows do not apply to --format json, which has all leaves.
     """
+    from jax_array_info_core import tree_report
+
     problems = Problems()
     arguments = planned.arguments(problems)
     problems.refuse()
-    output.require_place()
-    from jax_array_info_core import tree_report
-
     read = planned.read(arguments, problems)
     report = problems.catch("", functools.partial(tree_report, read, **arguments))
     problems.refuse()
     assert report is not None
-
-    output.show([[report]], depth=depth, sort=sort, max_rows=max_rows)
+    return Answer(report, options={"depth": depth, "sort": sort})
