@@ -1,7 +1,7 @@
 """Program that runs the code of pages and writes its output into their Markdown files.
 
-``python -m docs_hooks docs/shell.md`` writes the named pages; without names, all pages of ``docs/``, those
-that are generated from the source, and the picture of the README.
+``python -m docs_hooks docs/shell.md`` writes the named pages; without names, all pages of ``docs/``, the
+files about findings, the pages that are generated from the source, and the picture of the README.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from jax_array_info_core.files.whole import write_whole
 
 from .blocks import PageError
+from .finding_pages import EXPLAINED
 from .generated import generated_pages
 from .pages import page_with_text
 from .running import AT_ONCE, code_as_it_is
@@ -29,7 +30,7 @@ def main() -> None:
         write_whole(PICTURE, step_picture().encode())
         for name, page in generated_pages().items():
             write_whole(DOCS / name, page.encode())
-        pages = sorted(DOCS.rglob("*.md"))
+        pages = sorted([*DOCS.rglob("*.md"), *EXPLAINED.glob("*.md")])
     with ThreadPoolExecutor(AT_ONCE) as pool:
         errors = pool.map(partial(write_page, code=code_as_it_is()), pages)
         sys.exit("\n".join(filter(None, errors)) or None)

@@ -10,6 +10,7 @@ from jax_array_info_cli.commands import jai_cli
 
 from .command_page import command_page
 from .context_page import context_page
+from .finding_pages import index_page
 from .metric_page import metric_page
 
 NOXFILE = Path(__file__).parent.parent / "noxfile.py"
@@ -18,6 +19,7 @@ NOXFILE = Path(__file__).parent.parent / "noxfile.py"
 def generated_pages() -> dict[str, str]:
     """Return the Markdown of each page by its path in ``docs/``."""
     return {
+        "findings/index.md": index_page(),
         "reference/cli.md": f"{command_page(jai_cli, 'jai-cli').rstrip()}\n",
         "reference/contexts.md": context_page(contexts, NOXFILE),
         "reference/metrics.md": metric_page(),

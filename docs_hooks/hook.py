@@ -23,6 +23,7 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))  # mkdocs loads this file by path and then restores sys.path
 
 from docs_hooks.blocks import PageError  # noqa: E402
+from docs_hooks.finding_pages import TO_FILE, finding_pages  # noqa: E402
 from docs_hooks.generated import generated_pages  # noqa: E402
 from docs_hooks.notebooks import notebook_page  # noqa: E402
 from docs_hooks.pages import OUTPUT, difference, page_with_frames, page_with_text  # noqa: E402
@@ -48,7 +49,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages of root files and notebooks, and run the blocks of all pages.
+    """Add the pages of root files, findings and notebooks, and run the blocks of all pages.
 
     A page whose stored output differs from the printed output, or that is generated and stored otherwise, is
     logged as an error, at which a strict build fails.
@@ -60,6 +61,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         path: (ROOT / source).read_text(encoding="utf-8").replace("](docs/", "](")
         for path, source in PAGES_OF_THE_ROOT.items()
     }
+    if files.get_file_from_path("findings/index.md"):
+        generated |= finding_pages()
     notebooks = [file.src_uri for file in files if file.src_uri.endswith(".ipynb")]
     generated |= {f"{path.removesuffix('.ipynb')}.md": "" for path in notebooks}
     for path, content in generated.items():
@@ -106,6 +109,7 @@ def _links_of_the_site(page: str) -> str:
     """Return a page whose links lead to the pages made of files, without the notes for readers of files."""
     page = page.replace(PLACEHOLDERS, "", 1)
     page = OF_THE_ROOT.sub(lambda link: f"]({link[1].lower()}.md", page)
+    page = TO_FILE.sub(r"](\1findings/", page)
     return NOTEBOOK.sub(r"\1.md", page)
 
 

@@ -84,7 +84,7 @@ def outputs():
     modules print and tests expect, such as errors.
     """
     lines = [*printed()[1], *(line for report in samples() for line in as_text(report, 1000))]
-    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *ROOT.glob("packages/**/*.md")]:
         lines += [match[3] for match in OUTPUT.finditer(page.read_text(encoding="utf-8"))]
     for module in PACKAGES:
         lines += strings_of(ast.parse(module.read_text(encoding="utf-8")))

@@ -14,7 +14,7 @@ CROSS_REFERENCE = re.compile(r"\]\[[`\s]*jax_array_info[^\]]*\]")
 TARGET = re.compile(r"\]\((?!https?://)([^)\s]+)\)")
 LINK_TEXT = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 FENCED = re.compile(r"^ *(`{3,}).*?^ *\1 *$", re.M | re.S)
-PAGES = sorted((ROOT / "docs").rglob("*.md"))
+PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("packages/**/*.md")])
 MENTION = re.compile(r"`((?:\.ci|\.github|benchmarks|docs|packages|tests)/[\w./-]+|\w+\.(?:py|toml|md))`")
 
 

@@ -20,7 +20,11 @@ PROGRAMS = [
     *PRINTING,
     *(path for folder in ("tests", "benchmarks") for path in sorted((ROOT / folder).rglob("*.py"))),
 ]
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    *sorted(ROOT.glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted(ROOT.glob("packages/**/*.md")),
+]
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 
 AVOIDED = {

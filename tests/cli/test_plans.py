@@ -9,7 +9,7 @@ import pytest
 
 from jax_array_info import from_json
 from tests.cli.test_cli import run
-from tests.rich_render.svg.reading import cells
+from tests.rich_render.svg.reading import cells, parsed
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -181,7 +181,7 @@ def test_json_has_one_report_per_line(call):
             ["device 9 is not in the mesh a=4 of 4 devices"],
         ),
         (["show", "16", "--mesh", "a=4"], ["Missing option '--spec'"]),
-        (["explain", "{devices=[4]<=[8]}"], ["SHARDING cannot be read: 4 tiles, but 8 devices"]),
+        (["explain", "{devices=[4]<=[8]}"], ["TEXT cannot be read: 4 tiles, but 8 devices"]),
         (
             ["explain", "{devices=[4]<=[4]}", "--mesh", "a=8"],
             ["the mesh a=8 has 8 devices, but the sharding has 4"],
@@ -192,7 +192,7 @@ def test_json_has_one_report_per_line(call):
         ),
         (
             ["explain", "{x}", "--mesh", "a", "--shape", "y"],
-            ["SHARDING cannot", "--mesh cannot", "--shape cannot"],
+            ["TEXT cannot", "--mesh cannot", "--shape cannot"],
         ),
     ],
 )
@@ -243,16 +243,38 @@ def test_impossible_values_of_columns_are_tolerated(call, columns):
 
 def test_the_code_of_a_finding_is_explained(call):
     done = call("explain", "jai101")
-    assert (done.returncode, done.stdout) == (
-        0,
-        "JAI101 replicated-leaf\n"
-        "warning: Leaves are replicated over mesh axes that could shard them.\n"
-        "docs/findings/JAI101.md\n",
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(
+        f"── JAI101 replicated-leaf {'─' * 54}\nLeaves are replicated over mesh axes"
     )
-    assert json.loads(call("explain", "JAI101", "--format", "json").stdout)["name"] == "replicated-leaf"
-    for args in (("JAI999",), ("JAI101", "--mesh", "x=8"), ("JAI101", "--format", "svg")):
+    assert '\n    "head": jax.ShapeDtypeStruct((1024, 32000), jnp.float32),\n' in done.stdout
+    assert call("explain", "replicated-leaf").stdout == done.stdout
+    narrow = call("explain", "JAI101", columns=50).stdout
+    assert max(map(len, narrow.splitlines())) <= 50
+    found = json.loads(call("explain", "JAI101", "--format", "json").stdout)
+    assert (found["name"], found["text"][:8]) == ("replicated-leaf", "# JAI101")
+    assert "What to do" in call("explain", "JAI101", "--format", "html").stdout
+    parsed(call("explain", "JAI101", "--format", "svg").stdout)
+    for args in (("JAI999",), ("JAI101", "--mesh", "x=8"), ("JAI101", "--shape", "8")):
         assert call("explain", *args).returncode == 2
     assert "use JAI101, JAI102, " in call("explain", "JAI999").stderr
+    assert "use full-replication\n" in call("explain", "full-replicaton").stderr
+
+
+def test_each_sharding_of_a_tuple_is_explained(call):
+    done = call("explain", "{{replicated}, {devices=[4]<=[4]}}", "--format", "json")
+    assert [from_json(line).text for line in done.stdout.splitlines()] == [
+        "{replicated}",
+        "{devices=[4]<=[4]}",
+    ]
+
+
+def test_mesh_axes_without_sizes_are_explained_as_far_as_known(call):
+    text = '#sdy.sharding<@mesh, [{"x"}, {}]>'
+    assert call("explain", text).stdout == (
+        "P('x',)\nmesh axes of unknown sizes: pass a mesh to list the devices of each shard\n"
+    )
+    assert call("explain", text, "--mesh", "x=4").stdout.startswith("P('x',) on mesh x=4 (--spec x)\n")
 
 
 def test_mesh_draws_hosts_and_says_what_each_axis_crosses(call):

@@ -3,7 +3,7 @@
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
+from importlib import resources
 
 import jax
 import jax.numpy as jnp
@@ -12,13 +12,14 @@ from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import check_report, from_json, log_report, to_json, tree_report
 from jax_array_info_core.errors import UnsupportedValueError
+from jax_array_info_core.pages.blocks import Rule, Sentence, Verbatim
+from jax_array_info_core.pages.explained import explained_page, explanation
 from jax_array_info_core.reports import Donation, LargeBuffer, OutOfMemory, Rematerialization, RepeatedValue
 from jax_array_info_core.reports.findings import CODES, code_of
 from tests.sample_programs import SCAN, STEP, WHY, leaf, program
 
 pytestmark = pytest.mark.oldest_and_newest
 
-PAGES = Path(__file__).parents[3] / "docs" / "findings"
 W = jax.ShapeDtypeStruct((1024, 1024), jnp.float32)
 ADAM = {"params": {"w": W}, "opt_state": {"mu": {"w": W}}}
 ONE_DEVICE = "an array on one device, created in the test"
@@ -166,24 +167,41 @@ def test_unknown_codes_are_an_error_with_the_known_ones(codes):
         check_report({"w": W}, ignore_codes=codes)
 
 
-def test_a_code_is_known_in_any_case():
-    assert code_of("jai101") == CODES["avoidable replication"]
+def test_a_code_is_known_by_its_text_or_its_name_in_any_case():
+    for text in ("jai101", "JAI101", "replicated-leaf", "Replicated-Leaf"):
+        assert code_of(text) == CODES["avoidable replication"]
     assert code_of("{replicated}") is None
-    with pytest.raises(UnsupportedValueError, match="JAI999"):
+    with pytest.raises(UnsupportedValueError, match=r"'JAI999' is neither .* use JAI101, JAI102, "):
         code_of("JAI999")
+    with pytest.raises(UnsupportedValueError, match=r"'full-replicaton' is neither .* use full-replication"):
+        code_of("full-replicaton")
+
+
+@pytest.mark.parametrize("code", CODES.values(), ids=lambda code: code.code)
+def test_the_page_of_a_code_has_its_sections_and_neither_links_nor_ticks(code):
+    blocks = [*explained_page(code)]
+    titles = [block.title for block in blocks if isinstance(block, Rule)]
+    assert titles == [str(code), "What it means", "Why it matters", "What to do", "Example"]
+    assert blocks[1].text == f"{code.meaning} Severity: {code.severity}."
+    words = " ".join(block.text for block in blocks if isinstance(block, Sentence))
+    assert not re.search(r"`|\]\(|#|\*\*", words)
+    examples = "\n".join(block.text for block in blocks if isinstance(block, Verbatim))
+    assert f"{code.code} {code.name}" in examples
+    assert "```" not in examples
 
 
 def test_codes_names_and_pages_are_unique_and_each_page_has_its_sections():
     found = list(CODES.values())
     assert len({one.code for one in found}) == len({one.name for one in found}) == len(found)
     for one in found:
-        text = (PAGES / f"{one.code}.md").read_text("utf-8")
-        assert text.startswith(f"# {one.code} {one.name}\n")
+        text = explanation(one)
+        assert text.startswith(f"# {one.code} {one.name}\n\n{one.meaning} Severity: {one.severity}.\n\n## ")
         heads = re.findall(r"^## (.*)$", text, re.MULTILINE)
-        assert heads == ["What it means", "Why it matters", "Example", "What to do"]
-        assert one.code in text.partition("\n## Example\n")[2].partition("\n## What to do\n")[0]
+        assert heads == ["What it means", "Why it matters", "What to do", "Example"]
+        assert one.code in text.partition("\n## Example\n")[2]
         assert one.page == f"findings/{one.code}.md"
-    assert {path.stem for path in PAGES.glob("JAI*.md")} == {one.code for one in found}
+    files = resources.files("jax_array_info_core") / "explained"
+    assert {path.name for path in files.iterdir()} == {f"{one.code}.md" for one in found}
 
 
 def test_json_has_the_code_the_page_and_both_forms_of_the_fix():

@@ -123,6 +123,8 @@ def test_names_of_mesh_axes_are_parsed():
         ("i8[8]", ("int8", (8,), Spec(()))),
         ("bf16[8]", ("bfloat16", (8,), Spec(()))),
         ("c64[8]", ("complex64", (8,), Spec(()))),
+        ("float32[64@data,128]", ("float32", (64, 128), Spec((("data",), ())))),
+        ("f32[8 @ (x, y), 8@z]", ("float32", (8, 8), Spec((("x", "y"), ("z",))))),
         ("f8e4m3fn[8]@?", ("float8_e4m3fn", (8,), Spec(((),), unconstrained=(0,)))),
     ],
 )
@@ -169,6 +171,7 @@ def test_xla_shardings_are_formatted_as_they_were_parsed(text):
         (parse_array, "f32[8", "expected ',' or ']'\n  f32[8\n       ^"),
         (parse_array, "f32[8]data", "expected '@' and a spec, or the end\n  f32[8]data\n        ^"),
         (parse_array, "f32[8]@x,", "expected the name of a mesh axis\n  f32[8]@x,\n           ^"),
+        (parse_array, "f32[8@x]@y", "expected '@' and a spec, or the end\n  f32[8@x]@y\n          ^"),
         (parse_array, "f4[8]", "'f4' is not a dtype: use one such as float32, bf16 or int4\n  f4[8]\n  ^"),
         (parse_array, "key[8]", "'key' is not a dtype: use one such as float32, bf16 or int4\n  key[8]\n  ^"),
         (parse_rule, "*mlp*", "expected '=' and a spec after the pattern\n  *mlp*\n       ^"),

@@ -16,7 +16,7 @@ from ..usage import Refusal
 
 _MODULES = {
     "show": "show",
-    "explain": "show",
+    "explain": "explain",
     "mesh": "mesh",
     "tree": "tree",
     "check": "check",

@@ -1,8 +1,7 @@
-"""``jai-cli show`` and ``jai-cli explain``: shardings on a mesh that does not have to exist."""
+"""``jai-cli show``: the slices of an array on a mesh that does not have to exist."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -11,8 +10,7 @@ import click
 
 from jax_array_info_core.quantities import format_number
 
-from ..output import Output, output_options
-from ..reporting import Command
+from ..reporting import Answer, report_command
 from ..usage import Problems
 
 if TYPE_CHECKING:
@@ -20,16 +18,13 @@ if TYPE_CHECKING:
     from jax_array_info_core.reports import Report
 
 
-@click.command(
-    cls=Command,
-    question="Which slice would each device hold on a mesh I don't have?",
-    examples=(
-        "jai-cli show 16384,16384 --mesh data=4,model=2 --spec data,model",
-        'jai-cli show 64,64 --mesh x=2,y=4 --spec \'P("x")\' --spec \'P(("x","y"))\'',
-        "jai-cli show 4096,4096 --mesh data=256 --spec data --device 0 --device 255",
-        "jai-cli show 8192,1024 --mesh x=8 --spec -,x --dtype int4 --format json",
-        "jai-cli show 4096,4096 --mesh x=4,y=8 --spec x,y --output plan.svg",
-    ),
+@report_command(
+    "Which slice would each device hold on a mesh I don't have?",
+    "jai-cli show 16384,16384 --mesh data=4,model=2 --spec data,model",
+    'jai-cli show 64,64 --mesh x=2,y=4 --spec \'P("x")\' --spec \'P(("x","y"))\'',
+    "jai-cli show 4096,4096 --mesh data=256 --spec data --device 0 --device 255",
+    "jai-cli show 8192,1024 --mesh x=8 --spec -,x --dtype int4 --format json",
+    "jai-cli show 4096,4096 --mesh x=4,y=8 --spec x,y --output plan.svg",
 )
 @click.argument("shape")
 @click.option("--mesh", required=True, help="Mesh axes and their sizes, such as data=4,model=2.")
@@ -49,10 +44,7 @@ if TYPE_CHECKING:
     multiple=True,
     help="Also print the slice on this device. Can be repeated.",
 )
-@output_options
-def show(
-    shape: str, mesh: str, specs: tuple[str, ...], dtype: str, devices: tuple[int, ...], output: Output
-) -> None:
+def show(shape: str, mesh: str, specs: tuple[str, ...], dtype: str, devices: tuple[int, ...]) -> Answer:
     """Show the slice of an array that each device would hold.
 
     SHAPE is the global shape, such as 16384,16384. Devices are numbered 0 to n-1; the last mesh axis
@@ -87,7 +79,7 @@ def show(
     for spec in known:
         report = planned_report(lengths, sizes, spec, dtype=dtype, name=str(spec))
         columns.append([report, *(shard_report(report, device) for device in devices)])
-    output.show(columns)
+    return Answer(columns)
 
 
 def _misfits(
@@ -100,56 +92,3 @@ def _misfits(
         like = (0,) * len(spec.axes) if lengths is None else lengths
         yield from spec_problems(like, sizes, spec)
         yield from map(str, uneven_axes(like, sizes, spec))
-
-
-@click.command(
-    cls=Command,
-    question="What does this XLA sharding, or this code of a finding, mean?",
-    examples=(
-        "jai-cli explain JAI101",
-        "jai-cli explain '{devices=[4,1,2]<=[8] last_tile_dim_replicate}'",
-        "jai-cli explain '{devices=[4,2]<=[8]}' --mesh data=4,model=2",
-        "jai-cli explain '{devices=[4,2]<=[8]}' --shape 10,16",
-    ),
-)
-@click.argument("sharding")
-@click.option("--mesh", help="Also print the equivalent PartitionSpec on this mesh, such as x=4,y=2.")
-@click.option(
-    "--shape",
-    help="Global shape of the array, such as 16,16,16. Also report axes that are not divisible by their"
-    " number of shards.",
-)
-@output_options
-def explain(sharding: str, mesh: str | None, shape: str | None, output: Output) -> None:
-    """Explain an XLA sharding: list the devices of each shard and draw a picture. Or explain a code.
-
-    SHARDING is written as XLA prints it, such as '{devices=[4,2]<=[8]}', or the code of a finding, such as
-    JAI101. JAX is not imported, so no backend starts.
-
-    In the list, k is the index of a shard along its axis, from 0. Add the term with k to each id: with
-    0,1 + 2k, shard 3 is on devices 6 and 7. 0-30:2 means every second device from 0 to 30.
-    """
-    from jax_array_info_core import xla_report
-    from jax_array_info_core.layouts import parse_mesh, parse_shape, parse_xla_sharding
-    from jax_array_info_core.reports.findings import code_of
-
-    problems = Problems()
-    code = problems.catch("SHARDING", code_of, sharding)
-    if code is not None:
-        if mesh is not None or shape is not None or output.format in ("svg", "html"):
-            problems.add(["the code of a finding has neither a mesh, a shape nor a picture"])
-        problems.refuse()
-        text = f"{code}\n{code.severity}: {code.meaning}\ndocs/{code.page}\n"
-        output.write(
-            json.dumps({**code._asdict(), "page": code.page}) + "\n" if output.format == "json" else text
-        )
-        return
-    problems.refuse()
-    problems.catch("SHARDING", parse_xla_sharding, sharding)
-    sizes = None if mesh is None else problems.catch("--mesh", parse_mesh, mesh)
-    lengths = None if shape is None else problems.catch("--shape", parse_shape, shape)
-    problems.refuse()
-    report = problems.catch("", xla_report, sharding, sizes, lengths)
-    problems.refuse()
-    assert report is not None
-    output.show([[report]])

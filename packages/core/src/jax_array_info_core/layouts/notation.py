@@ -168,7 +168,8 @@ def parse_array(text: str) -> ArrayNotation:
     """Parse an array such as ``float32[64,128]@data,-`` and return its dtype, shape and spec.
 
     The dtype can have its short name in XLA or in a jaxpr, such as ``f32``, ``s32``, ``i32`` or ``pred``. The
-    spec is read as by ``parse_spec``. Without ``@``, the array is replicated.
+    spec is read as by ``parse_spec``, or after each length, as JAX prints types: ``float32[64@data,128]``.
+    Without ``@``, the array is replicated.
 
     Raises:
         NotationError: (a ValueError) If the text is not an array. The message marks the error.
@@ -183,11 +184,12 @@ def parse_array(text: str) -> ArrayNotation:
     if not is_full_name(dtype):
         scanner.fail(f"'{name}' is not a dtype: use one such as float32, bf16 or int4", 0)
     scanner.expect(r"\[", "'[' and the shape, such as [8,4]")
-    shape = scanner.listed(scanner.number, "]")
-    if scanner.take("@"):
+    pairs = scanner.listed(lambda: (scanner.number(), _names(scanner) if scanner.take("@") else ()), "]")
+    shape, axes = tuple(length for length, _ in pairs), tuple(names for _, names in pairs)
+    if not any(axes) and scanner.take("@"):
         return ArrayNotation(dtype, shape, _spec(scanner))
     scanner.end("'@' and a spec, or the end")
-    return ArrayNotation(dtype, shape, Spec(()))
+    return ArrayNotation(dtype, shape, Spec(axes if any(axes) else ()))
 
 
 def parse_rule(text: str) -> tuple[str, Spec]:
@@ -280,6 +282,13 @@ def _name(scanner: Scanner, expected: str = "the name of a mesh axis") -> str:
     return name
 
 
+def _names(scanner: Scanner) -> tuple[str, ...]:
+    """Read one mesh axis, or several in parentheses."""
+    if scanner.take(r"\("):
+        return scanner.listed(lambda: _name(scanner), ")")
+    return (_name(scanner),)
+
+
 def _quoted_if_needed(name: str) -> str:
     return name if re.fullmatch(_NAME, name) else repr(name)
 
@@ -304,9 +313,7 @@ def _jax_spec(scanner: Scanner) -> Spec:
         if scanner.take(r"unreduced\s*=\s*\{"):
             unreduced.extend(scanner.listed(lambda: _name(scanner), "}"))
             return None
-        if scanner.take(r"\("):
-            return scanner.listed(lambda: _name(scanner), ")")
-        return (_name(scanner),)
+        return _names(scanner)
 
     entries = [found for found in scanner.listed(entry, ")") if found is not None]
     return _spec_from(entries, unreduced)

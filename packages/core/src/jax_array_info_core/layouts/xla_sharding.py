@@ -262,7 +262,11 @@ def _part(scanner: Scanner, mesh: NamedMesh, reference: str) -> MeshPart | None:
     if scanner.take(r"\?"):
         return None
     start = scanner.position
-    text = scanner.expect(reference, "a mesh axis") if mesh.sizes else scanner.fail("the mesh has no axes")
+    text = (
+        scanner.expect(reference, f"a mesh axis: {', '.join(mesh.sizes)}")
+        if mesh.sizes
+        else scanner.fail("the mesh has no axes")
+    )
     name = text if text in mesh.sizes else text[1:-1]
     size = mesh.sizes[name]
     if scanner.take(r":\s*\(") is None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from ..reports import Report
+    from ..reports.findings import Code
     from .blocks import Block
 
 
@@ -20,13 +21,12 @@ class Shown(NamedTuple):
     """Function that makes and prints such a report; ``print_report`` prints any."""
     command: str = ""
     """Command that makes and prints one; empty if there is none."""
-    has_layout: bool = False
-    """Whether a document has a drawing of its layout below the page."""
 
 
 REPORTS = {
-    "ArrayReport": Shown("arrays.array_page", "sharding_info", "show", has_layout=True),
+    "ArrayReport": Shown("arrays.array_page", "sharding_info", "show"),
     "CheckReport": Shown("checks.check_page", "print_check", "check"),
+    "Code": Shown("explained.explained_page", command="explain"),
     "CompilationsReport": Shown("compilations.compilations_page", "print_compilations"),
     "CompileCachesReport": Shown("compilations.compile_caches_page", "print_compile_caches"),
     "DevicesReport": Shown("devices.devices_page", "print_memory_stats", "devices"),
@@ -36,27 +36,27 @@ REPORTS = {
     "LogReport": Shown("logs.log_page", "print_log", "log"),
     "MemoryProfileReport": Shown("devices.memory_profile_page", "print_memory_profile", "profile"),
     "MemoryReport": Shown("devices.memory_page", "pretty_memory_stats"),
-    "MeshReport": Shown("arrays.layout_page", "print_mesh", "mesh", has_layout=True),
+    "MeshReport": Shown("arrays.layout_page", "print_mesh", "mesh"),
     "ProgramDiff": Shown("program_diffs.program_diff_page", "print_program_diff", "diff"),
     "ProgramReport": Shown("programs.program_page", "print_program", "program"),
     "ProgramTimelineReport": Shown("program_timelines.program_timeline_page", "print_program_timeline"),
     "PropagationReport": Shown("propagations.propagation_page", "print_propagation", "why"),
     "ReshardReport": Shown("reshards.reshard_page", "print_reshard"),
     "ShardReport": Shown("arrays.shard_page", command="show"),
-    "ShardingLayout": Shown("arrays.layout_page", "sharding_vis", has_layout=True),
+    "ShardingLayout": Shown("arrays.layout_page", "sharding_vis"),
     "TimelineReport": Shown("timelines.timeline_page", "print_timeline", "memory"),
     "TreeDiff": Shown("tree_diffs.tree_diff_page", "print_tree_diff", "diff"),
     "TreeReport": Shown("trees.tree_page", "print_tree", "tree"),
-    "XlaReport": Shown("arrays.xla_page", command="explain", has_layout=True),
+    "XlaReport": Shown("arrays.xla_page", command="explain"),
 }
-"""Each class of reports, by name."""
+"""Each class of reports, and codes of findings, by name."""
 
 
-def page(report: Report, **options: Any) -> Iterator[Block]:
+def page(report: Report | Code, **options: Any) -> Iterator[Block]:
     """Return the page of a report.
 
     Args:
-        report: Any report.
+        report: Any report, or the code of findings.
         **options: Options of its page, such as ``max_rows``.
 
     Raises:

@@ -61,6 +61,13 @@ class Sentence:
 
 
 @dataclass(frozen=True, slots=True)
+class Verbatim:
+    """Lines of code or of output, with their indentation and their blank lines."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Rule:
     """A horizontal line with a title."""
 
@@ -167,7 +174,7 @@ class Source:
     """Options of the page."""
 
 
-Block: TypeAlias = Sentence | Rule | Entries | Table | Panel | Picture | Source
+Block: TypeAlias = Sentence | Verbatim | Rule | Entries | Table | Panel | Picture | Source
 
 _T = TypeVar("_T")
 

@@ -10,14 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import LayoutError, SpecError, require, require_report
+from ..errors import LayoutError, SpecError, UnsupportedValueError, require, require_report
 from ..layouts import dtypes
+from ..layouts.copied import Copied, parse_copied
 from ..layouts.dtypes import packed_nbytes
 from ..layouts.grid import describe_pattern
 from ..layouts.layout import MAX_AXES, MAX_DEVICES, ShardingLayout, as_shape, mesh_layout
 from ..layouts.notation import format_mesh
 from ..layouts.spec import MeshAxes, Spec, SpecLike, UnevenAxis, as_spec, mesh_sizes
-from ..layouts.xla import mesh_of_xla, parse_xla_sharding, spec_of_xla
+from ..layouts.xla import spec_of_xla
 from ..quantities import LARGEST, counted, format_number
 from ..reports.array import ArrayReport, ShardingDescription
 from ..reports.mesh import ShardReport, XlaReport
@@ -293,25 +294,54 @@ def xla_report(text: str, mesh: Any = None, shape: Sequence[int] | None = None) 
     """Explain an XLA sharding: its equivalent PartitionSpec, and the devices of each shard.
 
     Args:
-        text: The sharding, such as ``{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}``.
+        text: The sharding, such as ``{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}``, also as
+            ``sharding={…}`` or ``GSPMDSharding({…})``. Or one of Shardy, such as
+            ``#sdy.sharding<@mesh, [{"x"}, {}]>``, or the type of an array, such as ``float32[8@x,8]``.
         mesh: A Mesh, an AbstractMesh, or the size of each mesh axis by name. If None, the mesh in the text,
-            as in ``{mesh['x'=4,'y'=2], [{'y'}, {'x'}]}``. Without a mesh, no PartitionSpec is computed.
+            as in ``{mesh['x'=4,'y'=2], [{'y'}, {'x'}]}``. Without a mesh, no PartitionSpec is computed of
+            ``{devices=…}``, and the devices of named mesh axes are not known.
         shape: Global shape of the array. If None, each tile has one element. The axes need not be divisible
             by their numbers of shards.
 
     Raises:
-        NotationError: (a ValueError) If the text is not an XLA sharding. The message marks the error.
+        NotationError: (a ValueError) If the text is not a sharding. The message marks the error.
         SpecError: (a ValueError) If the mesh, the shape and the sharding do not match.
         LayoutError: (a ValueError) If the sharding has more than 1,048,576 devices.
-        UnsupportedValueError: (a ValueError) If ``text`` is not text, or ``mesh`` not a mesh.
+        UnsupportedValueError: (a ValueError) If ``text`` is not text or a tuple of several shardings, or
+            ``mesh`` not a mesh.
 
     >>> report = xla_report("{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}", {"x": 4, "y": 2})
     >>> str(report.spec), report.patterns[0]
     ("P('y',)", 'axis 0: 2 shards, shard k on devices 0,2,4,6 + k')
     """
+    reports = xla_reports(text, mesh, shape)
+    if len(reports) > 1:
+        raise UnsupportedValueError(f"expected one sharding, got a tuple of {len(reports)}: pass one of them")
+    return reports[0]
+
+
+def xla_reports(text: str, mesh: Any = None, shape: Sequence[int] | None = None) -> list[XlaReport]:
+    """Explain each sharding of a tuple such as ``{{replicated}, {devices=[4]<=[4]}}``.
+
+    Arguments and errors are those of ``xla_report``, which explains one.
+    """
     require(text, str, 'an XLA sharding as text, such as "{devices=[2,4]<=[8]}"')
-    sharding = parse_xla_sharding(text)
-    mesh = mesh_of_xla(text) if mesh is None else mesh_sizes(mesh)
+    sizes = None if mesh is None else mesh_sizes(mesh)
+    return [
+        _explained(one, one.mesh if sizes is None else sizes, one.shape if shape is None else shape)
+        for one in parse_copied(text, sizes)
+    ]
+
+
+def _explained(copied: Copied, mesh: Mapping[str, int] | None, shape: Sequence[int] | None) -> XlaReport:
+    sharding = copied.sharding
+    if copied.spec is not None and sharding.kind != "replicated":
+        return XlaReport(
+            text=str(copied.spec),
+            kind=sharding.kind,
+            spec=copied.spec,
+            patterns=("mesh axes of unknown sizes: pass a mesh to list the devices of each shard",),
+        )
     problems = spec_problems(shape or (), mesh or {}, Spec(()))
     if problems:
         raise SpecError(problems)

@@ -233,15 +233,22 @@ CODES: dict[FindingKind, Code] = {
 
 
 def code_of(text: str) -> Code | None:
-    """Return a code by its text, in any case; None for a text that is not a code.
+    """Return a code by its text or its name, in any case; None for a text that is neither of their forms.
 
     Raises:
-        UnsupportedValueError: If the text has the form of a code that does not exist.
+        UnsupportedValueError: If the text is a word, but not the code or the name of a finding.
     """
-    if not re.fullmatch(r"JAI\d{3}", text, re.ASCII | re.IGNORECASE):
+    import difflib
+
+    if not re.fullmatch(r"[\w-]+", text, re.ASCII):
         return None
-    known_codes(text.upper())
-    return next(found for found in CODES.values() if found.code == text.upper())
+    names, codes = zip(*((found.name, found.code) for found in CODES.values()), strict=True)
+    if text.lower() not in names and text.upper() not in codes:
+        close = difflib.get_close_matches(text.lower(), names) or codes
+        raise UnsupportedValueError(
+            f"{text!r} is neither the code nor the name of a finding: use {', '.join(close)}"
+        )
+    return next(found for found in CODES.values() if found.name == text.lower() or found.code == text.upper())
 
 
 def known_codes(ignore_codes: str | Iterable[str]) -> tuple[str, ...]:

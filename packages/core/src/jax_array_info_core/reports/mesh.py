@@ -80,7 +80,7 @@ class XlaReport(Displayed):
     """Explanation of an XLA sharding: its equivalent PartitionSpec, and the devices of each shard."""
 
     text: str
-    """The sharding in XLA's notation."""
+    """The sharding in XLA's notation; a PartitionSpec if it names mesh axes of unknown sizes."""
 
     kind: str
     """Form of the sharding: ``replicated``, ``manual``, ``unreduced``, ``unknown``, ``maximal`` or ``tiled``.
@@ -90,7 +90,8 @@ class XlaReport(Displayed):
     """Mesh that you passed, or the mesh in the text; None without either."""
 
     spec: Spec | None = None
-    """Equivalent PartitionSpec on ``mesh``; None if no spec is equivalent, or ``mesh`` is None."""
+    """Equivalent PartitionSpec on ``mesh``; None if no spec is equivalent, or ``mesh`` is None and the
+    sharding does not name mesh axes."""
 
     patterns: tuple[str, ...] = ()
     """Lines of ``describe_pattern``: the devices of the shards along each axis, and of the replicas."""

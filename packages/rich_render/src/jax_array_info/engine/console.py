@@ -8,7 +8,17 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.panel import Panel as RichPanel
 from rich.text import Text
 
-from jax_array_info_core.pages.blocks import Block, Entries, Note, Panel, Picture, Rule, Sentence, Table
+from jax_array_info_core.pages.blocks import (
+    Block,
+    Entries,
+    Note,
+    Panel,
+    Picture,
+    Rule,
+    Sentence,
+    Table,
+    Verbatim,
+)
 
 from ..pictures.of_reports import picture
 from ..style import ForConsole
@@ -44,6 +54,8 @@ def _drawn(
         match block:
             case Sentence():
                 lines.write(block)
+            case Verbatim():
+                lines.write_verbatim(block.text)
             case Rule():
                 lines.write_rule(block.title)
             case Entries():

@@ -28,6 +28,8 @@ from ..pictures.fitting import path_lines
 from ..style import wrapped
 
 _GAP = "  "
+_IN_ASCII = dict(zip("─━│┃┏┳┓┡╇┩└┴┘", "-=||+++++++++", strict=True))
+"""Lines and corners in stored output."""
 LOOKS: dict[Look, str] = {
     "": "",
     "answer": "bold",
@@ -51,6 +53,7 @@ class Writing:
         self.rule = marks.horizontal
         self._marks = str.maketrans(
             {
+                **(_IN_ASCII if marks.horizontal == "-" else {}),
                 TIMES: marks.times,
                 AT_MOST: marks.at_most,
                 CHECK: marks.check,
@@ -107,6 +110,10 @@ class Lines:
         if more:
             hang = hang if self.width - first > 4 * hang else 0
             self._write_below([words[len(start) :].strip()], first + hang, look)
+
+    def write_verbatim(self, text: str) -> None:
+        """Add lines as they are. Only those that are longer than the width are wrapped."""
+        self._lines += [Text(self._safe(line)) for line in text.split("\n")]
 
     def write_rule(self, title: str) -> None:
         """Add a horizontal line with a title."""
