@@ -1,7 +1,8 @@
 """Program that runs the code of pages and writes its output into their Markdown files.
 
 ``python -m docs_hooks docs/shell.md`` writes the named pages; without names, all pages of ``docs/``, those
-that are generated from the source, and the picture of the README.
+that are generated from the source, and the picture of the README. The README's table of questions is written
+into the pages that repeat it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from jax_array_info_core.files.whole import write_whole
 from .blocks import PageError
 from .generated import generated_pages
 from .pages import page_with_text
+from .questions import page_with_questions
 from .running import AT_ONCE, code_as_it_is
 from .step_picture import PICTURE, step_picture
 
@@ -39,7 +41,7 @@ def write_page(path: Path, code: object) -> str:
     """Write the output of the code of a page into the page, and return its error or an empty string."""
     source = path.read_text(encoding="utf-8")
     try:
-        written = page_with_text(source, code)
+        written = page_with_text(page_with_questions(source), code)
     except PageError as error:
         return f"{path}:{error}"
     if written != source:
