@@ -1,7 +1,8 @@
 """Program that runs the code of pages and writes its output into their Markdown files.
 
 ``python -m docs_hooks docs/shell.md`` writes the named pages; without names, all pages of ``docs/``, the
-files about findings, the pages that are generated from the source, and the picture of the README.
+files about findings, the pages that are generated from the source, and the picture of the README. The
+README's table of questions is written into the pages that repeat it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from .blocks import PageError
 from .finding_pages import EXPLAINED
 from .generated import generated_pages
 from .pages import page_with_text
+from .questions import page_with_questions
 from .running import AT_ONCE, code_as_it_is
 from .step_picture import PICTURE, step_picture
 
@@ -40,7 +42,7 @@ def write_page(path: Path, code: object) -> str:
     """Write the output of the code of a page into the page, and return its error or an empty string."""
     source = path.read_text(encoding="utf-8")
     try:
-        written = page_with_text(source, code)
+        written = page_with_text(page_with_questions(source), code)
     except PageError as error:
         return f"{path}:{error}"
     if written != source:

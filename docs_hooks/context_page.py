@@ -14,26 +14,18 @@ hide: [toc]
 # Supported transformations and JAX versions
 
 See in which transformations you can inspect an array, and what is reported in each. The table is generated
-from the tests, which run every combination marked ✓. The guide
-[Which sharding did XLA choose inside jit?](../guides/inside-jit.md) explains the panels.
+from the tests, which run each context on {versions}.
+The guide [Which sharding did XLA choose inside jit?](../guides/inside-jit.md) explains the panels.
 
-- `source`: the source of the sharding (`ArrayReport.source`): the array itself, its type, or the compiler.
-  `manual` means that the function sees one shard, and `unknown` that the sharding is not available, for
-  example because nothing is compiled.
-- `called under`: the transformation that the panel names in its line `called in jit` or `called under …`.
-  JAX always compiles the body of `scan`, so the panel contains `called in jit` even without `jit`.
-- `reports`: the number of reports from one run.
-
-Each combination is also tested with a tree of two values: the number of reports is the same, and each is one
-table with the source of every leaf.
-
-<div class="dense" markdown>
+- `source`: the source of the sharding (`ArrayReport.source`): the array, its type, or the compiler.
+  `manual`: the function sees one shard. `unknown`: nothing is compiled, for example.
+- `called under`: the transformation in the panel's line `called in jit` or `called under …`. JAX always
+  compiles the body of `scan`, so it is `jit` even without `jit`.
+- `reports`: the number of reports from one run. Of a tree of two values, each is one table with the source of
+  every leaf.
+- `since`: the first of these versions that has the context, if it is not the oldest.
 
 {table}
-
-</div>
-
-✓: tested on that version. –: not available in that version of JAX.
 
 ## Code of each context
 
@@ -57,18 +49,23 @@ def context_page(contexts: ModuleType, noxfile: Path) -> str:
     """Return the page: contexts of ``tests.contexts`` by versions of ``noxfile.py``, and their code."""
     versions = versions_of(noxfile)
     minors = [tuple(map(int, version.split(".")[:2])) for version in versions]
-    table = [["context", "source", "called under", "reports", *versions]]
-    table.append(["---"] * 4 + [":-:"] * len(versions))
+    table = [["context", "source", "called under", "reports", "since"], ["---"] * 5]
     programs = []
     for name, context in contexts.CONTEXTS.items():
         link = f"[{name}](#{name.replace(' ', '-')})"
-        tested = ["✓" if context.since <= minor else "–" for minor in minors]
-        table.append([link, context.source, context.called_under or "", str(context.reports), *tested])
+        since = next(
+            version for version, minor in zip(versions, minors, strict=True) if context.since <= minor
+        )
+        row = [link, context.source, context.called_under or "", str(context.reports)]
+        table.append([*row, "" if since == versions[0] else since])
         _, _, program = inspect.getsource(context.run).partition("\n")
         programs.append(f"### {name}\n\n```python\n{program.rstrip()}\n```")
     helpers = "\n\n\n".join(inspect.getsource(getattr(contexts, name)).rstrip() for name in HELPERS)
     rows = (f"| {' | '.join(row)} |" for row in table)
-    return PAGE.format(table="\n".join(rows), programs="\n\n".join(programs), helpers=helpers)
+    tested = f"JAX {', '.join(versions[:-1])} and {versions[-1]}"
+    return PAGE.format(
+        versions=tested, table="\n".join(rows), programs="\n\n".join(programs), helpers=helpers
+    )
 
 
 def versions_of(noxfile: Path) -> list[str]:

@@ -27,6 +27,7 @@ from docs_hooks.finding_pages import TO_FILE, finding_pages  # noqa: E402
 from docs_hooks.generated import generated_pages  # noqa: E402
 from docs_hooks.notebooks import notebook_page  # noqa: E402
 from docs_hooks.pages import OUTPUT, difference, page_with_frames, page_with_text  # noqa: E402
+from docs_hooks.questions import page_with_questions  # noqa: E402
 from docs_hooks.running import AT_ONCE, code_as_it_is  # noqa: E402
 
 PAGES_OF_THE_ROOT = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
@@ -98,7 +99,7 @@ def _content(docs: Path, code: object, file: File) -> str:
         if notebook.exists():
             return notebook_page(notebook, code)
         source = file.content_string
-        if found := difference(source, page_with_text(source, code)):
+        if found := difference(source, page_with_text(page_with_questions(source), code)):
             log.error("docs/%s:%s", file.src_uri, found)
         return _links_of_the_site(page_with_frames(source, code))
     except PageError as error:

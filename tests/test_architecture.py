@@ -90,8 +90,14 @@ def test_the_top_has_at_most_87_names():
 
     assert len(jax_array_info.__all__) <= 87
     classes = {name for name in jax_array_info.__all__ if isinstance(getattr(jax_array_info, name), type)}
-    assert classes == {"ArrayInfoError", "ArrayTracker", "CheckError", "CompileWatch", "Config", "MemoryRecorder",
-                       "PathRules", "ShardingLayout"}  # fmt: skip
+    assert classes == {
+        "ArrayTracker",
+        "CompileWatch",
+        "Config",
+        "MemoryRecorder",
+        "PathRules",
+        "ShardingLayout",
+    }
 
 
 @pytest.mark.parametrize("name", PACKAGES[:2])

@@ -166,3 +166,20 @@ def test_search_finds_a_public_name_and_links_to_it(words, address, visits):
     assert visit.tab.locator(f"[id='{place}']").is_visible()
     assert visit.asked_elsewhere() == []
     assert visit.complaints == []
+
+
+def test_a_phone_shows_the_calls_in_a_shell_of_each_question(visits):
+    visit = visits["light"]
+    visit.open("index.html", WIDTHS[0])
+    shell = visit.tab.locator("#which-call-answers-your-question + * td:nth-child(3):not(:empty)")
+    boxes = [cell.bounding_box() for cell in shell.all()]
+    assert len(boxes) > 10
+    assert all(box["x"] > 0 and box["x"] + box["width"] <= WIDTHS[0] for box in boxes)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_no_button_covers_a_signature(width, visits):
+    visit = visits["light"]
+    visit.open("reference/api/programs.html", width)
+    assert visit.tab.locator(".doc-signature").first.is_visible()
+    assert visit.tab.locator(".doc-signature .md-code__button:visible").count() == 0

@@ -32,6 +32,8 @@ def import_on_demand(
 ) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
     """Return ``__all__``, ``__getattr__`` and ``__dir__`` of a package that imports names at first use.
 
+    Exceptions are found but not listed: ``help()`` would begin with them. They are listed in their room.
+
     Args:
         package: Name of the package.
         table: Module of the package with the imports that type checkers read. Its names are those that it
@@ -70,9 +72,10 @@ def import_on_demand(
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     def names() -> list[str]:
-        return sorted([*module_of, *rooms, *(name for name in known if name.startswith("__"))])
+        return sorted([*listed, *rooms, *(name for name in known if name.startswith("__"))])
 
-    return sorted(module_of), get, names
+    listed = sorted(name for name in module_of if not name.endswith("Error"))
+    return listed, get, names
 
 
 def with_former_keywords(**new_names: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:

@@ -1,9 +1,63 @@
 """Panels, tables and pictures of the sharding, memory and referrers of JAX arrays.
 
-Functions such as ``sharding_info`` and ``print_array_stats``, print reports. The functions that return
-reports come from ``jax_array_info_core`` and are re-exported here. The classes of reports are in
-``jax_array_info.reports``, notation and layouts in ``jax_array_info.layouts``, errors in
-``jax_array_info.errors``.
+Which call answers your question?
+
+How is this array sharded? Is it replicated?
+    sharding_info(x)
+    sharding_vis(x)
+Is a model sharded as meant?
+    print_check(state)
+    print_tree(state)
+Will it fit, also on a mesh that I don't have?
+    print_check(model, mesh={"fsdp": 16, "tensor": 16}, specs=specs, hbm_nbytes="16GiB")
+Which sharding did XLA choose inside jit? Inside shard_map?
+    x = tap_sharding(x)
+Why is it sharded like this?
+    print_propagation(step, *args)
+What does my step send, and why? Which line keeps most for the backward pass?
+    print_program(step, *args)
+What does it send on a TPU or GPU that I don't have? Needs libtpu, or JAX's CUDA plugin
+    mesh = topology_mesh("v5p:2x2x2", {"data": 8})
+What do an FFT, a halo exchange and a deposit onto a grid send?
+    print_program(step, *args)
+What moves if I restore on another mesh?
+    print_reshard(state, tree_report(state, mesh={"data": 4}, specs=P("data")))
+What changed between two checkpoints or programs?
+    print_tree_diff(a, b, values=True)
+    print_program_diff(a, b)
+Which leaf contains NaN?
+    print_tree(state, statistics=True, sort="nan")
+What is using my device memory, and what refers to it? What is on this device?
+    print_array_stats(origins=True, referrers=True)
+    print_array_stats(device=jax.devices()[3])
+Which arrays were live when memory ran out?
+    @report_on_oom()
+Which lines allocated the memory in memory.prof?
+    print_memory_profile()
+What happened to my memory over the night?
+    with record_memory("memory/"):
+    print_timeline("memory/")
+Which line leaks memory?
+    with track_arrays() as growth:
+    growth.step()
+    print_growth(growth)
+Why does JAX recompile my function?
+    with watch_compiles() as watch:
+    print_compilations(watch)
+How does CI fail if it gets worse?
+    assert_tree(state, expect=specs)
+    assert_no_collective(program_report(step, *args), "all-gather")
+What went wrong in a finished run?
+    print_log("train.log")
+What does each process hold? Which mesh axis crosses hosts?
+    print_hosts(live_array_report())
+    print_mesh(mesh)
+What does this XLA sharding, or this code, mean?
+    print_report(xla_report(text))
+
+Functions named ``print_…`` print a report. Those named ``…_report`` return it, and ``to_text``, ``to_json``
+and ``save_picture`` convert it. Classes of reports are in ``jax_array_info.reports``, notation and layouts in
+``jax_array_info.layouts``, and exceptions, such as ``CheckError``, in ``jax_array_info.errors``.
 """
 
 from __future__ import annotations
