@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from jax_array_info_core.pages.explained import explanation
 from jax_array_info_core.reports.findings import CODES
 
 FOLDER = "packages/core/src/jax_array_info_core/explained"
@@ -19,7 +18,7 @@ TO_FILE = re.compile(rf"\]\(((?:\.\./)*)\.\./{FOLDER}/")
 def finding_pages() -> dict[str, str]:
     """Return the Markdown of the page of each code by its path in ``docs/``."""
     up = "../" * (FOLDER.count("/") + 1)
-    return {code.page: explanation(code).replace(f"]({up}docs/", "](../") for code in CODES.values()}
+    return {code.page: code.text.replace(f"]({up}docs/", "](../") for code in CODES.values()}
 
 
 def index_page() -> str:

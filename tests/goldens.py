@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from jax_array_info import from_json, to_html
-from jax_array_info.render import render, text_of
+from jax_array_info.engine.render import render, text_of
 from jax_array_info.reports import Report
 
 FOLDER = Path(__file__).parent / "data" / "pages"

@@ -196,7 +196,7 @@ import importlib, jax_array_info, jax_array_info_core
 jax_array_info.to_text = None
 importlib.reload(jax_array_info_core)
 importlib.reload(jax_array_info)
-assert jax_array_info.to_text is jax_array_info.render.to_text
+assert jax_array_info.to_text is jax_array_info.engine.render.to_text
 assert jax_array_info.config is jax_array_info_core.config
 assert not hasattr(jax_array_info, "no_such_name")
 assert not set(dir(jax_array_info_core)) - set(jax_array_info_core.__all__) - set(vars(jax_array_info_core))

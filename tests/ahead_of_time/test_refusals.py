@@ -10,7 +10,7 @@ import pytest
 from jax import lax
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info.render import render, text_of
+from jax_array_info.engine.render import render, text_of
 from jax_array_info_core import from_json, program_report, to_json, topology_mesh
 from jax_array_info_core.hlo.assignment import read_assignment
 from jax_array_info_core.hlo.messages import program_in

@@ -23,8 +23,8 @@ from jax_array_info import (
     tree_diff_report,
     tree_report,
 )
+from jax_array_info.engine.render import render, text_of
 from jax_array_info.layouts import Spec
-from jax_array_info.render import render, text_of
 from jax_array_info.reports import TreeMesh
 from tests.maxtext import DUMPS, write_dump
 

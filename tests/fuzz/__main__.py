@@ -18,8 +18,8 @@ import warnings
 from pathlib import Path
 from random import Random
 
+from jax_array_info.engine.render import to_text
 from jax_array_info.export.formats import to_html, to_svg
-from jax_array_info.render import to_text
 from jax_array_info_core import ArrayInfoError, from_json, to_json
 from tests.fuzz.mutations import mutated
 from tests.fuzz.readers import READERS

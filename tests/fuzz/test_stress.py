@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_array_info.render import to_text
+from jax_array_info.engine.render import to_text
 from jax_array_info_core import (
     PathRules,
     check_report,

@@ -18,7 +18,7 @@ from jax_array_info import (
     to_text,
     tree_report,
 )
-from jax_array_info.render import render, text_of
+from jax_array_info.engine.render import render, text_of
 
 pytestmark = pytest.mark.once_per_version
 

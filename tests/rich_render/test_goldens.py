@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from typing import get_args
 
 import pytest
 
 from jax_array_info import to_json
+from jax_array_info_core.pages import REPORTS
+from jax_array_info_core.reports import Report
 from tests.goldens import FOLDER, NAMES, drawn, stored
 
 pytestmark = pytest.mark.oldest_and_newest
@@ -15,6 +18,11 @@ pytestmark = pytest.mark.oldest_and_newest
 @pytest.mark.parametrize("name", NAMES)
 def test_pages_of_stored_reports_are_the_stored_ones(name: str) -> None:
     assert drawn(name) == (FOLDER / f"{name}.txt").read_text()
+
+
+def test_each_class_of_reports_has_a_stored_one() -> None:
+    classes = {type(stored(name)[0]).__name__ for name in NAMES}
+    assert classes == {one.__name__ for one in get_args(Report)} == REPORTS.keys() - {"Code"}
 
 
 @pytest.mark.parametrize("name", NAMES)

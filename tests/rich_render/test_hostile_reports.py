@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from jax_array_info.render import render, text_of
+from jax_array_info.engine.render import render, text_of
 from jax_array_info_core import from_json, json_schema, to_json
 from jax_array_info_core.errors import ReportFormatError
 from jax_array_info_core.text import printable

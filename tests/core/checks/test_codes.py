@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 from jax_array_info_core import check_report, from_json, log_report, to_json, tree_report
 from jax_array_info_core.errors import UnsupportedValueError
 from jax_array_info_core.pages.blocks import Rule, Sentence, Verbatim
-from jax_array_info_core.pages.explained import explained_page, explanation
+from jax_array_info_core.pages.explained import explained_page
 from jax_array_info_core.reports import Donation, LargeBuffer, OutOfMemory, Rematerialization, RepeatedValue
 from jax_array_info_core.reports.findings import CODES, code_of
 from tests.sample_programs import SCAN, STEP, WHY, leaf, program
@@ -194,7 +194,7 @@ def test_codes_names_and_pages_are_unique_and_each_page_has_its_sections():
     found = list(CODES.values())
     assert len({one.code for one in found}) == len({one.name for one in found}) == len(found)
     for one in found:
-        text = explanation(one)
+        text = one.text
         assert text.startswith(f"# {one.code} {one.name}\n\n{one.meaning} Severity: {one.severity}.\n\n## ")
         heads = re.findall(r"^## (.*)$", text, re.MULTILINE)
         assert heads == ["What it means", "Why it matters", "What to do", "Example"]

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from jax_array_info import config, to_html, to_svg
+from jax_array_info.engine.render import text_of
 from jax_array_info.export.program_lines import program_margin
 from jax_array_info.export.source_text import source_text as drawn_source
-from jax_array_info.render import text_of
 from jax_array_info_core.reports import ProgramMemory, SourceLine, Temporary
 from tests.rich_render.export.test_program_html import at_lines, moved
 from tests.rich_render.svg.reading import words

@@ -29,8 +29,8 @@ from jax_array_info import (
     tree_report,
     watch_compiles,
 )
+from jax_array_info.engine.render import text_of
 from jax_array_info.export.document import parts_of
-from jax_array_info.render import text_of
 from jax_array_info.reports import ProgramReport, PropagationReport, TreeReport
 from jax_array_info.svg import ARMS, lines_figure, lines_html
 from tests import sample_programs

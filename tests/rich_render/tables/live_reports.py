@@ -1,6 +1,6 @@
 """Reports of live arrays, and the cells of their tables."""
 
-from jax_array_info.render import render, text_of
+from jax_array_info.engine.render import render, text_of
 from jax_array_info.reports import LiveArrayGroup, LiveArrayReport
 
 

@@ -19,7 +19,7 @@ from jax_array_info import (
     simple_array_info,
     to_text,
 )
-from jax_array_info.render import render, text_of
+from jax_array_info.engine.render import render, text_of
 from jax_array_info.reports import ArrayReport
 from jax_array_info_core.reports import BatchAxes, ContainerLeaf
 from tests.arrays import mesh_of, sharded

@@ -17,8 +17,8 @@ from jax_array_info import (
     to_text,
     tree_report,
 )
+from jax_array_info.engine.render import render, text_of
 from jax_array_info.layouts import MeshAxes, Spec
-from jax_array_info.render import render, text_of
 from jax_array_info.reports import CheckReport, ElsewhereBytes, Finding, FindingLeaf, TreeReport, TreeRow
 from jax_array_info_core.trees.rows import DeviceSet
 from jax_array_info_core.trees.totals import tree_of_rows

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jax_array_info import collect_reports, print_compilations, to_text, watch_compiles
-from jax_array_info.render import render, text_of
+from jax_array_info.engine.render import render, text_of
 from jax_array_info.reports import Compilation, CompilationsReport, Origin
 from jax_array_info_core.pages.compilations import duration
 

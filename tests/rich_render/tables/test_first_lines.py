@@ -7,7 +7,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info.render import to_text
+from jax_array_info.engine.render import to_text
 from jax_array_info_core import check_report, program_report, reshard_report, tree_report
 
 pytestmark = pytest.mark.once_per_version

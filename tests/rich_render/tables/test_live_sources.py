@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from jax_array_info import to_text
-from jax_array_info.render import render, text_of
+from jax_array_info.engine.render import render, text_of
 from jax_array_info.reports import Origin, SourceLine
 from tests.rich_render.tables.live_reports import group, report_of, rows, to_text_by
 

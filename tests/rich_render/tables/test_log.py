@@ -5,7 +5,7 @@ import textwrap
 import pytest
 
 from jax_array_info import log_report, print_log, to_text
-from jax_array_info.render import render, text_of
+from jax_array_info.engine.render import render, text_of
 from tests.logs import (
     ALLOCATOR,
     DONATIONS,

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from jax_array_info import check_report, tree_diff_report, tree_report
+from jax_array_info.engine.render import to_text
 from jax_array_info.export.formats import to_svg
-from jax_array_info.render import to_text
 from jax_array_info.style import wrapped
 
 pytestmark = pytest.mark.oldest_and_newest

@@ -13,7 +13,7 @@ from jax_array_info import (
     print_program_diff,
     to_text,
 )
-from jax_array_info.render import render, text_of
+from jax_array_info.engine.render import render, text_of
 from jax_array_info.reports import (
     Because,
     Donation,

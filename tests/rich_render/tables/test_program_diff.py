@@ -6,7 +6,7 @@ import pytest
 from rich.cells import cell_len
 
 from jax_array_info import to_text
-from jax_array_info.render import render, text_of
+from jax_array_info.engine.render import render, text_of
 from jax_array_info.reports import (
     Donation,
     DonationChange,

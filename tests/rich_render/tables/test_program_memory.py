@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from jax_array_info import program_diff_report
-from jax_array_info.render import render, text_of
+from jax_array_info.engine.render import render, text_of
 from jax_array_info.reports import (
     BackwardLine,
     LargeBuffer,

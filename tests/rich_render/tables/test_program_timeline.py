@@ -18,7 +18,7 @@ from jax_array_info import (
     to_svg,
     to_text,
 )
-from jax_array_info.render import render
+from jax_array_info.engine.render import render
 from jax_array_info_core.reports import OutOfMemory, ProgramReport, ProgramTimelineReport
 from tests.sample_programs import TIMELINE
 

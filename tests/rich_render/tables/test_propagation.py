@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from jax_array_info import config, to_text
-from jax_array_info.render import render, text_of
+from jax_array_info.engine.render import render, text_of
 from jax_array_info.reports import AxisOrigin, SourceLine
 from jax_array_info_core.layouts.spec import MeshAxes
 from tests.sample_propagations import FROM_X, LOSS, WHY, line, spec

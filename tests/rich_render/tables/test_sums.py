@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from jax.sharding import SingleDeviceSharding
 
-from jax_array_info.render import render, text_of, to_text
+from jax_array_info.engine.render import render, text_of, to_text
 from jax_array_info.reports import Finding, FindingLeaf, ProgramMemory
 from jax_array_info.tables.findings import write_findings
 from jax_array_info.tables.pages import Page

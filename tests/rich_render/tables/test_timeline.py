@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from jax_array_info import print_timeline, timeline_report, to_html, to_svg, to_text
-from jax_array_info.render import render, text_of
+from jax_array_info.engine.render import render, text_of
 from jax_array_info.reports import TimelineReport
 from tests.core.timeline.samples import (
     MIB,

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from rich.cells import cell_len
 
+from jax_array_info.engine.render import text_of
 from jax_array_info.pictures.top import top_table
-from jax_array_info.render import text_of
 from jax_array_info_core.reports.timeline import TimelineOutOfMemory, UnreadRecord
 from tests.rich_render.tables.timelines import (
     AT,

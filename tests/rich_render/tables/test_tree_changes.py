@@ -17,7 +17,7 @@ from jax_array_info import (
     tree_diff_report,
     tree_report,
 )
-from jax_array_info.render import render, text_of
+from jax_array_info.engine.render import render, text_of
 from tests.arrays import FakeDevice
 
 pytestmark = pytest.mark.oldest_and_newest

@@ -14,9 +14,9 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from jax_array_info import print_tree
+from jax_array_info.engine.render import render
 from jax_array_info.layouts import MeshAxes, Spec, uneven_axes
 from jax_array_info.pictures.fitting import path_lines
-from jax_array_info.render import render
 from jax_array_info.reports import LeafStatistics, TreeMesh, TreeRow
 from jax_array_info_core.reports import array as unknown_reasons
 from jax_array_info_core.trees.rows import DeviceSet

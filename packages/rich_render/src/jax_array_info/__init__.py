@@ -138,7 +138,7 @@ if TYPE_CHECKING:
     from .pictures.text import (
         array_picture as array_picture,
     )
-    from .render import (
+    from .engine.render import (
         to_text as to_text,
     )
     from .verbs.hosts import print_hosts as print_hosts

@@ -49,7 +49,6 @@ def explain(text: str, mesh: str | None, shape: str | None, output: Output) -> N
     0,1 + 2k, shard 3 is on devices 6 and 7. 0-30:2 means every second device from 0 to 30.
     """
     from jax_array_info_core.layouts import parse_mesh, parse_shape
-    from jax_array_info_core.pages.explained import explanation
     from jax_array_info_core.plans.plan import xla_reports
     from jax_array_info_core.reports.findings import Code, code_of
 
@@ -61,7 +60,7 @@ def explain(text: str, mesh: str | None, shape: str | None, output: Output) -> N
         problems.add(["the code of a finding has neither a mesh nor a shape"])
     problems.refuse()
     if isinstance(found, Code) and output.format == "json":
-        output.write(json.dumps({**found._asdict(), "page": found.page, "text": explanation(found)}) + "\n")
+        output.write(json.dumps({**found._asdict(), "page": found.page, "text": found.text}) + "\n")
     else:
         columns: list[list[Any]] = [[found]] if isinstance(found, Code) else [found or []]
         output.show(columns)

@@ -18,7 +18,6 @@ from ..usage import Problems, refusal_of_report
 
 if TYPE_CHECKING:
     from jax_array_info_core import PathRules
-    from jax_array_info_core.pages.tree_rows import Sort
     from jax_array_info_core.reports import TreeReport
 
 
@@ -185,7 +184,7 @@ def read_or_refuse(path: str, *, dtype: str = "float32", item: str | None = None
     show_default=True,
     help="Order of the leaves: as in the tree, by the bytes that further sharding would save, or NaN first.",
 )
-def tree(planned: Planned, depth: int | None, sort: Sort) -> Answer:
+def tree(planned: Planned, depth: int | None, sort: str) -> Answer:
     """Show the shape, sharding and bytes per device of every leaf of a tree.
 
     FILE is a report in JSON (from --output plan.json, or from save_tree or save_report in Python), MaxText's

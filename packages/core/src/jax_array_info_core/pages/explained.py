@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from importlib.resources import files
 
 from ..reports.findings import Code
 from .blocks import Block, Rule, Sentence, Verbatim
@@ -15,15 +14,9 @@ _PIECE = re.compile(
 """A heading with the blank lines around it, code in a fence, or a line of text: a paragraph or an item."""
 
 
-def explanation(code: Code) -> str:
-    """Return the page of a code in Markdown: its title and its meaning, then the file about it."""
-    file = files(__package__.partition(".")[0]) / "explained" / f"{code.code}.md"
-    return f"# {code}\n\n{code.meaning} Severity: {code.severity}.\n\n{file.read_text('utf-8')}"
-
-
 def explained_page(code: Code) -> Iterator[Block]:
     """Yield the meaning of a code, why it matters, what to do, and an example."""
-    for piece in _PIECE.finditer(explanation(code)):
+    for piece in _PIECE.finditer(code.text):
         if piece["title"]:
             yield Rule(piece["title"])
         elif piece["code"]:

@@ -80,6 +80,14 @@ class Code(NamedTuple):
         """Path of the page about it, in the documentation."""
         return f"findings/{self.code}.md"
 
+    @property
+    def text(self) -> str:
+        """The page in Markdown: its title and its meaning, then the file about it."""
+        from importlib.resources import files
+
+        file = files(__package__.partition(".")[0]) / "explained" / f"{self.code}.md"
+        return f"# {self}\n\n{self.meaning} Severity: {self.severity}.\n\n{file.read_text('utf-8')}"
+
     def __str__(self) -> str:
         return f"{self.code} {self.name}"
 

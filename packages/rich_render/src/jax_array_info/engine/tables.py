@@ -103,9 +103,16 @@ class _Content:
     is_optional: bool
     """Whether it has columns for which no other one is broken."""
 
-    def widths(self, measure: Callable[[_Line], int]) -> list[int]:
-        """Return the widths of the columns that hold every line, by a measure of lines."""
-        widths = [measure(_Line(head)) for head in self.heads]
+    def widths(
+        self, measure: Callable[[_Line], int], measure_head: Callable[[_Line], int] | None = None
+    ) -> list[int]:
+        """Return the widths of the columns that hold every line, by a measure of lines.
+
+        Args:
+            measure: Function that returns the width of a line.
+            measure_head: Function that returns the width of a head, if it is another one.
+        """
+        widths = [(measure_head or measure)(_Line(head)) for head in self.heads]
         for section in self.sections:
             for row in section:
                 for number, cell in enumerate(row):
@@ -126,7 +133,7 @@ class _Content:
     def needed(self, wanted: Sequence[int], width: int, breaks: str) -> list[int]:
         """Return the least widths of the columns in a table of a width."""
         if self.is_optional:
-            return self.widths(lambda line: line.width)
+            return self.widths(lambda line: line.width, lambda head: head.wrapped_width)
         if breaks == "first":
             lines = (line for section in self.sections for row in section for line in row[0])
             pieces = (piece for line in lines if line.kind in _KEYS for piece in path_pieces(line.text))

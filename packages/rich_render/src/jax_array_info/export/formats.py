@@ -10,8 +10,8 @@ from jax_array_info_core.errors import UnsupportedValueError
 from jax_array_info_core.reports import Report
 from jax_array_info_core.text import plain_text
 
+from ..engine.render import to_text
 from ..pictures.palette import ColorMap
-from ..render import to_text
 from ..svg import paragraph, svg
 from .document import columns_of, columns_svg, html_document, parts_html, title_of
 

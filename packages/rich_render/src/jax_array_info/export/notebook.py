@@ -31,7 +31,7 @@ def reports_bundle(reports: Sequence[Any], width: int = 80) -> Bundle:
     try:
         from rich.console import Group
 
-        from ..render import render
+        from ..engine.render import render
 
         return bundle_of(Group(*(render(report, width=width) for report in reports)), reports, width)
     except Exception:
@@ -51,7 +51,7 @@ def bundle_of(
             bundle has only text.
         width: Characters per line.
     """
-    from ..render import text_of
+    from ..engine.render import text_of
 
     bundle = {"text/plain": text_of(renderable, width=width)}
     if not shows_html():

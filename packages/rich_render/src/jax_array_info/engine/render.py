@@ -12,9 +12,9 @@ from rich.table import Table
 from jax_array_info_core.pages import page
 from jax_array_info_core.reports import ArrayReport
 
-from .engine.console import on_console
-from .pictures.text import LEAST_WIDTH
-from .style import shows_colors
+from ..pictures.text import LEAST_WIDTH
+from ..style import shows_colors
+from .console import on_console
 
 _GAP = 2
 _LEAST_COLUMN = 36
