@@ -10,6 +10,7 @@ import pytest
 from rich.table import Table
 
 from jax_array_info_core import from_json, json_schema, planned_report, shard_report, xla_report
+from jax_array_info_core.pages import blocks, page
 from tests.core.reports.test_json import every_report
 from tests.rendered import as_text
 from tests.schemas import complete
@@ -24,6 +25,8 @@ TEXT = "qx"
 TURNS = 60
 BOXES = re.compile(r"[\u2500-\u257f]")
 OUTPUT = re.compile(r"^([ >]*)(`{3,})(?:text|console)[^\n]*\n(.*?)^\1\2", re.MULTILINE | re.DOTALL)
+TITLED = re.compile(rf"\d|{TEXT}")
+"""What titles of tables have of a report, such as its name."""
 LABEL = re.compile(r"(?!in (?!NumPy)|[A-Z]\S*(?: \S+){3})([a-zA-Z][a-zA-Z -]*): ")
 """Words before a colon: not ``in`` and the name of a memory kind, and not a sentence of four words or more."""
 PHRASE = re.compile(r"[A-Za-z][\w'-]*(?: [A-Za-z][\w'-]*)*")
@@ -38,9 +41,7 @@ def printed():
     headings, lines = set(), set()
 
     def recorded(table, console, options, render=Table.__rich_console__):
-        headings.update(str(column.header) for column in table.columns)
-        if isinstance(table.title, str):
-            headings.add(re.sub(rf" after \d+ steps?$| on {TEXT}:\d+", "", table.title))
+        headings.update(str(column.header).strip() for column in table.columns)
         return render(table, console, options)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -50,6 +51,9 @@ def printed():
             for turn in range(TURNS):
                 made = complete(schema, name, turn, lambda *_: TEXT)
                 report = from_json(json.dumps({"report": name, "schema_version": 1, **made}))
+                for block in page(report):
+                    if isinstance(block, blocks.Table) and not TITLED.search(block.title):
+                        headings.add(re.split("[:;]", block.title)[0])
                 for text in as_text(report, 1000):
                     lines.update(" ".join(BOXES.sub(" ", line).split()) for line in text.splitlines())
     return frozenset(headings - {""}), frozenset(lines)
@@ -84,8 +88,8 @@ def outputs():
     modules print and tests expect, such as errors.
     """
     lines = [*printed()[1], *(line for report in samples() for line in as_text(report, 1000))]
-    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *ROOT.glob("packages/**/*.md")]:
-        lines += [match[3] for match in OUTPUT.finditer(page.read_text(encoding="utf-8"))]
+    for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *ROOT.glob("packages/**/*.md")]:
+        lines += [match[3] for match in OUTPUT.finditer(path.read_text(encoding="utf-8"))]
     for module in PACKAGES:
         lines += strings_of(ast.parse(module.read_text(encoding="utf-8")))
     for path in (ROOT / "tests").rglob("test_*.py"):

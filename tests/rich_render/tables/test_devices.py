@@ -12,9 +12,9 @@ from jax_array_info import (
     print_compile_caches,
     print_memory_profile,
     print_memory_stats,
-    render,
     to_text,
 )
+from jax_array_info.engine import render
 from jax_array_info.errors import UnsupportedValueError
 from jax_array_info.reports import (
     CompileCache,

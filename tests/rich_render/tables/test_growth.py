@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jax_array_info import collect_reports, print_growth, render, to_text, track_arrays
+from jax_array_info import collect_reports, print_growth, to_text, track_arrays
+from jax_array_info.engine import render
 from jax_array_info.errors import UnsupportedValueError
 from jax_array_info.reports import CollectedArrays, GrowthReport, Origin, OriginGrowth, SourceLine
 

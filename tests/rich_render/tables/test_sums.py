@@ -9,11 +9,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from jax.sharding import SingleDeviceSharding
 
+from jax_array_info.engine.console import on_console
 from jax_array_info.engine.render import render, text_of, to_text
 from jax_array_info.reports import Finding, FindingLeaf, ProgramMemory
-from jax_array_info.tables.findings import write_findings
-from jax_array_info.tables.pages import Page
 from jax_array_info_core import reshard_report
+from jax_array_info_core.pages.findings import finding_blocks
 from jax_array_info_core.pages.program_memory import memory_parts
 from jax_array_info_core.quantities import parse_bytes
 from tests.rich_render.tables.live_reports import group, report_of
@@ -75,9 +75,9 @@ def test_alike_leaves_of_a_finding_have_their_sum_or_each(kind, expected):
         FindingLeaf(path="b", shape=(), dtype="", nbytes=2048),
         FindingLeaf(path="a", shape=(), dtype="", nbytes=1024, count=3),
     )
-    page = Page(80, "utf-8")
-    write_findings(page, [Finding(kind=kind, problem="Problem.", remedy="", leaves=leaves)], total=0)
-    assert [line.rstrip() for line in str(page.text()).splitlines()][-len(expected) :] == expected
+    finding = Finding(kind=kind, problem="Problem.", remedy="", leaves=leaves)
+    page = on_console(finding_blocks([finding], total=0))
+    assert [line.rstrip() for line in text_of(page).splitlines()][-len(expected) :] == expected
     assert str(leaves[1]) == "a ×3: 1.0 KiB each"
     assert str(leaves[0]) == "b: 2.0 KiB"
 

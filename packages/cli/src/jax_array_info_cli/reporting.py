@@ -85,7 +85,7 @@ class Answer:
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of the pages."""
     refusal: str | None = None
-    """Why it is no answer, with which the command then ends."""
+    """Why the command has no answer; it then ends with this error."""
 
 
 def _rows(ctx: click.Context, param: click.Parameter, text: str | None) -> dict[str, int | None]:

@@ -46,7 +46,7 @@ def parse_copied(text: str, mesh: Mapping[str, int] | None = None) -> tuple[Copi
     >>> print(parse_copied('#sdy.sharding<@mesh, [{"x"}, {}]>')[0].spec)
     P('x',)
     """
-    scanner = Scanner(re.sub(r"/\*.*?\*/", "", text))  # XLA numbers the elements of a tuple
+    scanner = Scanner(re.sub(r"/\*index=\d+\*/", "", text))  # XLA numbers the elements of a tuple
     scanner.take(r'(?:[\w.]*sharding\s*=\s*)?(?:"|GSPMDSharding\s*\()?')
     opening = scanner.take(r"\{(?=\s*\{)|#sdy\.sharding_per_value\s*<\s*\[")
     closing = "}" if opening == "{" else "]>"

@@ -200,7 +200,7 @@ def answer_words(report: TreeReport) -> str:
     if report.emptiest_device_nbytes != fullest:
         least = format_bytes(report.emptiest_device_nbytes)
         on_host = f", {format_bytes(report.host_nbytes)} in {', '.join(kinds)}" if report.host_nbytes else ""
-        nbytes = f"{format_bytes(fullest)} on the fullest, {least} on the emptiest device{on_host}"
+        nbytes = f"{format_bytes(fullest)} on the fullest, {least} on the emptiest device" + on_host
     words = f"{infinite}per device {nbytes}; evenly sharded {format_bytes(report.ideal_nbytes)}"
     *causes, last = dict.fromkeys(_CAUSES.get(part.cause, part.cause) for part in report.excess) or [""]
     listed = " and ".join(filter(None, (", ".join(causes), last)))

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from io import BytesIO, TextIOWrapper
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, RenderableType
-from rich.table import Table
 
 from jax_array_info_core.pages import page
-from jax_array_info_core.reports import ArrayReport
 
 from ..pictures.text import LEAST_WIDTH
-from ..style import shows_colors
 from .console import on_console
-
-_GAP = 2
-_LEAST_COLUMN = 36
-"""Least width of a column next to others."""
 
 if TYPE_CHECKING:
     from jax_array_info_core.reports import Report
@@ -62,37 +54,6 @@ def to_text(report: Report, *, width: int = 80, color: bool = False) -> str:
         TypeError: If ``report`` is not a report.
     """
     return text_of(render(report, width=width, use_color=color), width=width, color=color)
-
-
-def print_columns(console: Console, columns: Sequence[Sequence[Report]], **options: Any) -> None:
-    """Print columns of reports side by side, or below each other where the console is too narrow for that.
-
-    Args:
-        console: The console.
-        columns: The reports. Arrays are drawn.
-        **options: Options of the other pages, such as ``max_rows``.
-    """
-    width = (console.width - _GAP * (len(columns) - 1)) // len(columns)
-    is_narrow = len(columns) == 1 or width < _LEAST_COLUMN
-
-    def drawn(reports: Sequence[Report]) -> RenderableType:
-        pages = (
-            page(report, **({"is_drawn": True} if isinstance(report, ArrayReport) else options))
-            for report in reports
-        )
-        blocks = [block for found in pages for block in found]
-        room = max(console.width if is_narrow else width, LEAST_WIDTH)
-        return on_console(blocks, width=room, use_color=shows_colors(console))
-
-    if is_narrow:
-        for reports in columns:
-            console.print(drawn(reports), highlight=False)
-        return
-    grid = Table.grid(padding=(0, _GAP), pad_edge=False)
-    for _ in columns:
-        grid.add_column(max_width=width)
-    grid.add_row(*map(drawn, columns))
-    console.print(grid, highlight=False)
 
 
 def text_of(

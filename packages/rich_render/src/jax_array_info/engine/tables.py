@@ -133,7 +133,9 @@ class _Content:
     def needed(self, wanted: Sequence[int], width: int, breaks: str) -> list[int]:
         """Return the least widths of the columns in a table of a width."""
         if self.is_optional:
-            return self.widths(lambda line: line.width, lambda head: head.wrapped_width)
+            return self.widths(
+                lambda line: line.width, lambda head: max(map(cell_len, head.text.split()), default=0)
+            )
         if breaks == "first":
             lines = (line for section in self.sections for row in section for line in row[0])
             pieces = (piece for line in lines if line.kind in _KEYS for piece in path_pieces(line.text))

@@ -10,14 +10,19 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TextIO, TypeVar
 
 from rich.cells import cell_len, set_cell_size
-from rich.console import RenderableType
+from rich.console import Console, RenderableType
+from rich.table import Table
 
 from jax_array_info_core import compat, config
 from jax_array_info_core.delivery import deliver
 from jax_array_info_core.notebooks import Displayed
+from jax_array_info_core.pages import page
+from jax_array_info_core.reports import ArrayReport
 
+from ..engine.console import on_console
 from ..engine.render import render
 from ..export.notebook import bundle_of, display
+from ..pictures.text import LEAST_WIDTH
 from ..style import ForConsole, shows_colors, terminal_console
 
 if TYPE_CHECKING:
@@ -25,6 +30,9 @@ if TYPE_CHECKING:
 
     from ..export.document import Part
 
+_GAP = 2
+_LEAST_COLUMN = 36
+"""Least width of a column next to others."""
 _P = ParamSpec("_P")
 _R = TypeVar("_R", bound="Report")
 
@@ -241,3 +249,34 @@ def _terminal() -> TextIO | None:
     if not is_terminal or not prints_here() or terminal_console().is_jupyter:
         return None
     return sys.stderr
+
+
+def print_columns(console: Console, columns: Sequence[Sequence[Report]], **options: Any) -> None:
+    """Print columns of reports side by side, or below each other where the console is too narrow for that.
+
+    Args:
+        console: The console.
+        columns: The reports. Arrays are drawn.
+        **options: Options of the other pages, such as ``max_rows``.
+    """
+    width = (console.width - _GAP * (len(columns) - 1)) // len(columns)
+    is_narrow = len(columns) == 1 or width < _LEAST_COLUMN
+
+    def drawn(reports: Sequence[Report]) -> RenderableType:
+        pages = (
+            page(report, **({"is_drawn": True} if isinstance(report, ArrayReport) else options))
+            for report in reports
+        )
+        blocks = [block for found in pages for block in found]
+        room = max(console.width if is_narrow else width, LEAST_WIDTH)
+        return on_console(blocks, width=room, use_color=shows_colors(console))
+
+    if is_narrow:
+        for reports in columns:
+            console.print(drawn(reports), highlight=False)
+        return
+    grid = Table.grid(padding=(0, _GAP), pad_edge=False)
+    for _ in columns:
+        grid.add_column(max_width=width)
+    grid.add_row(*map(drawn, columns))
+    console.print(grid, highlight=False)
