@@ -57,7 +57,7 @@ def test_standard_input_is_read(call, log, monkeypatch):
     ("args", "message"),
     [
         (["none.log"], "Error: none.log: No such file or directory\n"),
-        (["."], "Error: .: Is a directory\n"),
+        (["empty"], "Error: empty: a folder without logs (.log, .txt, .out, .err)\n"),
         (["binary"], "Error: binary: a binary file, not a log\n"),
         (["packed"], "Error: packed: compressed with gzip, not text: decompress it first\n"),
     ],
@@ -65,6 +65,7 @@ def test_standard_input_is_read(call, log, monkeypatch):
 def test_a_file_that_is_not_a_log_is_one_line_and_exit_code_2(call, log, tmp_path, args, message):
     (tmp_path / "binary").write_bytes(b"\0\1\2")
     (tmp_path / "packed").write_bytes(b"\x1f\x8b\x08")
+    (tmp_path / "empty").mkdir()
     done = call("log", *args)
     assert (done.returncode, done.stdout, done.stderr) == (2, "", message)
 

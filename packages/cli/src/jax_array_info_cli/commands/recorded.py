@@ -98,7 +98,9 @@ def _opened(source: str, what: str) -> Iterator[IO[Any]]:
 
 def _lines_in(folder: str) -> Iterator[bytes]:
     """Yield the lines of the logs in a folder, by name."""
-    for path in sorted(Path(folder).iterdir()):
-        if path.suffix in LOGS and path.is_file():
-            with path.open("rb") as file:
-                yield from file
+    paths = sorted(path for path in Path(folder).iterdir() if path.suffix in LOGS and path.is_file())
+    if not paths:
+        raise Refusal(f"{printable(folder)}: a folder without logs ({', '.join(LOGS)})")
+    for path in paths:
+        with path.open("rb") as file:
+            yield from file
