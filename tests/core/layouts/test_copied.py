@@ -1,6 +1,9 @@
 """Shardings as they are copied from programs, messages and types."""
 
+import jax
 import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import xla_report
 from jax_array_info_core.errors import NotationError, UnsupportedValueError
@@ -130,13 +133,9 @@ def test_other_texts_are_errors_with_the_position(text, mesh, problem):
     assert str(raised.value).startswith(f"cannot be read: {problem}")
 
 
+@pytest.mark.needs_devices(8)
+@pytest.mark.skipif(jax.__version_info__ < (0, 6), reason="before JAX 0.6 no type prints as f32[8@x,8]")
 def test_the_forms_are_those_that_jax_prints():
-    import jax
-    from jax.sharding import NamedSharding
-    from jax.sharding import PartitionSpec as P
-
-    if not hasattr(jax.sharding, "AxisType") or not hasattr(jax, "typeof") or jax.device_count() < 8:
-        pytest.skip("no explicit mesh axes")
     mesh = jax.make_mesh((4, 2), ("x", "y"), axis_types=(jax.sharding.AxisType.Explicit,) * 2)
     for spec in (P("x", "y"), P(("x", "y"), None), P(None, "y")):
         array = jax.device_put(jax.numpy.ones((8, 8)), NamedSharding(mesh, spec))
