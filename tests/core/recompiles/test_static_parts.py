@@ -16,6 +16,13 @@ pytestmark = pytest.mark.once_per_version
 ONES = np.ones(4, np.float32)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def nothing_is_kept():
+    """Free the arrays of static arguments: JAX 0.10 and later keep them in caches beyond the end of the function."""
+    yield
+    jax.clear_caches()
+
+
 def scale(rate, x):
     return rate * x
 
