@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from ..reports import Report
     from ..reports.findings import Code
-    from .blocks import Block
+    from .blocks import Listing
 
 
 class Shown(NamedTuple):
@@ -52,12 +52,12 @@ REPORTS = {
 """Each class of reports, and codes of findings, by name."""
 
 
-def page(report: Report | Code, **options: Any) -> Iterator[Block]:
-    """Return the page of a report.
+def page(report: Report | Code, **options: Any) -> Iterator[Listing]:
+    """Return the page of a report, with all rows: ``blocks.cut`` leaves out some.
 
     Args:
         report: Any report, or the code of findings.
-        **options: Options of its page, such as ``max_rows``.
+        **options: Options of its page, such as ``depth`` for a tree.
 
     Raises:
         TypeError: If ``report`` is not a report, or its page has no such option.
@@ -66,5 +66,5 @@ def page(report: Report | Code, **options: Any) -> Iterator[Block]:
     if type(report).__name__ not in REPORTS:
         raise TypeError(f"expected a report, got {type(report)}")
     module, name = REPORTS[type(report).__name__].page.split(".")
-    blocks: Iterator[Block] = getattr(import_module(f".{module}", __name__), name)(report, **options)
+    blocks: Iterator[Listing] = getattr(import_module(f".{module}", __name__), name)(report, **options)
     return blocks

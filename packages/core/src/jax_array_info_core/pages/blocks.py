@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
 from ..quantities import counted
-from .folds import split_rows
+from .folds import check_max_rows, split_rows
 
 if TYPE_CHECKING:
     from ..reports import Report
@@ -121,13 +122,41 @@ class Branch:
     """Everything below a prefix, whose names in the first column are relative to it."""
 
 
+_T = TypeVar("_T")
+_S = TypeVar("_S")
+
+
+@dataclass(frozen=True, slots=True)
+class Limited(Generic[_T, _S]):
+    """Rows or blocks of things of which a page may show the first ones."""
+
+    things: Sequence[_T]
+    show: Callable[[Sequence[_T]], Iterable[_S]]
+    """Function that returns the rows of the first things."""
+    rest: Callable[[Sequence[_T]], Iterable[_S]]
+    """Function that returns the rows for the others."""
+    most: int | None = None
+    """Maximum number that is shown, where a table has all."""
+    is_apart: bool = False
+    """Whether the row for the others is a section of its own."""
+
+    def first(self, most: int | None) -> tuple[list[_S], list[_S]]:
+        """Return the rows of the first things, and those for the others."""
+        limits = [limit for limit in (most, self.most) if limit is not None]
+        shown, left = split_rows(self.things, min(limits, default=None))
+        return [*self.show(shown)], [*self.rest(left)] if left else []
+
+
+Section: TypeAlias = "Sequence[Row] | Limited[Any, Row]"
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """Rows of cells. Columns without content are left out."""
 
     title: str
     columns: Sequence[Column]
-    sections: Sequence[Sequence[Row]]
+    sections: Sequence[Section]
     """Rows, in parts with a line between them; empty parts are left out."""
     groupings: Sequence[Grouping] = ()
     """Which columns share a cell, from the widest table to the narrowest; by default, none do."""
@@ -145,6 +174,14 @@ class Table:
     """Whether cells that are stacked are not indented; those below a path share a line."""
     tree: Callable[[], Sequence[Branch]] | None = None
     """Function that returns all rows as a tree, for pages that fold; None if the rows are no tree."""
+
+    @property
+    def parts(self) -> list[Sequence[Row]]:
+        """Rows of each section, all of them."""
+        return [
+            [*section.first(None)[0]] if isinstance(section, Limited) else section
+            for section in self.sections
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,13 +207,11 @@ class Source:
     """The user's source with notes of a report in its margin, which pages with links show."""
 
     of: Report
-    options: Mapping[str, Any]
-    """Options of the page."""
 
 
 Block: TypeAlias = Sentence | Verbatim | Rule | Entries | Table | Panel | Picture | Source
-
-_T = TypeVar("_T")
+Listing: TypeAlias = "Block | Limited[Any, Block]"
+"""A block, or a list of things of which only the first may be shown."""
 
 
 def said(lines: Iterable[str], look: Look = "", **form: Any) -> Iterator[Sentence]:
@@ -191,46 +226,80 @@ def that_apply(*facts: tuple[object, str]) -> list[str]:
 
 def limited(
     rows: Sequence[_T],
-    most: int | None,
-    row: Callable[[_T], Row],
-    rest: Callable[[Sequence[_T]], Row],
-) -> list[list[Row]]:
-    """Return the sections of the first rows, and of one row for all others.
+    row: Callable[[_T], _S],
+    rest: Callable[[Sequence[_T]], _S],
+    *,
+    is_apart: bool = False,
+) -> Limited[_T, _S]:
+    """Return rows, or blocks, of one thing each.
 
     Args:
         rows: What the rows are about.
-        most: Maximum number of rows before the last one; None for all.
         row: Function that returns a row.
-        rest: Function that returns the row for the others.
-
-    Raises:
-        ValueError: If ``most`` is negative.
+        rest: Function that returns the row for others.
+        is_apart: Whether that row is a section of its own.
     """
-    shown, left = split_rows(rows, most)
-    return [[*map(row, shown)], [rest(left)] if left else []]
+    return Limited(rows, lambda shown: map(row, shown), lambda left: [rest(left)], is_apart=is_apart)
 
 
 def listed(
     things: Sequence[_T],
-    most: int | None,
     entry: Callable[[_T], Sequence[str]],
     rest: Callable[[Sequence[_T]], str],
-) -> Iterator[Block]:
-    """Yield a list of the first things, and a line for all others: ``and 3 more, 1.0 MiB``.
+    most: int | None = None,
+) -> Limited[_T, Block]:
+    """Return a list of things, and a line for others: ``and 3 more, 1.0 MiB``.
 
     Args:
         things: What the entries are about.
-        most: Maximum number of entries; None for all.
         entry: Function that returns an entry.
         rest: Function that returns the words on the others.
+        most: Maximum number of entries, where a table has all.
+    """
+    return Limited(
+        things,
+        lambda shown: [Entries([*map(entry, shown)])] if shown else [],
+        lambda left: [Sentence(f"and {rest(left)}", indent=2)],
+        most,
+    )
+
+
+def cut(blocks: Iterable[Listing], most: int | None) -> Iterator[Block]:
+    """Yield blocks with at most a number of things in each list. Tables without any are left out.
+
+    Args:
+        blocks: The blocks.
+        most: Maximum number of things; None for all.
 
     Raises:
+        TypeError: If ``most`` is neither an integer nor None.
         ValueError: If ``most`` is negative.
     """
-    shown, left = split_rows(things, most)
-    yield Entries([*map(entry, shown)])
-    if left:
-        yield Sentence(f"and {rest(left)}", indent=2)
+    check_max_rows(most)
+    for block in blocks:
+        if isinstance(block, Limited):
+            yield from chain(*block.first(most))
+        elif isinstance(block, Table):
+            sections = [_parts(section, most) for section in block.sections]
+            if any(shown for shown, *_ in sections):
+                yield replace(block, sections=[*chain(*sections)])
+        else:
+            yield block
+
+
+def _parts(section: Section, most: int | None) -> Sequence[Sequence[Row]]:
+    """Return the rows of a section, in parts with a line between them."""
+    if not isinstance(section, Limited):
+        return [section]
+    shown, rest = section.first(most)
+    return [shown, rest] if section.is_apart or not shown else [[*shown, *rest]]
+
+
+def left_out(blocks: Iterable[Listing], most: int | None) -> int:
+    """Return the number of things that are not shown, as far as no table has them."""
+    every = chain(*(block.sections if isinstance(block, Table) else [block] for block in blocks))
+    lists = (one for one in every if isinstance(one, Limited) and one.most is None)
+    return sum(len(one.things) - len(one.things[:most]) for one in lists)
 
 
 def counted_path(path: str, count: int) -> str:

@@ -10,13 +10,13 @@ from ..reports import CheckReport
 from ..reports.checks import HostUnit
 from ..reports.findings import Option
 from ..reports.tree import both_memories, other_leaves_words, shorter_leaves_words
-from .blocks import Block, Sentence, said
+from .blocks import Listing, Sentence, said
 from .findings import MIN_SHARE, check_share, finding_blocks
 from .tree_words import unmatched_lines
 
 
-def check_page(report: CheckReport, *, min_share: float = MIN_SHARE) -> Iterator[Block]:
-    """Yield the answer and what was checked, then each finding with its first leaves, at most 10 rows.
+def check_page(report: CheckReport, *, min_share: float = MIN_SHARE) -> Iterator[Listing]:
+    """Yield the answer and what was checked, then each finding with its leaves.
 
     Leaves that differ only in the indices of their paths share a row. Paths are never truncated.
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import chain
 
 from ..grouping import by_key
 from ..quantities import counted
 from ..reports import Compilation, CompilationsReport, CompileCache, CompileCachesReport
 from ..reports.compiles import total_entries
-from .blocks import Block, Column, Row, Sentence, Table, limited, more
+from .blocks import Block, Column, Row, Section, Sentence, Table, limited, more
 
 _SHAPE = re.compile(r"shape \([0-9, ]*\) became \([0-9, ]*\)")
 _NUMBER = re.compile(r"[0-9]+")
@@ -21,14 +20,13 @@ _MIN_FOLDED = 3
 """Least number of compilations in one row that differ in a length."""
 
 
-def compilations_page(report: CompilationsReport, *, max_rows: int | None = 100) -> Iterator[Block]:
+def compilations_page(report: CompilationsReport) -> Iterator[Block]:
     """Yield the number of recompilations, then the compilations in order, with alike ones in one row.
 
     Below them are the programs from the persistent cache, then the totals.
 
     Args:
         report: The compilations.
-        max_rows: Maximum number of rows of compilations. One more row has the rest. None shows all.
     """
     totals = (
         ("total", report.count, report.seconds or None),
@@ -44,8 +42,8 @@ def compilations_page(report: CompilationsReport, *, max_rows: int | None = 100)
             Column("reason", is_kept=True),
         ],
         [
-            _rows(report.compilations, max_rows),
-            _rows(report.cache_hits, max_rows, "persistent cache"),
+            _rows(report.compilations),
+            _rows(report.cache_hits, "persistent cache"),
             [
                 {
                     "function": name,
@@ -85,12 +83,11 @@ def duration(seconds: float) -> str:
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
 
 
-def _rows(compilations: Sequence[Compilation], max_rows: int | None, place: str = "") -> list[Row]:
+def _rows(compilations: Sequence[Compilation], place: str = "") -> Section:
     """Return the rows of compilations, and one for those beyond the maximum.
 
     Args:
         compilations: The compilations.
-        max_rows: Maximum number of rows.
         place: Place that the programs come from, if they were not compiled.
     """
 
@@ -102,7 +99,7 @@ def _rows(compilations: Sequence[Compilation], max_rows: int | None, place: str 
         others = [one for alike in rows for one in alike]
         return {"function": more(len(rows), "row", "rows"), **_sums(others), "reason": place}
 
-    return [*chain(*limited(_alike(compilations), max_rows, row, rest))]
+    return limited(_alike(compilations), row, rest)
 
 
 def _sums(compilations: Sequence[Compilation]) -> Row:
@@ -140,14 +137,13 @@ def _line(row: Compilation | CompileCache) -> str:
     return "" if row.origin is None else row.origin.place
 
 
-def compile_caches_page(report: CompileCachesReport, *, max_rows: int | None = 100) -> Iterator[Block]:
+def compile_caches_page(report: CompileCachesReport) -> Iterator[Block]:
     """Yield the number of jitted functions, then their compile caches, the most entries first.
 
     The last rows have JAX's own functions, and the executables that belong to no live function.
 
     Args:
         report: The compile caches.
-        max_rows: Maximum number of functions. One more row has the rest. None shows all.
     """
     functions = counted(len(report.functions), "jitted function", "jitted functions")
     entries = counted(total_entries(report.functions), "cache entry", "cache entries")
@@ -160,7 +156,7 @@ def compile_caches_page(report: CompileCachesReport, *, max_rows: int | None = 1
             *(Column(name, "number", is_kept=True) for name in ("entries", "executables")),
         ],
         [
-            [*chain(*limited(report.functions, max_rows, _cache, _more_caches))],
+            limited(report.functions, _cache, _more_caches),
             [
                 _numbers(
                     f"{report.jax_function_count} functions of JAX itself",

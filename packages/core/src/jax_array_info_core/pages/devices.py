@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
 
 from ..grouping import by_key
 from ..quantities import format_bytes, format_device_ids
@@ -151,18 +150,13 @@ def folded_names(names: Iterable[str]) -> str:
     return ",".join(name + format_device_ids([*map(int, filter(None, found))]) for name, found in ids.items())
 
 
-def memory_profile_page(report: MemoryProfileReport, *, max_rows: int | None = 100) -> Iterator[Block]:
+def memory_profile_page(report: MemoryProfileReport) -> Iterator[Block]:
     """Yield the tables of buffers and of executables by source line.
 
     Devices with the same bytes for a line share a row. The last rows of buffers are the total of each device.
 
     Args:
         report: The memory profile.
-        max_rows: Maximum number of source lines. One more row has the rest, with its bytes on the fullest
-            devices. None shows all.
-
-    Raises:
-        ValueError: If ``max_rows`` is negative.
     """
     most = max((nbytes for nbytes, _ in report.devices_alike), default=0)
     answer = f"buffers take at most {format_bytes(most)} per device"
@@ -173,12 +167,10 @@ def memory_profile_page(report: MemoryProfileReport, *, max_rows: int | None = 1
     ]
     kinds = sorted(report.lines.items(), key=lambda item: item[0] != "buffer")
     for kind, lines in kinds:
-        yield _profile_table(kind, lines, totals if kind == "buffer" else [], max_rows)
+        yield _profile_table(kind, lines, totals if kind == "buffer" else [])
 
 
-def _profile_table(
-    kind: str, lines: Sequence[ProfileLine], totals: Sequence[Row], max_rows: int | None
-) -> Table:
+def _profile_table(kind: str, lines: Sequence[ProfileLine], totals: Sequence[Row]) -> Table:
     """Return the table of buffers, of executables or of what else the profile has, by source line."""
     has_devices = kind == "buffer" or any({*line.devices} != {"unknown"} for line in lines)
 
@@ -202,7 +194,7 @@ def _profile_table(
             Column("device", before="on "),
             Column("line", "text"),
         ),
-        [[*chain(*limited(lines, max_rows, row, rest))], totals],
+        [limited(lines, row, rest), totals],
         ([["size"], ["count"], ["device"], ["line"]], [["size"], ["count"], ["line", "device"]]),
         breaks="words",
     )

@@ -10,8 +10,8 @@ from ..quantities import format_bytes
 from ..reports import Finding, FindingLeaf
 from ..reports.findings import Syntax
 from ..text import plain_text
-from .blocks import TIMES, Block, Entries, Rule, Sentence, counted_path
-from .folds import folded_paths, split_rows
+from .blocks import TIMES, Block, Entries, Limited, Listing, Rule, Sentence, counted_path
+from .folds import folded_paths
 from .program_words import folded_text, without_indices
 from .words import origin_words
 
@@ -31,13 +31,12 @@ def check_share(min_share: object) -> None:
 def finding_blocks(
     findings: Iterable[Finding],
     *,
-    total: int,
+    total: int = 0,
     syntax: Syntax = "python",
     sizes: Mapping[str, int] | None = None,
     min_share: float = MIN_SHARE,
-    max_rows: int | None = 10,
-) -> Iterator[Block]:
-    """Yield findings, each with its first leaves.
+) -> Iterator[Listing]:
+    """Yield findings, each with its leaves.
 
     Leaves that differ only in the indices of their paths share a row. Paths are never truncated.
 
@@ -47,13 +46,12 @@ def finding_blocks(
         syntax: Language in which the fixes name arguments.
         sizes: Sizes of the mesh axes by name; specs are shown without those of size 1.
         min_share: Part of the total below which leaves are summed in one line.
-        max_rows: Maximum number of rows of each finding; None shows all.
     """
     for finding in findings:
         yield from heading(finding, syntax)
         if finding.leaves:
             is_each = finding.kind == _EACH
-            yield from _leaves(finding.leaves, sizes or {}, min_share, total, max_rows, is_each=is_each)
+            yield from _leaves(finding.leaves, sizes or {}, min_share, total, is_each=is_each)
 
 
 def heading(finding: Finding, syntax: Syntax = "python", of: str = "") -> Iterator[Block]:
@@ -75,23 +73,26 @@ def _leaves(
     sizes: Mapping[str, int],
     min_share: float,
     total: int,
-    max_rows: int | None,
     *,
     is_each: bool,
-) -> Iterator[Block]:
+) -> Iterator[Listing]:
     """Yield the leaves of a finding, the most bytes first, and the sums of the others."""
     facts = [replace(leaf, path="", remedy=without_indices(leaf.remedy)) for leaf in leaves]
     folds = folded_paths([leaf.path for leaf in leaves], facts)
     rows = sorted(((path, [leaves[index] for index in members]) for path, members in folds), key=_cost)
     small = [row for row in rows[1:] if row[1][0].nbytes is not None and -_cost(row) < min_share * total]
-    shown, rest = split_rows([row for row in rows if row not in small], max_rows)
-    yield Entries([_entry(path, found, sizes, is_each=is_each) for path, found in shown], in_columns=True)
-    known = [found for _, found in shown if found[0].nbytes is not None]
-    if any(len(found) > 1 for found in known):
-        yield Sentence(f"{TIMES}n: n leaves; the bytes are their sum", indent=2)
-    if not is_each and any(leaf.count > 1 for found in known for leaf in found):
-        yield Sentence(f"{TIMES}n: n alike; the bytes are their sum", indent=2)
-    yield from _rest(rest, "more")
+
+    def show(shown: _Rows) -> Iterator[Block]:
+        if shown:
+            entries = [_entry(path, found, sizes, is_each=is_each) for path, found in shown]
+            yield Entries(entries, in_columns=True)
+        known = [found for _, found in shown if found[0].nbytes is not None]
+        if any(len(found) > 1 for found in known):
+            yield Sentence(f"{TIMES}n: n leaves; the bytes are their sum", indent=2)
+        if not is_each and any(leaf.count > 1 for found in known for leaf in found):
+            yield Sentence(f"{TIMES}n: n alike; the bytes are their sum", indent=2)
+
+    yield Limited([row for row in rows if row not in small], show, lambda left: _rest(left, "more"))
     yield from _rest(small, f"more below {100 * min_share:g}%")
 
 

@@ -6,18 +6,23 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
 from ..quantities import format_device_ids
 from ..text import clipped, plain_text
 
 _T = TypeVar("_T")
 
+MaxRows: TypeAlias = 'int | Literal["fit"] | None'
+"""Maximum number of rows of each list; None for all, ``"fit"`` for as many as 40 lines hold."""
+
 
 def check_max_rows(max_rows: object) -> None:
-    """Raise TypeError for a value that is not an integer or None, and ValueError for a negative number."""
+    """Raise TypeError for a value that ``MaxRows`` does not have, and ValueError for a negative number."""
+    if max_rows == "fit":
+        return
     if not isinstance(max_rows, int | None) or isinstance(max_rows, bool):
-        raise TypeError(f"max_rows must be an integer or None, got {plain_text(max_rows, repr)}")
+        raise TypeError(f"max_rows must be an integer, None or 'fit', got {plain_text(max_rows, repr)}")
     if max_rows is not None and max_rows < 0:
         raise ValueError(f"max_rows must be at least 0, or None for all rows, got {max_rows}")
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import chain
 
 from ..grouping import by_key
 from ..quantities import counted, format_bytes, format_devices
 from ..reports import CollectedArrays, GrowthReport, OriginGrowth
 from ..reports.growth import collected_together, origins_together
-from .blocks import Block, Column, Row, Sentence, Table, limited, more, said
-from .folds import split_rows
+from .blocks import Block, Column, Limited, Listing, Look, Row, Sentence, Table, limited, more, said
 from .words import NO_ALLOCATION_SITES, SEARCH_INCOMPLETE, site_words
 
 _SIZES = "Sizes are the maximum per device."
@@ -25,33 +23,29 @@ _GROUPINGS = (
 )
 
 
-def growth_page(report: GrowthReport, *, max_rows: int | None = 100) -> Iterator[Block]:
+def growth_page(report: GrowthReport) -> Iterator[Listing]:
     """Yield the arrays that rose from step to step, then the table of new and freed arrays.
 
     Args:
         report: The growth since a tracker was entered.
-        max_rows: Maximum number of allocation sites in each part: rising arrays, new and freed arrays,
-            collected arrays. One more line has the rest. None shows all.
-
-    Raises:
-        ValueError: If ``max_rows`` is negative.
     """
     risen = [growth for growth in report.origins if growth.rose]
-    rises = [*_rises(report, [growth for growth in risen if growth.stopped_at is None], max_rows)]
-    yield from said(rises or [_no_rise(report)], "warning" if rises else "answer", hang=0)
-    stopped = [growth for growth in risen if growth.stopped_at is not None]
-    yield from said(_rises(report, stopped, max_rows), hang=0)
+    rising = [growth for growth in risen if growth.stopped_at is None]
+    if not rising:
+        yield Sentence(_no_rise(report), "answer", hang=0)
+    yield _rises(report, rising, "warning")
+    yield _rises(report, [growth for growth in risen if growth.stopped_at is not None])
     changed = [growth for growth in report.origins if growth.count or growth.freed_count]
     if changed:
-        yield _table(report, changed, max_rows)
+        yield _table(report, changed)
     yield from said(_sums(report), hang=0)
     if report.collected:
-        yield from _collection(report, max_rows)
+        yield from _collection(report)
     if report.freed_by_collection and not changed and len(report.nbytes) > 1:
         yield Sentence(_SIZES, hang=0)
 
 
-def _table(report: GrowthReport, changed: Sequence[OriginGrowth], max_rows: int | None) -> Table:
+def _table(report: GrowthReport, changed: Sequence[OriginGrowth]) -> Table:
     """Return the table of new and freed arrays by allocation site."""
     is_known = report.origins_known == "known"
     notes = {_SIZES: len(report.nbytes) > 1, NO_ALLOCATION_SITES: not is_known}
@@ -66,7 +60,7 @@ def _table(report: GrowthReport, changed: Sequence[OriginGrowth], max_rows: int 
     return Table(
         f"new and freed jax arrays{f' after {_steps(report)}' if report.steps else ''}",
         _COLUMNS,
-        [[*chain(*limited(changed, max_rows, row, rest))]],
+        [limited(changed, row, rest)],
         _GROUPINGS,
         caption="\n".join(note for note, is_shown in notes.items() if is_shown),
         breaks="words",
@@ -80,16 +74,26 @@ def _amounts(growth: OriginGrowth) -> Row:
     return {**counts, **{f"{name} size": format_bytes(nbytes) for name, count, nbytes in both if count}}
 
 
-def _rises(report: GrowthReport, risen: Sequence[OriginGrowth], max_rows: int | None) -> Iterator[str]:
-    """Yield the rise of arrays: of those that rose at every step, at several, or no more after some step."""
-    shown, rest = split_rows(risen, max_rows)
-    for one in shown:
+def _rises(
+    report: GrowthReport, risen: Sequence[OriginGrowth], look: Look = ""
+) -> Limited[OriginGrowth, Block]:
+    """Return the rise of arrays: of those that rose at every step, at several, or no more after some step."""
+
+    def each(one: OriginGrowth) -> str:
         since = f"since step {one.stopped_at}, ", "until then"
-        yield _rise(report, [one], f"in {one.rose_steps} of", since, _risen(one))
-    for left in by_key((one.stopped_at is None and one.rose_every_step, one) for one in rest).values():
-        lines = len({str(one.origin) for one in left})
-        made = f"made at {more(lines, 'line', 'lines')}"
-        yield _rise(report, left, "in some of", ("any more: ", "before"), made)
+        return _rise(report, [one], f"in {one.rose_steps} of", since, _risen(one))
+
+    def rest(left: Sequence[OriginGrowth]) -> Iterator[str]:
+        for alike in by_key((one.stopped_at is None and one.rose_every_step, one) for one in left).values():
+            lines = len({str(one.origin) for one in alike})
+            made = f"made at {more(lines, 'line', 'lines')}"
+            yield _rise(report, alike, "in some of", ("any more: ", "before"), made)
+
+    return Limited(
+        risen,
+        lambda shown: said(map(each, shown), look, hang=0),
+        lambda left: said(rest(left), look, hang=0),
+    )
 
 
 def _rise(
@@ -168,18 +172,23 @@ def _sums(report: GrowthReport) -> Iterator[str]:
         yield "Shared buffers are counted once per array above, and once per device here."
 
 
-def _collection(report: GrowthReport, max_rows: int | None) -> Iterator[Sentence]:
+def _collection(report: GrowthReport) -> Iterator[Listing]:
     """Yield the arrays that the garbage collector freed."""
     freed = report.freed_by_collection
     number = _arrays(collected_together(freed)) if freed else "no arrays"
     yield Sentence(
         f"gc.collect() freed {number}{' that reference counting had not:' if freed else ''}", hang=0
     )
-    shown, rest = split_rows(freed, max_rows)
-    yield from said(map(_collected, shown), indent=2)
-    if rest:
-        left = collected_together(rest)
-        yield Sentence(f"{more(len(rest))}: {_arrays(left)}, {format_bytes(left.nbytes)}", indent=2)
+
+    def rest(left: Sequence[CollectedArrays]) -> str:
+        total = collected_together(left)
+        return f"{more(len(left))}: {_arrays(total)}, {format_bytes(total.nbytes)}"
+
+    yield Limited(
+        freed,
+        lambda shown: said(map(_collected, shown), indent=2),
+        lambda left: said([rest(left)], indent=2),
+    )
     if freed and report.cycles == "incomplete":
         yield Sentence(SEARCH_INCOMPLETE.format("reference cycles"), hang=0)
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ..reports import HostsReport, HostSummary
-from .blocks import SKIPPED_ROWS, Block, Column, Picture, Row, Sentence, Table, more, number
+from .blocks import SKIPPED_ROWS, Column, Limited, Listing, Picture, Row, Sentence, Table, more, number
 from .findings import finding_blocks
-from .folds import check_max_rows
 from .words import size_words
 
 MAX_ROWS = 10
@@ -30,33 +29,25 @@ _GROUPINGS = [
 ]
 
 
-def hosts_page(report: HostsReport, *, max_rows: int | None = MAX_ROWS) -> Iterator[Block]:
+def hosts_page(report: HostsReport) -> Iterator[Listing]:
     """Yield the answer, the heat map, the fullest and the emptiest processes, and the findings.
 
     Args:
         report: The processes.
-        max_rows: Maximum number of processes in the table, half of them the fullest. None shows all.
-
-    Raises:
-        ValueError: If ``max_rows`` is negative.
     """
-    check_max_rows(max_rows)
     yield Sentence(report.answer, "answer", hang=0)
     if report.process_count > 1:
         yield Picture(report, in_text=report.process_count > MAX_ROWS)  # of fewer, the table has each
-    if report.hosts and max_rows != 0:
-        yield _processes(report, max_rows)
+    if report.hosts:
+        yield _processes(report)
     yield from finding_blocks(report.findings, total=report.fullest_nbytes, syntax=report.syntax, min_share=0)
     if report.ignored_codes:
         yield Sentence(f"ignored codes: {', '.join(report.ignored_codes)}", hang=0)
 
 
-def _processes(report: HostsReport, max_rows: int | None) -> Table:
+def _processes(report: HostsReport) -> Table:
     """Return the table of the fullest and the emptiest processes."""
     ranked = report.ranked
-    most = len(ranked) if max_rows is None or max_rows + 1 >= len(ranked) else max_rows
-    fullest, others = ranked[: -(-most // 2)], ranked[-(-most // 2) :]
-    left_out = len(ranked) - most
     has_host = len(ranked) == 1 or report.machine_count > 1
     has_devices = len({host.device_count for host in ranked}) > 1
 
@@ -73,12 +64,17 @@ def _processes(report: HostsReport, max_rows: int | None) -> Table:
             "limit": size_words(device.bytes_limit if device else None),
         }
 
-    skipped: Row = {"process": SKIPPED_ROWS, "host" if has_host else "bytes": more(left_out)}
-    above, below = [*map(row, fullest)], [*map(row, others[left_out:])]
-    has_memory = any(one["in use"] for one in (*above, *below))
+    def show(shown: Sequence[HostSummary]) -> Iterator[Row]:
+        left, half = len(ranked) - len(shown), -(-len(shown) // 2)
+        yield from map(row, ranked[:half])
+        if left:
+            yield {"process": SKIPPED_ROWS, "host" if has_host else "bytes": more(left)}
+        yield from map(row, ranked[half + left :])
+
+    has_memory = any(host.device and host.device.bytes_in_use is not None for host in ranked)
     return Table(
         f"bytes {report.bytes_words}{'; in use, peak and limit of the fullest device' if has_memory else ''}",
         _COLUMNS,
-        [[*above, *([skipped] if left_out else []), *below]],
+        [Limited(ranked, show, lambda left: ())],
         _GROUPINGS,
     )

@@ -8,8 +8,8 @@ from ..layouts.grid import copies_words
 from ..quantities import format_bytes
 from ..reports import LiveArrayReport
 from ..reports.live import By, device_words, held_counts, is_in_host_memory
-from .blocks import CHECK, TIMES, Block, Column, Row, Table, counted_path
-from .live_rows import LiveArrayRow, live_array_rows
+from .blocks import CHECK, TIMES, Block, Column, Limited, Row, Table, counted_path
+from .live_rows import LiveArrayRow, live_array_rows, rest_row
 from .references import folded_references
 from .words import NO_ALLOCATION_SITES, SEARCH_INCOMPLETE, site_words
 
@@ -17,6 +17,8 @@ NARROW = 80
 """Pages up to this width have no column ``of total``."""
 MAX_PATHS = 5
 """Maximum number of reference paths per row."""
+_MOST_LINES = 100
+"""Maximum number of lines with paths of all rows, but for one of each."""
 _NUMBERS = ("size", "of total", "all", "arrays")
 _WORDS = ("of", "dtype", "sharded", "label")
 _SOURCES = ("made at", "held by")
@@ -32,7 +34,6 @@ def live_page(
     *,
     by: By = "shape",
     hide_small_arrays: bool = False,
-    max_rows: int | None = 100,
     specs: bool = False,
 ) -> Iterator[Block]:
     """Yield the table of all live arrays, the largest first.
@@ -45,34 +46,30 @@ def live_page(
         by: Property that the arrays of a row share: ``shape`` (with every other column), ``origin``,
             ``device``, ``dtype`` or ``sharding``.
         hide_small_arrays: Whether to fold unlabeled arrays under 3 KiB per device into one row.
-        max_rows: Maximum number of rows of arrays. One more row has the rest. None shows all.
         specs: Whether to show the partition spec of every sharded array. By default, only rows that differ in
             nothing else show it.
-
-    Raises:
-        ValueError: If ``max_rows`` is negative.
     """
-    largest, scalars = live_array_rows(
-        report, by=by, hide_small_arrays=hide_small_arrays, max_rows=max_rows, specs=specs
-    )
-    # The paths of all rows take as many lines as there may be rows.
-    most_paths = MAX_PATHS if max_rows is None else max(1, min(MAX_PATHS, max_rows // max(1, len(largest))))
+    rows = live_array_rows(report, by=by, hide_small_arrays=hide_small_arrays, specs=specs)
     nbytes, host_nbytes = report.fullest_nbytes, report.fullest_host_nbytes
-    is_sum = sum(row.sum_nbytes for row in (*largest, *scalars)) == nbytes + host_nbytes
+    every = (*rows.largest, *rows.small, *rows.scalars)
+    is_sum = sum(row.sum_nbytes for row in every) == nbytes + host_nbytes
     totals = [(host_nbytes, "in host memory")] if host_nbytes else []
     # Rows that do not add up to the total are on other devices, or share buffers.
     totals.append((nbytes, "" if is_sum else "fullest device"))
     where = "" if report.device is None else f" on {device_words(report, report.device)}"
 
-    def row(one: LiveArrayRow) -> Row:
-        return _row(one, report, by, most_paths)
+    def show(shown: Sequence[LiveArrayRow]) -> list[Row]:
+        # The more rows, the fewer paths.
+        most_paths = max(1, min(MAX_PATHS, _MOST_LINES // max(1, len(shown))))
+        return [_row(one, report, by, most_paths) for one in shown]
 
     yield Table(
         title=f"allocated jax arrays{where}{'' if by == 'shape' else f' by {by}'}",
         columns=[*_columns(report, by)],
         sections=[
-            [*map(row, largest)],
-            [*map(row, scalars)],
+            Limited(rows.largest, show, lambda left: show([rest_row(report, by, left)])),
+            show(rows.small),
+            show(rows.scalars),
             [{"size": format_bytes(total), "of": words} for total, words in totals],
         ],
         groupings=_GROUPINGS,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from ..grouping import by_key
 from ..reports.live import (
@@ -17,7 +18,6 @@ from ..reports.live import (
     held_nbytes,
 )
 from .blocks import more
-from .folds import split_rows
 from .words import site_words
 
 SMALL_ARRAY_NBYTES = 3 * 1024
@@ -62,29 +62,35 @@ class LiveArrayRow:
         return self.nbytes * (self.count if self.is_each else 1)
 
 
+class LiveArrayRows(NamedTuple):
+    """All rows of a table of live arrays."""
+
+    largest: Sequence[LiveArrayRow]
+    """Rows of arrays, or of totals, the most bytes first."""
+    small: Sequence[LiveArrayRow] = ()
+    """The sum of the small arrays, where they are hidden."""
+    scalars: Sequence[LiveArrayRow] = ()
+    """Scalars by dtype, allocation site and viewed array, the most bytes first."""
+
+
 def live_array_rows(
     report: LiveArrayReport,
     *,
     by: By = "shape",
     hide_small_arrays: bool = False,
-    max_rows: int | None = 100,
     specs: bool = False,
-) -> tuple[list[LiveArrayRow], list[LiveArrayRow]]:
-    """Return the rows of a table of live arrays, the most bytes first, and those of scalars.
+) -> LiveArrayRows:
+    """Return the rows of a table of live arrays, the most bytes first.
 
     Args:
         report: Report on the live arrays.
         by: ``shape`` for one row per group of similar arrays; else the property to total by.
         hide_small_arrays: Whether to sum unlabeled arrays below 3 KiB per device in one row.
-        max_rows: Maximum number of rows of arrays; further rows are summed in one row. None for all rows.
         specs: Whether to give every sharded row its partition spec. By default, only rows that would
             otherwise look the same have one.
-
-    Raises:
-        ValueError: If ``max_rows`` is negative.
     """
     if by != "shape":
-        return _total_rows(report, by, max_rows), []
+        return LiveArrayRows(_total_rows(report, by))
 
     def is_small(group: LiveArrayGroup) -> bool:
         return hide_small_arrays and group.label is None and group.local_nbytes < SMALL_ARRAY_NBYTES
@@ -93,18 +99,35 @@ def live_array_rows(
     small = [group for group in arrays if is_small(group)]
     folded = by_key((_row_key(group), group) for group in arrays if not is_small(group))
     spec_of = _specs(folded, always=specs)
-    shown, rest = split_rows([*folded.items()], max_rows)
-    rows = [_row(report, groups, nbytes=groups[0].local_nbytes, spec=spec_of[key]) for key, groups in shown]
-    left = [group for _, groups in rest for group in groups]
-    count = sum(group.count for group in left)
-    for groups, words in ((left, more(count, "array", "arrays")), (small, "small arrays")):
-        rows += [_sum(report, groups, words)] if groups else []
     scalars = by_key(
         ((group.dtype, site_words(group.origin), group.views_of), group)
         for group in report.groups
         if not group.shape
     )
-    return rows, sorted((_row(report, groups) for groups in scalars.values()), key=lambda row: -row.nbytes)
+    return LiveArrayRows(
+        [
+            _row(report, groups, nbytes=groups[0].local_nbytes, spec=spec_of[key])
+            for key, groups in folded.items()
+        ],
+        [_sum(report, small, "small arrays")] if small else [],
+        sorted((_row(report, groups) for groups in scalars.values()), key=lambda row: -row.nbytes),
+    )
+
+
+def rest_row(report: LiveArrayReport, by: By, rows: Sequence[LiveArrayRow]) -> LiveArrayRow:
+    """Return the row for several rows: with the sum of their bytes, or for devices the most of one."""
+    count = sum(row.count for row in rows)
+    if by != "device":
+        words = more(count, "array", "arrays") if by == "shape" else more(len(rows))
+        return _sum(report, [group for row in rows for group in row.groups], words)
+    return LiveArrayRow(
+        groups=(),
+        count=count,
+        nbytes=max(row.nbytes for row in rows),
+        total_nbytes=max(row.total_nbytes for row in rows),
+        share=None,
+        words=more(len(rows)),
+    )
 
 
 def _row(
@@ -167,10 +190,10 @@ def _specs(keys: Collection[_RowKey], *, always: bool) -> dict[_RowKey, str]:
     return {key: spec(key) for key in keys}
 
 
-def _total_rows(report: LiveArrayReport, by: TotalsBy, max_rows: int | None) -> list[LiveArrayRow]:
-    """Return the rows of totals; the last one has those beyond ``max_rows``, summed on the fullest device."""
+def _total_rows(report: LiveArrayReport, by: TotalsBy) -> list[LiveArrayRow]:
+    """Return the rows of totals."""
     groups = groups_by_total(report, by)
-    rows = [
+    return [
         LiveArrayRow(
             groups=tuple(groups.get(total.of, ())),
             count=total.count,
@@ -182,17 +205,3 @@ def _total_rows(report: LiveArrayReport, by: TotalsBy, max_rows: int | None) -> 
         for total in report.totals
         if total.by == by
     ]
-    shown, rest = split_rows(rows, max_rows)
-    if not rest:
-        return rows
-    if by != "device":
-        return [*shown, _sum(report, [group for row in rest for group in row.groups], more(len(rest)))]
-    together = LiveArrayRow(
-        groups=(),
-        count=sum(row.count for row in rest),
-        nbytes=max(row.nbytes for row in rest),
-        total_nbytes=max(row.total_nbytes for row in rest),
-        share=None,
-        words=more(len(rest)),
-    )
-    return [*shown, together]

@@ -6,29 +6,22 @@ from collections.abc import Iterator
 
 from ..quantities import counted
 from ..reports import LogReport
-from .blocks import Block, Sentence
+from .blocks import Listing, Sentence
 from .findings import finding_blocks
-from .folds import check_max_rows
 from .words import mesh_words
 
 
-def log_page(report: LogReport, *, max_rows: int | None = 100) -> Iterator[Block]:
+def log_page(report: LogReport) -> Iterator[Listing]:
     """Yield the findings in a log: resharding by full replication, unused donations. The most bytes first.
 
     Args:
         report: The report on the log.
-        max_rows: Maximum number of entries of each kind. One more has the number of the others. None shows
-            all.
-
-    Raises:
-        ValueError: If ``max_rows`` is negative.
     """
-    check_max_rows(max_rows)
     name = "standard input" if report.name == "-" else report.name
     mesh = "" if report.mesh is None else f"mesh: {mesh_words(report.mesh)}"
     yield Sentence(report.answer, "answer")
     yield Sentence(", ".join(filter(None, (name, counted(report.line_count, "line", "lines"), mesh))))
-    yield from finding_blocks(report.findings, total=0, max_rows=max_rows)
+    yield from finding_blocks(report.findings)
     if report.ignored_codes:
         yield Sentence(f"ignored codes: {', '.join(report.ignored_codes)}")
     if report.unlisted_count:

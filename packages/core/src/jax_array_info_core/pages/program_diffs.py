@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import TypeAlias
 
 from ..layouts.dtypes import type_text
@@ -23,6 +24,7 @@ from .blocks import (
     Block,
     Column,
     Grouping,
+    Limited,
     Row,
     Sentence,
     Table,
@@ -32,7 +34,7 @@ from .blocks import (
     said,
     that_apply,
 )
-from .folds import check_max_rows, folded_paths, split_rows
+from .folds import folded_paths
 from .program_words import UNKNOWN, folded_text, kept_words, without_indices
 from .words import change_words, more_or_less, origin_words, rule_results
 
@@ -75,18 +77,12 @@ _LEAF = ("of", "before", "its", "after", "their")
 _LEAVES: Sequence[Grouping] = ((("of",), ("before", "its"), ("after", "their")), (_LEAF,))
 
 
-def program_diff_page(report: ProgramDiff, *, max_rows: int | None = 100) -> Iterator[Block]:
+def program_diff_page(report: ProgramDiff) -> Iterator[Block]:
     """Yield the answer and the bytes sent, then a table of each kind of differences.
 
     Args:
         report: The differences.
-        max_rows: Maximum number of rows of each table. One more row has the number of the others. None shows
-            all.
-
-    Raises:
-        ValueError: If ``max_rows`` is negative.
     """
-    check_max_rows(max_rows)
     before, after = report.before_name, report.after_name
     yield from rule_results(report.rules)
     yield Sentence(_answer(report), "answer")
@@ -96,7 +92,7 @@ def program_diff_page(report: ProgramDiff, *, max_rows: int | None = 100) -> Ite
     if report.unknown:
         yield Sentence("not compared:", "alarm")
     yield from said(report.unknown, indent=2)
-    yield from (table for table in _tables(report, max_rows) if any(table.sections))
+    yield from _tables(report)
 
 
 def _answer(report: ProgramDiff) -> str:
@@ -133,29 +129,35 @@ def _difference(before: int | None, after: int | None) -> int | None:
     return None if before is None or after is None else after - before
 
 
-def _tables(report: ProgramDiff, most: int | None) -> Iterator[Table]:
+def _tables(report: ProgramDiff) -> Iterator[Table]:
     """Yield a table of each kind of differences; of those without any, too."""
-    sent, rest = split_rows(report.sent, most)
     yield Table(
         "sent per device and call",
         [Column("of", head="collective"), Column("over", before="over "), *_CHANGE_COLUMNS],
-        [[row for one in sent for row in _sent_rows(one)], [_more(rest)] if rest else []],
+        [
+            Limited(
+                report.sent,
+                lambda shown: [row for one in shown for row in _sent_rows(one)],
+                lambda left: [_more(left)],
+                is_apart=True,
+            )
+        ],
         _NUMBERS,
     )
     yield Table(
         "memory and flops per device",
         [Column("of", head="figure"), *_CHANGE_COLUMNS],
-        limited(report.figures, most, _figure, _more),
+        [limited(report.figures, _figure, _more, is_apart=True)],
         _NUMBERS,
     )
     yield Table(
         "renamed arguments and outputs",
         [Column("of", "path", head="before"), Column("after", "path", "after: ")],
-        limited(report.renamed, most, lambda paths: {"of": paths[0], "after": paths[1]}, _more),
+        [limited(report.renamed, _renamed, _more, is_apart=True)],
         [[["of"], ["after"]], [["of", "after"]]],
     )
-    yield _leaves("arguments and outputs", [*map(_shardings, report.shardings)], most)
-    yield _leaves("donations", [*map(_donations, report.donations)], most)
+    yield _leaves("arguments and outputs", [*map(_shardings, report.shardings)])
+    yield _leaves("donations", [*map(_donations, report.donations)])
     yield Table(
         "temporaries at the peak",
         [
@@ -165,10 +167,14 @@ def _tables(report: ProgramDiff, most: int | None) -> Iterator[Table]:
             *_CHANGE_COLUMNS,
             Column("note"),
         ],
-        limited(report.temporaries, most, _temporary, _more),
+        [limited(report.temporaries, _temporary, _more, is_apart=True)],
         _TEMPORARIES,
         caption=_UNCOUNTED if report.has_uncounted_temporaries else "",
     )
+
+
+def _renamed(paths: tuple[str, str]) -> Row:
+    return {"of": paths[0], "after": paths[1]}
 
 
 def _more(left: Sequence[object]) -> Row:
@@ -188,8 +194,7 @@ def _change(before: int | None, after: int | None, *, is_bytes: bool = True) -> 
 def _sent_rows(change: SentChange) -> Iterator[Row]:
     """Yield the row of a kind and axes, and those of the lines that it changed in."""
     yield {"of": change.kind, "over": axes_words(change.axes), **_change(change.before, change.after)}
-    for section in limited(change.lines, _MOST_LINES, _line, _more_lines):
-        yield from section
+    yield from chain(*limited(change.lines, _line, _more_lines).first(_MOST_LINES))
 
 
 def _line(line: SentLine) -> Row:
@@ -228,7 +233,7 @@ _Leaf: TypeAlias = tuple[str, str, str, str, str]
 """The path of a leaf, and its sides before and after."""
 
 
-def _leaves(title: str, leaves: Sequence[_Leaf], most: int | None) -> Table:
+def _leaves(title: str, leaves: Sequence[_Leaf]) -> Table:
     """Return a table of leaves, those that differ only in the indices of their paths in one row."""
 
     def row(fold: tuple[str, list[int]]) -> Row:
@@ -246,12 +251,14 @@ def _leaves(title: str, leaves: Sequence[_Leaf], most: int | None) -> Table:
             Column("after", before="after: "),
             Column("their"),
         ],
-        limited(
-            folded_paths([path for path, *_ in leaves], facts),
-            most,
-            row,
-            lambda left: _more([member for _, members in left for member in members]),
-        ),
+        [
+            limited(
+                folded_paths([path for path, *_ in leaves], facts),
+                row,
+                lambda left: _more([member for _, members in left for member in members]),
+                is_apart=True,
+            )
+        ],
         _LEAVES,
     )
 

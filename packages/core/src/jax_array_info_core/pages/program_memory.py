@@ -7,16 +7,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from ..layouts.dtypes import type_text
 from ..quantities import counted, format_bytes, known_sum
 from ..reports import BackwardLine, ProgramMemory, ProgramReport, Temporary
-from .blocks import Block, Column, Row, Sentence, Table, counted_path, limited, listed, more
+from .blocks import Column, Listing, Row, Sentence, Table, counted_path, limited, listed, more
 from .program_words import UNKNOWN, kept_words, platform_words, scope_words
 from .words import origin_words
 
 _REUSED = "reused by donation"
 _MOST = 4
-"""Maximum number of entries of each list in the summary."""
+"""Maximum number of temporaries in the summary; a table has more."""
 
 
-def memory_blocks(report: ProgramReport) -> Iterator[Block]:
+def memory_blocks(report: ProgramReport) -> Iterator[Listing]:
     """Yield the memory per device, the largest temporaries and what the backward pass needs."""
     memory = report.memory
     if memory is None:
@@ -36,7 +36,7 @@ def memory_blocks(report: ProgramReport) -> Iterator[Block]:
     if memory.temporaries:
         live = f"{format_bytes(memory.live_nbytes)} live at once"
         yield Sentence(f"largest temporaries, {live} (estimated from the schedule{_excess(memory)}):")
-        yield from listed(memory.temporaries, _MOST, _entry, lambda left: ", ".join(_rest(left)))
+        yield listed(memory.temporaries, _entry, lambda left: ", ".join(_rest(left)), _MOST)
     yield from _backward(memory)
 
 
@@ -119,7 +119,7 @@ def _rest(left: Sequence[Temporary]) -> tuple[str, str]:
     return more(sum(one.count for one in left)), format_bytes(sum(one.nbytes * one.count for one in left))
 
 
-def _backward(memory: ProgramMemory) -> Iterator[Block]:
+def _backward(memory: ProgramMemory) -> Iterator[Listing]:
     """Yield what JAX saves for the backward pass, and what is live when that begins."""
     saved, live = memory.saved, memory.live_at_backward
     if saved is not None:
@@ -136,7 +136,7 @@ def _backward(memory: ProgramMemory) -> Iterator[Block]:
         yield from _by_line("live when the backward pass begins", live.lines if saved is None else (), words)
 
 
-def _by_line(name: str, lines: Sequence[BackwardLine], words: str | None = None) -> Iterator[Block]:
+def _by_line(name: str, lines: Sequence[BackwardLine], words: str | None = None) -> Iterator[Listing]:
     """Yield a figure with its lines.
 
     Args:
@@ -168,10 +168,10 @@ def _by_line(name: str, lines: Sequence[BackwardLine], words: str | None = None)
         where = " per device" if is_known else " on all devices together"
         words = UNKNOWN if total is None else format_bytes(total) + where
     yield Sentence(f"{name}: {words}{', by line:' if lines else ''}")
-    yield from listed(lines, _MOST, entry, rest)
+    yield listed(lines, entry, rest)
 
 
-def memory_table(report: ProgramReport, max_rows: int | None) -> Table:
+def memory_table(report: ProgramReport) -> Table:
     """Return the table of temporaries; without rows if the summary has all."""
     temporaries = report.memory.temporaries if report.memory is not None else ()
 
@@ -192,7 +192,7 @@ def memory_table(report: ProgramReport, max_rows: int | None) -> Table:
             Column("scope", "path", before="in "),
             Column("kept", before="kept "),
         ),
-        limited(temporaries if len(temporaries) > _MOST else (), max_rows, row, rest),
+        [limited(temporaries if len(temporaries) > _MOST else (), row, rest, is_apart=True)],
         (
             (("bytes",), ("array",), ("line",), ("scope",), ("kept",)),
             (("bytes",), ("array",), ("line", "scope"), ("kept",)),

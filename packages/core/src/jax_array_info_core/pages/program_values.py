@@ -69,7 +69,7 @@ def _number_words(report: ProgramReport, **wanted: object) -> str:
     return " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
 
 
-def free_values_table(report: ProgramReport, max_rows: int | None) -> Table:
+def free_values_table(report: ProgramReport) -> Table:
     """Return the table of the shardings that XLA chose, or may have chosen."""
     values = () if _is_on_one_device(report) else (*report.arguments, *report.outputs)
     free = [one for one in values if one.is_free or one.is_unrecorded]
@@ -94,7 +94,7 @@ def free_values_table(report: ProgramReport, max_rows: int | None) -> Table:
     return Table(
         "shardings" if is_unrecorded else "shardings that XLA chose",
         (Column("value", "path"), Column("array"), Column("per device", "number"), Column("sharding")),
-        limited(folds, max_rows, row, rest),
+        [limited(folds, row, rest, is_apart=True)],
         (
             (("value",), ("array",), ("per device",), ("sharding",)),
             (("value", "array"), ("per device",), ("sharding",)),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from ..layouts.dtypes import type_text
 from ..reports import Collective, ProgramReport, SentBytes
@@ -20,7 +19,7 @@ from ..reports.collectives import (
 from ..reports.control_flow import FlopTotals, per_iteration_words
 from ..reports.program import uncounted_words, unknown_bytes
 from ..reports.program_findings import accepted
-from .blocks import Block, Column, Row, Sentence, Source, Table, counted_path, limited, listed, more, said
+from .blocks import Column, Listing, Row, Sentence, Source, Table, counted_path, limited, listed, more, said
 from .findings import finding_blocks
 from .folds import folded_paths
 from .program_memory import memory_blocks, memory_table
@@ -39,11 +38,8 @@ from .program_words import (
 )
 from .words import origin_words
 
-_MOST_SUMS = 8
-"""Maximum number of sums by kind and axes."""
 
-
-def program_page(report: ProgramReport, *, max_rows: int | None = 20) -> Iterator[Block]:
+def program_page(report: ProgramReport) -> Iterator[Listing]:
     """Yield the answer, what moves, the memory and the findings, then tables, then the timeline, if any.
 
     The tables are those of the collectives, of the temporaries and of the shardings that XLA chose. Each
@@ -51,10 +47,6 @@ def program_page(report: ProgramReport, *, max_rows: int | None = 20) -> Iterato
 
     Args:
         report: The program.
-        max_rows: Maximum number of rows of each table. One more row sums the others. None shows all.
-
-    Raises:
-        ValueError: If ``max_rows`` is negative.
     """
     yield Sentence(report.answer, "answer")
     yield Sentence(title_words(report))
@@ -68,21 +60,16 @@ def program_page(report: ProgramReport, *, max_rows: int | None = 20) -> Iterato
     yield from said(value_lines(report))
     yield from said(accepted(report))
     yield from said(report.caveats, "aside")
-    total = sum(one.nbytes or 0 for one in (*report.arguments, *report.outputs))
-    rows: dict[str, Any] = {"max_rows": None, "min_share": 0} if max_rows is None else {}
-    yield from finding_blocks(report.findings, total=total, **rows)
-    yield Source(report, {"max_rows": max_rows})
-    tables = (
-        _collectives(report, max_rows),
-        memory_table(report, max_rows),
-        free_values_table(report, max_rows),
-    )
-    yield from (table for table in tables if table.sections[0])
+    yield from finding_blocks(report.findings)
+    yield Source(report)
+    yield _collectives(report)
+    yield memory_table(report)
+    yield free_values_table(report)
     if report.timeline is not None:
         yield from program_timeline_page(report.timeline)
 
 
-def sent_blocks(report: ProgramReport) -> Iterator[Block]:
+def sent_blocks(report: ProgramReport) -> Iterator[Listing]:
     """Yield the bytes that a device sends, with the sums by kind and axes."""
     sent = report.sent
     words = sent_words(sent, bound=most_nbytes(report.collectives))
@@ -104,7 +91,7 @@ def sent_blocks(report: ProgramReport) -> Iterator[Block]:
         ones = (one for one in report.collectives if (one.kind, one.axes) in keys)
         return f"{more(len(left))}, {sent_words(sent_by(ones), has_loops=False)}"
 
-    yield from listed(sent.by_kind_and_axes, _MOST_SUMS, entry, rest)
+    yield listed(sent.by_kind_and_axes, entry, rest)
     reasons = unknown_bytes(report, has_loops=False)
     yield from said((f"?: {reason}" for reason in reasons), "warning", indent=2)
 
@@ -120,7 +107,7 @@ def _flops(report: ProgramReport) -> Iterator[str]:
         yield f"FFT FLOPs: {report.fft_totals.words} (5 N log2 N, half for real numbers)"
 
 
-def _collectives(report: ProgramReport, max_rows: int | None) -> Table:
+def _collectives(report: ProgramReport) -> Table:
     """Return the table of the collectives, the most bytes first, with the slowest link where it says more."""
     has_links = bool(report.sent.over_links)
 
@@ -168,8 +155,8 @@ def _collectives(report: ProgramReport, max_rows: int | None) -> Table:
         (("total",), (*name, "phase"), (*array, *place, "because")),
         (("total",), (*name, *array, *place, "phase", "because")),
     )
-    sections = limited(_folded(report.collectives), max_rows, row, rest)
-    return Table("collectives", columns, sections, groupings)
+    rows = limited(_folded(report.collectives), row, rest, is_apart=True)
+    return Table("collectives", columns, [rows], groupings)
 
 
 def _folded(collectives: Sequence[Collective]) -> list[tuple[Collective, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import TypeVar
 
 from ..layouts.dtypes import type_text
@@ -14,6 +15,8 @@ from .blocks import (
     Block,
     Column,
     Entries,
+    Limited,
+    Listing,
     Note,
     Row,
     Sentence,
@@ -25,7 +28,7 @@ from .blocks import (
     said,
 )
 from .findings import heading
-from .folds import path_keys, split_rows
+from .folds import path_keys
 from .links import Pieces, text_of_pieces, words_of
 from .propagation_words import (
     MOST_OPS,
@@ -49,48 +52,39 @@ _LINES = ("short line", "short origins")
 _T = TypeVar("_T")
 
 
-def propagation_page(
-    report: PropagationReport, *, with_ways: bool = False, max_rows: int | None = 20
-) -> Iterator[Block]:
+def propagation_page(report: PropagationReport, *, with_ways: bool = False) -> Iterator[Listing]:
     """Yield the answer, the conflicts, lost mesh axes and replicated values, then the table of all values.
 
     Args:
         report: The propagation.
         with_ways: Whether to list the values with the way of each mesh axis from its origin, without a table.
-        max_rows: Maximum number of entries of each kind. One more has the number of the others. None shows
-            all.
-
-    Raises:
-        ValueError: If ``max_rows`` is negative.
     """
     devices = counted(report.device_count, "device", "devices")
     mesh = "" if report.mesh is None else f": {mesh_words(report.mesh)}"
     yield Sentence(report.answer, "answer")
     yield Sentence(f"{report.name}, lowered for {report.platform.upper()}, {devices}{mesh}")
     yield from said(report.accepted)
-    yield Source(report, {"max_rows": max_rows})
+    yield Source(report)
     for finding in report.findings:
         # What the compiled program sends for a conflict is another figure, in the output of print_program.
         yield from heading(finding, of="smallest operands, " if finding.kind == "conflict" else "")
-        yield from _listed(finding_entries(report, finding.kind), max_rows, _entry)
+        yield _listed(finding_entries(report, finding.kind), _entry)
     yield from said((f"nothing propagates through {operation}" for operation in report.unread), "warning")
     yield from said(report.caveats, "aside")
     if with_ways:
         rows: list[PropagatedLeaf | PropagatedValue] = [*report.arguments, *report.outputs, *report.values]
-        yield from _listed(rows, max_rows, _ways)
+        yield _listed(rows, _ways)
     else:
-        yield from _values(report, max_rows)
+        yield _values(report)
 
 
-def _listed(
-    rows: Sequence[_T], max_rows: int | None, blocks: Callable[[_T], Iterator[Block]]
-) -> Iterator[Block]:
-    """Yield the blocks of the first rows, and the number of the others."""
-    shown, rest = split_rows(rows, max_rows)
-    for one in shown:
-        yield from blocks(one)
-    if rest:
-        yield Sentence(f"and {more(len(rest))}", indent=2)
+def _listed(rows: Sequence[_T], blocks: Callable[[_T], Iterator[Block]]) -> Limited[_T, Block]:
+    """Return the blocks of rows, and the number of those that are left out."""
+    return Limited(
+        rows,
+        lambda shown: chain.from_iterable(map(blocks, shown)),
+        lambda left: [Sentence(f"and {more(len(left))}", indent=2)],
+    )
 
 
 def _entry(one: Entry) -> Iterator[Block]:
@@ -119,33 +113,30 @@ def _ways(one: PropagatedLeaf | PropagatedValue) -> Iterator[Block]:
         yield Sentence(f"{axis.mesh_axis}: from {axis}{way}", indent=4)
 
 
-def _values(report: PropagationReport, max_rows: int | None) -> Iterator[Table]:
-    """Yield the table of the values; with less room, one column has line, operations and origins."""
-    sections = limited(
-        value_rows(report.values),
-        max_rows,
-        _value,
-        lambda rest: {"value": more(sum(row.times for row in rest))},
+def _values(report: PropagationReport) -> Table:
+    """Return the table of the values; with less room, one column has line, operations and origins."""
+
+    def rest(left: Sequence[ValueRow]) -> Row:
+        return {"value": more(sum(row.times for row in left))}
+
+    return Table(
+        "values",
+        [
+            Column("per device", "number"),
+            *map(Column, ("value", "sharding", "from", "line", "function", "op")),
+            Column("short line", head="line, op and origin", replaces=("line", "op")),
+            Column("short origins", replaces=("from",)),
+            Column("last function", head="function", is_optional=True, replaces=("function",)),
+        ],
+        [limited(value_rows(report.values) if report.mesh else (), _value, rest, is_apart=True)],
+        [
+            [[name] for name in _WIDE],
+            [[name] for name in _WIDE[:-1]],
+            [["per device"], ["value", "sharding"], _LINES, ["last function"]],
+            [["per device"], ["value", "sharding"], _LINES],
+            [["per device"], ["value", "sharding", "line", "from"]],
+        ],
     )
-    if report.mesh is not None and sections[0]:
-        yield Table(
-            "values",
-            [
-                Column("per device", "number"),
-                *map(Column, ("value", "sharding", "from", "line", "function", "op")),
-                Column("short line", head="line, op and origin", replaces=("line", "op")),
-                Column("short origins", replaces=("from",)),
-                Column("last function", head="function", is_optional=True, replaces=("function",)),
-            ],
-            sections,
-            [
-                [[name] for name in _WIDE],
-                [[name] for name in _WIDE[:-1]],
-                [["per device"], ["value", "sharding"], _LINES, ["last function"]],
-                [["per device"], ["value", "sharding"], _LINES],
-                [["per device"], ["value", "sharding", "line", "from"]],
-            ],
-        )
 
 
 def _value(row: ValueRow) -> Row:

@@ -4,44 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
 
 from ..layouts import Spec
 from ..quantities import counted, format_bytes
 from ..reports import ReshardReport, ReshardRow
 from ..reports.tree import shorter_leaves_words
 from .blocks import Block, Column, Note, Row, Sentence, Table, counted_path, limited, said, that_apply
-from .folds import check_max_rows, folded_paths
+from .folds import folded_paths
 from .tree_words import Fold, changed_meshes, folds_note, meshes_words, more_leaves
 
 _NUMBERS = ("per device", "sum over devices", "other processes")
 
 
-def reshard_page(report: ReshardReport, *, max_rows: int | None = 100) -> Iterator[Block]:
+def reshard_page(report: ReshardReport) -> Iterator[Block]:
     """Yield the bytes to receive, then the leaves that move, those with the most bytes per device first.
 
     Leaves that differ only in the indices of their paths share a row.
 
     Args:
         report: The traffic.
-        max_rows: Maximum number of rows. One more row has the sum of the other leaves. None shows all.
-
-    Raises:
-        ValueError: If ``max_rows`` is negative.
     """
-    check_max_rows(max_rows)
     title = "bytes to receive" + ("" if report.name is None else f" for {report.name}")
     if report.rows:
         each, nbytes = format_bytes(report.device_nbytes), format_bytes(report.nbytes)
         together = f"all {report.device_count} devices together {nbytes}"
         yield Sentence(f"each device receives at most {each}, {together}", "answer", hang=0)
-        yield _table(report, title, max_rows)
+        yield _table(report, title)
     else:
         yield Sentence(f"{title}: none", "answer", hang=0)
     yield from said(_lines(report), hang=0)
 
 
-def _table(report: ReshardReport, title: str, max_rows: int | None) -> Table:
+def _table(report: ReshardReport, title: str) -> Table:
     """Return the table of the leaves that move, and of their sum."""
     rows = report.rows
     numbers = _NUMBERS if report.process_nbytes else _NUMBERS[:-1]
@@ -74,7 +68,7 @@ def _table(report: ReshardReport, title: str, max_rows: int | None) -> Table:
             *(Column(name, "number") for name in numbers),
         ],
         [
-            [*chain(*limited(folds, max_rows, row, rest))],
+            limited(folds, row, rest),
             [{"leaf": total, **_sums(report)}],
         ],
         groupings=[

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import chain
 from typing import TypeVar
 
 from ..quantities import format_bytes
 from ..reports import TimelineReport
 from ..reports.timeline import TimelineGroup, TimelineJump, TimelineMark, TimelinePeak
 from ..reports.timeline_process import TimelineProcess
-from .blocks import TIMES, Block, Column, Grouping, Picture, Row, Sentence, Table, limited, more, number, said
-from .folds import split_rows
+from .blocks import (
+    TIMES,
+    Column,
+    Grouping,
+    Limited,
+    Listing,
+    Picture,
+    Row,
+    Sentence,
+    Table,
+    limited,
+    more,
+    number,
+    said,
+)
 from .words import NO_ALLOCATION_SITES, site_words, size_words
 
 MAX_ROWS = 10
@@ -49,15 +61,11 @@ _PROCESSES = [
 """Groupings of the columns of each table."""
 
 
-def timeline_page(report: TimelineReport, *, max_rows: int | None = MAX_ROWS) -> Iterator[Block]:
+def timeline_page(report: TimelineReport) -> Iterator[Listing]:
     """Yield the answer, the picture and the tables.
 
     Args:
         report: The timeline.
-        max_rows: Maximum number of rows of each table; one more line has the rest. None shows all.
-
-    Raises:
-        ValueError: If ``max_rows`` is negative.
     """
     for line in report.answer:
         is_bad = line.startswith(("out of memory", "growing"))
@@ -67,28 +75,35 @@ def timeline_page(report: TimelineReport, *, max_rows: int | None = MAX_ROWS) ->
         yield Sentence("")
         yield Picture(report)
     if report.peak is not None:
-        yield _peak(report, report.peak, max_rows)
-    shown, rest = split_rows([grown for grown in report.growth if grown.stopped_at is not None], max_rows)
-    stops = [(report.time_words(grown.stopped_at or 0.0), grown.words) for grown in shown]
-    yield from said((f"no growth since {since}: {words}" for since, words in stops), hang=0)
-    if rest:
-        yield Sentence(f"{more(len(rest), 'line', 'lines')} no longer grow", hang=0)
+        yield _peak(report, report.peak)
+    stopped = [
+        (report.time_words(one.stopped_at), one.words) for one in report.growth if one.stopped_at is not None
+    ]
+    yield Limited(
+        stopped,
+        lambda shown: said((f"no growth since {since}: {words}" for since, words in shown), hang=0),
+        lambda left: said([f"{more(len(left), 'line', 'lines')} no longer grow"], hang=0),
+    )
     if report.marks:
         is_sampled = report.chosen is not None and report.chosen.in_use_source == "arrays"
         caption = NO_PEAKS if is_sampled else ""
-        yield _table("bytes that each mark added", report.marks, _mark, max_rows, _MARKS, caption)
+        yield _table("bytes that each mark added", report.marks, _mark, _MARKS, caption)
     jumps = [jump for jump in report.jumps if jump.mark is None or not report.marks]
     if jumps:
-        yield _table("jumps outside of marks", jumps, partial(_jump, report), max_rows, _JUMPS)
+        yield _table("jumps outside of marks", jumps, partial(_jump, report), _JUMPS)
     if len(report.processes) > 1:
-        yield _table("processes", report.processes, partial(_process, report), max_rows, _PROCESSES)
+        yield _table("processes", report.processes, partial(_process, report), _PROCESSES)
         failed = [one for one in report.processes if one.message and one is not report.chosen]
-        yield from said((f"{one.name} {one.ending}" for one in failed[:max_rows]), "warning", hang=0)
+        yield Limited(
+            failed,
+            lambda shown: said((f"{one.name} {one.ending}" for one in shown), "warning", hang=0),
+            lambda left: said([f"{more(len(left), 'process', 'processes')} failed"], "warning", hang=0),
+        )
     unread = (f"not read: {one.name}: {one.reason}" for one in report.unread)
     yield from said(unread, "warning", hang=0)
 
 
-def _peak(report: TimelineReport, peak: TimelinePeak, max_rows: int | None) -> Table:
+def _peak(report: TimelineReport, peak: TimelinePeak) -> Table:
     """Return the table of the arrays that were alive at the peak."""
     when = "at the peak"
     if peak.since is not None:
@@ -115,7 +130,7 @@ def _peak(report: TimelineReport, peak: TimelinePeak, max_rows: int | None) -> T
     return Table(
         f"alive {when}: {format_bytes(peak.sampled_nbytes)} in use",
         [_COLUMNS[name] for [name] in _PEAK[0]],
-        [[*chain(*limited(peak.groups, max_rows, row, rest)), *sums]],
+        [limited(peak.groups, row, rest), sums],
         _PEAK,
         "" if has_sites else NO_ALLOCATION_SITES,
     )
@@ -125,14 +140,13 @@ def _table(
     title: str,
     rows: Sequence[_T],
     row: Callable[[_T], Row],
-    max_rows: int | None,
     groupings: Sequence[Grouping],
     caption: str = "",
 ) -> Table:
     """Return a table of marks, jumps or processes, with the number of those that are left out."""
     columns = [_COLUMNS[name] for [name] in groupings[0]]
-    sections = limited(rows, max_rows, row, lambda rest: {columns[0].name: more(len(rest))})
-    return Table(title, columns, [[*chain(*sections)]], groupings, caption)
+    section = limited(rows, row, lambda left: {columns[0].name: more(len(left))})
+    return Table(title, columns, [section], groupings, caption)
 
 
 def _mark(mark: TimelineMark) -> Row:

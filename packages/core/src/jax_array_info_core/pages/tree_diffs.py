@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from typing import NamedTuple
 
 from ..layouts.dtypes import type_text
@@ -12,14 +11,14 @@ from ..quantities import counted, format_bytes, format_number
 from ..reports import LeafValues, TreeDiff, TreeMesh, TreeRow, ValuesDiff
 from ..reports.changes import ChangedField
 from .blocks import Block, Cell, Column, Row, Sentence, Table, counted_path, limited, more, said, that_apply
-from .folds import check_max_rows, folded_paths
+from .folds import folded_paths
 from .tree_words import Fold, changed_meshes, folds_note, more_leaves
 from .words import change_words, reason_words, rule_results
 
 _VALUES = ("leaf", "elements that differ", "largest difference")
 
 
-def tree_diff_page(report: TreeDiff, *, max_rows: int | None = 100) -> Iterator[Block]:
+def tree_diff_page(report: TreeDiff) -> Iterator[Block]:
     """Yield the answer, then the leaves that were removed, added or changed, with the bytes before and after.
 
     Leaves that differ only in the indices of their paths share a row. Specs are shown without mesh axes of
@@ -27,12 +26,7 @@ def tree_diff_page(report: TreeDiff, *, max_rows: int | None = 100) -> Iterator[
 
     Args:
         report: The differences.
-        max_rows: Maximum number of rows. One more row has the number of the other leaves. None shows all.
-
-    Raises:
-        ValueError: If ``max_rows`` is negative.
     """
-    check_max_rows(max_rows)
     title = "differences"
     if report.before_name or report.after_name:
         before, after = report.before_name or "the first tree", report.after_name or "the second tree"
@@ -42,9 +36,9 @@ def tree_diff_page(report: TreeDiff, *, max_rows: int | None = 100) -> Iterator[
     if report.has_same_layouts and title != "differences":
         yield Sentence(title, hang=0)
     if report.values is not None:
-        yield from _values(report.values, max_rows)
+        yield from _values(report.values)
     if not report.has_same_layouts:
-        yield _layouts(report, title, max_rows)
+        yield _layouts(report, title)
     yield from said(_lines(report), hang=0)
 
 
@@ -88,15 +82,13 @@ def _counts(report: TreeDiff) -> dict[str, int]:
     return {"removed": len(report.removed), "added": len(report.added), "changed": len(report.changed)}
 
 
-def _values(values: ValuesDiff, max_rows: int | None) -> Iterator[Block]:
+def _values(values: ValuesDiff) -> Iterator[Block]:
     """Yield the leaves with different values, and a line about NaN at the same places."""
     leaves = [*values.differing, *values.unread]
     if leaves:
-        rows = limited(
-            leaves, max_rows, _values_row, lambda rest: {"leaf": more(len(rest), "leaf", "leaves")}
-        )
+        rows = limited(leaves, _values_row, lambda left: {"leaf": more(len(left), "leaf", "leaves")})
         columns = [Column(name, "path" if name == "leaf" else "words", is_kept=True) for name in _VALUES]
-        yield Table("values", columns, [[*chain(*rows)]])
+        yield Table("values", columns, [rows])
     nan = [leaf for leaf in values.leaves if leaf.is_equal]
     if nan:
         count = format_number(sum(leaf.nan_count_before for leaf in nan))
@@ -142,7 +134,7 @@ class _Change(NamedTuple):
     """Types of its mesh axes before and after, if they differ."""
 
 
-def _layouts(report: TreeDiff, title: str, max_rows: int | None) -> Table:
+def _layouts(report: TreeDiff, title: str) -> Table:
     """Return the table of the leaves that were removed, added or changed."""
     changes = [
         *(_Change(row.path, "removed", row, None) for row in report.removed),
@@ -174,7 +166,7 @@ def _layouts(report: TreeDiff, title: str, max_rows: int | None) -> Table:
         return {"leaf": path, "change": kinds, "before": before, "after": after}
 
     folds = folded_paths([one.path for one in changes], [cells(one) for one in changes])
-    rows = limited(folds, max_rows, row, lambda rest: {"leaf": more_leaves(rest)})
+    rows = limited(folds, row, lambda left: {"leaf": more_leaves(left)})
     return Table(
         title,
         [
@@ -182,7 +174,7 @@ def _layouts(report: TreeDiff, title: str, max_rows: int | None) -> Table:
             Column("change", is_kept=True),
             *(Column(name, before=f"{name}: ", is_kept=True) for name in ("before", "after")),
         ],
-        [[*chain(*rows)]],
+        [rows],
         groupings=[
             [["leaf"], ["change"], ["before"], ["after"]],
             [["leaf", "change"], ["before"], ["after"]],

@@ -11,7 +11,7 @@ from typing import Literal, get_args
 from ..grouping import by_key
 from ..reports.tree import ElsewhereBytes, TreeReport, TreeRow, elsewhere_bytes
 from ..text import clipped, plain_text
-from .folds import check_max_rows, folded_paths, path_keys
+from .folds import folded_paths, path_keys
 
 Sort = Literal["tree", "waste", "nan"]
 """Order of the rows.
@@ -79,12 +79,12 @@ class LeafGroup:
         return [*keys[:_MOST_KEYS], *rest]
 
 
-def check_view(depth: object, sort: object, max_rows: object) -> None:
+def check_view(depth: object, sort: object) -> None:
     """Check the arguments of a table of leaves.
 
     Raises:
-        TypeError: If ``depth`` or ``max_rows`` is neither an integer nor None.
-        ValueError: If ``depth`` is less than 1, ``max_rows`` is negative, or ``sort`` is not an order.
+        TypeError: If ``depth`` is neither an integer nor None.
+        ValueError: If ``depth`` is less than 1, or ``sort`` is not an order.
     """
     if not isinstance(depth, int | None) or isinstance(depth, bool):
         raise TypeError(f"depth must be an integer or None, got {plain_text(depth, repr)}")
@@ -92,7 +92,6 @@ def check_view(depth: object, sort: object, max_rows: object) -> None:
         raise ValueError(f"depth must be at least 1, or None for all leaves, got {depth}")
     if sort not in get_args(Sort):
         raise ValueError(f"sort must be 'tree', 'waste' or 'nan', got {plain_text(sort, repr)}")
-    check_max_rows(max_rows)
 
 
 def leaf_groups(report: TreeReport, *, depth: int | None = None, sort: Sort = "tree") -> list[LeafGroup]:

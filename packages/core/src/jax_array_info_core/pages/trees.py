@@ -12,11 +12,11 @@ from ..layouts.dtypes import type_text
 from ..quantities import format_bytes, grouped
 from ..reports import LeafStatistics, TreeReport
 from .blocks import (
-    Block,
     Branch,
     Cell,
     Column,
     Grouping,
+    Listing,
     Row,
     Sentence,
     Table,
@@ -65,9 +65,7 @@ _COLUMNS = (
 )
 
 
-def tree_page(
-    report: TreeReport, *, depth: int | None = None, sort: Sort = "tree", max_rows: int | None = 100
-) -> Iterator[Block]:
+def tree_page(report: TreeReport, *, depth: int | None = None, sort: Sort = "tree") -> Iterator[Listing]:
     """Yield the bytes per device, the table of the leaves, and the totals and meshes below it.
 
     Paths are never truncated. In narrow tables, other columns give way, at last those of paths, bytes per
@@ -80,14 +78,12 @@ def tree_page(
             shows all leaves.
         sort: ``tree`` for the order of the tree; ``nan`` for leaves with NaN or infinities first;
             ``waste`` by avoidable bytes. Only the order of the tree can be folded by prefix.
-        max_rows: Maximum number of rows. One more row sums the others. None shows all. Pages that fold by
-            prefix have up to 5,000 rows.
 
     Raises:
         TypeError: If ``depth`` or ``max_rows`` is neither an integer nor None.
         ValueError: If ``depth`` is less than 1, ``max_rows`` is negative, or ``sort`` is not an order.
     """
-    check_view(depth, sort, max_rows)
+    check_view(depth, sort)
     groups = leaf_groups(report, depth=depth, sort=sort)
     row = partial(_row, report, main_mesh(report))
     yield Sentence(answer_words(report), "answer", hang=0)
@@ -95,7 +91,7 @@ def tree_page(
         yield Table(
             title_words(report),
             _columns(report),
-            limited(groups, max_rows, row, partial(_rest, row)),
+            [limited(groups, row, partial(_rest, row), is_apart=True)],
             groupings=[*_groupings(keeps_avoidable=sort == "waste")],
             breaks="first",
             is_compact=True,
@@ -103,7 +99,7 @@ def tree_page(
         )
     else:
         yield Sentence(title_words(report), hang=0)
-    yield from said(total_lines(report, groups[:max_rows]), hang=0)
+    yield from said(total_lines(report, groups), hang=0)
 
 
 def _groupings(*, keeps_avoidable: bool) -> Iterator[Grouping]:

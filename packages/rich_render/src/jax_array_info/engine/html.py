@@ -97,7 +97,7 @@ def _table(rows: str, style: str = "") -> str:
 
 def _flat(table: Table) -> str:
     """Return a table that does not fold."""
-    rows = [row for section in table.sections for row in section]
+    rows = [row for section in table.parts for row in section]
     columns = _columns(table, rows)
     return _table(_heads(columns) + _rows(columns, rows))
 

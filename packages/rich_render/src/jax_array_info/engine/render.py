@@ -2,30 +2,80 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Sequence
 from io import BytesIO, TextIOWrapper
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, RenderableType
 
 from jax_array_info_core.pages import page
+from jax_array_info_core.pages.blocks import Block, Listing, Sentence, cut, left_out
+from jax_array_info_core.pages.folds import MaxRows
+from jax_array_info_core.quantities import counted
 
 from ..pictures.text import LEAST_WIDTH
 from .console import on_console
 
 if TYPE_CHECKING:
     from jax_array_info_core.reports import Report
+    from jax_array_info_core.reports.findings import Syntax
 
 
-def render(report: Report, *, width: int = 80, use_color: bool = False, **options: Any) -> RenderableType:
+_MOST_LINES = 40
+_COUNTS = (1000, 100, 60, 40, 30, 24, 20, 16, 14, 12, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0)
+"""Numbers of rows that are tried."""
+
+
+def render(
+    report: Report,
+    *,
+    width: int = 80,
+    use_color: bool = False,
+    max_rows: MaxRows = "fit",
+    syntax: Syntax = "python",
+    **options: Any,
+) -> RenderableType:
     """Return a report as a Rich renderable, for a console of this width and any encoding.
 
     Args:
         report: Any report. A layout is drawn.
         width: Maximum line length in characters. Pictures are at least 20 characters wide.
         use_color: Whether to fill the cells of pictures.
-        **options: Further options of the table, such as ``max_rows``.
+        max_rows: Maximum number of rows of each list; None for all. ``"fit"`` for as many as 40 lines of 80
+            characters hold.
+        syntax: Language of the line that names the option for more rows.
+        **options: Further options of the page.
+
+    Raises:
+        TypeError: If ``report`` is not a report, or ``max_rows`` not a number, None or ``"fit"``.
+        ValueError: If ``max_rows`` is negative.
     """
-    return on_console(page(report, **options), width=max(width, LEAST_WIDTH), use_color=use_color)
+    blocks = shown_blocks([*page(report, **options)], max_rows, syntax)
+    return on_console(blocks, width=max(width, LEAST_WIDTH), use_color=use_color)
+
+
+def shown_blocks(blocks: Sequence[Listing], max_rows: MaxRows, syntax: Syntax = "python") -> list[Block]:
+    """Return the blocks of a page with some rows of each list, and a line about those that are left out."""
+    most = _fitting(blocks) if max_rows == "fit" else max_rows
+    shown = [*cut(blocks, most)]
+    if left := left_out(blocks, most):
+        option = "--max-rows all" if syntax == "shell" else "max_rows=None"
+        rows = counted(left, "row is left out", "rows are left out")
+        shown.append(Sentence(f"{rows}: {option} shows all", "aside", hang=0))
+    return shown
+
+
+def _fitting(blocks: Sequence[Listing]) -> int:
+    """Return the largest number of rows with which a page has at most 40 lines; 0 if none does."""
+    if not left_out(blocks, 0):
+        return 0
+
+    def fits(count: int) -> bool:
+        # With the line about what is left out.
+        return text_of(on_console(cut(blocks, count))).count("\n") + 2 <= _MOST_LINES
+
+    return _COUNTS[bisect_left(_COUNTS, True, hi=len(_COUNTS) - 1, key=fits)]
 
 
 def to_text(report: Report, *, width: int = 80, color: bool = False) -> str:

@@ -188,7 +188,7 @@ def drawn_table(table: Table, width: int, writing: Writing) -> RichTable:
 
 def _contents(table: Table, width: int, writing: Writing) -> Iterator[_Content]:
     """Yield the columns and cells of each grouping."""
-    named = shown_columns(table, [row for section in table.sections for row in section], writing)
+    named = shown_columns(table, [row for section in table.parts for row in section], writing)
     groupings = table.groupings or [[[one.name] for one in table.columns]]
     widest = {name for names in groupings[0] for name in names}
     for grouping in groupings[bool(width < table.least_width) :]:
@@ -201,7 +201,7 @@ def _contents(table: Table, width: int, writing: Writing) -> Iterator[_Content]:
             [_ALIGNMENTS.get(group[0].kind, "left") for group in groups],
             [
                 [[_cell(group, row, writing, table.is_compact) for group in groups] for row in section]
-                for section in table.sections
+                for section in table.parts
                 if section
             ],
             [

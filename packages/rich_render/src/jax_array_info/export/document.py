@@ -16,6 +16,7 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from jax_array_info_core import to_json
 from jax_array_info_core.pages import page
 from jax_array_info_core.pages.blocks import Block, Picture, Sentence, Source, Table
+from jax_array_info_core.pages.folds import MaxRows
 from jax_array_info_core.reports import (
     ArrayReport,
     ProgramReport,
@@ -28,6 +29,7 @@ from jax_array_info_core.text import clipped, printable
 
 from ..engine.console import on_console
 from ..engine.html import blocks_html
+from ..engine.render import shown_blocks
 from ..pictures.of_reports import figure
 from ..pictures.palette import ColorMap
 from ..pictures.svg import layout_figures
@@ -35,6 +37,7 @@ from ..svg import GREY, Figure, lines_figure, lines_html, side_by_side, stacked,
 from .source_html import source_html
 from .sources import SourcePart, source_part
 
+_MOST_ROWS = 100
 _DRAWN = (Picture, Source)
 """Blocks that are parts of their own."""
 Part = Figure | RenderableType
@@ -58,6 +61,7 @@ def columns_of(
     scale: float = 1.0,
     color_map: ColorMap | None = None,
     has_pointer: bool = True,
+    max_rows: MaxRows = "fit",
     **options: Any,
 ) -> list[list[Part]]:
     """Return the tables, panels and drawings of the reports of one document, in the same columns.
@@ -68,12 +72,14 @@ def columns_of(
         scale: Factor for the size of the cells of a drawing.
         color_map: Colors of the cells.
         has_pointer: Whether the reader can hover over a cell; a PNG has no tooltips.
-        **options: Options of the pages, such as ``max_rows``.
+        max_rows: Maximum number of rows of each list; None for all, ``"fit"`` for 100.
+        **options: Further options of the pages.
     """
+    most = _MOST_ROWS if max_rows == "fit" else max_rows
     every = [_drawn_report(report) for reports in columns for report in reports]
     drawings = iter(layout_figures(every, scale=scale, color_map=color_map, has_pointer=has_pointer))
     return [
-        [part for report in reports for part in _parts(report, next(drawings), options)]
+        [part for report in reports for part in _parts(report, next(drawings), most, options)]
         for reports in columns
     ]
 
@@ -89,17 +95,20 @@ def _drawn_report(report: Report) -> Report:
     return replace(report, name=None) if isinstance(report, ArrayReport) else report
 
 
-def _parts(report: Report, drawing: Figure | None, options: Mapping[str, Any]) -> Iterator[Part]:
+def _parts(
+    report: Report, drawing: Figure | None, most: int | None, options: Mapping[str, Any]
+) -> Iterator[Part]:
     """Yield the texts of a report's page, and its drawings and sources between them.
 
     Args:
         report: The report.
         drawing: The drawing of its layout, if it has one.
+        most: Maximum number of rows of each list.
         options: Options of its page.
     """
     if drawing and isinstance(report, ArrayReport) and report.name is not None:
         drawing = replace(drawing, title=f"{title_of(report)}: {drawing.title}")
-    blocks = page(report, **options)
+    blocks = shown_blocks([*page(report, **options)], most)
     for kind, found in groupby(blocks, lambda block: type(block) if isinstance(block, _DRAWN) else None):
         group = list(found)
         while group and group[-1] == Sentence(""):  # a drawing has a margin
@@ -110,7 +119,7 @@ def _parts(report: Report, drawing: Figure | None, options: Mapping[str, Any]) -
         for block in group:
             if isinstance(block, Picture):
                 yield drawing or figure(block.of)
-            elif isinstance(block, Source) and (part := source_part(block)).margin.lines:
+            elif isinstance(block, Source) and (part := source_part(block, most)).margin.lines:
                 yield part
 
 

@@ -28,8 +28,12 @@ class SourcePart:
         yield source_text(self.margin, max_rows=self.max_rows)
 
 
-def source_part(block: Source) -> SourcePart:
+def source_part(block: Source, max_rows: int | None) -> SourcePart:
     """Return the source of a page.
+
+    Args:
+        block: The block of the page.
+        max_rows: Maximum number of lines with notes in text.
 
     Raises:
         TypeError: If the report has no lines to mark.
@@ -41,4 +45,4 @@ def source_part(block: Source) -> SourcePart:
             margin = propagation_margin(block.of)
         case _:
             raise TypeError(f"a {type(block.of).__name__} marks no lines of source")
-    return SourcePart(block.of, margin, block.options.get("max_rows", 20))
+    return SourcePart(block.of, margin, max_rows)

@@ -7,8 +7,7 @@ from collections.abc import Collection
 from jax_array_info_core import hosts_report
 from jax_array_info_core.hosts.compare import MOST_DETAILS
 from jax_array_info_core.hosts.summaries import HostReport
-from jax_array_info_core.pages.folds import check_max_rows
-from jax_array_info_core.pages.hosts import MAX_ROWS
+from jax_array_info_core.pages.folds import MaxRows, check_max_rows
 from jax_array_info_core.reports import HostsReport
 
 from .show import print_table, report_of, silent_at_exit
@@ -21,7 +20,7 @@ def print_hosts(
     timeout: float = 30.0,
     details: int = MOST_DETAILS,
     ignore_codes: str | Collection[str] = (),
-    max_rows: int | None = MAX_ROWS,
+    max_rows: MaxRows = "fit",
 ) -> None:
     """Print which processes of this job have the most bytes, and which have other arrays than most.
 

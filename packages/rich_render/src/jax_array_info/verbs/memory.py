@@ -14,7 +14,7 @@ from jax_array_info_core import (
 )
 from jax_array_info_core.errors import UnsupportedValueError, require_report
 from jax_array_info_core.names import with_former_keywords
-from jax_array_info_core.pages.folds import check_max_rows
+from jax_array_info_core.pages.folds import MaxRows, check_max_rows
 from jax_array_info_core.reports import (
     DevicesReport,
     GrowthReport,
@@ -100,7 +100,7 @@ def print_memory_stats(devices: Any | Iterable[Any] | None = None) -> None:
 
 @silent_at_exit
 def print_memory_profile(
-    data: bytes | bytearray | memoryview | MemoryProfileReport | None = None, *, max_rows: int | None = 100
+    data: bytes | bytearray | memoryview | MemoryProfileReport | None = None, *, max_rows: MaxRows = "fit"
 ) -> None:
     """Print device memory by the source line that allocated it, then the executables by source line.
 
@@ -152,7 +152,7 @@ def print_array_stats(
     *,
     device: Any = None,
     hide_small_arrays: bool = False,
-    max_rows: int | None = 100,
+    max_rows: MaxRows = "fit",
     by: By = "shape",
     origins: bool = False,
     referrers: bool = False,
@@ -263,7 +263,7 @@ def print_growth(
     growth: ArrayTracker | GrowthReport,
     *,
     collect: bool = False,
-    max_rows: int | None = 100,
+    max_rows: MaxRows = "fit",
     max_seconds: float | None = 5.0,
 ) -> None:
     """Print the arrays allocated and freed since a tracker was entered.

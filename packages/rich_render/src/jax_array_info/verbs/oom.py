@@ -26,6 +26,7 @@ from jax_array_info_core.text import printable
 from jax_array_info_core.timeline.recorder import record_out_of_memory
 
 from ..engine.console import on_console
+from ..engine.render import shown_blocks
 from ..style import WIDEST
 from .show import show_rendered
 
@@ -316,5 +317,5 @@ def _show(report: LiveArrayReport, reason: str, program: str | None, file: TextI
     sizes = set(map(int, re.findall(r"\d+", reason)))
     if any(group.local_nbytes in sizes for group in report.groups if group.local_nbytes):
         lines.append("Includes the array whose allocation failed.")
-    blocks = [*said(lines, "warning", hang=0), *page(report)]
+    blocks = [*said(lines, "warning", hang=0), *shown_blocks([*page(report)], "fit")]
     show_rendered(on_console(blocks, width=WIDEST), file=file)

@@ -14,7 +14,7 @@ from jax_array_info_core import (
     propagation_report,
 )
 from jax_array_info_core.errors import UnsupportedValueError, require_report
-from jax_array_info_core.pages.folds import check_max_rows
+from jax_array_info_core.pages.folds import MaxRows, check_max_rows
 from jax_array_info_core.propagation.at_line import at_line
 from jax_array_info_core.reports import (
     CompilationsReport,
@@ -42,7 +42,7 @@ def print_program(
     min_nbytes: int | str = MIN_NBYTES,
     timeline: bool = False,
     steady: bool = False,
-    max_rows: int | None = 20,
+    max_rows: MaxRows = "fit",
     **kwargs: Any,
 ) -> None:
     """Print what XLA made of a function: findings, the bytes that it sends, and its memory.
@@ -153,7 +153,7 @@ def print_program(
 
 @silent_at_exit
 def print_program_diff(
-    before: ProgramReport | ProgramDiff, after: ProgramReport | None = None, *, max_rows: int | None = 100
+    before: ProgramReport | ProgramDiff, after: ProgramReport | None = None, *, max_rows: MaxRows = "fit"
 ) -> None:
     """Print what differs between two programs: bytes sent, memory, flops, shardings, donations, temporaries.
 
@@ -220,7 +220,7 @@ def print_program_diff(
 
 
 @silent_at_exit
-def print_compilations(watch: CompileWatch | CompilationsReport, *, max_rows: int | None = 100) -> None:
+def print_compilations(watch: CompileWatch | CompilationsReport, *, max_rows: MaxRows = "fit") -> None:
     """Print the compilations in a ``watch_compiles`` block, each with its reason.
 
     ``called at`` is the line of the call in your code, ``duration`` that of XLA's compilation. Compilations
@@ -268,7 +268,7 @@ def print_log(
     *,
     mesh: Any = None,
     ignore_codes: str | Iterable[str] = (),
-    max_rows: int | None = 100,
+    max_rows: MaxRows = "fit",
 ) -> None:
     """Print the findings in the log of a run: out of memory, full replication, unused donations.
 
@@ -312,7 +312,7 @@ def print_compile_caches(
     report: CompileCachesReport | None = None,
     *,
     clear: str | Callable[..., Any] | Iterable[str | Callable[..., Any]] = (),
-    max_rows: int | None = 100,
+    max_rows: MaxRows = "fit",
 ) -> None:
     """Print the compile caches of the live jitted functions, those with the most entries first.
 
@@ -370,7 +370,7 @@ def print_propagation(
     line: str | None = None,
     ignore_codes: str | Iterable[str] = (),
     min_nbytes: int | str = MIN_NBYTES,
-    max_rows: int | None = 20,
+    max_rows: MaxRows = "fit",
     **kwargs: Any,
 ) -> None:
     """Print why each value of a program is sharded as it is: conflicts, lost mesh axes, and origins.

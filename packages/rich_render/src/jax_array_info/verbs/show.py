@@ -17,10 +17,11 @@ from jax_array_info_core import compat, config
 from jax_array_info_core.delivery import deliver
 from jax_array_info_core.notebooks import Displayed
 from jax_array_info_core.pages import page
+from jax_array_info_core.pages.folds import MaxRows
 from jax_array_info_core.reports import ArrayReport
 
 from ..engine.console import on_console
-from ..engine.render import render
+from ..engine.render import render, shown_blocks
 from ..export.notebook import bundle_of, display
 from ..pictures.text import LEAST_WIDTH
 from ..style import ForConsole, shows_colors, terminal_console
@@ -251,13 +252,16 @@ def _terminal() -> TextIO | None:
     return sys.stderr
 
 
-def print_columns(console: Console, columns: Sequence[Sequence[Report]], **options: Any) -> None:
+def print_columns(
+    console: Console, columns: Sequence[Sequence[Report]], max_rows: MaxRows = "fit", **options: Any
+) -> None:
     """Print columns of reports side by side, or below each other where the console is too narrow for that.
 
     Args:
         console: The console.
         columns: The reports. Arrays are drawn.
-        **options: Options of the other pages, such as ``max_rows``.
+        max_rows: Maximum number of rows of each list, as for ``render``.
+        **options: Further options of the other pages.
     """
     width = (console.width - _GAP * (len(columns) - 1)) // len(columns)
     is_narrow = len(columns) == 1 or width < _LEAST_COLUMN
@@ -267,7 +271,7 @@ def print_columns(console: Console, columns: Sequence[Sequence[Report]], **optio
             page(report, **({"is_drawn": True} if isinstance(report, ArrayReport) else options))
             for report in reports
         )
-        blocks = [block for found in pages for block in found]
+        blocks = shown_blocks([block for found in pages for block in found], max_rows, "shell")
         room = max(console.width if is_narrow else width, LEAST_WIDTH)
         return on_console(blocks, width=room, use_color=shows_colors(console))
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 
 from jax_array_info_core import timeline_report
-from jax_array_info_core.pages.folds import check_max_rows
-from jax_array_info_core.pages.timelines import MAX_ROWS
+from jax_array_info_core.pages.folds import MaxRows, check_max_rows
 from jax_array_info_core.reports import TimelineReport
 
 from .show import print_table, report_of, silent_at_exit
@@ -20,7 +19,7 @@ def print_timeline(
     run: int | None = None,
     device: int | None = None,
     last: float | None = None,
-    max_rows: int | None = MAX_ROWS,
+    max_rows: MaxRows = "fit",
 ) -> None:
     """Print the memory of a job over time, from the record that ``record_memory`` writes.
 

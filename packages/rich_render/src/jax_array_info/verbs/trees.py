@@ -9,7 +9,7 @@ from typing import Any
 from jax_array_info_core import check_report, reshard_report, tree_diff_report, tree_report
 from jax_array_info_core.delivery import deliver
 from jax_array_info_core.pages.findings import MIN_SHARE, check_share
-from jax_array_info_core.pages.folds import check_max_rows
+from jax_array_info_core.pages.folds import MaxRows, check_max_rows
 from jax_array_info_core.pages.tree_rows import Sort, check_view
 from jax_array_info_core.reports import CheckReport, ReshardReport, TreeDiff, TreeReport
 from jax_array_info_core.reports.floors import MIN_NBYTES
@@ -30,7 +30,7 @@ def print_tree(
     statistics: bool = False,
     depth: int | None = None,
     sort: Sort = "tree",
-    max_rows: int | None = 100,
+    max_rows: MaxRows = "fit",
 ) -> None:
     """Print the leaves of a tree of arrays, with their shardings and their bytes per device.
 
@@ -98,7 +98,8 @@ def print_tree(
         ValueError: If ``depth`` is less than 1, ``max_rows`` is negative, or ``sort`` is not one of
             these orders.
     """
-    check_view(depth, sort, max_rows)  # before anything is computed
+    check_view(depth, sort)
+    check_max_rows(max_rows)  # before anything is computed
     show = functools.partial(show_table, depth=depth, sort=sort, max_rows=max_rows)
     is_plan = not (mesh is None and specs is None and logical_axes is None)
     if is_plan or statistics or isinstance(tree, TreeReport):
@@ -112,7 +113,7 @@ def print_tree(
 
 @silent_at_exit
 def print_tree_diff(
-    before: Any, after: Any = None, *, values: bool = False, max_rows: int | None = 100
+    before: Any, after: Any = None, *, values: bool = False, max_rows: MaxRows = "fit"
 ) -> None:
     """Print the leaves that were added, removed or changed between two trees.
 
@@ -160,7 +161,7 @@ def print_tree_diff(
 
 
 @silent_at_exit
-def print_reshard(tree: Any, target: Any = None, *, max_rows: int | None = 100) -> None:
+def print_reshard(tree: Any, target: Any = None, *, max_rows: MaxRows = "fit") -> None:
     """Print the bytes that devices must receive to reshard a tree. Nothing is moved.
 
     >>> import jax, jax.numpy as jnp
