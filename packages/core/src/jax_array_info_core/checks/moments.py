@@ -128,7 +128,7 @@ def parameters_of(rows: Sequence[TreeRow], state: Sequence[TreeRow]) -> Paramete
     if not below:
         paths = {row.path for row in state}
         below = [row for row in elsewhere if row.path not in paths]
-        where = "of the whole tree, as no key is params"
+        where = "of the whole tree: no key is params"
     return Parameters([row for row in below if _is_float(row)], where)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ..layouts.grid import copies_words
-from ..quantities import format_bytes
+from ..quantities import counted, format_bytes
 from ..reports import LiveArrayReport
 from ..reports.live import By, device_words, held_counts, is_in_host_memory
-from .blocks import CHECK, TIMES, Block, Column, Limited, Row, Table, counted_path
+from .blocks import CHECK, Block, Column, Limited, Row, Table, counted_path
 from .live_rows import LiveArrayRow, live_array_rows, rest_row
 from .references import folded_references
 from .words import NO_ALLOCATION_SITES, SEARCH_INCOMPLETE, site_words
@@ -141,7 +141,9 @@ def _array(row: LiveArrayRow, report: LiveArrayReport) -> Row:
 def _shape_lines(row: LiveArrayRow, report: LiveArrayReport) -> Iterator[str]:
     """Yield the shape, then one line each for host memory and for the array of a view."""
     group = row.groups[0]
-    yield counted_path(str(group.shape), row.count) if group.shape else f"{row.count}{TIMES}s"
+    yield (
+        counted_path(str(group.shape), row.count) if group.shape else counted(row.count, "scalar", "scalars")
+    )
     if group.shape and is_in_host_memory(report, group):
         yield f"in {group.memory_kind}"
     if group.views_of is not None:

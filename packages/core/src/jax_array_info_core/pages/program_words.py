@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from ..layouts import MeshAxes
 from ..quantities import counted, format_bytes
 from ..reports import (
     Collective,
@@ -62,11 +63,11 @@ def sharding_words(sharding: ShardingDescription | None, absent: str = UNKNOWN) 
     return absent if sharding is None else str(sharding)
 
 
-def collective_axes_words(collective: Collective) -> str:
+def collective_axes_words(collective: Collective, mesh: MeshAxes | None) -> str:
     """Return the mesh axes of a collective; without them, the size of its groups."""
     if collective.axes is None:
         return f"groups of {collective.group_size}"
-    return axes_words(collective.axes)
+    return axes_words(collective.axes, mesh)
 
 
 def total_words(collective: Collective) -> str:

@@ -40,10 +40,7 @@ from .words import origin_words
 
 
 def program_page(report: ProgramReport) -> Iterator[Listing]:
-    """Yield the answer, what moves, the memory and the findings, then tables, then the timeline, if any.
-
-    The tables are those of the collectives, of the temporaries and of the shardings that XLA chose. Each
-    finding has its largest rows, and all of them if ``max_rows`` is None.
+    """Yield the answer, what moves and why, the findings, the memory, the shardings, and the timeline, if any.
 
     Args:
         report: The program.
@@ -54,17 +51,17 @@ def program_page(report: ProgramReport) -> Iterator[Listing]:
         yield Sentence(report.first_call, "warning")
     if report.is_known:
         yield from sent_blocks(report)
+    yield Source(report)
+    yield _collectives(report)
+    yield from finding_blocks(report.findings)
     yield from memory_blocks(report)
+    yield memory_table(report)
     if report.is_known:
         yield from said(_flops(report))
     yield from said(value_lines(report))
+    yield free_values_table(report)
     yield from said(accepted(report))
     yield from said(report.caveats, "aside")
-    yield from finding_blocks(report.findings)
-    yield Source(report)
-    yield _collectives(report)
-    yield memory_table(report)
-    yield free_values_table(report)
     if report.timeline is not None:
         yield from program_timeline_page(report.timeline)
 
@@ -83,7 +80,7 @@ def sent_blocks(report: ProgramReport) -> Iterator[Listing]:
 
     def entry(part: SentBytes) -> Sequence[str]:
         loops = per_iteration_words(part.per_iteration, has_loops=has_loops)
-        name = f"{part.kind or 'unknown'} {over_words(part.axes)}"
+        name = f"{part.kind or 'unknown'} {over_words(part.axes, report.mesh)}"
         return [sent_outside_words(part), "", name, *(f"+ {words}" for words in loops)]
 
     def rest(left: Sequence[SentBytes]) -> str:
@@ -118,7 +115,7 @@ def _collectives(report: ProgramReport) -> Table:
             "each": each_words(one),
             "runs": within_words(one),
             "collective": one.kind,
-            "over": collective_axes_words(one),
+            "over": collective_axes_words(one, report.mesh),
             "link": link_words(one.link) if has_links else "",
             "array": type_text(one.dtype, one.shape),
             "argument": one.path or "",

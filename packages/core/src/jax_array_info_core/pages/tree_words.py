@@ -211,7 +211,7 @@ def answer_words(report: TreeReport) -> str:
 _CAUSES = {
     "fully replicated": "replication",
     "replicated over": "replication",
-    "device set": "uneven placement",
+    "device set": "leaves on a part of the devices",
     "no sharding": "missing shardings",
 }
 """Names of the causes of bytes beyond an even sharding, where they differ from those in the report."""

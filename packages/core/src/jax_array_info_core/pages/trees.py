@@ -54,7 +54,7 @@ _STATISTICS: dict[str, Callable[[LeafStatistics], str]] = {
 _MakeRow: TypeAlias = "Callable[[LeafGroup], Row]"
 _COLUMNS = (
     Column("path", "path", is_kept=True),
-    Column("avoidable", "number", after=" avoidable", look="warning"),
+    Column("avoidable", "number", head="would save", after=" would be saved", look="warning"),
     Column("array"),
     Column("shard"),
     Column("spec"),

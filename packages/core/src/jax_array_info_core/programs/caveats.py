@@ -13,11 +13,7 @@ from ..origins.origins import UserLines
 from ..reports.collectives import Collective
 from ..reports.control_flow import FlopTotals
 
-_ON_CPU = (
-    "Same on TPU and GPU: requested shardings, donations, loop counts, FLOPs.",
-    "May differ: shardings that XLA chose, collectives (CPU has no reduce-scatter), temporaries (larger on"
-    " CPU). For the figures of an accelerator, use a topology_mesh.",
-)
+_ON_CPU = ("On TPU or GPU, collectives and temporaries may differ: What a CPU compile tells",)
 VMEM = 1
 """XLA's number for a TPU's VMEM among the memory spaces."""
 _SUMS = ("all-reduce", "reduce-scatter")

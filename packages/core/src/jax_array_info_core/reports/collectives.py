@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .. import quantities
 from ..layouts.links import LINK_WORDS, Link
+from ..layouts.spec import MeshAxes
 from ..quantities import format_bytes, least_seconds_words
 from .control_flow import ControlFlow, Cost, PerIteration, per_iteration, per_iteration_words, sums_of
 from .origin import Origin, Phase
@@ -306,16 +308,37 @@ class SentTotals:
         return f"{', '.join(one.words for one in found)} per call" if found else ""
 
 
-def axes_words(axes: Sequence[str] | None) -> str:
-    """Return mesh axes as ``data, fsdp``."""
+_PART = re.compile(r"(?P<axis>.+):\([0-9]+\)(?P<size>[0-9]+)")
+"""A part of a mesh axis, as Shardy writes it: ``fsdp:(1)2``."""
+
+
+def axes_words(axes: Sequence[str] | None, mesh: MeshAxes | None = None) -> str:
+    """Return mesh axes as ``data, fsdp``; a part of one as ``a half of fsdp (2 of 4)``.
+
+    Args:
+        axes: The axes; None if they are unknown.
+        mesh: The mesh, for the sizes of axes of which only a part is meant.
+    """
     if axes is None:
         return "unknown"
-    return ", ".join(axes) or "none"
+    sizes = {} if mesh is None else mesh.shape
+    return ", ".join(_axis_words(axis, sizes) for axis in axes) or "none"
 
 
-def over_words(axes: Sequence[str] | None) -> str:
+def _axis_words(axis: str, sizes: Mapping[str, int]) -> str:
+    part = _PART.fullmatch(axis)
+    if part is None:
+        return axis
+    name, size, whole = part["axis"], int(part["size"]), sizes.get(part["axis"])
+    if whole is None or whole % size:
+        return f"a part of {name} ({size} positions)"
+    share = "a half" if whole == 2 * size else f"1/{whole // size}"
+    return f"{share} of {name} ({size} of {whole})"
+
+
+def over_words(axes: Sequence[str] | None, mesh: MeshAxes | None = None) -> str:
     """Return mesh axes as ``over data, fsdp``."""
-    return "over unknown axes" if axes is None else f"over {axes_words(axes)}"
+    return "over unknown axes" if axes is None else f"over {axes_words(axes, mesh)}"
 
 
 def because_words(collective: Collective) -> str:

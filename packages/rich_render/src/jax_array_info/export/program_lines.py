@@ -8,6 +8,7 @@ from rich.text import Text
 
 from jax_array_info_core import format_bytes
 from jax_array_info_core.grouping import by_key
+from jax_array_info_core.layouts import MeshAxes
 from jax_array_info_core.layouts.dtypes import type_text
 from jax_array_info_core.pages.blocks import AT_MOST, counted_path
 from jax_array_info_core.pages.folds import split_rows
@@ -73,7 +74,9 @@ def _mark_collectives(margin: Margin, report: ProgramReport) -> None:
         bound = f"{AT_MOST} " if any(one.times is None for one in bounded) else ""
         sent = f"{bound}{format_bytes(line.weight)}" if line.weight else ""
         line.cells["sent"] = " + ".join(filter(None, (sent, "?" if line.is_uncertain else "")))
-        for words, alike in by_key((", ".join(_collective_words(one)), one) for one in ones).items():
+        for words, alike in by_key(
+            (", ".join(_collective_words(one, report.mesh)), one) for one in ones
+        ).items():
             several = len(alike) > 1
             size = sent_words(sent_by(alike), has_loops=False) if several else total_words(alike[0])
             line.notes.append(Note(words, size, _SENT))
@@ -103,9 +106,9 @@ def _mark_kept(margin: Margin, report: ProgramReport) -> None:
             line.notes.append(Note(words, format_bytes(buffer.nbytes), _KEPT))
 
 
-def _collective_words(collective: Collective) -> Iterator[str]:
+def _collective_words(collective: Collective, mesh: MeshAxes | None) -> Iterator[str]:
     """Yield the kind, the axes, the argument and the pass of a collective."""
-    yield f"{collective.kind} over {collective_axes_words(collective)}"
+    yield f"{collective.kind} over {collective_axes_words(collective, mesh)}"
     if collective.link in SLOW_LINKS:
         yield f"by {link_words(collective.link)}"
     if collective.path is not None:
