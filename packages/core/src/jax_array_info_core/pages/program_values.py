@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 
+from ..grouping import by_key
 from ..layouts.dtypes import type_text
 from ..quantities import counted, format_bytes
 from ..reports import ProgramReport, ProgramValue
+from ..reports.array import same_sharding
 from .blocks import Column, Row, Table, counted_path, limited, more
-from .folds import folded_paths, split_rows
+from .folds import folded_paths, path_keys, split_rows
 from .program_words import sharding_words, without_indices
 
 _STATES = {
@@ -27,6 +30,10 @@ def value_lines(report: ProgramReport) -> Iterator[str]:
     for title, state in () if _is_on_one_device(report) else _STATES.items():
         if words := _number_words(report, **{state: True}):
             yield f"{title}: {words}"
+    likes = {} if _is_on_one_device(report) else _arguments_of(report)
+    if kept := sum(_keeps(one, likes) for one in report.outputs):
+        outputs = counted(len(report.outputs), "output keeps", "outputs keep")
+        yield f"{kept} of {outputs} the sharding of the argument that it replaces"
     if report.constraints is None:
         yield "constraints inside: unknown for a lowered or compiled function"
     hosted = (one for one in (*report.arguments, *report.outputs) if one.is_in_host_memory)
@@ -70,20 +77,33 @@ def _number_words(report: ProgramReport, **wanted: object) -> str:
 
 
 def free_values_table(report: ProgramReport) -> Table:
-    """Return the table of the shardings that XLA chose, or may have chosen."""
+    """Return the table of the shardings that XLA chose, or may have chosen, the most bytes first.
+
+    An output with the sharding of the argument that it takes the place of is left out.
+    """
     values = () if _is_on_one_device(report) else (*report.arguments, *report.outputs)
-    free = [one for one in values if one.is_free or one.is_unrecorded]
-    facts = [replace(one, path="", like=None, reason=without_indices(one.reason or "")) for one in free]
+    likes = _arguments_of(report)
+    free = [one for one in values if (one.is_free or one.is_unrecorded) and not _keeps(one, likes)]
+    before = [likes.get(one.path) for one in free]
+    facts = [
+        (
+            replace(one, path="", like=None, reason=without_indices(one.reason or "")),
+            argument and str(argument.got),
+        )
+        for one, argument in zip(free, before, strict=True)
+    ]
     folds = folded_paths([one.path for one in free], facts)
+    folds.sort(key=lambda fold: -len(fold[1]) * (free[fold[1][0]].nbytes or 0))
 
     def row(fold: tuple[str, list[int]]) -> Row:
         path, members = fold
-        value = free[members[0]]
+        value, argument = free[members[0]], before[members[0]]
+        was = [] if argument is None else [f"was {sharding_words(argument.got)}"]
         return {
             "value": counted_path(path, len(members)),
             "array": type_text(value.dtype, value.shape),
             "per device": "?" if value.nbytes is None else format_bytes(len(members) * value.nbytes),
-            "sharding": _place(value),
+            "sharding": [_place(value), *was],
         }
 
     def rest(left: Sequence[tuple[str, list[int]]]) -> Row:
@@ -101,6 +121,41 @@ def free_values_table(report: ProgramReport) -> Table:
             (("value", "array", "sharding"), ("per device",)),
         ),
     )
+
+
+def _arguments_of(report: ProgramReport) -> dict[str, ProgramValue]:
+    """Return the argument whose place each output takes, by the output's path.
+
+    It has the same shape and dtype, and the longest end of its path in common with the output's.
+    """
+    placed = ((one, path_keys(one.path)) for one in report.arguments if one.got is not None)
+    named = by_key(((one.shape, one.dtype, keys[-1]), (one, keys)) for one, keys in placed)
+    found = {}
+    for output in report.outputs:
+        keys = path_keys(output.path)
+        alike = [
+            (_common_end(others, keys), one)
+            for one, others in named.get((output.shape, output.dtype, keys[-1]), ())
+        ]
+        most = max((count for count, _ in alike), default=0)
+        best = [one for count, one in alike if count == most]
+        if len(best) == 1:
+            found[output.path] = best[0]
+    return found
+
+
+def _common_end(one: Sequence[str], other: Sequence[str]) -> int:
+    """Return the number of keys that two paths have in common at their ends."""
+    pairs = zip(reversed(one), reversed(other), strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def _keeps(output: ProgramValue, likes: Mapping[str, ProgramValue]) -> bool:
+    """Return whether an output has the sharding of the argument whose place it takes."""
+    argument = likes.get(output.path)
+    if argument is None or argument.memory_kind != output.memory_kind:
+        return False
+    return same_sharding(argument.got, output.got, len(output.shape)) is True
 
 
 def _place(value: ProgramValue) -> str:

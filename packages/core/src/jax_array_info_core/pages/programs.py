@@ -40,7 +40,7 @@ from .words import origin_words
 
 
 def program_page(report: ProgramReport) -> Iterator[Listing]:
-    """Yield the answer, what moves and why, the findings, the memory, the shardings, and the timeline, if any.
+    """Yield the answer, what moves and why, the findings, the memory, the shardings and the timeline.
 
     Args:
         report: The program.
