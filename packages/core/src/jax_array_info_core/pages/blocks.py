@@ -73,6 +73,8 @@ class Rule:
     """A horizontal line with a title."""
 
     title: str
+    end: str = ""
+    """Text at its right end, where there is room."""
 
 
 @dataclass(frozen=True, slots=True)

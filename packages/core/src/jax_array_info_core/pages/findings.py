@@ -63,7 +63,7 @@ def heading(finding: Finding, syntax: Syntax = "python", of: str = "") -> Iterat
         of: Words before the cost on what it is about.
     """
     cost = f": {of}{format_bytes(finding.nbytes)} per device" if finding.nbytes else ""
-    yield Rule(f"{finding.code} {finding.name}{cost}")
+    yield Rule(f"{finding.code} {finding.name}{cost}", f"jai-cli explain {finding.code}")
     yield Sentence(finding.problem, hang=0)
     yield Sentence(finding.remedy_in(syntax), hang=0)
 

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 from ..grouping import by_key
 from ..quantities import counted, format_bytes, format_devices
 from ..reports import CollectedArrays, GrowthReport, OriginGrowth
+from ..reports.devices import DeviceNbytes
 from ..reports.growth import collected_together, origins_together
 from .blocks import Block, Column, Limited, Listing, Look, Row, Sentence, Table, limited, more, said
 from .words import NO_ALLOCATION_SITES, SEARCH_INCOMPLETE, site_words
 
-_SIZES = "Sizes are the maximum per device."
+_SIZES = "Sizes are sums over the devices of this process."
 _COLUMNS = (
     *(Column(name, "number", is_kept=True) for name in ("new", "new size", "freed", "freed size")),
     Column("largest", is_kept=True),
@@ -69,9 +70,17 @@ def _table(report: GrowthReport, changed: Sequence[OriginGrowth]) -> Table:
 
 def _amounts(growth: OriginGrowth) -> Row:
     """Return the cells of the numbers and the sizes of new and freed arrays."""
-    both = (("new", growth.count, growth.nbytes), ("freed", growth.freed_count, growth.freed_nbytes))
+    both = (
+        ("new", growth.count, growth.device_nbytes),
+        ("freed", growth.freed_count, growth.freed_device_nbytes),
+    )
     counts = {name: str(count) for name, count, _ in both if count}
-    return {**counts, **{f"{name} size": format_bytes(nbytes) for name, count, nbytes in both if count}}
+    return {**counts, **{f"{name} size": _bytes(sizes) for name, count, sizes in both if count}}
+
+
+def _bytes(device_nbytes: DeviceNbytes) -> str:
+    """Return the sum of bytes on several devices."""
+    return format_bytes(sum(nbytes for _, nbytes in device_nbytes))
 
 
 def _rises(
@@ -182,7 +191,7 @@ def _collection(report: GrowthReport) -> Iterator[Listing]:
 
     def rest(left: Sequence[CollectedArrays]) -> str:
         total = collected_together(left)
-        return f"{more(len(left))}: {_arrays(total)}, {format_bytes(total.nbytes)}"
+        return f"{more(len(left))}: {_arrays(total)}, {_bytes(total.device_nbytes)}"
 
     yield Limited(
         freed,
@@ -196,7 +205,7 @@ def _collection(report: GrowthReport) -> Iterator[Listing]:
 def _collected(arrays: CollectedArrays) -> str:
     made = "" if arrays.origin is None else f", made at {_site(arrays)}"
     cycle = "" if arrays.cycle is None else f", in the reference cycle {arrays.cycle}"
-    return f"{_arrays(arrays)}, {format_bytes(arrays.nbytes)}, {arrays.content}{made}{cycle}"
+    return f"{_arrays(arrays)}, {_bytes(arrays.device_nbytes)}, {arrays.content}{made}{cycle}"
 
 
 def _arrays(arrays: CollectedArrays) -> str:

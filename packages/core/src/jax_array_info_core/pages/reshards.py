@@ -28,7 +28,10 @@ def reshard_page(report: ReshardReport) -> Iterator[Block]:
     if report.rows:
         each, nbytes = format_bytes(report.device_nbytes), format_bytes(report.nbytes)
         together = f"all {report.device_count} devices together {nbytes}"
-        yield Sentence(f"each device receives at most {each}, {together}", "answer", hang=0)
+        most = (
+            f", and holds up to {format_bytes(report.restored_nbytes)} then" if report.restored_nbytes else ""
+        )
+        yield Sentence(f"each device receives at most {each}{most}; {together}", "answer", hang=0)
         yield _table(report, title)
     else:
         yield Sentence(f"{title}: none", "answer", hang=0)

@@ -16,7 +16,7 @@ MAX_POINTS = 480
 """Maximum number of points of a timeline."""
 LEAST_SAMPLES = 30
 """Least number of samples that tell growth."""
-TOO_FEW_SAMPLES = f"growth unknown: it takes {LEAST_SAMPLES} samples since the start"
+TOO_FEW_SAMPLES = f"steady growth is told from {LEAST_SAMPLES} samples on"
 MAX_GROWTH_LINES = 3
 """Maximum number of growing allocation sites in the answer."""
 _GROWTH_SHARE = 0.01
@@ -388,10 +388,20 @@ class TimelineReport(Displayed):
         lines.append(f"peak {peak}{limit}{where}{process} {moment}")
         growing = [grown for grown in self.growth if grown.stopped_at is None]
         if not growing:
-            return (*lines, "no steady growth" if self.is_growth_known else TOO_FEW_SAMPLES)
+            return (*lines, "no steady growth" if self.is_growth_known else self._slope)
         least = _GROWTH_SHARE * growing[0].nbytes_per_minute
         shown = [grown for grown in growing[:MAX_GROWTH_LINES] if grown.nbytes_per_minute >= least]
         return (*lines, *map(self._growing, shown))
+
+    @property
+    def _slope(self) -> str:
+        """The change from the first to the last sample, where there are too few samples to tell growth."""
+        minutes = (self.times[-1] - self.times[0]) / 60 if self.times else 0
+        if not minutes:
+            return TOO_FEW_SAMPLES
+        change = round((self.in_use[-1] - self.in_use[0]) / minutes)
+        slope = f"{'+' if change > 0 else '-' if change < 0 else ''}{format_bytes(abs(change))} per minute"
+        return f"roughly {slope} from the first to the last sample; {TOO_FEW_SAMPLES}"
 
     def _growing(self, grown: TimelineGrowth) -> str:
         if grown.freed_at is None:

@@ -57,7 +57,7 @@ def _drawn(
             case Verbatim():
                 lines.write_verbatim(block.text)
             case Rule():
-                lines.write_rule(block.title)
+                lines.write_rule(block)
             case Entries():
                 lines.write_entries(block)
             case Table():

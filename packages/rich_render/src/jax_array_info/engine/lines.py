@@ -19,6 +19,7 @@ from jax_array_info_core.pages.blocks import (
     USED,
     Entries,
     Look,
+    Rule,
     Sentence,
 )
 from jax_array_info_core.text import clipped, printable
@@ -28,6 +29,8 @@ from ..pictures.fitting import path_lines
 from ..style import wrapped
 
 _GAP = "  "
+_LEAST_RULE = 2
+"""Least length of a horizontal line between its title and its end."""
 _IN_ASCII = dict(zip("─━│┃┏┳┓┡╇┩└┴┘", "-=||+++++++++", strict=True))
 """Lines and corners in stored output."""
 LOOKS: dict[Look, str] = {
@@ -115,14 +118,17 @@ class Lines:
         """Add lines as they are. Only those that are longer than the width are wrapped."""
         self._lines += [Text(self._safe(line)) for line in text.split("\n")]
 
-    def write_rule(self, title: str) -> None:
+    def write_rule(self, block: Rule) -> None:
         """Add a horizontal line with a title."""
-        title = self._safe(title)
+        title = self._safe(block.title)
         room = self.width - cell_len(title) - 4
         if room < 0:
             self._write(title, 0, "alarm", 2)
         else:
-            self._lines.append(Text(f"{self._rule * 2} {title} {self._rule * room}", LOOKS["alarm"]))
+            end = f" {block.end} {self._rule * 2}" if block.end else ""
+            end = end if cell_len(end) + _LEAST_RULE <= room else ""
+            line = Text(f"{self._rule * 2} {title} {self._rule * (room - cell_len(end))}", LOOKS["alarm"])
+            self._lines.append(line.append(end, LOOKS["aside"]))
 
     def write_entries(self, block: Entries) -> None:
         """Add a list: aligned if that is asked for and fits, else entry by entry."""

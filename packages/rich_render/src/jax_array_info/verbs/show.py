@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TextIO, TypeVar
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TextIO, TypeVar
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from jax_array_info_core import compat, config
 from jax_array_info_core.delivery import deliver
@@ -184,7 +186,7 @@ def show_rendered(
     if console.is_jupyter:
         display(bundle_of(renderable, parts or (lambda: [renderable]), console.width))
     else:
-        console.print(renderable, crop=False, highlight=False)
+        _print(console, renderable)
 
 
 _FIRST = 1.0
@@ -252,6 +254,17 @@ def _terminal() -> TextIO | None:
     return sys.stderr
 
 
+def _print(console: Console, renderable: RenderableType) -> None:
+    """Print a page. On a terminal that it does not fit, its first line follows again."""
+    console.print(renderable, crop=False, highlight=False)
+    if console.is_terminal and not console.is_jupyter:
+        lines = console.render_lines(renderable, pad=False)
+        if len(lines) > shutil.get_terminal_size().lines:
+            console.print(
+                Text.assemble(*((part.text, part.style or "") for part in lines[0])), highlight=False
+            )
+
+
 def print_columns(
     console: Console, columns: Sequence[Sequence[Report]], max_rows: MaxRows = "fit", **options: Any
 ) -> None:
@@ -277,7 +290,7 @@ def print_columns(
 
     if is_narrow:
         for reports in columns:
-            console.print(drawn(reports), highlight=False)
+            _print(console, drawn(reports))
         return
     grid = Table.grid(padding=(0, _GAP), pad_edge=False)
     for _ in columns:
