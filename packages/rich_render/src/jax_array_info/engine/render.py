@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console, RenderableType
 
 from jax_array_info_core.pages import page
-from jax_array_info_core.pages.blocks import Block, Listing, Sentence, cut, left_out
+from jax_array_info_core.pages.blocks import Block, Listing, Picture, Sentence, cut, left_out
 from jax_array_info_core.pages.folds import MaxRows
 from jax_array_info_core.quantities import counted
 
@@ -43,7 +43,7 @@ def render(
         width: Maximum line length in characters. Pictures are at least 20 characters wide.
         use_color: Whether to fill the cells of pictures.
         max_rows: Maximum number of rows of each list; None for all. ``"fit"`` for as many as 40 lines of 80
-            characters hold.
+            characters hold, without pictures.
         syntax: Language of the line that names the option for more rows.
         **options: Further options of the page.
 
@@ -73,7 +73,8 @@ def _fitting(blocks: Sequence[Listing]) -> int:
 
     def fits(count: int) -> bool:
         # With the line about what is left out.
-        return text_of(on_console(cut(blocks, count))).count("\n") + 2 <= _MOST_LINES
+        told = (block for block in cut(blocks, count) if not isinstance(block, Picture))
+        return text_of(on_console(told)).count("\n") + 2 <= _MOST_LINES
 
     return _COUNTS[bisect_left(_COUNTS, True, hi=len(_COUNTS) - 1, key=fits)]
 

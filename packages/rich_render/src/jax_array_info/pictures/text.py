@@ -48,6 +48,7 @@ def array_picture(
     color_map: ColorMap | None = None,
     encoding: str = "utf-8",
     mesh: Any = None,
+    has_ranges: bool = False,
 ) -> Text:
     """Return a text picture of a layout, at most ``max_width`` characters wide, without a final newline.
 
@@ -68,6 +69,7 @@ def array_picture(
         encoding: Encoding of the console. If it lacks box-drawing characters, boxes are drawn in ASCII.
         mesh: The mesh, its axes or its report, if the layout is that of a mesh. The picture then names the
             axes and shows the processes.
+        has_ranges: Whether to write the indices of each row and column at the edges, where there is room.
 
     Raises:
         UnsupportedValueError: (a ValueError) If the report has no device layout.
@@ -117,7 +119,7 @@ def array_picture(
         cells = (group for facet in plan.groups for row in facet for group in row)
         looks = group_styles(cells, shared_mesh([report or layout]), color_map)
     notes = _wrapped([*plan.labels.notes, *left_out(subject, plan.shown), *foot], max_width)
-    lines = [*map(Text, head), *_facets_lines(subject, plan, canvas, looks), *map(Text, notes)]
+    lines = [*map(Text, head), *_facets_lines(subject, plan, canvas, looks, has_ranges), *map(Text, notes)]
     return Text("\n", no_wrap=True, overflow="ignore").join(lines)
 
 
@@ -200,21 +202,46 @@ def _wrapped(notes: Iterable[str], width: int) -> list[str]:
 
 
 def _facets_lines(
-    subject: Subject, plan: TextPlan, canvas: Canvas, looks: Mapping[DeviceGroup, Style]
+    subject: Subject, plan: TextPlan, canvas: Canvas, looks: Mapping[DeviceGroup, Style], has_ranges: bool
 ) -> Iterator[Text]:
     """Yield the lines of the grids, each below its title, with a mark in place of omitted grids."""
+    across, down = _ranges(subject, plan, canvas.max_width) if has_ranges else ("", [""] * len(plan.rows))
     marks, width = canvas.marks, canvas.max_width
     for before, facet in zip([-1, *plan.facets], plan.facets, strict=False):
         if facet > before + 1:
             yield Text(marks.skipped_rows.center(width).rstrip())
         yield from map(Text, _facet_rule(subject, facet, width, marks))
-        yield from _grid_lines(plan, facet, canvas, looks)
+        if across:
+            yield Text(across)
+        yield from _grid_lines(plan, facet, canvas, looks, down)
+
+
+def _ranges(subject: Subject, plan: TextPlan, most: int) -> tuple[str, list[str]]:
+    """Return the indices of all columns as a line, and those of each row; empty where they do not fit.
+
+    Args:
+        subject: The array.
+        plan: The part that is drawn.
+        most: Maximum line length.
+    """
+    *above, last = subject.grids.axes
+
+    def words(axis: int, shard: int | None) -> str:
+        piece = None if shard is None else subject.layout.axis_slice(axis, shard)
+        return "" if piece is None else f"{piece.start}:{piece.stop}"
+
+    columns = [(words(last, column), width) for column, width in plan.columns]
+    fits = all(len(text) <= width for text, width in columns)
+    across = "".join(f" {text.center(width)}" for text, width in columns).rstrip() if fits else ""
+    down = [f" {words(above[-1], row)}" if above and row is not None else "" for row, _ in plan.rows]
+    room = most - sum(width + 1 for _, width in plan.columns) - 1
+    return across, down if max(map(len, down)) <= room else [""] * len(down)
 
 
 def _grid_lines(
-    plan: TextPlan, facet: int, canvas: Canvas, looks: Mapping[DeviceGroup, Style]
+    plan: TextPlan, facet: int, canvas: Canvas, looks: Mapping[DeviceGroup, Style], ranges: Sequence[str]
 ) -> Iterator[Text]:
-    """Yield the lines of a grid: boxes in the styles of their devices."""
+    """Yield the lines of a grid: boxes in the styles of their devices, with the indices of each row."""
     lines = _Lines(plan, facet, canvas)
     for number, (row, height) in enumerate(plan.rows):
         if number == 0:
@@ -236,7 +263,7 @@ def _grid_lines(
             for piece, look, vertical in zip(pieces, styles, verticals[1:], strict=True):
                 line.append(piece, look + _BORDER if look and is_border else look)
                 line.append(vertical)
-            yield line
+            yield line.append(ranges[number] if line_number == height // 2 + 1 else "")
         if has_rule and row is not None:
             yield lines.rule(1, row + 1)
     yield lines.rule(2, plan.grids.device_ids.shape[1])

@@ -301,6 +301,7 @@ def sharding_vis(
                         max_width=min(max_width, max(options.max_width, LEAST_WIDTH)),
                         color_map=color_map,
                         encoding=options.encoding,
+                        has_ranges=True,
                     )
                 )
             ),
