@@ -1,79 +1,47 @@
 """The cells of ``jai-cli demo``, which run on any number of devices."""
 
-# %% An array on one device
+# %% An array: which slice is on which device
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding
-from jax.sharding import PartitionSpec as P
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+from jax_array_info import sharding_vis
 
-from jax_array_info import label_array, pretty_memory_stats, print_array_stats
-from jax_array_info import sharding_info, sharding_vis, simple_array_info
+pairs = np.reshape(jax.devices(), (-1, 2 - jax.device_count() % 2))
+mesh = Mesh(pairs, ("fsdp", "tensor"))
+n = 64 * mesh.size
+w = jax.device_put(jnp.zeros((n, n)), NamedSharding(mesh, P("fsdp", "tensor")))
+sharding_vis(w)
 
-weights = jnp.ones((128, 128))
-sharding_info(weights, "weights")
+# %% A model that does not fit, and one that does: only shapes, no arrays
+from jax_array_info import print_check
 
-# %% Replicated: every device holds the whole array
-n = len(jax.devices())
-mesh = Mesh(np.array(jax.devices()), ("data",))
-replicated = jax.device_put(weights, NamedSharding(mesh, P()))
-sharding_info(replicated, "replicated")
-sharding_vis(replicated)
+model = {"embed": jax.ShapeDtypeStruct((131072, 4096), jnp.bfloat16)}
+plan = {"specs": P("fsdp"), "hbm_nbytes": "1GiB", "optimizer": "adam"}
+print_check(model, mesh={"fsdp": 2}, **plan)
+print_check(model, mesh={"fsdp": 4}, **plan)
 
-# %% Sharded over one mesh axis
-by_data = NamedSharding(mesh, P(None, "data"))
-batch = jax.device_put(jnp.zeros((4 * n, 4 * n, 3)), by_data)
-sharding_info(batch, "batch")
-sharding_vis(batch)
+# %% A step: what it sends, and why
+from jax_array_info import print_program
 
-# %% Sharded over two mesh axes
-rows = max(k for k in range(1, n + 1) if n % k == 0 and k * k <= n)
-devices = np.array(jax.devices()).reshape(n // rows, rows)
-grid = Mesh(devices, ("data", "model"))
-by_both = NamedSharding(grid, P("data", "model"))
-both = jax.device_put(jnp.zeros((4 * n, 4 * n)), by_both)
-sharding_info(both, "both")
-sharding_vis(both)
+step = jax.jit(lambda w: w @ w.T, out_shardings=w.sharding)
+print_program(step, w, max_rows=1)
 
-# %% One array axis sharded over both mesh axes, model first
-by_product = NamedSharding(grid, P(None, ("model", "data")))
-compound = jax.device_put(jnp.zeros((4 * n, 4 * n)), by_product)
-sharding_info(compound, "compound")
-sharding_vis(compound)
+# %% A leak, found with its line
+from jax_array_info import print_growth, track_arrays
 
-# %% Partly replicated: sharded over model, replicated over data
-by_model = NamedSharding(grid, P(None, "model"))
-partial = jax.device_put(jnp.zeros((4 * n, 4 * n)), by_model)
-sharding_info(partial, "partial")
-sharding_vis(partial)
+losses = []
+with track_arrays() as growth:
+    for _ in range(4):
+        losses.append(jnp.zeros((1024, 64)))
+        growth.step()
+print_growth(growth)
 
-# %% A permuted mesh: each shard is shown on the device that holds it
-backwards = Mesh(np.array(jax.devices()[::-1]), ("data",))
-permuted = jax.device_put(jnp.zeros(4 * n), NamedSharding(backwards, P("data")))
-simple_array_info(permuted, "permuted")
-sharding_vis(permuted)
+# %% A recompile, explained
+from jax_array_info import print_compilations, watch_compiles
 
-
-# %% A traced value: inside jit, XLA chooses the sharding at compile time
-@jax.jit
-def double(x):
-    sharding_info(x, "x")
-    return 2 * x
-
-
-doubled = double(batch)
-sharding_info(doubled)
-
-# %% Labels name arrays in tables without keeping them alive
-label_array(doubled, "doubled")
-label_array(replicated, None)  # removes the label
-
-# %% Live arrays: the size column is the size on one device
-step = jnp.array(42)
-print_array_stats()
-
-# %% Memory statistics: a CPU reports none, override= takes those of a GPU
-device = jax.local_devices()[0]
-pretty_memory_stats(device)
-stats = {"num_allocs": 222, "bytes_in_use": 3897557504}
-pretty_memory_stats(device, override=stats)
+total = jax.jit(lambda batch: batch.sum())
+with watch_compiles(total) as watch:
+    for size in (32, 32, 20):
+        total(jnp.ones((size, 8)))
+print_compilations(watch)

@@ -21,6 +21,7 @@ from .tree import WRITE_MODEL, Planned, path_rules, planned_tree
     "jai-cli check plan.json --hbm 95GiB --optimizer adam",
     "jai-cli check plan.json --expect 'embed=fsdp' --format json",
     has_verdict=True,
+    has_rows=True,
 )
 @planned_tree
 @click.option("--hbm", metavar="SIZE", help="Memory of a device, such as 95GiB, 16GB or 1e9.")

@@ -13,6 +13,7 @@ from ..reporting import Answer, report_command
     "jai-cli show 64,64 --mesh x=8 --spec x --output array.json",
     "jai-cli report array.json",
     "jai-cli array.json",
+    has_rows=True,
 )
 @click.argument("source", metavar="FILE", type=click.Path())
 def report(source: str) -> Answer:

@@ -12,7 +12,6 @@ from ..output import Output, output_options
 from ..reporting import Command
 from ..simulated_devices import (
     replaced_by_simulation,
-    require_jax,
     simulated_device_environment,
     use_simulated_devices,
 )
@@ -206,45 +205,22 @@ MAX_DEMO_DEVICES = 512
 
 @click.command(
     cls=Command,
-    question="What do the panels, tables and pictures look like?",
-    examples=(
-        "jai-cli demo",
-        "jai-cli demo --devices 4",
-        "jai-cli demo --devices 2 --processes 2",
-    ),
+    question="What does this show of an array, a model, a step, a leak and a recompile?",
+    examples=("jai-cli demo", "jai-cli demo --devices 4"),
 )
 @click.option(
     "--devices",
     type=click.IntRange(1, MAX_DEMO_DEVICES),
     default=8,
     show_default=True,
-    help="Number of simulated CPU devices in each process.",
-)
-@click.option(
-    "--processes",
-    type=click.IntRange(1, MAX_DEMO_DEVICES),
-    default=1,
-    show_default=True,
-    help="Number of processes. With two or more, the demo shows arrays that span processes.",
+    help="Number of simulated CPU devices.",
 )
 @output_options
-def demo(devices: int, processes: int, output: Output) -> None:
+def demo(devices: int, output: Output) -> None:
     """Demonstrate the Python functions: show the code of each step, then its output.
 
-    With --format json, svg or html, the code is left out. --format and --output work only
-    with one process.
+    With --format json, svg or html, the code is left out.
     """
-    if processes > 1 and output != Output():
-        raise click.UsageError(
-            "--format and --output work only with one process. To save this tour, "
-            "redirect its output to a file."
-        )
-    _require_at_most(MAX_DEMO_DEVICES, devices=devices, processes=processes)
-    if processes > 1:
-        require_jax()
-        from ..launch.program import Job
-
-        _simulate(Job(("jax_array_info_cli.tour",), is_module=True, processes=processes, quiet=True), devices)
     use_simulated_devices(devices)
     from ..tour import collect_tour, show_tour
 

@@ -226,6 +226,7 @@ def print_check(
     optimizer: str | None = None,
     moment_dtype: Any = None,
     min_share: float = MIN_SHARE,
+    max_rows: MaxRows = "fit",
 ) -> None:
     """Print whether a tree is sharded as meant and fits the memory of a device.
 
@@ -301,14 +302,16 @@ def print_check(
             ``"adamw"`` add two moments of each parameter, ``"lion"`` and ``"momentum"`` one.
         moment_dtype: Dtype of all moments that ``optimizer`` adds, such as ``"float32"``. None is that of
             each parameter, as in optax.
+        max_rows: Maximum number of rows of each finding; None for all.
 
     Raises:
         SpecError: (a ValueError) If ``specs`` or ``expect`` does not fit the tree, or a pattern matches
             no leaf.
         UnsupportedValueError: (a ValueError) If another argument has an invalid value.
-        ValueError: If ``min_share`` is not from 0 to 1.
+        ValueError: If ``min_share`` is not from 0 to 1, or ``max_rows`` is negative.
     """
     check_share(min_share)
+    check_max_rows(max_rows)
     report = report_of(
         tree,
         CheckReport,
@@ -330,4 +333,4 @@ def print_check(
         optimizer=optimizer,
         moment_dtype=moment_dtype,
     )
-    print_table(report, min_share=min_share)
+    print_table(report, min_share=min_share, max_rows=max_rows)
