@@ -17,9 +17,8 @@ sharding_vis(w)
 from jax_array_info import print_check
 
 model = {"embed": jax.ShapeDtypeStruct((131072, 4096), jnp.bfloat16)}
-plan = {"specs": P("fsdp"), "hbm_nbytes": "1GiB", "optimizer": "adam"}
-print_check(model, mesh={"fsdp": 2}, **plan)
-print_check(model, mesh={"fsdp": 4}, **plan)
+for size in (2, 4):
+    print_check(model, mesh={"fsdp": size}, specs=P("fsdp"), hbm_nbytes="0.4GiB")
 
 # %% A step: what it sends, and why
 from jax_array_info import print_program
