@@ -25,7 +25,7 @@ mentions that file, its name is shown above the block.
 mkdocs calls ``hook``, which reads the blocks of all pages (``blocks``), runs them (``running``, ``worker``
 and ``notebooks``), and inserts their output into the pages (``pages``, ``terminal``).
 ``python -m docs_hooks`` runs them in the same way and writes the output into the Markdown files. It also
-writes the pages of the command line and the contexts (``generated``), the pages' copies of the README's
-questions (``questions``), and the picture of the README (``step_picture``).
+writes the pages of the command line, columns, metrics and contexts (``generated``), the pages' copies of the
+README's questions (``questions``), and the picture of the README (``step_picture``).
 The pages of findings are made of files in the core, which ``jai-cli explain`` prints (``finding_pages``).
 """

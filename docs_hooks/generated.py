@@ -8,6 +8,7 @@ from tests import contexts
 
 from jax_array_info_cli.commands import jai_cli
 
+from .column_page import column_page
 from .command_page import command_page
 from .context_page import context_page
 from .finding_pages import index_page
@@ -20,6 +21,7 @@ def generated_pages() -> dict[str, str]:
     """Return the Markdown of each page by its path in ``docs/``."""
     return {
         "findings/index.md": index_page(),
+        "reference/columns.md": column_page(),
         "reference/cli.md": f"{command_page(jai_cli, 'jai-cli').rstrip()}\n",
         "reference/contexts.md": context_page(contexts, NOXFILE),
         "reference/metrics.md": metric_page(),

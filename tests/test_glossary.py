@@ -1,4 +1,4 @@
-"""Tests of the glossary: it has each label that is printed, and each of its entries is printed."""
+"""Tests of the glossary, whose terms are in use, and of columns: each that its head does not explain has a meaning."""
 
 import ast
 import json
@@ -7,115 +7,103 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from rich.table import Table
 
-from jax_array_info_core import from_json, json_schema, planned_report, shard_report, xla_report
-from jax_array_info_core.pages import blocks, page
-from tests.core.reports.test_json import every_report
-from tests.rendered import as_text
+from docs_hooks.column_page import column_page, tables_of_pages
+from jax_array_info_core import from_json, json_schema
+from jax_array_info_core.pages import REPORTS, blocks, page
+from tests.goldens import NAMES, stored
 from tests.schemas import complete
-from tests.test_voice import PACKAGES, strings_of
+from tests.test_voice import PACKAGES, PAGES, docstrings_of, strings_of
 
 pytestmark = pytest.mark.newest
 
-ROOT = Path(__file__).parent.parent
-GLOSSARY = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
-TEXT = "qx"
-"""Text of every field of a report; no label has it."""
-TURNS = 60
-BOXES = re.compile(r"[\u2500-\u257f]")
-OUTPUT = re.compile(r"^([ >]*)(`{3,})(?:text|console)[^\n]*\n(.*?)^\1\2", re.MULTILINE | re.DOTALL)
-TITLED = re.compile(rf"\d|{TEXT}")
-"""What titles of tables have of a report, such as its name."""
-LABEL = re.compile(r"(?!in (?!NumPy)|[A-Z]\S*(?: \S+){3})([a-zA-Z][a-zA-Z -]*): ")
-"""Words before a colon: not ``in`` and the name of a memory kind, and not a sentence of four words or more."""
-PHRASE = re.compile(r"[A-Za-z][\w'-]*(?: [A-Za-z][\w'-]*)*")
-VALUE = re.compile(r"'[^']*'|\[[^\]]*\]|[\d,.]+ [KMGT]?i?B\b|[\w.]*\d[\w.]*|\w+\.py|\w+(?:/\w+)+|…")
-"""What differs from output to output: quoted names, sizes, words with digits, files and paths."""
+DOCS = Path(__file__).parent.parent / "docs"
+GLOSSARY = DOCS / "glossary.md"
+MOST_TERMS = 65
+MOST_WORDS = 25
+TURNS = 20
+OPTIONS = {
+    "DevicesReport": [{}, {"kinds": True}],
+    "LiveArrayReport": [{"by": by} for by in ("shape", "origin", "device", "dtype", "sharding")],
+    "TreeReport": [{"sort": sort} for sort in ("tree", "waste")],
+}
+"""Options of pages that decide on their tables."""
+PLAIN = {"device", "dtype", "function", "leaf", "path"}
+"""Heads that say all."""
+SYMBOLS = re.compile(r"`[^`]*`|×\d+")
+"""What terms have for example: ``sharded over `x` ``."""
 
 
-@cache
-def printed():
-    """Return the headings of all tables, and the lines of the text, of reports of each class with every field."""
-    schema = json_schema()
-    headings, lines = set(), set()
-
-    def recorded(table, console, options, render=Table.__rich_console__):
-        headings.update(str(column.header).strip() for column in table.columns)
-        return render(table, console, options)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Table, "__rich_console__", recorded)
-        for choice in schema["oneOf"]:
-            name = choice["$ref"].rpartition("/")[2]
-            for turn in range(TURNS):
-                made = complete(schema, name, turn, lambda *_: TEXT)
-                report = from_json(json.dumps({"report": name, "schema_version": 1, **made}))
-                for block in page(report):
-                    if isinstance(block, blocks.Table) and not TITLED.search(block.title):
-                        headings.add(re.split("[:;]", block.title)[0])
-                for text in as_text(report, 1000):
-                    lines.update(" ".join(BOXES.sub(" ", line).split()) for line in text.splitlines())
-    return frozenset(headings - {""}), frozenset(lines)
-
-
-def labels():
-    """Return the headings, and the words before the colon of each line that begins with such words."""
-    headings, lines = printed()
-    return headings | {match[1] for line in lines if (match := LABEL.match(line)) and TEXT not in match[1]}
-
-
-def entries():
-    """Return the texts in the first column of the glossary's tables, as far as they are printed text."""
-    rows = (re.split(r"(?<!\\)\|", line)[1] for line in GLOSSARY.splitlines() if line.startswith("| "))
-    return [text for row in rows for text in re.findall(r"`([^`]+)`", row)]
-
-
-def label_of(entry):
-    """Return the label at the beginning of an entry: ``mesh`` of ``mesh: data=4``."""
-    match = LABEL.match(f"{entry.removesuffix(':')}: ")
-    return match[1] if match else entry
-
-
-def phrases(entry):
-    """Return the words of an entry between its values: numbers, quoted names and what is left out."""
-    return [found for part in VALUE.split(entry) for found in PHRASE.findall(part)]
-
-
-@cache
-def outputs():
-    """Return the text of reports, the output that pages store, and what
-    modules print and tests expect, such as errors.
-    """
-    lines = [*printed()[1], *(line for report in samples() for line in as_text(report, 1000))]
-    for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *ROOT.glob("packages/**/*.md")]:
-        lines += [match[3] for match in OUTPUT.finditer(path.read_text(encoding="utf-8"))]
-    for module in PACKAGES:
-        lines += strings_of(ast.parse(module.read_text(encoding="utf-8")))
-    for path in (ROOT / "tests").rglob("test_*.py"):
-        if path != Path(__file__):
-            lines += strings_of(ast.parse(path.read_text(encoding="utf-8")))
-    return " ".join(BOXES.sub(" ", "\n".join(lines)).split())
-
-
-def samples():
-    """Return reports with the real content that some phrases need."""
-    plan = planned_report((64, 64), {"x": 4, "y": 2}, ("x",))
-    kinds = ("{replicated}", "{maximal device=3}", "{manual}", "{unknown}", "{devices=[2,4]<=[8]}")
-    meshes = (None, {"x": 4, "y": 2})
-    explained = [xla_report(text, mesh) for text in kinds for mesh in meshes]
-    return [*every_report(), plan, shard_report(plan, 5), *explained]
-
-
-def test_each_label_that_is_printed_has_an_entry():
-    assert sorted(labels() - set(map(label_of, entries()))) == []
-
-
-def test_each_entry_is_printed():
-    words = outputs()
-    missing = [
-        entry
-        for entry in entries()
-        if not all(re.search(rf"(?<!\w){re.escape(phrase)}(?!\w)", words) for phrase in phrases(entry))
+def terms():
+    """Return the words of the first column of the glossary's tables."""
+    rows = [
+        line.split("|")[1].strip() for line in GLOSSARY.read_text("utf-8").splitlines() if line[:2] == "| "
     ]
-    assert missing == []
+    return [row for row in rows if row != "term"]
+
+
+@cache
+def texts():
+    """Return the other pages, and the docstrings and strings of the packages, in lower case on one line."""
+    texts = [
+        path.read_text("utf-8") for path in PAGES if path not in (GLOSSARY, DOCS / "reference/columns.md")
+    ]
+    for module in PACKAGES:
+        tree = ast.parse(module.read_text("utf-8"))
+        texts += [*(node.value for node in docstrings_of(tree)), *strings_of(tree)]
+    return " ".join(" ".join(texts).split()).lower()
+
+
+def reports():
+    """Yield the stored reports, and those of each class with every field."""
+    yield from (stored(name)[0] for name in NAMES)
+    schema = json_schema()
+    for choice in schema["oneOf"]:
+        name = choice["$ref"].rpartition("/")[2]
+        for turn in range(TURNS):
+            made = complete(schema, name, turn, lambda *_: "qx")
+            yield from_json(json.dumps({"report": name, "schema_version": 1, **made}))
+
+
+def columns_of_pages():
+    """Yield each column of each page of the reports, with the module of the page."""
+    for report in reports():
+        name = type(report).__name__
+        module, _, _ = REPORTS[name].page.partition(".")
+        for options in OPTIONS.get(name, [{}]):
+            tables = (block for block in page(report, **options) if isinstance(block, blocks.Table))
+            yield from ((module, column) for table in tables for column in table.columns)
+
+
+def declared_columns():
+    """Yield each column that a module of pages declares, with the module."""
+    for module, tables in tables_of_pages().items():
+        yield from ((module, column) for columns in tables.values() for column in columns)
+
+
+def test_the_glossary_has_few_terms_and_each_is_in_use():
+    found = terms()
+    assert len(found) == len({*found}) <= MOST_TERMS
+    words = [SYMBOLS.sub("", term).strip().lower() for term in found]
+    assert [one for one in words if not re.search(rf"(?<!\w){re.escape(one)}s?(?!\w)", texts())] == []
+
+
+def test_pages_show_the_columns_that_they_declare():
+    shown, declared = (
+        {(module, column.title, column.meaning) for module, column in columns}
+        for columns in (columns_of_pages(), declared_columns())
+    )
+    assert sorted(shown - declared) == []
+    assert sorted(declared - shown) == []
+
+
+def test_each_column_that_its_head_does_not_explain_has_a_short_meaning():
+    for module, column in declared_columns():
+        where = f"{module}: {column.title}"
+        assert column.meaning or column.title in PLAIN or column.replaces, where
+        assert len(column.meaning.split()) <= MOST_WORDS, where
+        assert not re.search(r"^[A-Z](?![A-Z])|\.$|\s{2}|\n", column.meaning), where
+
+
+def test_the_page_of_columns_is_that_of_the_code():
+    assert (DOCS / "reference/columns.md").read_text("utf-8") == column_page()

@@ -61,3 +61,11 @@ def test_a_table_has_the_columns_of_its_widest_form_and_those_of_the_narrowest_f
 def test_numbers_are_aligned_right():
     cells = parsed(blocks_html([Table("", COLUMNS, [[{"path": "a", "size": "1.0 B"}]])])).iter("td")
     assert ["right" in cell.get("style") for cell in cells] == [False, True]
+
+
+def test_the_head_of_a_column_has_its_meaning_as_an_escaped_tooltip():
+    columns = [Column("path"), Column("size", meaning='bytes of "a" & <b>')]
+    html = blocks_html([Table("", columns, [[{"path": "w", "size": "1.0 B"}]])])
+    assert [head.get("title") for head in parsed(html).iter("th")] == [None, 'bytes of "a" & <b>']
+    assert "<b>" not in html
+    assert [cell.get("title") for cell in parsed(html).iter("td")] == [None, None]

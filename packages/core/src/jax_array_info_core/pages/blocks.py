@@ -108,6 +108,8 @@ class Column:
     """Whether it is shown only where no cell of another column is broken for it."""
     replaces: Sequence[str] = ()
     """Names of the columns of a wider table that say the same."""
+    meaning: str = ""
+    """What its cells are, for tooltips and the reference; empty if its head says it."""
 
     @property
     def title(self) -> str:

@@ -14,6 +14,37 @@ from .blocks import Block, Column, Row, Section, Sentence, Table, limited, more
 
 _SHAPE = re.compile(r"shape \([0-9, ]*\) became \([0-9, ]*\)")
 _NUMBER = re.compile(r"[0-9]+")
+TABLES = {
+    "compilations": (
+        Column("function", is_kept=True),
+        Column("called at", is_kept=True, meaning="line of your code that called the function"),
+        Column("times", "number", is_kept=True, meaning="compilations with this function, line and reason"),
+        Column("duration", "number", is_kept=True, meaning="time that XLA took for all of them"),
+        Column(
+            "reason",
+            is_kept=True,
+            meaning="first call in the block, or what differs from the nearest earlier call of the function",
+        ),
+    ),
+    "compile caches": (
+        Column("function", is_kept=True),
+        Column("line", is_kept=True, meaning="where the function is defined"),
+        Column(
+            "entries",
+            "number",
+            is_kept=True,
+            meaning="entries of the call cache, one for each combination of argument types, shardings and "
+            "static arguments",
+        ),
+        Column(
+            "executables",
+            "number",
+            is_kept=True,
+            meaning="compiled programs in memory, which several entries may share",
+        ),
+    ),
+}
+"""Columns of each table, by its title."""
 _MOST_NAMES = 3
 """Maximum number of functions in the first line."""
 _MIN_FOLDED = 3
@@ -36,11 +67,7 @@ def compilations_page(report: CompilationsReport) -> Iterator[Block]:
     yield Sentence(_answer(report), "answer", hang=0)
     yield Table(
         "compilations",
-        [
-            *(Column(name, is_kept=True) for name in ("function", "called at")),
-            *(Column(name, "number", is_kept=True) for name in ("times", "duration")),
-            Column("reason", is_kept=True),
-        ],
+        TABLES["compilations"],
         [
             _rows(report.compilations),
             _rows(report.cache_hits, "persistent cache"),
@@ -151,10 +178,7 @@ def compile_caches_page(report: CompileCachesReport) -> Iterator[Block]:
     yield Sentence(f"{functions}, {entries}{''.join(most)}", "answer", hang=0)
     yield Table(
         "compile caches",
-        [
-            *(Column(name, is_kept=True) for name in ("function", "line")),
-            *(Column(name, "number", is_kept=True) for name in ("entries", "executables")),
-        ],
+        TABLES["compile caches"],
         [
             limited(report.functions, _cache, _more_caches),
             [

@@ -16,23 +16,54 @@ BAR_WIDTH = 10
 _NUMBER = re.compile(r"(\d{0,9})\Z")
 _KINDS = (
     Column("device", is_kept=True),
-    Column("device kind"),
-    Column("process", before="process "),
-    Column("memory kinds"),
-    Column("memory in use"),
+    Column("device kind", meaning="model of the device"),
+    Column("process", before="process ", meaning="index of the process that owns the device"),
+    Column("memory kinds", meaning="memories that the device can address, the default one first"),
+    Column("memory in use", meaning="allocated bytes on one device, of those that JAX may allocate"),
 )
 _MEMORY = (
     Column("device", is_kept=True),
-    Column("in use", "number"),
-    Column("peak", "number", before="peak "),
-    Column("limit", "number", before="limit "),
-    Column("bar", head=" ", is_optional=True),
-    Column("in arrays", "number", before="in arrays ", is_kept=True),
-    Column("not in arrays", "number", before="not in arrays "),
+    Column("in use", "number", meaning="allocated bytes on the device"),
+    Column("peak", "number", before="peak ", meaning="most bytes in use at one time since the start"),
+    Column("limit", "number", before="limit ", meaning="most bytes that JAX may allocate on the device"),
+    Column("bar", head=" ", is_optional=True, meaning="bytes in use and the peak, as parts of the limit"),
+    Column(
+        "in arrays",
+        "number",
+        before="in arrays ",
+        is_kept=True,
+        meaning="bytes of live arrays in the default memory of the device, shared buffers counted once",
+    ),
+    Column(
+        "not in arrays",
+        "number",
+        before="not in arrays ",
+        meaning="other bytes in use: executables, temporary values and fragmentation",
+    ),
 )
 _ALWAYS_KNOWN = ("device", "in use", "in arrays")
 """Columns of memory without statistics: ``in use`` is then the reason why they are missing."""
-_STATISTICS = (Column("name", is_kept=True), Column("size", "number"), Column("size (raw)", "number"))
+_STATISTICS = (
+    Column("name", is_kept=True, meaning="name that the allocator of the backend gives the figure"),
+    Column("size", "number", meaning="the figure with a unit, if it is a number of bytes"),
+    Column("size (raw)", "number", meaning="the figure as the allocator reports it"),
+)
+_BYTES_OF_BUFFERS = Column(
+    "size", "number", head="per device", meaning="bytes of the buffers on each device of the row"
+)
+_BYTES_OF_EXECUTABLES = Column("size", "number", meaning="bytes of the executables of the line")
+_PROFILE = (
+    Column("count", "number", meaning="buffers or executables on each device of the row"),
+    Column("device", before="on ", meaning="devices that the row is about"),
+    Column("line", "text", meaning="allocation site of buffers; of executables, the line that compiled them"),
+)
+TABLES = {
+    "devices": _KINDS,
+    "device memory": _MEMORY,
+    "memory stats": _STATISTICS,
+    "buffers and executables by source line": (_BYTES_OF_BUFFERS, _BYTES_OF_EXECUTABLES, *_PROFILE),
+}
+"""Columns of each table, by its title."""
 
 
 def memory_page(report: MemoryReport) -> Iterator[Block]:
@@ -188,12 +219,7 @@ def _profile_table(kind: str, lines: Sequence[ProfileLine], totals: Sequence[Row
 
     return Table(
         f"{kind}s by source line",
-        (
-            Column("size", "number", head="per device" if kind == "buffer" else ""),
-            Column("count", "number"),
-            Column("device", before="on "),
-            Column("line", "text"),
-        ),
+        (_BYTES_OF_BUFFERS if kind == "buffer" else _BYTES_OF_EXECUTABLES, *_PROFILE),
         [limited(lines, row, rest), totals],
         ([["size"], ["count"], ["device"], ["line"]], [["size"], ["count"], ["line", "device"]]),
         breaks="words",

@@ -14,10 +14,17 @@ from .words import NO_ALLOCATION_SITES, SEARCH_INCOMPLETE, site_words
 
 _SIZES = "Sizes are sums over the devices of this process."
 _COLUMNS = (
-    *(Column(name, "number", is_kept=True) for name in ("new", "new size", "freed", "freed size")),
-    Column("largest", is_kept=True),
-    Column("made at"),
+    Column("new", "number", is_kept=True, meaning="arrays that are alive now and were not at the start"),
+    Column("new size", "number", is_kept=True, meaning="bytes of the new arrays, summed over local devices"),
+    Column("freed", "number", is_kept=True, meaning="arrays that were alive at the start and are not now"),
+    Column(
+        "freed size", "number", is_kept=True, meaning="bytes of the freed arrays, summed over local devices"
+    ),
+    Column("largest", is_kept=True, meaning="dtype and shape of the arrays with the most bytes in the row"),
+    Column("made at", meaning="allocation site, and the line that called it for most of the arrays"),
 )
+TABLES = {"new and freed jax arrays": _COLUMNS}
+"""Columns of the table, by its title."""
 _GROUPINGS = (
     [[one.name] for one in _COLUMNS],
     [["new", "new size"], ["freed", "freed size"], ["largest", "made at"]],

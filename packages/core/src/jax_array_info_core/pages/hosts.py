@@ -12,16 +12,18 @@ from .words import size_words
 MAX_ROWS = 10
 """Number of processes in the table, unless another one is asked for."""
 
-_COLUMNS = [
-    Column("process", "number"),
-    Column("host", "names"),
-    Column("bytes", "number"),
-    Column("arrays", "number"),
-    Column("devices", "number"),
-    Column("in use", "number"),
-    Column("peak", "number", before="peak "),
-    Column("limit", "number", before="limit "),
-]
+_COLUMNS = (
+    Column("process", "number", meaning="index of the process in JAX"),
+    Column("host", "names", meaning="name of the machine"),
+    Column("bytes", "number", meaning="the bytes of the title, by which processes are compared"),
+    Column("arrays", "number", meaning="number of live arrays without views, or of leaves"),
+    Column("devices", "number", meaning="number of local devices, if processes differ in it"),
+    Column("in use", "number", meaning="allocated bytes on the fullest device of the process"),
+    Column("peak", "number", before="peak ", meaning="most bytes in use at one time on that device"),
+    Column("limit", "number", before="limit ", meaning="most bytes that JAX may allocate on that device"),
+)
+TABLES = {"bytes of processes": _COLUMNS}
+"""Columns of the table; its title says which bytes."""
 _GROUPINGS = [
     [[one.name] for one in _COLUMNS],
     [["process"], ["host"], ["bytes", "arrays", "devices"], ["in use", "peak", "limit"]],

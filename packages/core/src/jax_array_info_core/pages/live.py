@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from ..layouts.grid import copies_words
 from ..quantities import counted, format_bytes
@@ -19,6 +20,69 @@ MAX_PATHS = 5
 """Maximum number of reference paths per row."""
 _MOST_LINES = 100
 """Maximum number of lines with paths of all rows, but for one of each."""
+_HELD_BY = Column("held by", "names", meaning="reference paths that keep the arrays alive")
+_OF_TOTAL = Column(
+    "of total",
+    "number",
+    is_optional=True,
+    meaning="bytes of all arrays of the row on the fullest device, as a share of the last row",
+)
+_SHAPES = (
+    Column("size", is_kept=True, meaning="bytes of one array on one device: of its largest shard"),
+    _OF_TOTAL,
+    Column("of", head="shape", is_kept=True, meaning="global shape, and the number of equal arrays"),
+    Column("dtype"),
+    Column(
+        "sharded",
+        "centered",
+        meaning="whether arrays are on several devices, their global size, and replicas of each shard",
+    ),
+    Column("label", meaning="name that you gave the array with label_array or sharding_info"),
+    Column("made at", meaning="allocation site: the line of your code, and the line that called it"),
+    _HELD_BY,
+)
+_GROUPS = (
+    Column(
+        "size",
+        "number",
+        head="max per device",
+        is_kept=True,
+        meaning="bytes of the group on the device where it takes the most",
+    ),
+    Column("size", "number", head="per device", is_kept=True, meaning="bytes of the group on the device"),
+    _OF_TOTAL,
+    Column(
+        "all", "number", head="all devices", meaning="bytes of the group on all devices, replicas included"
+    ),
+    Column(
+        "all",
+        "number",
+        head="local devices",
+        meaning="bytes of the group on the devices of this process, replicas included",
+    ),
+    Column(
+        "all",
+        "number",
+        head="with host memory",
+        meaning="bytes of arrays on the device and of its arrays in host memory",
+    ),
+    Column("arrays", "number", meaning="number of arrays, views included"),
+    *(
+        Column("of", head=head, is_kept=True, meaning=f"{words} that the arrays of the group share")
+        for head, words in (
+            ("made at", "allocation site"),
+            ("device", "device"),
+            ("dtype", "dtype"),
+            ("sharding", "sharding"),
+        )
+    ),
+    _HELD_BY,
+)
+TABLES = {
+    "allocated jax arrays": _SHAPES,
+    "allocated jax arrays by origin, device, dtype or sharding": _GROUPS,
+}
+"""Columns of each table, by its title."""
 _NUMBERS = ("size", "of total", "all", "arrays")
 _WORDS = ("of", "dtype", "sharded", "label")
 _SOURCES = ("made at", "held by")
@@ -91,26 +155,15 @@ def _notes(report: LiveArrayReport, by: By) -> Iterator[str]:
 
 
 def _columns(report: LiveArrayReport, by: By) -> list[Column]:
-    is_shape, is_of_one = by == "shape", by == "device" or report.device is not None
+    if by == "shape":
+        is_sharded = report.visible_devices > 1
+        return [replace(one, is_kept=is_sharded) if one.name == "sharded" else one for one in _SHAPES]
+    size = "per device" if by == "device" or report.device is not None else "max per device"
     # The report has no bytes on the devices of other processes.
     devices = "all" if len(report.device_nbytes) >= report.visible_devices else "local"
-    return [
-        Column(
-            "size",
-            "words" if is_shape else "number",
-            head="" if is_shape else "per device" if is_of_one else "max per device",
-            is_kept=True,
-        ),
-        Column("of total", "number", is_optional=True),
-        Column("all", "number", head="with host memory" if by == "device" else f"{devices} devices"),
-        Column("arrays", "number"),
-        Column("of", head="made at" if by == "origin" else by, is_kept=True),
-        Column("dtype"),
-        Column("sharded", "centered", is_kept=is_shape and report.visible_devices > 1),
-        Column("label"),
-        Column("made at"),
-        Column("held by", "names"),
-    ]
+    every = "with host memory" if by == "device" else f"{devices} devices"
+    heads = (size, "of total", every, "arrays", "made at" if by == "origin" else by, "held by")
+    return [one for one in _GROUPS if one.title in heads]
 
 
 def _row(row: LiveArrayRow, report: LiveArrayReport, by: By, most_paths: int) -> Row:

@@ -62,7 +62,47 @@ _UNCOUNTED = (
 _MOST_LINES = 3
 """Maximum number of lines below a kind of collectives; one more row has the sum of the others."""
 _CHANGE = ("before", "after", "difference")
-_CHANGE_COLUMNS = [Column(name, "number", f"{name}: ") for name in _CHANGE]
+_CHANGE_COLUMNS = (
+    Column("before", "number", "before: ", meaning="figure of the first program"),
+    Column("after", "number", "after: ", meaning="figure of the second program"),
+    Column("difference", "number", "difference: ", meaning="second figure minus the first"),
+)
+_LEAF_COLUMNS = (
+    Column("of", "path", head="path"),
+    Column("before", before="before: ", meaning="sharding or donation in the first program"),
+    Column("its", head="detail before", meaning="sharding, if the type differs, or bytes of a donation"),
+    Column("after", before="after: ", meaning="sharding or donation in the second program"),
+    Column("their", head="detail after", meaning="sharding, if the type differs, or bytes of a donation"),
+)
+TABLES: dict[str, Sequence[Column]] = {
+    "sent per device and call": (
+        Column("of", head="collective", meaning="kind of collective, and below it the lines that changed"),
+        Column("over", before="over ", meaning="mesh axes over which data moves"),
+        *_CHANGE_COLUMNS,
+    ),
+    "memory and flops per device": (
+        Column("of", head="figure", meaning="bytes or FLOPs of one call on one device"),
+        *_CHANGE_COLUMNS,
+    ),
+    "renamed arguments and outputs": (
+        Column("of", "path", head="before", meaning="path in the first program"),
+        Column("after", "path", "after: ", meaning="path in the second program"),
+    ),
+    "arguments and outputs": _LEAF_COLUMNS,
+    "donations": _LEAF_COLUMNS,
+    "temporaries at the peak": (
+        Column("of", head="array", meaning="dtype and shape on one device"),
+        Column("line", meaning="line of your code that computes the value"),
+        Column(
+            "kept",
+            before="kept ",
+            meaning="whether a loop or the backward pass keeps the value, and its checkpoint_name",
+        ),
+        *_CHANGE_COLUMNS,
+        Column("note", meaning="program that has such values, but not at its peak"),
+    ),
+}
+"""Columns of each table, by its title."""
 _NUMBERS: Sequence[Grouping] = (
     (("of",), ("over",), *((name,) for name in _CHANGE)),
     (("of", "over"), *((name,) for name in _CHANGE)),
@@ -133,7 +173,7 @@ def _tables(report: ProgramDiff) -> Iterator[Table]:
     """Yield a table of each kind of differences; of those without any, too."""
     yield Table(
         "sent per device and call",
-        [Column("of", head="collective"), Column("over", before="over "), *_CHANGE_COLUMNS],
+        TABLES["sent per device and call"],
         [
             Limited(
                 report.sent,
@@ -146,13 +186,13 @@ def _tables(report: ProgramDiff) -> Iterator[Table]:
     )
     yield Table(
         "memory and flops per device",
-        [Column("of", head="figure"), *_CHANGE_COLUMNS],
+        TABLES["memory and flops per device"],
         [limited(report.figures, _figure, _more, is_apart=True)],
         _NUMBERS,
     )
     yield Table(
         "renamed arguments and outputs",
-        [Column("of", "path", head="before"), Column("after", "path", "after: ")],
+        TABLES["renamed arguments and outputs"],
         [limited(report.renamed, _renamed, _more, is_apart=True)],
         [[["of"], ["after"]], [["of", "after"]]],
     )
@@ -160,13 +200,7 @@ def _tables(report: ProgramDiff) -> Iterator[Table]:
     yield _leaves("donations", [*map(_donations, report.donations)])
     yield Table(
         "temporaries at the peak",
-        [
-            Column("of", head="array"),
-            Column("line"),
-            Column("kept", before="kept "),
-            *_CHANGE_COLUMNS,
-            Column("note"),
-        ],
+        TABLES["temporaries at the peak"],
         [limited(report.temporaries, _temporary, _more, is_apart=True)],
         _TEMPORARIES,
         caption=_UNCOUNTED if report.has_uncounted_temporaries else "",
@@ -244,13 +278,7 @@ def _leaves(title: str, leaves: Sequence[_Leaf]) -> Table:
     facts = [tuple(map(without_indices, cells)) for _, *cells in leaves]
     return Table(
         title,
-        [
-            Column("of", "path", head="path"),
-            Column("before", before="before: "),
-            Column("its"),
-            Column("after", before="after: "),
-            Column("their"),
-        ],
+        TABLES[title],
         [
             limited(
                 folded_paths([path for path, *_ in leaves], facts),

@@ -12,6 +12,20 @@ from .program_words import UNKNOWN, kept_words, platform_words, scope_words
 from .words import origin_words
 
 _REUSED = "reused by donation"
+TABLES = {
+    "temporaries live at the highest point": (
+        Column("bytes", "number", meaning="bytes of the values of the row on one device"),
+        Column("array", meaning="dtype and shape on one device, and the number of equal values"),
+        Column("line", meaning="line of your code that computes the value, and the line that called it"),
+        Column("scope", "path", before="in ", meaning="names of jax.named_scope around the operation"),
+        Column(
+            "kept",
+            before="kept ",
+            meaning="whether a loop or the backward pass keeps the value, and its checkpoint_name",
+        ),
+    )
+}
+"""Columns of the table, by its title."""
 _MOST = 4
 """Maximum number of temporaries in the summary; a table has more."""
 
@@ -185,13 +199,7 @@ def memory_table(report: ProgramReport) -> Table:
 
     return Table(
         "temporaries live at the highest point",
-        (
-            Column("bytes", "number"),
-            Column("array"),
-            Column("line"),
-            Column("scope", "path", before="in "),
-            Column("kept", before="kept "),
-        ),
+        TABLES["temporaries live at the highest point"],
         [limited(temporaries if len(temporaries) > _MOST else (), row, rest, is_apart=True)],
         (
             (("bytes",), ("array",), ("line",), ("scope",), ("kept",)),

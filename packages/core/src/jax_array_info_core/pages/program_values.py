@@ -21,6 +21,14 @@ _STATES = {
     "requested shardings are not recorded in a Compiled": "is_unrecorded",
 }
 """Property of the values that each line of the summary counts."""
+_COLUMNS = (
+    Column("value", "path", meaning="path of the argument or the output"),
+    Column("array", meaning="dtype and global shape"),
+    Column("per device", "number", meaning="bytes of one shard, summed over the leaves of the row"),
+    Column("sharding", meaning="sharding in the compiled program, and that of the argument it replaces"),
+)
+TABLES = {"shardings": _COLUMNS}
+"""Columns of the table, by the first word of its title."""
 _MOST_PRUNED = 6
 """Maximum number of paths of unused arguments in the summary."""
 
@@ -113,7 +121,7 @@ def free_values_table(report: ProgramReport) -> Table:
     is_unrecorded = any(one.is_unrecorded for one in free)
     return Table(
         "shardings" if is_unrecorded else "shardings that XLA chose",
-        (Column("value", "path"), Column("array"), Column("per device", "number"), Column("sharding")),
+        _COLUMNS,
         [limited(folds, row, rest, is_apart=True)],
         (
             (("value",), ("array",), ("per device",), ("sharding",)),

@@ -22,8 +22,10 @@ from ..reports.program_findings import accepted
 from .blocks import Column, Listing, Row, Sentence, Source, Table, counted_path, limited, listed, more, said
 from .findings import finding_blocks
 from .folds import folded_paths
+from .program_memory import TABLES as MEMORY_TABLES
 from .program_memory import memory_blocks, memory_table
 from .program_timelines import program_timeline_page
+from .program_values import TABLES as VALUE_TABLES
 from .program_values import free_values_table, value_lines
 from .program_words import (
     collective_axes_words,
@@ -37,6 +39,28 @@ from .program_words import (
     without_indices,
 )
 from .words import origin_words
+
+_COLLECTIVES = (
+    Column("total", "number", meaning="bytes that a device sends in one call for the collectives of the row"),
+    Column("each", meaning="factors of the total: number of collectives, bytes of one, runs of the loop"),
+    Column("runs", "text", meaning="side of a conditional or loop of unknown length that it runs in"),
+    Column("collective", meaning="operation that moves data between devices"),
+    Column("over", before="over ", meaning="mesh axes over which data moves"),
+    Column("link", before="by ", meaning="slowest link between devices that exchange data"),
+    Column("array", meaning="dtype and shape of the result on one device"),
+    Column("argument", "path", meaning="path of the argument that is moved"),
+    Column("line", meaning="line of your code, or near it, of the operation that needs the data"),
+    Column("scope", "path", before="in ", meaning="names of jax.named_scope around the operation"),
+    Column("phase", meaning="pass of a training step: forward, or backward with what it computes again"),
+    Column(
+        "because",
+        "text",
+        before="because ",
+        meaning="operation that needs the collective, as an einsum, or the constraint that leaves axes out",
+    ),
+)
+TABLES = {"collectives": _COLLECTIVES, **MEMORY_TABLES, **VALUE_TABLES}
+"""Columns of each table, by its title."""
 
 
 def program_page(report: ProgramReport) -> Iterator[Listing]:
@@ -130,30 +154,16 @@ def _collectives(report: ProgramReport) -> Table:
         total = sent_words(sent_by(ones), has_loops=False)
         return {"total": total, "collective": more(sum(one.count for one in ones))}
 
-    columns = (
-        Column("total", "number"),
-        Column("each"),
-        Column("runs", "text"),
-        Column("collective"),
-        Column("over", before="over "),
-        Column("link", before="by "),
-        Column("array"),
-        Column("argument", "path"),
-        Column("line"),
-        Column("scope", "path", before="in "),
-        Column("phase"),
-        Column("because", "text", before="because "),
-    )
     name, place = ("collective", "over", "link"), ("line", "scope")
     array = ("array", "each", "runs", "argument")
     groupings = (
-        [(column.name,) for column in columns],
+        [(column.name,) for column in _COLLECTIVES],
         (("total",), name, array, (*place, "phase", "because")),
         (("total",), (*name, "phase"), (*array, *place, "because")),
         (("total",), (*name, *array, *place, "phase", "because")),
     )
     rows = limited(_folded(report.collectives), row, rest, is_apart=True)
-    return Table("collectives", columns, [rows], groupings)
+    return Table("collectives", _COLLECTIVES, [rows], groupings)
 
 
 def _folded(collectives: Sequence[Collective]) -> list[tuple[Collective, str]]:

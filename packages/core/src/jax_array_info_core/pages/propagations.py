@@ -49,6 +49,24 @@ _MOST_KEYS = 40
 """Maximum number of keys that a shortened path has."""
 _WIDE = ("per device", "value", "sharding", "from", "line", "op", "function")
 _LINES = ("short line", "short origins")
+TABLES = {
+    "values": (
+        Column("per device", "number", meaning="bytes of the values of the row on one device"),
+        Column(
+            "value",
+            meaning="dtype and global shape, of one shard inside shard_map, and the number of equal values",
+        ),
+        Column("sharding", meaning="partition spec after propagation"),
+        Column("from", meaning="argument, output, constraint or shard_map that each mesh axis comes from"),
+        Column("line", meaning="line of your code that computes the value"),
+        Column("function"),
+        Column("op", meaning="operations of the line, and their pass"),
+        Column("short line", head="line, op and origin", replaces=("line", "op")),
+        Column("short origins", replaces=("from",)),
+        Column("last function", head="function", is_optional=True, replaces=("function",)),
+    )
+}
+"""Columns of the table, by its title."""
 _T = TypeVar("_T")
 
 
@@ -121,13 +139,7 @@ def _values(report: PropagationReport) -> Table:
 
     return Table(
         "values",
-        [
-            Column("per device", "number"),
-            *map(Column, ("value", "sharding", "from", "line", "function", "op")),
-            Column("short line", head="line, op and origin", replaces=("line", "op")),
-            Column("short origins", replaces=("from",)),
-            Column("last function", head="function", is_optional=True, replaces=("function",)),
-        ],
+        TABLES["values"],
         [limited(value_rows(report.values) if report.mesh else (), _value, rest, is_apart=True)],
         [
             [[name] for name in _WIDE],

@@ -13,6 +13,26 @@ from .blocks import Block, Column, Note, Row, Sentence, Table, counted_path, lim
 from .folds import folded_paths
 from .tree_words import Fold, changed_meshes, folds_note, meshes_words, more_leaves
 
+TABLES = {
+    "bytes to receive": (
+        Column("leaf", "path", is_kept=True),
+        Column("type", meaning="dtype and global shape"),
+        Column("before", before="before: ", meaning="partition spec that the leaf has"),
+        Column("after", before="after: ", meaning="partition spec of the target"),
+        Column(
+            "per device",
+            "number",
+            meaning="bytes to receive on the device that receives the most, without those it holds already",
+        ),
+        Column("sum over devices", "number", meaning="bytes that all devices together receive"),
+        Column(
+            "other processes",
+            "number",
+            meaning="those of the sum that no device of the receiver's process holds",
+        ),
+    )
+}
+"""Columns of the table, by its title."""
 _NUMBERS = ("per device", "sum over devices", "other processes")
 
 
@@ -64,12 +84,7 @@ def _table(report: ReshardReport, title: str) -> Table:
     total = Note("all leaves" if is_sum else "all leaves, fullest device", kind="words")
     return Table(
         title,
-        [
-            Column("leaf", "path", is_kept=True),
-            Column("type"),
-            *(Column(name, before=f"{name}: ") for name in ("before", "after")),
-            *(Column(name, "number") for name in numbers),
-        ],
+        TABLES["bytes to receive"],
         [
             limited(folds, row, rest),
             [{"leaf": total, **_sums(report)}],

@@ -32,17 +32,58 @@ MAX_ROWS = 10
 NO_PEAKS = "This backend reports no peak: what is freed between two samples is not seen."
 _T = TypeVar("_T")
 
-_NUMBERS = ("step", "run", "pid", "added", "kept", "peak", "last", "limit")
-_COLUMNS = {
-    one.name: one
-    for one in (
-        *(Column(name) for name in ("mark", "at", "host", "until", "state")),
-        *(Column(name, "number") for name in ("bytes", "arrays", "times", "process")),
-        *(Column(name, "number", before=f"{name} ") for name in _NUMBERS),
-        *(Column(name, "text") for name in ("each", "made at", "most of it")),
-        Column("job", before="job "),
-    )
+_MOST_OF_IT = Column("most of it", "text", meaning="arrays that grew most, and their allocation site")
+TABLES = {
+    "alive at the peak": (
+        Column("bytes", "number", meaning="bytes of the arrays on the device"),
+        Column("arrays", "number", meaning="number of arrays"),
+        Column("each", "text", meaning="dtype and shape of each array"),
+        Column("made at", "text", meaning="allocation site"),
+    ),
+    "bytes that each mark added": (
+        Column("mark", meaning="name that the program gave to a part of it"),
+        Column("times", "number", meaning="how often the mark began"),
+        Column(
+            "added",
+            "number",
+            before="added ",
+            meaning="most bytes in use above those at its begin",
+        ),
+        Column(
+            "kept",
+            "number",
+            before="kept ",
+            meaning="bytes in use at its ends above those at its begins, summed over its times",
+        ),
+        Column("peak", "number", before="peak ", meaning="most bytes in use inside the mark"),
+        _MOST_OF_IT,
+    ),
+    "jumps outside of marks": (
+        Column("at", meaning="time of the first sample after the jump"),
+        Column("step", "number", before="step ", meaning="last step before the jump"),
+        Column("times", "number", meaning="number of jumps of the same allocation site"),
+        Column("added", "number", before="added ", meaning="bytes by which the use rose"),
+        _MOST_OF_IT,
+    ),
+    "processes": (
+        Column("process", "number", meaning="index of the process in JAX"),
+        Column(
+            "run",
+            "number",
+            before="run ",
+            meaning="number of the program, where several had this index at the same time",
+        ),
+        Column("host", meaning="name of the machine"),
+        Column("pid", "number", before="pid ", meaning="id of the process on its machine"),
+        Column("job", before="job ", meaning="job of the scheduler, such as SLURM"),
+        Column("peak", "number", before="peak ", meaning="most bytes in use on its fullest device"),
+        Column("last", "number", before="last ", meaning="bytes in use on that device at the last sample"),
+        Column("limit", "number", before="limit ", meaning="most bytes that JAX may allocate on that device"),
+        Column("until", meaning="time of the last sample"),
+        Column("state", meaning="whether the process runs, ended, or was killed"),
+    ),
 }
+"""Columns of each table, by its title."""
 _PEAK = [[["bytes"], ["arrays"], ["each"], ["made at"]], [["bytes", "arrays"], ["each", "made at"]]]
 _MARKS = [
     [["mark"], ["times"], ["added"], ["kept"], ["peak"], ["most of it"]],
@@ -129,7 +170,7 @@ def _peak(report: TimelineReport, peak: TimelinePeak) -> Table:
     sums = [{"bytes": format_bytes(nbytes), "each": what} for what, nbytes in others.items() if nbytes]
     return Table(
         f"alive {when}: {format_bytes(peak.sampled_nbytes)} in use",
-        [_COLUMNS[name] for [name] in _PEAK[0]],
+        TABLES["alive at the peak"],
         [limited(peak.groups, row, rest), sums],
         _PEAK,
         "" if has_sites else NO_ALLOCATION_SITES,
@@ -144,7 +185,7 @@ def _table(
     caption: str = "",
 ) -> Table:
     """Return a table of marks, jumps or processes, with the number of those that are left out."""
-    columns = [_COLUMNS[name] for [name] in groupings[0]]
+    columns = TABLES[title]
     section = limited(rows, row, lambda left: {columns[0].name: more(len(left))})
     return Table(title, columns, [section], groupings, caption)
 

@@ -15,7 +15,25 @@ from .folds import folded_paths
 from .tree_words import Fold, changed_meshes, folds_note, more_leaves
 from .words import change_words, reason_words, rule_results
 
-_VALUES = ("leaf", "elements that differ", "largest difference")
+TABLES = {
+    "values": (
+        Column("leaf", "path", is_kept=True),
+        Column("elements that differ", is_kept=True, meaning="number of elements with different values"),
+        Column(
+            "largest difference",
+            is_kept=True,
+            meaning="largest absolute difference of finite elements, its index, and both values there",
+        ),
+    ),
+    "differences": (
+        Column("leaf", "path", is_kept=True),
+        Column("change", is_kept=True, meaning="removed, added, or the properties that differ"),
+        Column("before", before="before: ", is_kept=True, meaning="what differs, and the bytes per device"),
+        Column("after", before="after: ", is_kept=True, meaning="what differs, and the bytes per device"),
+    ),
+}
+"""Columns of each table, by its title."""
+_VALUES = tuple(column.name for column in TABLES["values"])
 
 
 def tree_diff_page(report: TreeDiff) -> Iterator[Block]:
@@ -87,8 +105,7 @@ def _values(values: ValuesDiff) -> Iterator[Block]:
     leaves = [*values.differing, *values.unread]
     if leaves:
         rows = limited(leaves, _values_row, lambda left: {"leaf": more(len(left), "leaf", "leaves")})
-        columns = [Column(name, "path" if name == "leaf" else "words", is_kept=True) for name in _VALUES]
-        yield Table("values", columns, [rows])
+        yield Table("values", TABLES["values"], [rows])
     nan = [leaf for leaf in values.leaves if leaf.is_equal]
     if nan:
         count = format_number(sum(leaf.nan_count_before for leaf in nan))
@@ -169,11 +186,7 @@ def _layouts(report: TreeDiff, title: str) -> Table:
     rows = limited(folds, row, lambda left: {"leaf": more_leaves(left)})
     return Table(
         title,
-        [
-            Column("leaf", "path", is_kept=True),
-            Column("change", is_kept=True),
-            *(Column(name, before=f"{name}: ", is_kept=True) for name in ("before", "after")),
-        ],
+        TABLES["differences"],
         [rows],
         groupings=[
             [["leaf"], ["change"], ["before"], ["after"]],

@@ -51,18 +51,40 @@ _STATISTICS: dict[str, Callable[[LeafStatistics], str]] = {
     "zeros": lambda found: grouped(found.zeros),
 }
 """Text of each statistic."""
+_MEANINGS = {
+    "mean": "mean of the finite elements",
+    "std": "standard deviation of the finite elements",
+    "least": "least finite element",
+    "greatest": "greatest finite element",
+    "zeros": "number of elements that are zero",
+}
+"""Meaning of each statistic."""
 _MakeRow: TypeAlias = "Callable[[LeafGroup], Row]"
 _COLUMNS = (
     Column("path", "path", is_kept=True),
-    Column("avoidable", "number", head="would save", after=" would be saved", look="warning"),
-    Column("array"),
-    Column("shard"),
-    Column("spec"),
-    Column("source", before="source: "),
-    *(Column(name, "number", before=f"{name} ") for name in _STATISTICS),
-    Column("per device", "number", is_kept=True),
-    Column("replicated over"),
+    Column(
+        "avoidable",
+        "number",
+        head="would save",
+        after=" would be saved",
+        look="warning",
+        meaning="bytes that a device would save if the leaf were sharded over more mesh axes that divide it",
+    ),
+    Column("array", meaning="dtype and global shape; of several leaves, their number"),
+    Column("shard", meaning="shape of one shard"),
+    Column("spec", meaning="partition spec without mesh axes of size 1, or the class of another sharding"),
+    Column("source", before="source: ", meaning="what the sharding of a traced value is known from"),
+    *(Column(name, "number", before=f"{name} ", meaning=text) for name, text in _MEANINGS.items()),
+    Column(
+        "per device",
+        "number",
+        is_kept=True,
+        meaning="bytes of one shard, the largest if they differ; of several leaves, their sum",
+    ),
+    Column("replicated over", meaning="mesh axes over which devices hold the same shard, and its replicas"),
 )
+TABLES = {"tree": _COLUMNS}
+"""Columns of the table, whose title is the name and the type of the tree."""
 
 
 def tree_page(report: TreeReport, *, depth: int | None = None, sort: Sort = "tree") -> Iterator[Listing]:

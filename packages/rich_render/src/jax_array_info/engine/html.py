@@ -112,7 +112,7 @@ def _columns(table: Table, rows: Sequence[Row]) -> list[Column]:
 
 
 def _heads(columns: Sequence[Column]) -> str:
-    """Return the row with the heads of columns."""
+    """Return the row with the heads of columns, whose tooltips say what the cells are."""
     return _rows(columns, [{one.name: Note(one.title) for one in columns}], "th", _HEAD)
 
 
@@ -123,7 +123,8 @@ def _rows(columns: Sequence[Column], rows: Iterable[Row], tag: str = "td", style
         lines = cell_lines(column, row, _WRITING)
         spans = [_span(line.text, line.style, is_path=line.kind == "path") for line in lines]
         aligned = f"{style};text-align:right" if column.kind == "number" else style
-        return f'<{tag} style="{aligned}">{"<br />".join(spans)}</{tag}>'
+        tooltip = f' title="{html.escape(column.meaning)}"' if tag == "th" and column.meaning else ""
+        return f'<{tag} style="{aligned}"{tooltip}>{"<br />".join(spans)}</{tag}>'
 
     cells = ("".join(cell(column, row) for column in columns) for row in rows)
     return "".join(f'<tr style="{_ROW}">{words}</tr>' for words in cells)
