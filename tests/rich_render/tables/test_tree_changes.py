@@ -135,7 +135,8 @@ def test_the_traffic_of_each_leaf_and_the_sums_are_listed_the_most_first():
     tree = planned({"b": P(), "v": P("fsdp"), "w": P("fsdp")}, "state")
     report = reshard_report(tree, {"params": {"b": P("fsdp"), "v": P(None, "fsdp"), "w": P()}})
     expected = """
-each device receives at most 2.0 MiB, all 8 devices together 15.8 MiB
+each device receives at most 2.0 MiB, then holds up to 2.5 MiB; all 8 devices
+receive 15.8 MiB
                            bytes to receive for state
 ┏━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━━━┓
 ┃                     ┃            ┃               ┃            ┃     sum over ┃
@@ -173,7 +174,8 @@ def test_bytes_from_other_processes_have_a_column():
     sharding = NamedSharding(Mesh(devices, ("x",)), P("x"))
     tree = {"w": jax.ShapeDtypeStruct((1024,), jnp.float32, sharding=sharding)}
     expected = """
-each device receives at most 3.0 KiB, all 4 devices together 12.0 KiB
+each device receives at most 3.0 KiB, then holds up to 4.0 KiB; all 4 devices
+receive 12.0 KiB
                                 bytes to receive
 ┏━━━━━━━━━━━━━━━━━┳━━━━━━━━━┳━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━┓
 ┃                 ┃         ┃       ┃            ┃     sum over ┃        other ┃

@@ -47,10 +47,8 @@ def reshard_page(report: ReshardReport) -> Iterator[Block]:
     title = "bytes to receive" + ("" if report.name is None else f" for {report.name}")
     if report.rows:
         each, nbytes = format_bytes(report.device_nbytes), format_bytes(report.nbytes)
-        together = f"all {report.device_count} devices together {nbytes}"
-        most = (
-            f", and holds up to {format_bytes(report.restored_nbytes)} then" if report.restored_nbytes else ""
-        )
+        most = f", then holds up to {format_bytes(report.restored_nbytes)}" if report.restored_nbytes else ""
+        together = f"all {report.device_count} devices receive {nbytes}"
         yield Sentence(f"each device receives at most {each}{most}; {together}", "answer", hang=0)
         yield _table(report, title)
     else:

@@ -38,8 +38,6 @@ from .source_html import source_html
 from .sources import SourcePart, source_part
 
 _MOST_ROWS = 100
-_DRAWN = (Picture, Source)
-"""Blocks that are parts of their own."""
 Part = Figure | RenderableType
 """A drawing, or a renderable that becomes lines of text."""
 
@@ -108,19 +106,22 @@ def _parts(
     """
     if drawing and isinstance(report, ArrayReport) and report.name is not None:
         drawing = replace(drawing, title=f"{title_of(report)}: {drawing.title}")
-    blocks = shown_blocks([*page(report, **options)], most)
-    for kind, found in groupby(blocks, lambda block: type(block) if isinstance(block, _DRAWN) else None):
-        group = list(found)
-        while group and group[-1] == Sentence(""):  # a drawing has a margin
-            group.pop()
-        if kind is None and group:
-            yield TextPart(group)
+    blocks = [
+        source_part(block, most) if isinstance(block, Source) else block
+        for block in shown_blocks([*page(report, **options)], most)
+    ]
+    blocks = [block for block in blocks if not isinstance(block, SourcePart) or block.margin.lines]
+    for is_drawn, group in groupby(blocks, lambda block: isinstance(block, Picture | SourcePart)):
+        if is_drawn:
+            yield from (
+                (drawing or figure(block.of)) if isinstance(block, Picture) else block for block in group
+            )
             continue
-        for block in group:
-            if isinstance(block, Picture):
-                yield drawing or figure(block.of)
-            elif isinstance(block, Source) and (part := source_part(block, most)).margin.lines:
-                yield part
+        texts = list(group)
+        while texts and texts[-1] == Sentence(""):  # a drawing has a margin
+            texts.pop()
+        if texts:
+            yield TextPart(texts)
 
 
 def title_of(report: Report) -> str:
