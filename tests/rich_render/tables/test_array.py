@@ -200,7 +200,7 @@ def test_a_layout_is_drawn_on_a_console_narrower_than_the_narrowest_picture():
     assert "device 1" in "".join(drawn.split("\n"))
 
 
-def test_leaves_past_the_hundredth_are_counted():
+def test_leaves_that_a_page_does_not_hold_are_counted():
     report = ArrayReport(
         name="x",
         kind="container",
@@ -208,8 +208,14 @@ def test_leaves_past_the_hundredth_are_counted():
         length=300,
         leaves=(ContainerLeaf(path="['w']", type="int"),) * 300,
     )
-    assert lines(report)[-1] == "and 200 more leaves"
-    assert len(lines(report)) == 103
+    page = text_of(render(report)).splitlines()
+    assert page[-3:] == [
+        "│ and 270 more leaves │",
+        "╰─────────────────────╯",
+        "270 rows are left out: max_rows=None shows all",
+    ]
+    assert len(page) <= 40
+    assert len(text_of(render(report, max_rows=None)).splitlines()) == 304
 
 
 def test_a_name_becomes_a_label_unless_the_setting_is_off(capsys):

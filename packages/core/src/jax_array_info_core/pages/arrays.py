@@ -9,12 +9,11 @@ from typing import TypeAlias
 from ..layouts import MeshAxes, ShardingLayout, format_spec
 from ..layouts.grid import copies_words
 from ..quantities import format_bytes, format_device_ids, format_devices
-from ..reports import ArrayReport, MeshReport, ShardReport, XlaReport
+from ..reports import ArrayReport, ContainerLeaf, MeshReport, ShardReport, XlaReport
 from ..text import shape_text
-from .blocks import TIMES, Block, Look, Note, Panel, Picture, Sentence, said
+from .blocks import TIMES, Block, Limited, Listing, Look, Note, Panel, Picture, Sentence, more, said
 from .words import index_words, manual_words, mesh_words, size_words, unknown_words
 
-MAX_LEAVES = 100
 MAX_WORDS = 160
 MAX_FRACTION = 9
 
@@ -23,7 +22,7 @@ _Lines: TypeAlias = "Sequence[str | Note | Sequence[Note]]"
 """Lines of a panel; empty texts are left out."""
 
 
-def array_page(report: ArrayReport, *, count: int = 1, is_drawn: bool = False) -> Iterator[Block]:
+def array_page(report: ArrayReport, *, count: int = 1, is_drawn: bool = False) -> Iterator[Listing]:
     """Yield the panel of a value, with the value's name as its title, and the drawing of its layout.
 
     Args:
@@ -32,7 +31,13 @@ def array_page(report: ArrayReport, *, count: int = 1, is_drawn: bool = False) -
         is_drawn: Whether a console shows the drawing, too.
     """
     each = f"{TIMES}{count}, each" if count > 1 else ""
-    yield Panel(" ".join(filter(None, (report.name, each))), [line for line in _lines(report) if line])
+    title = " ".join(filter(None, (report.name, each)))
+
+    def panel(leaves: Sequence[ContainerLeaf]) -> list[Block]:
+        return [Panel(title, [line for line in _lines(report, leaves) if line])]
+
+    # The panel has the line about the other leaves.
+    yield Limited(report.leaves, panel, lambda _: [])
     if report.layout is not None:
         yield Picture(report, in_text=is_drawn)
 
@@ -42,8 +47,8 @@ def layout_page(report: MeshReport | ShardingLayout) -> Iterator[Block]:
     yield Picture(report)
 
 
-def _lines(report: ArrayReport) -> _Lines:
-    """Return the lines of a panel."""
+def _lines(report: ArrayReport, leaves: Sequence[ContainerLeaf]) -> _Lines:
+    """Return the lines of a panel, with some of the leaves of a container."""
     type_line = f"type: {report.type_name}"
     match report.kind:
         case "none":
@@ -53,13 +58,12 @@ def _lines(report: ArrayReport) -> _Lines:
         case "object":
             return [type_line, *_object_lines(report)]
         case "container":
-            leaves = [f"{leaf.path}: {leaf.type}" for leaf in report.leaves[:MAX_LEAVES]]
             rest = len(report.leaves) - len(leaves)
             return [
                 type_line,
                 f"len: {report.length}",
-                *leaves,
-                _if(rest, f"and {rest} more leaves", "aside"),
+                *(f"{leaf.path}: {leaf.type}" for leaf in leaves),
+                _if(rest, f"and {more(rest, 'leaf', 'leaves')}", "aside"),
             ]
     lines = [_shape(report), f"dtype: {report.dtype}", *_size_lines(report)]
     if report.kind == "numpy":

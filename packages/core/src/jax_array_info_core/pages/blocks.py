@@ -301,9 +301,18 @@ def _parts(section: Section, most: int | None) -> Sequence[Sequence[Row]]:
 
 def left_out(blocks: Iterable[Listing], most: int | None) -> int:
     """Return the number of things that are not shown, as far as no table has them."""
-    every = chain(*(block.sections if isinstance(block, Table) else [block] for block in blocks))
-    lists = (one for one in every if isinstance(one, Limited) and one.most is None)
+    lists = (one for block in blocks for one in _lists(block) if one.most is None)
     return sum(len(one.things) - len(one.things[:most]) for one in lists)
+
+
+def longest_list(block: Listing) -> int:
+    """Return the largest number of things that a list of a block may show."""
+    return max((len(one.things[: one.most]) for one in _lists(block)), default=0)
+
+
+def _lists(block: Listing) -> Iterator[Limited[Any, Any]]:
+    parts = block.sections if isinstance(block, Table) else [block]
+    return (part for part in parts if isinstance(part, Limited))
 
 
 def counted_path(path: str, count: int) -> str:

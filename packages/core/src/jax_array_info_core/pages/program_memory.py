@@ -30,14 +30,14 @@ _MOST = 4
 """Maximum number of temporaries in the summary; a table has more."""
 
 
-def memory_blocks(report: ProgramReport) -> Iterator[Listing]:
-    """Yield the memory per device, the largest temporaries and what the backward pass needs."""
+def memory_lines(report: ProgramReport) -> Iterator[str]:
+    """Yield the memory per device, and that of the host."""
     memory = report.memory
     if memory is None:
         if report.out_of_memory is None:
-            yield Sentence(f"memory per device: {UNKNOWN}")
+            yield f"memory per device: {UNKNOWN}"
         return
-    yield Sentence(f"memory per device: {_memory_words(memory, report.platform)}")
+    yield f"memory per device: {_memory_words(memory, report.platform)}"
     on_host = (
         (memory.host_argument_nbytes, "arguments"),
         (memory.host_output_nbytes, "outputs"),
@@ -46,7 +46,11 @@ def memory_blocks(report: ProgramReport) -> Iterator[Listing]:
     )
     if known := [part for part in on_host if part[0]]:
         total = f"{format_bytes(memory.host_nbytes)} = " if len(known) > 1 else ""
-        yield Sentence(f"host memory per device: {total}{_parts_words(known)}")
+        yield f"host memory per device: {total}{_parts_words(known)}"
+
+
+def temporaries_blocks(memory: ProgramMemory) -> Iterator[Listing]:
+    """Yield the largest temporaries and what the backward pass needs."""
     if memory.temporaries:
         live = f"{format_bytes(memory.live_nbytes)} live at once"
         yield Sentence(f"largest temporaries, {live} (estimated from the schedule{_excess(memory)}):")
@@ -185,9 +189,9 @@ def _by_line(name: str, lines: Sequence[BackwardLine], words: str | None = None)
     yield listed(lines, entry, rest)
 
 
-def memory_table(report: ProgramReport) -> Table:
+def memory_table(memory: ProgramMemory) -> Table:
     """Return the table of temporaries; without rows if the summary has all."""
-    temporaries = report.memory.temporaries if report.memory is not None else ()
+    temporaries = memory.temporaries
 
     def row(one: Temporary) -> Row:
         size, _, array, line, *_ = _entry(one)

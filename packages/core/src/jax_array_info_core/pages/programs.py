@@ -23,7 +23,7 @@ from .blocks import Column, Listing, Row, Sentence, Source, Table, counted_path,
 from .findings import finding_blocks
 from .folds import folded_paths
 from .program_memory import TABLES as MEMORY_TABLES
-from .program_memory import memory_blocks, memory_table
+from .program_memory import memory_lines, memory_table, temporaries_blocks
 from .program_timelines import program_timeline_page
 from .program_values import TABLES as VALUE_TABLES
 from .program_values import free_values_table, value_lines
@@ -64,7 +64,7 @@ TABLES = {"collectives": _COLLECTIVES, **MEMORY_TABLES, **VALUE_TABLES}
 
 
 def program_page(report: ProgramReport) -> Iterator[Listing]:
-    """Yield the answer, what moves and why, the findings, the memory, the shardings and the timeline.
+    """Yield the answer, the memory, what moves and why, the findings, the shardings and the timeline.
 
     Args:
         report: The program.
@@ -73,13 +73,15 @@ def program_page(report: ProgramReport) -> Iterator[Listing]:
     yield Sentence(title_words(report))
     if report.first_call:
         yield Sentence(report.first_call, "warning")
+    yield from said(memory_lines(report))
     if report.is_known:
         yield from sent_blocks(report)
     yield Source(report)
     yield _collectives(report)
     yield from finding_blocks(report.findings)
-    yield from memory_blocks(report)
-    yield memory_table(report)
+    if report.memory is not None:
+        yield from temporaries_blocks(report.memory)
+        yield memory_table(report.memory)
     if report.is_known:
         yield from said(_flops(report))
     yield from said(value_lines(report))

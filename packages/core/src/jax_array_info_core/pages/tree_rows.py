@@ -120,7 +120,7 @@ def leaf_sums(leaves: Iterable[TreeRow]) -> LeafSums:
     """Return the sums over leaves."""
     leaves = list(leaves)
     once = [leaf for leaf in leaves if leaf.same_as is None]
-    on_devices = list(filter(_is_counted, leaves))
+    on_devices = list(filter(is_counted, leaves))
     return LeafSums(
         leaf_count=len(leaves),
         nbytes=sum(leaf.shard_nbytes or 0 for leaf in on_devices),
@@ -142,13 +142,13 @@ def is_finite(leaf: TreeRow) -> bool:
     return leaf.statistics is None or leaf.statistics.is_finite
 
 
-def _is_counted(leaf: TreeRow) -> bool:
+def is_counted(leaf: TreeRow) -> bool:
     """Return whether the bytes of a leaf count as device memory, at its path."""
     return leaf.shard_nbytes is not None and leaf.is_on_devices and leaf.same_as is None
 
 
 def _avoidable_nbytes(leaves: Iterable[TreeRow]) -> int:
-    return sum(leaf.avoidable_nbytes for leaf in leaves if leaf.avoidable_nbytes and _is_counted(leaf))
+    return sum(leaf.avoidable_nbytes for leaf in leaves if leaf.avoidable_nbytes and is_counted(leaf))
 
 
 def _unfolded(report: TreeReport, depth: int | None) -> Iterator[LeafGroup]:

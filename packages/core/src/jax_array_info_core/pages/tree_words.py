@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
 from typing import TypeAlias
 
 from ..layouts import MeshAxes, Spec, UnevenAxis
+from ..layouts.dtypes import type_text
 from ..layouts.grid import copies_words
 from ..layouts.spec import effective_spec
 from ..quantities import LARGEST, counted, format_bytes, format_devices, format_number, grouped
@@ -22,12 +24,15 @@ from ..reports import (
     UnmatchedName,
 )
 from ..reports.tree import both_memories, other_leaves_words, shorter_leaves_words
-from .blocks import AT_MOST, TIMES, Note, more
-from .tree_rows import LeafGroup, LeafSums, is_finite
+from ..text import clipped
+from .blocks import AT_MOST, TIMES, Note, counted_path, more
+from .tree_rows import LeafGroup, LeafSums, is_counted, is_finite
 from .words import mesh_words, reason_words
 
 _MOST_PATHS = 3
 """Maximum number of other paths of an array that are listed."""
+_FEW_ROWS = 4
+"""Number of rows of a table that can be read at a glance."""
 _MOST_NAMES_OF_TOTALS = 6
 """Maximum number of logical axis names in a line."""
 
@@ -208,6 +213,22 @@ def answer_words(report: TreeReport) -> str:
     return f"{words}; {listed} {verb} {format_bytes(fullest - report.ideal_nbytes)}" if listed else words
 
 
+def first_lines(report: TreeReport, row_count: int) -> Iterator[str]:
+    """Yield the bytes that sharding could save, and above many rows the leaf with the most bytes.
+
+    Args:
+        report: The tree.
+        row_count: Number of rows of its table.
+    """
+    if report.avoidable_nbytes:
+        yield f"sharding could save {format_bytes(report.avoidable_nbytes)} per device: see print_check"
+    sizes = [(row.shard_nbytes or 0, row) for row in report.rows if is_counted(row)]
+    if sizes and row_count > _FEW_ROWS:
+        nbytes, row = max(sizes, key=itemgetter(0))
+        path, array = counted_path(clipped(row.path), 1), type_text(row.dtype, row.shape)
+        yield f"largest leaf: {path} {array}, {format_bytes(nbytes)} per device"
+
+
 _CAUSES = {
     "fully replicated": "replication",
     "replicated over": "replication",
@@ -225,14 +246,13 @@ def total_lines(report: TreeReport, groups: Iterable[LeafGroup]) -> Iterator[str
         groups: The leaves of the rows that are shown.
     """
     deleted = sum(row.is_deleted for row in report.rows)
-    saved, unmatched = format_bytes(report.avoidable_nbytes), report.unmatched_axes
+    unmatched = report.unmatched_axes
     is_manual = any(row.source == "manual" for row in report.rows)
     lines = (
         _elements_words(report),
         f"cost on the fullest device: {', '.join(map(_excess_words, report.excess))}"
         if report.excess
         else "",
-        f"sharding could save {saved} per device: see print_check" if report.avoidable_nbytes else "",
         *(f"{place}, not included above" for place in report.elsewhere),
         f"deleted: {leaves_words(deleted)}" if deleted else "",
         f"not counted: {leaves_words(report.unknown_count)} of unknown size per device"

@@ -30,6 +30,7 @@ from .tree_rows import LeafGroup, Sort, check_view, leaf_groups
 from .tree_words import (
     answer_words,
     bytes_lines,
+    first_lines,
     leaves_words,
     main_mesh,
     note_lines,
@@ -109,6 +110,7 @@ def tree_page(report: TreeReport, *, depth: int | None = None, sort: Sort = "tre
     groups = leaf_groups(report, depth=depth, sort=sort)
     row = partial(_row, report, main_mesh(report))
     yield Sentence(answer_words(report), "answer", hang=0)
+    yield from said(first_lines(report, len(groups)), hang=0)
     if groups:
         yield Table(
             title_words(report),

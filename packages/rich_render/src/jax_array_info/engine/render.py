@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from io import BytesIO, TextIOWrapper
+from itertools import chain, product
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, RenderableType
 
 from jax_array_info_core.pages import page
-from jax_array_info_core.pages.blocks import Block, Listing, Picture, Sentence, cut, left_out
+from jax_array_info_core.pages.blocks import (
+    Block,
+    Listing,
+    Picture,
+    Sentence,
+    Table,
+    cut,
+    left_out,
+    longest_list,
+)
 from jax_array_info_core.pages.folds import MaxRows
 from jax_array_info_core.quantities import counted
 
@@ -23,7 +32,9 @@ if TYPE_CHECKING:
 
 
 _MOST_LINES = 40
-_COUNTS = (1000, 100, 60, 40, 30, 24, 20, 16, 14, 12, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0)
+_FIRST_ROWS = 4
+"""Number of rows of each list that are shown before the first row of a table."""
+_COUNTS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 30, 40, 60, 100, 1000)
 """Numbers of rows that are tried."""
 
 
@@ -57,26 +68,49 @@ def render(
 
 def shown_blocks(blocks: Sequence[Listing], max_rows: MaxRows, syntax: Syntax = "python") -> list[Block]:
     """Return the blocks of a page with some rows of each list, and a line about those that are left out."""
-    most = _fitting(blocks) if max_rows == "fit" else max_rows
-    shown = [*cut(blocks, most)]
-    if left := left_out(blocks, most):
+    limits = _fitting(blocks) if max_rows == "fit" else [max_rows] * len(blocks)
+    shown = [*_cut(blocks, limits)]
+    if left := sum(left_out([block], most) for block, most in zip(blocks, limits, strict=True)):
         option = "--max-rows all" if syntax == "shell" else "max_rows=None"
         rows = counted(left, "row is left out", "rows are left out")
         shown.append(Sentence(f"{rows}: {option} shows all", "aside", hang=0))
     return shown
 
 
-def _fitting(blocks: Sequence[Listing]) -> int:
-    """Return the largest number of rows with which a page has at most 40 lines; 0 if none does."""
-    if not left_out(blocks, 0):
-        return 0
+def _cut(blocks: Sequence[Listing], limits: Sequence[int | None]) -> Iterator[Block]:
+    """Yield blocks with at most a number of rows in each list, for each block its own."""
+    return chain(*(cut([block], most) for block, most in zip(blocks, limits, strict=True)))
 
-    def fits(count: int) -> bool:
+
+def _fitting(blocks: Sequence[Listing]) -> list[int]:
+    """Return the largest numbers of rows with which a page has at most 40 lines; 0 if none does.
+
+    Each block gets a row in turn, until its next one does not fit. Lists have four before tables have any.
+    """
+    lengths = [*map(longest_list, blocks)]
+    limits = [0] * len(blocks)
+
+    def fits(limits: Sequence[int]) -> bool:
         # With the line about what is left out.
-        told = (block for block in cut(blocks, count) if not isinstance(block, Picture))
+        told = (block for block in _cut(blocks, limits) if not isinstance(block, Picture))
         return text_of(on_console(told)).count("\n") + 2 <= _MOST_LINES
 
-    return _COUNTS[bisect_left(_COUNTS, True, hi=len(_COUNTS) - 1, key=fits)]
+    def turn(step: tuple[int, int]) -> tuple[bool, int, bool]:
+        count, place = step
+        is_table = isinstance(blocks[place], Table)
+        return is_table or count > _FIRST_ROWS, count, is_table
+
+    if not left_out(blocks, 0) or (sum(lengths) <= _MOST_LINES and fits(lengths)):
+        return lengths
+    full = set()
+    for count, place in sorted(product(_COUNTS, range(len(blocks))), key=turn):
+        if place not in full and limits[place] < lengths[place]:
+            more = [*limits[:place], count, *limits[place + 1 :]]
+            if fits(more):
+                limits = more
+            else:
+                full.add(place)
+    return limits
 
 
 def to_text(report: Report, *, width: int = 80, color: bool = False) -> str:

@@ -8,7 +8,6 @@ import html
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -106,22 +105,31 @@ def _parts(
     """
     if drawing and isinstance(report, ArrayReport) and report.name is not None:
         drawing = replace(drawing, title=f"{title_of(report)}: {drawing.title}")
-    blocks = [
-        source_part(block, most) if isinstance(block, Source) else block
-        for block in shown_blocks([*page(report, **options)], most)
-    ]
-    blocks = [block for block in blocks if not isinstance(block, SourcePart) or block.margin.lines]
-    for is_drawn, group in groupby(blocks, lambda block: isinstance(block, Picture | SourcePart)):
-        if is_drawn:
-            yield from (
-                (drawing or figure(block.of)) if isinstance(block, Picture) else block for block in group
-            )
+    texts: list[Block] = []
+    for block in shown_blocks([*page(report, **options)], most):
+        part: Part
+        if isinstance(block, Picture):
+            part = drawing or figure(block.of)
+        elif isinstance(block, Source):
+            part = source = source_part(block, most)
+            if not source.margin.lines:
+                continue
+        else:
+            texts.append(block)
             continue
-        texts = list(group)
-        while texts and texts[-1] == Sentence(""):  # a drawing has a margin
-            texts.pop()
-        if texts:
-            yield TextPart(texts)
+        yield from _text_parts(texts)
+        texts = []
+        yield part
+    yield from _text_parts(texts)
+
+
+def _text_parts(blocks: Sequence[Block]) -> Iterator[TextPart]:
+    """Yield blocks as a part, if there are any, without empty lines at the end: a drawing has a margin."""
+    count = len(blocks)
+    while count and blocks[count - 1] == Sentence(""):
+        count -= 1
+    if count:
+        yield TextPart(blocks[:count])
 
 
 def title_of(report: Report) -> str:

@@ -1,0 +1,160 @@
+"""Laws of the default page of every stored report: it stays on a screen, with its answer first and sums whole."""
+
+import re
+from functools import cache
+
+import pytest
+
+from jax_array_info import to_text
+from jax_array_info.engine.console import on_console
+from jax_array_info.engine.render import shown_blocks, text_of
+from jax_array_info.reports import CheckReport, ProgramReport, TreeReport
+from jax_array_info_core.pages import page
+from jax_array_info_core.pages.blocks import Entries, Note, Picture, Rule, Sentence, Table, cut, left_out
+from jax_array_info_core.pages.tree_rows import is_counted, leaf_sums
+from jax_array_info_core.quantities import format_bytes, parse_bytes
+from tests.goldens import FOLDER, NAMES, stored
+
+pytestmark = pytest.mark.newest
+
+MOST_LINES = 40
+FIRST = 15
+"""Number of lines that a reader sees at a glance."""
+SIZE = re.compile(r"([0-9.]+ [KMGT]?i?B)( each)?")
+TIMES = re.compile(r" \ufdd0([0-9]+)")
+MADE_UP = {name for name in NAMES if "\\u202e" in (FOLDER / f"{name}.json").read_text()}
+"""Reports with every field set, and with texts of any length and any characters."""
+
+
+def names(*classes):
+    """Return the names of the stored reports of some classes, but for those that are made up."""
+    return [name for name in NAMES if name not in MADE_UP and isinstance(report_of(name), classes)]
+
+
+@cache
+def report_of(name):
+    return stored(name)[0]
+
+
+def shown(report):
+    """Return the blocks of the default page that are no pictures."""
+    return [block for block in shown_blocks([*page(report)], "fit") if not isinstance(block, Picture)]
+
+
+def lines_of(blocks):
+    return text_of(on_console(blocks)).splitlines()
+
+
+def first_lines(report):
+    """Return the first lines of the default page as one line."""
+    return " ".join(" ".join(lines_of(shown(report))[:FIRST]).split())
+
+
+def size_of(text, count=1):
+    """Return the bytes in a text, and the most by which they are rounded."""
+    found = SIZE.search(text)
+    if found is None:
+        return 0, 0
+    number, unit = found[1].split()
+    times = count if found[2] else 1
+    return times * parse_bytes(found[1]), times * parse_bytes(f"0.05 {unit}") if "." in number else 0
+
+
+def assert_sum(sizes, total):
+    """Assert that sizes add up to a number of bytes, as far as they are printed."""
+    sizes = list(sizes)
+    assert abs(sum(nbytes for nbytes, _ in sizes) - total) <= sum(rounded for _, rounded in sizes) + 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_default_page_has_at_most_40_lines(name):
+    report = report_of(name)
+    lines = lines_of(shown(report))
+    if name in MADE_UP and len(lines) > MOST_LINES:
+        without_rows = [block for block in cut(page(report), 0) if not isinstance(block, Picture)]
+        assert lines[:-1] == lines_of(without_rows)
+    else:
+        assert len(lines) <= MOST_LINES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_line_tells_how_many_rows_are_left_out(name):
+    report = report_of(name)
+    words = re.findall(r"(\d+) rows? (?:is|are) left out: max_rows=None shows all", to_text(report))
+    rows = left_out(page(report), 0)
+    assert len(words) <= 1
+    assert "left out: max_rows" not in text_of(on_console(shown_blocks([*page(report)], None)))
+    assert not words or 0 < int(words[0]) <= rows
+    if not words:
+        every = [block for block in cut(page(report), None) if not isinstance(block, Picture)]
+        assert lines_of(every) == lines_of(shown(report))
+
+
+@pytest.mark.parametrize("name", names(TreeReport))
+def test_the_rows_of_a_tree_add_up_to_all_leaves(name):
+    report = report_of(name)
+    rows = (
+        row for block in shown(report) if isinstance(block, Table) for part in block.parts for row in part
+    )
+    cells = [cell.text if isinstance(cell, Note) else cell for row in rows for cell in row["per device"]]
+    sums = leaf_sums(report.rows)
+    assert_sum(map(size_of, cells), sums.nbytes + sums.host_nbytes)
+
+
+@pytest.mark.parametrize("name", names(CheckReport, ProgramReport))
+def test_the_rows_of_a_finding_add_up_to_all_leaves(name):
+    report = report_of(name)
+    findings, sizes, found = iter(report.findings), {}, None
+    for block in shown(report):
+        if isinstance(block, Rule) and block.end.startswith("jai-cli explain"):
+            found = sizes.setdefault(id(next(findings)), [])
+        elif found is not None and isinstance(block, Entries):
+            times = [TIMES.search(row[1]) for row in block.rows]
+            found += [
+                size_of(row[0], int(several[1]) if several else 1)
+                for row, several in zip(block.rows, times, strict=True)
+            ]
+        elif found is not None and isinstance(block, Sentence):
+            if block.text.startswith("and "):
+                found.append(size_of(block.text))
+            elif block.hang and not block.indent:  # the lines below the findings
+                found = None
+    assert next(findings, None) is None
+    for finding in report.findings:
+        assert_sum(sizes[id(finding)], sum((leaf.nbytes or 0) * leaf.count for leaf in finding.leaves))
+
+
+@pytest.mark.parametrize("name", names(CheckReport, ProgramReport))
+def test_every_finding_has_its_title_its_problem_and_its_fix(name):
+    report = report_of(name)
+    text = " ".join(to_text(report).split())
+    for finding in report.findings:
+        syntax = report.syntax if isinstance(report, CheckReport) else "python"
+        assert f"{finding.code} {finding.name}" in first_lines(report)
+        assert " ".join(finding.problem.split()) in text
+        assert " ".join(finding.remedy_in(syntax).split()) in text
+
+
+@pytest.mark.parametrize("name", names(ProgramReport))
+def test_a_program_begins_with_its_memory_and_its_traffic(name):
+    report = report_of(name)
+    first = first_lines(report)
+    if report.memory is not None and report.memory.needed_nbytes is not None:
+        assert format_bytes(report.memory.needed_nbytes) in first
+    if report.is_known:
+        assert "sent per device and call: " in first
+    if report.sent_nbytes:
+        assert f"sent per device and call: {format_bytes(report.sent_nbytes)}" in first
+
+
+@pytest.mark.parametrize("name", names(TreeReport))
+def test_a_tree_begins_with_its_total_what_can_be_saved_and_its_largest_leaf(name):
+    report = report_of(name)
+    first = first_lines(report)
+    if report.rows:
+        assert format_bytes(report.fullest_device_nbytes) in first
+    if report.avoidable_nbytes:
+        assert format_bytes(report.avoidable_nbytes) in first
+    leaves = [row for row in report.rows if is_counted(row)]
+    if largest := max(leaves, key=lambda row: row.shard_nbytes, default=None):
+        assert largest.path.split("/")[-1] in first
