@@ -1,5 +1,6 @@
 """The output in the original package's README, to the byte: 8 CPU devices, 80 columns, no color.
 
+Two words differ: ``1 scalar`` was ``1×s``, and pictures have the indices of rows and columns at their edges.
 The README has the title of the first table in the wrong column. Rich centres it over the table's 57 columns.
 """
 
@@ -39,7 +40,7 @@ STATS = """
 │ 16.0 KiB │ (16, 16, 16) │ float32 │                   │
 │ 64.0 B   │ (2, 16, 4)   │ float32 │ ✔ (512.0 B total) │
 ├──────────┼──────────────┼─────────┼───────────────────┤
-│ 4.0 B    │ 1×s          │ int32   │                   │
+│ 4.0 B    │ 1 scalar     │ int32   │                   │
 ├──────────┼──────────────┼─────────┼───────────────────┤
 │ 16.1 KiB │              │         │                   │
 └──────────┴──────────────┴─────────┴───────────────────┘
@@ -47,12 +48,13 @@ STATS = """
 
 VIS = """
 ─────────── showing dims [0, 1] from original shape (128, 128, 128) ────────────
+   0:16   16:32   32:48   48:64   64:80   80:96   96:112 112:128
 ┌───────┬───────┬───────┬───────┬───────┬───────┬───────┬───────┐
 │       │       │       │       │       │       │       │       │
 │       │       │       │       │       │       │       │       │
 │       │       │       │       │       │       │       │       │
 │       │       │       │       │       │       │       │       │
-│ CPU 0 │ CPU 1 │ CPU 2 │ CPU 3 │ CPU 4 │ CPU 5 │ CPU 6 │ CPU 7 │
+│ CPU 0 │ CPU 1 │ CPU 2 │ CPU 3 │ CPU 4 │ CPU 5 │ CPU 6 │ CPU 7 │ 0:128
 │       │       │       │       │       │       │       │       │
 │       │       │       │       │       │       │       │       │
 │       │       │       │       │       │       │       │       │

@@ -132,8 +132,8 @@ ARRAYS = jai.live_array_report()
             lambda: jai.live_array_report(holders=True, referrers=False),
             "holders= is the former name of referrers=",
         ),
-        (lambda: jai.print_log([], max_rows=1.5), "max_rows must be an integer or None, got 1.5"),
-        (lambda: jai.print_array_stats(max_rows="3"), "max_rows must be an integer or None, got '3'"),
+        (lambda: jai.print_log([], max_rows=1.5), "max_rows must be an integer, None or 'fit', got 1.5"),
+        (lambda: jai.print_array_stats(max_rows="3"), "max_rows must be an integer, None or 'fit', got '3'"),
     ],
 )
 def test_what_would_be_ignored_is_an_error(call, problem):

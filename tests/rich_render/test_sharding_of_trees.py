@@ -74,6 +74,7 @@ def test_the_table_of_a_traced_tree_has_the_source_of_each_leaf(params, capfd):
         lines(capfd)
         == """\
 per device 4.0 KiB; evenly sharded 2.2 KiB; replication costs 1.8 KiB
+sharding could save 1.8 KiB per device: see print_check
                                    step: dict
 ┏━━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━┓
 ┃ path                     ┃ array              ┃ per device ┃ replicated over ┃
@@ -89,10 +90,9 @@ per device 4.0 KiB; evenly sharded 2.2 KiB; replication costs 1.8 KiB
 │                          │ source: compiler   │            │                 │
 │                          │ P('data', 'model') │            │                 │
 └──────────────────────────┴────────────────────┴────────────┴─────────────────┘
-                   not shown at this width: avoidable, shard
+                   not shown at this width: would save, shard
 global size 18.0 KiB, 3 leaves, 8,704 elements
 cost on the fullest device: 1.8 KiB fully replicated in 1 leaf
-sharding could save 1.8 KiB per device: see print_check
 not counted: 1 leaf of unknown size per device
 mesh: data=4, model=2, 8 CPU devices
 """.splitlines()

@@ -63,8 +63,9 @@ def test_each_prefix_has_its_bytes_and_folds():
 
 def test_leaves_are_below_their_prefix_with_a_cell_for_each_column():
     html = to_html(STATE)
-    assert sentences(html)[:2] == [
+    assert sentences(html)[:3] == [
         "per device 4.0 MiB; evenly sharded 4.0 MiB; replication costs 8.1 KiB",
+        "largest leaf: params/layers/0/mlp/w float32[512,512], 128.0 KiB per device",
         "state: dict",
     ]
     assert rows(html) == [

@@ -185,7 +185,7 @@ def test_leaves_that_differ_only_in_indices_share_an_entry():
     ]
     report = program(donations=(Donation(path="head", nbytes=2**20, reason="unused"), *donations))
     assert lines_with(report, "donated:") == ["donated: 0 of 4 arguments reused"]
-    assert text(report).splitlines()[6:9] == [
+    assert text(report).splitlines()[8:11] == [
         "  3.0 MiB  layers/0-2/w ×3  dtype: outputs/0-2/w is bfloat16[8]",
         "  1.0 MiB  head             unused",
         "  ×n: n leaves; the bytes are their sum",
@@ -207,9 +207,9 @@ def test_a_program_on_one_device_has_no_shardings():
         text(report)
         == """no findings
 step (train.py:14), 1 CPU device
-sent per device and call: none
 memory per device: about 0.0 B = arguments 0.0 B (the CPU backend reports no
-  peak)"""
+  peak)
+sent per device and call: none"""
     )
 
 

@@ -44,6 +44,7 @@ def test_the_bytes_over_links_come_first_and_each_collective_has_its_link():
     expected = """
 DCN 96.0 MiB (at least 16.1 ms), ICI 1.2 GiB per call; no findings
 step, 2*v5p:2x2x1, 8 TPU devices: data=2, fsdp=4
+memory per device: unknown
 sent per device and call: 1.3 GiB
    1.2 GiB  all-gather over fsdp
   96.0 MiB  all-reduce over data

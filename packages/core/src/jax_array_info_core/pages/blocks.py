@@ -132,7 +132,7 @@ _S = TypeVar("_S")
 
 @dataclass(frozen=True, slots=True)
 class Limited(Generic[_T, _S]):
-    """Rows or blocks of things of which a page may show the first ones."""
+    """Rows or blocks of things; a page may show the first ones only."""
 
     things: Sequence[_T]
     show: Callable[[Sequence[_T]], Iterable[_S]]
@@ -215,7 +215,7 @@ class Source:
 
 Block: TypeAlias = Sentence | Verbatim | Rule | Entries | Table | Panel | Picture | Source
 Listing: TypeAlias = "Block | Limited[Any, Block]"
-"""A block, or a list of things of which only the first may be shown."""
+"""A block, or a list of things; a page may show the first ones only."""
 
 
 def said(lines: Iterable[str], look: Look = "", **form: Any) -> Iterator[Sentence]:

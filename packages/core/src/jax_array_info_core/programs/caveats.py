@@ -13,7 +13,7 @@ from ..origins.origins import UserLines
 from ..reports.collectives import Collective
 from ..reports.control_flow import FlopTotals
 
-_ON_CPU = ("On TPU or GPU, collectives and temporaries may differ: What a CPU compile tells",)
+_ON_CPU = 'Collectives and temporaries may differ on TPU and GPU: see "What a CPU compile tells" in the docs.'
 VMEM = 1
 """XLA's number for a TPU's VMEM among the memory spaces."""
 _SUMS = ("all-reduce", "reduce-scatter")
@@ -42,7 +42,7 @@ def caveats_of(
         return ("Values in VMEM are not among the temporaries that are listed.",)
     if platform != "cpu":
         return ()
-    caveats = list(_ON_CPU)
+    caveats = [_ON_CPU]
     widened = _widened({*dtypes, *_dtypes_of(module)}, collectives)
     for factor, names in widened.items():
         caveats.append(f"CPU sends {' and '.join(names)}, {_TIMES[factor]} the bytes of an accelerator.")

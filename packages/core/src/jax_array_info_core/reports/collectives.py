@@ -317,7 +317,7 @@ def axes_words(axes: Sequence[str] | None, mesh: MeshAxes | None = None) -> str:
 
     Args:
         axes: The axes; None if they are unknown.
-        mesh: The mesh, for the sizes of axes of which only a part is meant.
+        mesh: The mesh, for the sizes of axes that are meant in part.
     """
     if axes is None:
         return "unknown"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from io import BytesIO, TextIOWrapper
 from itertools import chain, product
 from typing import TYPE_CHECKING, Any
@@ -12,8 +13,10 @@ from rich.console import Console, RenderableType
 from jax_array_info_core.pages import page
 from jax_array_info_core.pages.blocks import (
     Block,
+    Limited,
     Listing,
     Picture,
+    Rule,
     Sentence,
     Table,
     cut,
@@ -83,17 +86,21 @@ def _cut(blocks: Sequence[Listing], limits: Sequence[int | None]) -> Iterator[Bl
 
 
 def _fitting(blocks: Sequence[Listing]) -> list[int]:
-    """Return the largest numbers of rows with which a page has at most 40 lines; 0 if none does.
+    """Return the largest numbers of rows with which a page has at most 40 lines.
 
-    Each block gets a row in turn, until its next one does not fit. Lists have four before tables have any.
+    Each block gets a row in turn, until its next one does not fit. Lists have four before tables have any. If
+    the page is longer without any rows, only lists before the end of the last finding have one.
     """
     lengths = [*map(longest_list, blocks)]
-    limits = [0] * len(blocks)
+
+    @cache
+    def height(place: int, most: int) -> int:
+        told = [block for block in cut([blocks[place]], most) if not isinstance(block, Picture)]
+        return text_of(on_console(told)).count("\n") + 1 if told else 0
 
     def fits(limits: Sequence[int]) -> bool:
         # With the line about what is left out.
-        told = (block for block in _cut(blocks, limits) if not isinstance(block, Picture))
-        return text_of(on_console(told)).count("\n") + 2 <= _MOST_LINES
+        return sum(map(height, range(len(blocks)), limits)) < _MOST_LINES
 
     def turn(step: tuple[int, int]) -> tuple[bool, int, bool]:
         count, place = step
@@ -102,6 +109,12 @@ def _fitting(blocks: Sequence[Listing]) -> list[int]:
 
     if not left_out(blocks, 0) or (sum(lengths) <= _MOST_LINES and fits(lengths)):
         return lengths
+    limits = [0] * len(blocks)
+    if not fits(limits):
+        last = max((place for place, block in enumerate(blocks) if isinstance(block, Rule)), default=0)
+        lists = [place for place, block in enumerate(blocks) if isinstance(block, Limited)]
+        kept = [place for place in lists if place < last] + [place for place in lists if place > last][:1]
+        return [int(place in kept) for place in range(len(blocks))]
     full = set()
     for count, place in sorted(product(_COUNTS, range(len(blocks))), key=turn):
         if place not in full and limits[place] < lengths[place]:

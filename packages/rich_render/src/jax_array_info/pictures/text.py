@@ -224,6 +224,8 @@ def _ranges(subject: Subject, plan: TextPlan, most: int) -> tuple[str, list[str]
         plan: The part that is drawn.
         most: Maximum line length.
     """
+    if not subject.grids.axes:
+        return "", [""] * len(plan.rows)
     *above, last = subject.grids.axes
 
     def words(axis: int, shard: int | None) -> str:

@@ -295,7 +295,7 @@ def print_growth(
     ┡━━━━━╇━━━━━━━━━━━╇━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━┩
     │ 100 │ 100.0 KiB │       │            │ float32[256] │ train.py:6 <module> │
     └─────┴───────────┴───────┴────────────┴──────────────┴─────────────────────┘
-                         Sizes are the maximum per device.
+                  Sizes are sums over the devices of this process.
     100 new arrays, 0 freed, 100 alive, 0 at the start
     CPU 0: 100.0 KiB, 100.0 KiB more than at the start
     CPU 1-7: 0.0 B each, same as at the start

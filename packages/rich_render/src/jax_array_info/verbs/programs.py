@@ -62,22 +62,11 @@ def print_program(
     >>> print_program(jax.jit(mlp, out_shardings=x.sharding), x, wi, wo)
     no findings
     mlp (train.py:7), 8 CPU devices: data=4, model=2
-    sent per device and call: 128.0 KiB
-      128.0 KiB  all-reduce over model
     memory per device: about 2.4 MiB = arguments 2.1 MiB + outputs 128.0 KiB +
       temporaries 128.0 KiB (the CPU backend reports no peak)
-    largest temporaries, 256.0 KiB live at once (estimated from the schedule;
-      128.0 KiB in the memory of outputs):
-      256.0 KiB  float32[64,512] ×2  train.py:8 mlp
-    matmul and convolution FLOPs: 67,108,864 per device and call
-    as requested: 3 arguments and 1 output
-    accepted: 128.0 KiB per device not donated, below the limit of 1.0 MiB
-    Same on TPU and GPU: requested shardings, donations, loop counts, FLOPs.
-    May differ: shardings that XLA chose, collectives (CPU has no reduce-scatter),
-      temporaries (larger on CPU). For the figures of an accelerator, use a
-      topology_mesh.
-    TPU may send float32 operands of matrix products as bfloat16, half the bytes.
-                                  collectives
+    sent per device and call: 128.0 KiB
+      128.0 KiB  all-reduce over model
+                                      collectives
     ┏━━━━━━━━━━━┳━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┓
     ┃     total ┃ collective   ┃ array           ┃ line                            ┃
     ┡━━━━━━━━━━━╇━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┩
@@ -85,6 +74,15 @@ def print_program(
     │           │   over model │                 │   because 'k' is summed in      │
     │           │              │                 │     ik,kj->ij                   │
     └───────────┴──────────────┴─────────────────┴─────────────────────────────────┘
+    largest temporaries, 256.0 KiB live at once (estimated from the schedule;
+      128.0 KiB in the memory of outputs):
+      256.0 KiB  float32[64,512] ×2  train.py:8 mlp
+    matmul and convolution FLOPs: 67,108,864 per device and call
+    as requested: 3 arguments and 1 output
+    accepted: 128.0 KiB per device not donated, below the limit of 1.0 MiB
+    Collectives and temporaries may differ on TPU and GPU: see "What a CPU compile
+      tells" in the docs.
+    TPU may send float32 operands of matrix products as bfloat16, half the bytes.
 
     The function is compiled, as in ``program_report``; it does not run. Bytes are those of one device.
 

@@ -252,14 +252,15 @@ def sharding_vis(
     >>> mesh = Mesh(np.reshape(jax.devices(), (4, 2)), ("data", "model"))
     >>> weights = jax.device_put(jnp.zeros((12, 12)), NamedSharding(mesh, P("data")))
     >>> sharding_vis(weights)
+               0:12
     ┌───────────────────────┐
-    │        CPU 0,1        │
+    │        CPU 0,1        │ 0:3
     ├───────────────────────┤
-    │        CPU 2,3        │
+    │        CPU 2,3        │ 3:6
     ├───────────────────────┤
-    │        CPU 4,5        │
+    │        CPU 4,5        │ 6:9
     ├───────────────────────┤
-    │        CPU 6,7        │
+    │        CPU 6,7        │ 9:12
     └───────────────────────┘
 
     If the sharding of a traced value is unknown, one line with the reason is printed instead.

@@ -45,6 +45,7 @@ def print_tree(
     >>> layers = [{"w": sharded((512, 512), "data", "model")} for _ in range(4)]
     >>> print_tree({"params": {"layers": layers, "head": sharded((512, 512))}}, "state")
     per device 1.5 MiB; evenly sharded 640.0 KiB; replication costs 896.0 KiB
+    sharding could save 896.0 KiB per device: see print_check
                                      state: dict
     ┏━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━┓
     ┃ path                   ┃ array              ┃ per device ┃ replicated over ┃
@@ -54,10 +55,9 @@ def print_tree(
     │ params/layers/0-3/w ×4 │ float32[512,512]   │  512.0 KiB │                 │
     │                        │ P('data', 'model') │            │                 │
     └────────────────────────┴────────────────────┴────────────┴─────────────────┘
-                      not shown at this width: avoidable, shard
+                      not shown at this width: would save, shard
     global size 5.0 MiB, 5 leaves, 1,310,720 elements, 1,310,720 parameters
     cost on the fullest device: 896.0 KiB fully replicated in 1 leaf
-    sharding could save 896.0 KiB per device: see print_check
     mesh: data=4, model=2, 8 CPU devices
     ×n: n paths that differ only in their indices; the bytes are the sum
 
@@ -170,7 +170,8 @@ def print_reshard(tree: Any, target: Any = None, *, max_rows: MaxRows = "fit") -
     >>> w = jax.ShapeDtypeStruct((8192, 8192), jnp.float32)
     >>> planned = tree_report({"w": w}, mesh={"d": 8}, specs={"w": P("d")})
     >>> print_reshard(planned, P(None, "d"))
-    each device receives at most 28.0 MiB, all 8 devices together 224.0 MiB
+    each device receives at most 28.0 MiB, then holds up to 32.0 MiB; all 8 devices
+    receive 224.0 MiB
                                     bytes to receive
     ┏━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━┓
     ┃                      ┃         ┃              ┃            ┃        sum over ┃
@@ -233,8 +234,8 @@ def print_check(
     The findings are those of ``check_report``: arrays that are not checked, avoidable replication, leaves on
     fewer devices than the mesh, padding, invalid specs, unused mesh axes, unexpected shardings, leaves that
     are the odd one out of many, optimizer state that is sharded differently from its parameter, and too
-    little memory. Each finding lists its leaves
-    in at most 10 rows; the error of ``assert_tree`` lists all. The first line is the answer.
+    little memory. Each finding lists the leaves
+    with the most bytes; the error of ``assert_tree`` lists all. The first line is the answer.
 
     >>> import jax, jax.numpy as jnp
     >>> from jax.sharding import PartitionSpec as P
@@ -246,14 +247,14 @@ def print_check(
     2 findings: JAI101 replicated-leaf, JAI107 moment-sharding
     3 leaves on 8 devices (fsdp=8) take 68.0 MiB per device
     does it fit? pass hbm_nbytes="95GiB"; gradients and activations are not included
-    ── JAI101 replicated-leaf: 56.0 MiB per device ─────────────────────────────────
+    ── JAI101 replicated-leaf: 56.0 MiB per device ─────── jai-cli explain JAI101 ──
     Sharding 2 leaves further would save 56.0 MiB of 68.0 MiB per device: 82.35%,
     more than the accepted 2.00%.
     Shard the leaves as listed, or pass replicated_over=('fsdp',) if replication
     over 'fsdp' is intended.
       28.0 MiB  opt_state/mu/w  float32[8192,1024]  P()  shard axis 0 over 'fsdp'
       28.0 MiB  opt_state/nu/w  float32[8192,1024]  P()  shard axis 0 over 'fsdp'
-    ── JAI107 moment-sharding: 64.0 MiB per device ─────────────────────────────────
+    ── JAI107 moment-sharding: 64.0 MiB per device ─────── jai-cli explain JAI107 ──
     2 leaves are sharded differently from the parameter with the same path: 64.0 MiB
     per device, 8.0 MiB if sharded like it.
     Create the optimizer state inside jit with out_shardings, or with device_put. If
