@@ -383,9 +383,9 @@ def test_a_program_on_one_device_has_no_shardings():
         text(report)
         == """no findings
 step (train.py:14), 1 CPU device
-sent per device and call: none
 memory per device: about 0.0 B = arguments 0.0 B (the CPU backend reports no
-  peak)"""
+  peak)
+sent per device and call: none"""
     )
 
 

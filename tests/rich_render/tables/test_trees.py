@@ -99,7 +99,7 @@ def test_a_row_has_path_array_shard_spec_bytes_and_replicas():
 
 def test_in_narrow_consoles_other_columns_give_way_to_the_paths():
     report = tree(*LAYERS, EMBED)
-    assert printed(report, 80)[2:10] == [
+    assert printed(report, 80)[3:11] == [
         "┏━━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━┓",
         "┃ path                     ┃ array              ┃ per device ┃ replicated over ┃",
         "┡━━━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━┩",
@@ -109,7 +109,7 @@ def test_in_narrow_consoles_other_columns_give_way_to_the_paths():
         "│                          │ P()                │            │                 │",
         "└──────────────────────────┴────────────────────┴────────────┴─────────────────┘",
     ]
-    assert printed(report, 40)[2:13] == [
+    assert printed(report, 40)[4:15] == [
         "                  dict",
         "┏━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━┓",
         "┃ path                    ┃ per device ┃",
