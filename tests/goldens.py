@@ -18,9 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from jax_array_info import from_json, to_html
-from jax_array_info.engine.render import render, text_of
-from jax_array_info.reports import Report
+from jax_array_info_core import from_json
+from jax_array_info_core.reports import Report
 
 FOLDER = Path(__file__).parent / "data" / "pages"
 WIDTHS = (40, 60, 80, 100, 140)
@@ -31,6 +30,12 @@ def stored(name: str) -> tuple[Report, dict[str, Any]]:
     """Return a stored report, and the options of its page."""
     case = json.loads((FOLDER / f"{name}.json").read_text())
     return from_json(json.dumps(case["report"])), case["options"]
+
+
+def one_of_each() -> dict[str, Report]:
+    """Return the first stored report of each class, by the name of the class."""
+    first = [stored(name)[0] for name in NAMES if name.endswith("-01")]
+    return {type(report).__name__: report for report in first}
 
 
 def drawn(name: str) -> str:
@@ -60,6 +65,9 @@ def _utc() -> Iterator[None]:
 
 def _pages(report: Report, options: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the name of each page with its text. Trailing spaces are left out, as editors do."""
+    from jax_array_info import to_html
+    from jax_array_info.engine.render import render, text_of
+
     for encoding, color in (("utf-8", False), ("ascii", False), ("utf-8", True)):
         for width in WIDTHS:
             page = render(report, width=width, use_color=color, **options)

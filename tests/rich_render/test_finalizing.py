@@ -5,11 +5,18 @@ import sys
 
 import pytest
 
-PROGRAM = """
+from jax_array_info import to_json
+from tests.goldens import one_of_each
+
+REPORTS = {name: to_json(report) for name, report in one_of_each().items()}
+PROGRAM = (
+    f"REPORTS = {REPORTS!r}"
+    + """
 import builtins
 import jax
 import jax.numpy as jnp
 from jax_array_info import *
+from jax_array_info_core.pages import REPORTS as SHOWN
 
 
 class Last:
@@ -43,6 +50,7 @@ def all_verbs():
         Last(print_program, step, array),
         Last(print_program_timeline, step, array),
         Last(print_program_diff, program_report(step, array), program_report(step, array)),
+        *(Last(globals()[SHOWN[name].verb], from_json(text)) for name, text in REPORTS.items()),
         *([Last(print_propagation, step, array)] if jax.__version_info__ >= (0, 10) else []),
     ]
 
@@ -70,6 +78,7 @@ builtins.first_use = FirstUse()
 builtins.kept_longest = all_verbs()
 print("ready")
 """
+)
 
 
 @pytest.mark.own_process

@@ -8,6 +8,7 @@ from typing import get_args
 import pytest
 
 from jax_array_info import to_json
+from jax_array_info.engine.render import render, text_of
 from jax_array_info_core.pages import REPORTS
 from jax_array_info_core.reports import Report
 from tests.goldens import FOLDER, NAMES, drawn, stored
@@ -29,3 +30,9 @@ def test_each_class_of_reports_has_a_stored_one() -> None:
 def test_the_json_of_stored_reports_stays(name: str) -> None:
     report, _ = stored(name)
     assert json.loads(to_json(report)) == json.loads((FOLDER / f"{name}.json").read_text())["report"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_stored_pages_of_a_limited_encoding_have_its_characters_only(name: str) -> None:
+    report, options = stored(name)
+    assert text_of(render(report, **options), encoding="ascii").isascii()

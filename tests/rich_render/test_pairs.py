@@ -5,6 +5,8 @@ import jax.numpy as jnp
 import pytest
 
 import jax_array_info as jai
+from jax_array_info_core.pages import REPORTS
+from tests.goldens import one_of_each
 
 pytestmark = pytest.mark.once_per_version
 
@@ -73,6 +75,16 @@ def test_a_function_that_prints_takes_the_arguments_or_the_report(name, capsys):
     if name not in ("caches", "devices", "live", "profile"):  # these change between two calls
         show(*given)
         assert capsys.readouterr().out == printed
+
+
+# sharding_vis adds the indices of rows and columns.
+@pytest.mark.parametrize("name", sorted(one_of_each().keys() - {"ShardingLayout"}))
+def test_the_function_of_a_report_prints_it_as_print_report_does(name, capsys):
+    report = one_of_each()[name]
+    getattr(jai, REPORTS[name].verb)(report)
+    printed = capsys.readouterr().out
+    jai.print_report(report)
+    assert capsys.readouterr().out == printed
 
 
 def test_print_report_takes_no_other_value():

@@ -1,5 +1,6 @@
 """``config.process`` chooses the process that prints."""
 
+import functools
 import subprocess
 import sys
 
@@ -8,44 +9,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jax_array_info as jai
 from jax_array_info import (
     config,
     label_of,
-    live_array_report,
-    pretty_memory_stats,
-    print_array_stats,
-    print_check,
-    print_compilations,
-    print_compile_caches,
-    print_growth,
-    print_hosts,
-    print_log,
-    print_memory_profile,
-    print_memory_stats,
     print_mesh,
-    print_program,
-    print_program_diff,
-    print_program_timeline,
-    print_propagation,
-    print_reshard,
-    print_tree,
-    print_tree_diff,
     sharding_info,
     sharding_vis,
     simple_array_info,
-    track_arrays,
-    watch_compiles,
 )
+from jax_array_info_core.pages import REPORTS
 from tests.arrays import mesh_of
-from tests.sample_programs import STEP, WHY
+from tests.goldens import one_of_each
 
 pytestmark = pytest.mark.once_per_version
-
-
-def tracked():
-    with track_arrays() as growth:
-        return growth
-
 
 VERBS = [
     lambda: sharding_info(jnp.zeros(3)),
@@ -54,23 +31,7 @@ VERBS = [
     lambda: jax.eval_shape(lambda x: sharding_vis(x), jnp.zeros(3)),
     lambda: print_mesh({"a": 4}),
     lambda: print_mesh(mesh_of((1,), ("a",))),
-    lambda: print_array_stats(),
-    lambda: pretty_memory_stats(jax.devices()[0]),
-    lambda: print_memory_stats(),
-    lambda: print_memory_profile(),
-    lambda: print_hosts(live_array_report()),
-    lambda: print_compile_caches(),
-    lambda: print_log(["step 1"]),
-    lambda: print_compilations(watch_compiles()),
-    lambda: print_growth(tracked()),
-    lambda: print_check({"w": jnp.zeros(3)}),
-    lambda: print_tree_diff({"w": jnp.zeros(3)}, {}),
-    lambda: print_reshard({"w": np.zeros(3)}, jnp.zeros(3).sharding),
-    lambda: print_tree({"w": jnp.zeros(3)}),
-    lambda: print_program(lambda x: x, jnp.zeros(3)),
-    lambda: print_program_timeline(lambda x: x, jnp.zeros(3)),
-    lambda: print_program_diff(STEP, STEP),
-    lambda: print_propagation(WHY),
+    *(functools.partial(getattr(jai, REPORTS[name].verb), report) for name, report in one_of_each().items()),
 ]
 
 

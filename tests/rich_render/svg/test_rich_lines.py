@@ -33,8 +33,11 @@ from jax_array_info.engine.render import text_of
 from jax_array_info.export.document import parts_of
 from jax_array_info.reports import ProgramReport, PropagationReport, TreeReport
 from jax_array_info.svg import ARMS, lines_figure, lines_html
+from jax_array_info_core.pages import page
+from jax_array_info_core.pages.blocks import Picture
 from tests import sample_programs
 from tests.core.reports.test_json import tree_reports
+from tests.goldens import one_of_each
 from tests.rich_render.svg.reading import parsed, words
 
 pytestmark = pytest.mark.oldest_and_newest
@@ -64,6 +67,9 @@ def reports():
     yield shard_report(planned_report((8,), {"a": 2}, ("a",)), 1)
     yield from tree_reports()
     yield from sample_programs.REPORTS
+    for report in one_of_each().values():
+        if not any(isinstance(block, Picture) for block in page(report)):
+            yield report
 
 
 def without_boxes(text):

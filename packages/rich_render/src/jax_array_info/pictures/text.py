@@ -99,7 +99,8 @@ def array_picture(
     subject = mesh_subject(report, encoding) if report else array_subject(known)
     marks = style.marks(encoding)
     head = _heading(subject, max_width, marks)
-    foot = footer(subject, max_width, *(marks.horizontals[1:] if report else ()))
+    notes = footer(subject, max_width, *(marks.horizontals[1:] if report else ()))
+    foot = [note.replace("×", marks.times) for note in notes]
     *counts, _ = subject.grids.device_ids.shape
     fewer = [max(count - 1, 1) for count in counts]
     canvas = Canvas(
@@ -118,8 +119,8 @@ def array_picture(
     if use_color:
         cells = (group for facet in plan.groups for row in facet for group in row)
         looks = group_styles(cells, shared_mesh([report or layout]), color_map)
-    notes = _wrapped([*plan.labels.notes, *left_out(subject, plan.shown), *foot], max_width)
-    lines = [*map(Text, head), *_facets_lines(subject, plan, canvas, looks, has_ranges), *map(Text, notes)]
+    below = _wrapped([*plan.labels.notes, *left_out(subject, plan.shown), *foot], max_width)
+    lines = [*map(Text, head), *_facets_lines(subject, plan, canvas, looks, has_ranges), *map(Text, below)]
     return Text("\n", no_wrap=True, overflow="ignore").join(lines)
 
 
