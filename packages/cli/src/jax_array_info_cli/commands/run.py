@@ -178,9 +178,7 @@ def _become(job: Job) -> NoReturn:
 def _require_fork() -> None:
     """End the command where a process can be neither replaced nor stopped with all that it has started."""
     if not hasattr(os, "fork"):
-        raise click.ClickException(
-            "os.fork is not available here: jai-cli run and demo --processes need Linux or macOS"
-        )
+        raise click.ClickException("os.fork is not available here: jai-cli run needs Linux or macOS")
 
 
 def _require_compatible(output: Output, processes: int, quiet: bool) -> None:
