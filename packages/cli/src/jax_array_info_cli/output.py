@@ -46,7 +46,7 @@ class Output:
         """
         reports = [report for column in columns for report in column]
         if self.format == "text":
-            from jax_array_info.verbs.show import print_columns
+            from jax_array_info.engine.render import print_columns
 
             self.write_text(functools.partial(print_columns, columns=columns, **options))
         elif self.format == "json":

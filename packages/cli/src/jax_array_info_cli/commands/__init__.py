@@ -14,26 +14,28 @@ from ..entry import entry_of, is_path
 from ..reporting import Context
 from ..usage import Refusal
 
-_MODULES = {
-    "show": "show",
-    "explain": "explain",
-    "mesh": "mesh",
-    "tree": "tree",
-    "check": "check",
-    "diff": "diff",
-    "run": "run",
-    "program": "program",
-    "why": "why",
-    "log": "recorded",
-    "devices": "devices",
-    "hosts": "hosts",
-    "memory": "memory",
-    "top": "top",
-    "profile": "recorded",
-    "report": "report",
-    "demo": "run",
+_QUESTIONS = {
+    "show": "Which slice would each device hold on a mesh I don't have?",
+    "explain": "What does this sharding, or this code of a finding, mean?",
+    "mesh": "Which mesh axis crosses which wire?",
+    "tree": "How is every leaf of a checkpoint or a saved tree sharded, and what does a device hold?",
+    "check": "Is this tree sharded as meant, and does it fit?",
+    "diff": "Which leaves of a checkpoint or a plan changed, or what does my program send now?",
+    "run": "Which arrays does my program leave alive, and how are they sharded?",
+    "program": "What does XLA make of my function, and what does it send over each mesh axis?",
+    "why": "Why is each value of my function sharded as it is, and where is a mesh axis lost?",
+    "log": "What ran out of memory in this run, what was fully replicated, which donations failed?",
+    "devices": "Which devices does JAX see, and how much of their memory is in use?",
+    "hosts": "Which process of a job has the most bytes, and which have other arrays?",
+    "memory": "What happened to the memory over time: when was the peak, and what grew?",
+    "top": "What holds the memory of this running job now, and what grows?",
+    "profile": "What does this device memory profile contain?",
+    "report": "What does this saved report say?",
+    "demo": "What does this show of an array, a model, a step, a leak and a recompile?",
 }
-"""The module of each command, in the order of the help."""
+"""The question that each command answers, in the order of the help."""
+_SHARED = {"log": "recorded", "profile": "recorded", "demo": "run"}
+"""The modules of commands that are not in one of their name."""
 _EPILOG = """
 \b
 Examples:
@@ -76,19 +78,18 @@ Shell completion, with one line in the shell's startup file:
 class Commands(Mapping[str, click.Command]):
     """The commands by name. Each is imported from its module when it is looked up."""
 
-    def __init__(self, modules: Mapping[str, str]) -> None:
-        self._modules = modules
-
     def __getitem__(self, name: str) -> click.Command:
-        module = importlib.import_module(f"{__package__}.{self._modules[name]}")
+        question = _QUESTIONS[name]
+        module = importlib.import_module(f"{__package__}.{_SHARED.get(name, name)}")
         command: click.Command = getattr(module, name)
+        command.short_help = question
         return command
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._modules)
+        return iter(_QUESTIONS)
 
     def __len__(self) -> int:
-        return len(self._modules)
+        return len(_QUESTIONS)
 
 
 class Group(click.Group):
@@ -99,6 +100,11 @@ class Group(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the commands, unsorted."""
         return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the questions of the commands, which are not imported for it."""
+        with formatter.section("Commands"):
+            formatter.write_dl([*_QUESTIONS.items()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -133,7 +139,7 @@ def shown_on_stderr(message: str) -> str:
 
 @click.group(
     cls=Group,
-    commands=Commands(_MODULES),
+    commands=Commands(),
     epilog=_EPILOG,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

@@ -14,7 +14,6 @@ from .tree import WRITE_MODEL, Planned, path_rules, planned_tree
 
 
 @report_command(
-    "Is this tree sharded as meant, and does it fit?",
     WRITE_MODEL,
     "jai-cli check model.npz --mesh data=2 --spec '*=-' --replicated-over data",
     "jai-cli tree model.npz --mesh fsdp=8 --spec '*=fsdp' --output plan.json",

@@ -11,7 +11,6 @@ MAX_DEVICES = 2048
 
 
 @report_command(
-    "Which devices does JAX see, and how much of their memory is in use?",
     "jai-cli devices",
     "jai-cli devices --devices 4",
     "jai-cli devices --devices 4 --format json",

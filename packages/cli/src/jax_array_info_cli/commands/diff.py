@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 
 @report_command(
-    "Which leaves of a checkpoint or a plan changed, or what does my program send now?",
     WRITE_MODEL,
     "jai-cli tree model.npz --mesh fsdp=8 --spec '*=fsdp' --output plan.json",
     "jai-cli tree model.npz --mesh fsdp=8 --spec '*=fsdp,-' --output new.json",

@@ -14,7 +14,6 @@ from ..usage import Problems
 
 @click.command(
     cls=Command,
-    question="What does this sharding, or this code of a finding, mean?",
     examples=(
         "jai-cli explain JAI101",
         "jai-cli explain full-replication",

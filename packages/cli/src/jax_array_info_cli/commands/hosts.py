@@ -14,7 +14,6 @@ WRITE_HOSTS = (
 
 
 @report_command(
-    "Which process of a job has the most bytes, and which have other arrays?",
     WRITE_HOSTS,
     "jai-cli hosts .",
     "jai-cli hosts . --rows --output hosts.svg",

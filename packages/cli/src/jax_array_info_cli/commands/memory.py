@@ -14,7 +14,6 @@ WRITE_RECORD = (
 
 
 @report_command(
-    "What happened to the memory over time: when was the peak, and what grew?",
     WRITE_RECORD,
     "jai-cli memory memory/",
     "jai-cli memory memory/ --output memory.html",

@@ -9,7 +9,6 @@ from ..usage import Problems, Refusal, in_shell
 
 
 @report_command(
-    "Which mesh axis crosses which wire?",
     "jai-cli mesh data=2,fsdp=4 --hosts 2",
     "jai-cli mesh data=8,model=8 --hosts 16 --format json",
     "jai-cli mesh data=4,model=8 --hosts 8 --output mesh.svg",

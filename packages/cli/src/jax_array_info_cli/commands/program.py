@@ -58,7 +58,6 @@ def function_options(function: Callable[..., _T]) -> Callable[..., _T]:
 
 
 @report_command(
-    "What does XLA make of my function, and what does it send over each mesh axis?",
     "echo 'def f(x): return x @ x.T' > f.py",
     "jai-cli program f.py:f --mesh x=2,y=4 --arg 'float32[64,128]@x,y'",
     "jai-cli program f.py:f --mesh x=8 --arg 'bf16[64,64]@-,x' --output f.html",

@@ -21,7 +21,6 @@ from ..usage import Problems, Refusal
 
 
 @report_command(
-    "What ran out of memory in this run, what was fully replicated, which donations failed?",
     "echo 'Some donated buffers were not usable: float32[8,64].' > train.log",
     "jai-cli log train.log --mesh x=4,y=2",
     "jai-cli log - < train.log",
@@ -59,7 +58,6 @@ def log(source: str, mesh: str | None, ignore_codes: tuple[str, ...]) -> Answer:
 
 
 @report_command(
-    "What does this device memory profile contain?",
     "python -c 'import jax; jax.profiler.save_device_memory_profile(\"memory.prof\")'",
     "jai-cli profile memory.prof",
     "jai-cli profile - < memory.prof",

@@ -9,7 +9,6 @@ from ..reporting import Answer, report_command
 
 
 @report_command(
-    "What does this saved report say?",
     "jai-cli show 64,64 --mesh x=8 --spec x --output array.json",
     "jai-cli report array.json",
     "jai-cli array.json",

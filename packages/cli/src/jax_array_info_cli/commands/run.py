@@ -26,7 +26,6 @@ MAX_TIMEOUT = 10_000_000
 
 @click.command(
     cls=Command,
-    question="Which arrays does my program leave alive, and how are they sharded?",
     examples=(
         "jai-cli run train.py",
         "jai-cli run --devices 8 train.py",
@@ -203,7 +202,6 @@ MAX_DEMO_DEVICES = 512
 
 @click.command(
     cls=Command,
-    question="What does this show of an array, a model, a step, a leak and a recompile?",
     examples=("jai-cli demo", "jai-cli demo --devices 4"),
 )
 @click.option(

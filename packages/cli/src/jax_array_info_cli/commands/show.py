@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 
 @report_command(
-    "Which slice would each device hold on a mesh I don't have?",
     "jai-cli show 16384,16384 --mesh data=4,model=2 --spec data,model",
     'jai-cli show 64,64 --mesh x=2,y=4 --spec \'P("x")\' --spec \'P(("x","y"))\'',
     "jai-cli show 4096,4096 --mesh data=256 --spec data --device 0 --device 255",

@@ -29,7 +29,6 @@ FAR_FULLER = 1.1
 
 @click.command(
     cls=Command,
-    question="What holds the memory of this running job now, and what grows?",
     examples=(
         WRITE_RECORD,
         "jai-cli top memory/ | cat",

@@ -165,7 +165,6 @@ def read_or_refuse(path: str, *, dtype: str = "float32", item: str | None = None
 
 
 @report_command(
-    "How is every leaf of a checkpoint or a saved tree sharded, and what does a device hold?",
     WRITE_MODEL,
     "jai-cli tree model.npz",
     "jai-cli tree model.npz --mesh fsdp=4,tensor=2 --spec 'embed=fsdp,tensor'",

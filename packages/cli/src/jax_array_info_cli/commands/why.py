@@ -15,7 +15,6 @@ FAIL_ON = ("JAI301", "JAI302", "JAI303")
 
 
 @report_command(
-    "Why is each value of my function sharded as it is, and where is a mesh axis lost?",
     "echo 'def f(x, w): return x @ w' > f.py",
     "jai-cli why f.py:f --mesh x=256,y=16 --arg 'f32[4096,512]@x' --arg 'f32[512,512]@x,y'",
     "jai-cli why f.py:f --mesh x=8 --arg 'f32[64,64]@x' --arg 'f32[64,64]' --at f.py:1",

@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
-
 from ..simulated_devices import use_simulated_devices
 from ..usage import Refusal, in_shell
 from .loading import FunctionName, UserCode, contained, described, origin_of, refused_failures, user_settings
@@ -73,6 +71,7 @@ def report_on(request: Request) -> ProgramReport:
         # The devices exist before the file can change their number.
         with refused_failures("JAX cannot start"):
             import jax
+            import numpy as np
 
             devices = np.array(jax.devices()[: math.prod(request.mesh.values())], object)
             mesh = jax.sharding.Mesh(devices.reshape([*request.mesh.values()]), tuple(request.mesh))
