@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Callable
+from importlib import resources
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -17,6 +21,8 @@ from ..simulated_devices import (
 )
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from ..launch.program import Job
 
 DEVICES = 8
@@ -218,9 +224,33 @@ def demo(devices: int, output: Output) -> None:
     With --format json, svg or html, the code is left out.
     """
     use_simulated_devices(devices)
-    from ..tour import collect_tour, show_tour
-
     if output.format == "text":
-        output.write_text(show_tour)
-    else:
-        output.show([collect_tour()])
+        output.write_text(_print_cells)
+        return
+    from jax_array_info_core import collect_reports
+
+    with collect_reports() as reports:
+        _run_cells(lambda *cell: None)
+    output.show([reports])
+
+
+def _run_cells(show: Callable[[str, str], None]) -> None:
+    """Run the cells of the demo on the devices that JAX sees. The title and the code of each are shown first.
+
+    A cell follows a line ``# %% title``.
+    """
+    script = resources.files("jax_array_info_cli").joinpath("tour_script.py").read_text(encoding="utf-8")
+    _, *parts = re.split(r"^# %% (.+)\n", script, flags=re.MULTILINE)
+    namespace: dict[str, Any] = {}
+    for title, cell in zip(parts[::2], parts[1::2], strict=True):
+        code = cell.strip("\n")
+        show(title, code)
+        exec(compile(code, "tour.py", "exec"), namespace)
+
+
+def _print_cells(console: Console) -> None:
+    """Print each cell with its output."""
+    from jax_array_info.engine.console import titled_code
+
+    with contextlib.redirect_stdout(console.file):
+        _run_cells(lambda *cell: console.print(titled_code(*cell, width=console.width)))

@@ -10,7 +10,7 @@ import click
 from ..output import Output, output_options, progress_bar
 from ..reporting import Command
 from ..usage import Refusal, refuse_reports
-from .memory import WRITE_RECORD
+from .recorded import WRITE_RECORD
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

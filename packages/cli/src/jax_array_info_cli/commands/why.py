@@ -66,7 +66,7 @@ def why(
     because the file cannot be read, the function cannot be traced or Shardy fails.
     """
     from jax_array_info_core.errors import UnsupportedValueError
-    from jax_array_info_core.propagation.at_line import at_line
+    from jax_array_info_core.propagation.propagation_report import at_line
 
     problems = Problems()
     if never := sorted({*fail_on} & {*ignore_codes}):

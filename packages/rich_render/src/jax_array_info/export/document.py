@@ -35,7 +35,7 @@ from ..pictures.palette import ColorMap
 from ..pictures.svg import layout_figures
 from ..svg import GREY, Figure, lines_figure, lines_html, side_by_side, stacked, svg
 from .source_html import source_html
-from .sources import SourcePart, source_part
+from .source_text import SourcePart, source_part
 
 _MOST_ROWS = 100
 _DRAWN = (Picture, Source)
