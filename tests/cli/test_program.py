@@ -292,7 +292,18 @@ def test_a_file_that_forks_and_clears_the_import_path_is_reported_once(folder):
 
 def test_more_lines_are_shown_on_request(call):
     arguments = ("program", "step.py:step", *MESH, "--args-from", "step.py:abstract")
-    done = call(*arguments, "--callers", "2", "--show-frames", "1", "--user-package", "flax", columns=200)
+    done = call(
+        *arguments,
+        "--callers",
+        "2",
+        "--show-frames",
+        "1",
+        "--user-package",
+        "flax",
+        "--max-rows",
+        "all",
+        columns=200,
+    )
     assert done.returncode == 0, done.stderr
     assert " loss from step.py:" in done.stdout
     assert (config.callers, config.show_frames, config.user_packages) == (1, 0, ())

@@ -19,7 +19,7 @@ import click
 from jax_array_info_core.text import printable
 
 from ..reporting import Context
-from ..usage import Refusal
+from ..usage import Refusal, refused
 
 _QUESTIONS = {
     "show": "Which slice would each device hold on a mesh I don't have?",
@@ -194,7 +194,7 @@ def entry_of(name: str) -> Entry:
         Refusal: If no command shows it without further arguments, or it cannot be read.
     """
     path, shown = Path(name), printable(name)
-    try:
+    with refused(OSError, prefix=f"{shown}: "):
         if path.is_dir():
             return _entry_of_folder(path, shown)
         if path.suffix == ".py":
@@ -206,8 +206,6 @@ def entry_of(name: str) -> Entry:
                 head = file.read(_HEAD)
         elif not path.exists():
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-    except OSError as error:
-        raise Refusal(f"{shown}: {error.strerror or error}") from error
     if report := _REPORT.match(head):
         is_tree = report[1] == b"TreeReport"
         return Entry("tree", "a saved tree") if is_tree else Entry("report", "a saved report")

@@ -5,9 +5,7 @@ from __future__ import annotations
 import click
 
 from ..reporting import Answer, report_command
-from ..simulated_devices import require_jax, use_simulated_devices
-
-MAX_DEVICES = 2048
+from ..simulated_devices import MAX_DEVICES, require_jax, use_simulated_devices
 
 
 @report_command(

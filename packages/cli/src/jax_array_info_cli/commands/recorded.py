@@ -16,7 +16,7 @@ from jax_array_info_core.text import printable
 
 from ..output import ignore_codes_option, line_options, reading
 from ..reporting import Answer, report_command
-from ..usage import Problems, Refusal
+from ..usage import Problems, Refusal, refused
 from . import LOGS
 
 WRITE_HOSTS = (
@@ -58,11 +58,9 @@ def log(source: str, mesh: str | None, ignore_codes: tuple[str, ...]) -> Answer:
     problems.refuse()
     is_folder = os.path.isdir(source)
     with reading(source) if is_folder else _opened(source, "log") as file:
-        try:
-            lines = _lines_in(source) if is_folder else file
+        lines = _lines_in(source) if is_folder else file
+        with refused(SpecError, prefix="--mesh: "):
             report = log_report(lines, mesh=sizes, ignore_codes=ignore_codes)
-        except SpecError as error:
-            raise Refusal(f"--mesh: {error}") from error
     return Answer(replace(report, name=printable(source)))
 
 

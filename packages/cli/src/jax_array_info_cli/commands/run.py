@@ -8,25 +8,25 @@ import re
 import sys
 from collections.abc import Callable
 from importlib import resources
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..output import Output, output_options
 from ..reporting import Command
 from ..simulated_devices import (
+    MAX_DEVICES,
     replaced_by_simulation,
     simulated_device_environment,
     use_simulated_devices,
 )
+from ..usage import refused
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..launch.program import Job
 
 DEVICES = 8
-MAX_DEVICES = 2048
 MAX_TIMEOUT = 10_000_000
 
 
@@ -109,11 +109,23 @@ def run(
     simulated = devices is not None or processes is not None
     _require_compatible(output, processes or 1, quiet)
     output = output.require_place()
-    _require_at_most(MAX_DEVICES, devices=devices or DEVICES, processes=processes or 1)
+    own, count = devices or DEVICES, processes or 1
+    if own * count > MAX_DEVICES:
+        raise click.UsageError(
+            f"--devices {own} with --processes {count} makes {own * count} devices; the limit is"
+            f" {MAX_DEVICES}. Lower one of them."
+        )
     if timeout is not None and not timeout <= MAX_TIMEOUT:
         raise click.UsageError(f"--timeout must be at most {MAX_TIMEOUT} seconds, got {timeout}")
     if not argv:
         raise click.UsageError("Missing argument 'MODULE'." if is_module else "Missing argument 'SCRIPT'.")
+    if not hasattr(os, "fork"):  # a process can be neither replaced nor stopped with all that it has started
+        raise click.ClickException("os.fork is not available here: jai-cli run needs Linux or macOS")
+    if record is not None:
+        from jax_array_info_core.timeline.recorder import require_folder
+
+        with refused(OSError, prefix=f"--record {record}: ", is_invalid=False):
+            record = str(require_folder(record))  # the program may change the directory
     from ..launch.program import Job, print_message, read_source
 
     job = Job(
@@ -124,66 +136,19 @@ def run(
         quiet=quiet,
         output=None if output.path is None else output,
         source=read_source(argv[0]) if simulated and not is_module else None,
-        record=None if record is None else _recorded_to(record),
+        record=record,
     )
     if simulated:
         if replaced := replaced_by_simulation(os.environ):
             print_message(f"simulated CPU devices replace {', '.join(replaced)}")
-        _simulate(job, devices or DEVICES)
-    _become(job)
+        environment = simulated_device_environment(os.environ, own)
+        from ..launch.supervisor import launch
 
-
-def _recorded_to(folder: str) -> str:
-    """Return the whole path of the folder of a record, or end the command if no file can be created in it.
-
-    The program may change the directory.
-    """
-    from jax_array_info_core.timeline.recorder import require_folder
-
-    try:
-        return str(require_folder(folder))
-    except OSError as error:
-        raise click.ClickException(f"--record {folder}: {error.strerror}") from error
-
-
-def _require_at_most(limit: int, *, devices: int, processes: int) -> None:
-    """Raise a usage error if all processes together have more simulated devices than the limit."""
-    if (total := devices * processes) > limit:
-        raise click.UsageError(
-            f"--devices {devices} with --processes {processes} makes {total} devices; the limit is {limit}."
-            " Lower one of them."
-        )
-
-
-def _simulate(job: Job, devices: int) -> NoReturn:
-    """Run a program on simulated devices, and end the command with its exit code.
-
-    Args:
-        job: The program.
-        devices: Number of devices of each process.
-    """
-    environment = simulated_device_environment(os.environ, devices)
-    _require_fork()
-    from ..launch.supervisor import launch
-
-    sys.exit(launch(job, environment))
-
-
-def _become(job: Job) -> NoReturn:
-    """Replace the command by its program."""
-    _require_fork()
+        sys.exit(launch(job, environment))
     from ..launch.alone import become
 
-    try:
+    with refused(OSError, prefix="the program cannot be started: ", is_invalid=False):
         become(job)
-    except OSError as error:
-        raise click.ClickException(f"the program cannot be started: {error.strerror}") from error
-
-
-def _require_fork() -> None:
-    """End the command where a process can be neither replaced nor stopped with all that it has started."""
-    if not hasattr(os, "fork"):
-        raise click.ClickException("os.fork is not available here: jai-cli run needs Linux or macOS")
 
 
 def _require_compatible(output: Output, processes: int, quiet: bool) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -11,10 +10,9 @@ import click
 from jax_array_info_core.quantities import format_number
 
 from ..reporting import Answer, report_command
-from ..usage import Problems, Refusal, in_shell
+from ..usage import Problems, refused
 
 if TYPE_CHECKING:
-    from jax_array_info_core.layouts import Spec
     from jax_array_info_core.reports import Report
 
 
@@ -56,6 +54,7 @@ def show(shape: str, mesh: str, specs: tuple[str, ...], dtype: str, devices: tup
     """
     from jax_array_info_core import dtype_bits, planned_report, shard_report
     from jax_array_info_core.layouts import parse_mesh, parse_shape, parse_spec
+    from jax_array_info_core.plans.plan import strict_problems
 
     problems = Problems()
     lengths = problems.catch("SHAPE", parse_shape, shape)
@@ -70,7 +69,9 @@ def show(shape: str, mesh: str, specs: tuple[str, ...], dtype: str, devices: tup
             for device in devices
             if not 0 <= device <= last
         )
-        problems.add(_misfits(known, sizes, lengths))
+        for spec in known:
+            like = (0,) * len(spec.axes) if lengths is None else lengths
+            problems.add(strict_problems(like, sizes, spec))
     problems.refuse()
     assert lengths is not None
     assert sizes is not None
@@ -79,18 +80,6 @@ def show(shape: str, mesh: str, specs: tuple[str, ...], dtype: str, devices: tup
         report = planned_report(lengths, sizes, spec, dtype=dtype, name=str(spec))
         columns.append([report, *(shard_report(report, device) for device in devices)])
     return Answer(columns)
-
-
-def _misfits(
-    specs: Iterable[Spec], sizes: Mapping[str, int], lengths: tuple[int, ...] | None
-) -> Iterator[str]:
-    """Yield the problems of specs with the mesh, and with the shape if it could be read."""
-    from jax_array_info_core import spec_problems, uneven_axes
-
-    for spec in specs:
-        like = (0,) * len(spec.axes) if lengths is None else lengths
-        yield from spec_problems(like, sizes, spec)
-        yield from map(str, uneven_axes(like, sizes, spec))
 
 
 @report_command(
@@ -127,8 +116,5 @@ def mesh(mesh: str, topology: str | None, dcn: str | None, hosts: int | None) ->
     slices = None if dcn is None else problems.catch("--dcn", parse_mesh, dcn)
     problems.refuse()
     assert sizes is not None
-    try:
-        report = planned_mesh_report(sizes, topology=topology, dcn=slices, hosts=hosts)
-    except ArrayInfoError as error:
-        raise Refusal(in_shell(str(error))) from error
-    return Answer(report)
+    with refused(ArrayInfoError):
+        return Answer(planned_mesh_report(sizes, topology=topology, dcn=slices, hosts=hosts))

@@ -6,7 +6,7 @@ import click
 
 from ..output import ignore_codes_option, line_options, min_size_option
 from ..reporting import Answer, report_command
-from ..usage import Problems, Refusal
+from ..usage import Problems, refused
 from ..user_code.compiling import NotCompiledError, propagation_on
 from .program import function_options, requested
 
@@ -74,15 +74,10 @@ def why(
     request = requested(
         problems, function, mesh, args_from, arrays, ignore_codes=ignore_codes, min_nbytes=min_nbytes
     )
-    try:
+    with refused(NotCompiledError), refused(UnsupportedValueError, prefix="--at: "):
         report = propagation_on(request)
         if at is not None and report.reason is None:
             report = at_line(report, at)
-    except NotCompiledError as error:
-        raise Refusal(str(error)) from error
-    except UnsupportedValueError as error:
-        raise Refusal(f"--at: {error}") from error
-
     found = any(finding.code in fail_on for finding in report.findings)
     refusal = None if report.reason is None else report.answer
     return Answer(report, found, {"with_ways": at is not None}, refusal)
