@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
@@ -41,7 +40,6 @@ class Output:
             columns: The reports. JSON has one line per report; other formats show the columns side by side.
             **options: Options of the pages, such as ``max_rows``.
         """
-        reports = [report for column in columns for report in column]
         if self.format == "text":
             from jax_array_info.engine.render import print_columns
 
@@ -49,18 +47,11 @@ class Output:
         elif self.format == "json":
             from jax_array_info_core import to_json
 
-            self.write("".join(f"{to_json(report)}\n" for report in reports))
+            self.write("".join(f"{to_json(report)}\n" for column in columns for report in column))
         else:
-            from jax_array_info.export import document
+            from jax_array_info.export.document import document_of
 
-            drawn = document.columns_of(columns, **options)
-            if self.format == "svg":
-                titles = dict.fromkeys(map(document.title_of, reports))
-                self.write(document.columns_svg(drawn, ", ".join(titles)) + "\n")
-            else:
-                shown = Counter[str]()
-                fragments = (document.parts_html(column, shown=shown) for column in drawn)
-                self.write(document.html_document(fragments, "jai-cli"))
+            self.write(document_of(columns, self.format, **options))
 
     def write_text(self, print_text: Callable[[Console], None]) -> None:
         """Write console output to the terminal, or to the file at the same width."""

@@ -45,13 +45,15 @@ class Problems:
         self._found |= dict.fromkeys(problems)
 
     def catch(self, argument: str, function: Callable[..., _T], *args: Any) -> _T | None:
-        """Return the result of a function, or None if it rejects its input.
+        """Return the result of a function, or None if it rejects its input, or if the option is not given.
 
         Args:
             argument: Name of the argument or option, printed before the error message.
             function: Parser or check that raises ValueError for invalid input.
-            *args: Arguments of the function.
+            *args: Arguments of the function; None for an option that is not given.
         """
+        if args == (None,):
+            return None
         from jax_array_info_core.errors import SpecError
 
         try:

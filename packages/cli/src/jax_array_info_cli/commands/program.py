@@ -141,7 +141,7 @@ def program(
         arrays,
         most_devices=MAX_DEVICES,
         topology=topology,
-        dcn=None if dcn is None else problems.catch("--dcn", parse_mesh, dcn),
+        dcn=problems.catch("--dcn", parse_mesh, dcn),
         bandwidths=problems.catch("--bandwidth:", parse_bandwidths, bandwidths),
         ignore_codes=ignore_codes,
         min_nbytes=min_nbytes,
@@ -184,7 +184,7 @@ def requested(
 
     name = problems.catch("FILE:FUNCTION", parse_function, function)
     sizes = problems.catch("--mesh", parse_mesh, mesh)
-    source = None if args_from is None else problems.catch("--args-from", parse_function, args_from)
+    source = problems.catch("--args-from", parse_function, args_from)
     parsed = [problems.catch("--arg", parse_array, text) for text in arrays]
     if args_from is not None and arrays:
         problems.add(["--args-from and --arg both give the arguments: omit one of them"])

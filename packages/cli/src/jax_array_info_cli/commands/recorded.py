@@ -54,7 +54,7 @@ def log(source: str, mesh: str | None, ignore_codes: tuple[str, ...]) -> Answer:
     from jax_array_info_core.layouts import parse_mesh
 
     problems = Problems()
-    sizes = None if mesh is None else problems.catch("--mesh", parse_mesh, mesh)
+    sizes = problems.catch("--mesh", parse_mesh, mesh)
     problems.refuse()
     is_folder = os.path.isdir(source)
     with reading(source) if is_folder else _opened(source, "log") as file:

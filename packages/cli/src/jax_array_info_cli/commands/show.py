@@ -113,7 +113,7 @@ def mesh(mesh: str, topology: str | None, dcn: str | None, hosts: int | None) ->
 
     problems = Problems()
     sizes = problems.catch("MESH", parse_mesh, mesh)
-    slices = None if dcn is None else problems.catch("--dcn", parse_mesh, dcn)
+    slices = problems.catch("--dcn", parse_mesh, dcn)
     problems.refuse()
     assert sizes is not None
     with refused(ArrayInfoError):

@@ -48,11 +48,9 @@ class Planned:
 
         problems.catch("--dtype", dtype_bits, self.dtype)
         return {
-            "mesh": None if self.mesh is None else problems.catch("--mesh", parse_mesh, self.mesh),
+            "mesh": problems.catch("--mesh", parse_mesh, self.mesh),
             "specs": path_rules("--spec", self.specs, problems),
-            "logical_axes": None
-            if self.axes is None
-            else problems.catch("--axes", _logical_rules, self.axes),
+            "logical_axes": problems.catch("--axes", _logical_rules, self.axes),
         }
 
     def read(self, arguments: Mapping[str, Any], problems: Problems) -> TreeReport:

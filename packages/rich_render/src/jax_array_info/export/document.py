@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
@@ -174,6 +174,22 @@ def _part_html(part: Part, width: int, shown: Counter[str]) -> str:
             shown[name] += 1
             return source_html(part.margin, name if shown[name] == 1 else f"{name}-copy{shown[name]}")
     return lines_html(part, width)
+
+
+def document_of(columns: Sequence[Sequence[Report]], kind: Literal["svg", "html"], **options: Any) -> str:
+    """Return reports as one SVG or HTML document, columns side by side.
+
+    Args:
+        columns: The reports.
+        kind: Format of the document.
+        **options: Options of the pages.
+    """
+    drawn = columns_of(columns, **options)
+    if kind == "svg":
+        titles = dict.fromkeys(title_of(report) for reports in columns for report in reports)
+        return columns_svg(drawn, ", ".join(titles)) + "\n"
+    shown = Counter[str]()
+    return html_document((parts_html(parts, shown=shown) for parts in drawn), "jai-cli")
 
 
 def html_document(fragments: Iterable[str], title: str) -> str:
