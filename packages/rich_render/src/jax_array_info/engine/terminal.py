@@ -1,4 +1,4 @@
-"""What is drawn again on a terminal: a progress bar, and a page on the whole of it, with keys.
+"""Drawings that change on a terminal: a progress bar, and a page on the whole of it, with keys.
 
 The page is drawn each second until it is quit. The terminal is restored whichever way it ends: a key, an
 exception, a signal. It is also restored while the program is suspended, and set up again afterwards.
