@@ -91,7 +91,6 @@ def test_the_same_device_has_the_same_color_in_all_drawings(call, written_as):
         ),
         ([*SHOW, "--output", "plan.htm"], "unknown file suffix .htm"),
         ([*SHOW, "--output", ""], "--output needs a file name"),
-        (["demo", "--processes", "2", "--format", "svg"], "--format and --output work only with one process"),
         (["run", "--format", "svg", "x.py"], "--format svg needs --output FILE"),
         (
             ["run", "--quiet", "--output", "x.svg", "x.py"],
@@ -136,7 +135,7 @@ def test_drawings_are_utf_8_even_on_an_ascii_terminal(folder):
 def test_a_tour_and_a_run_are_written_to_files(folder):
     assert run("demo", "--devices", "2", "--output", "tour.svg").returncode == 0
     said = words((folder / "tour.svg").read_text("utf-8"))
-    assert {"weights", "replicated", "allocated jax arrays"} <= set(said)
+    assert {"CPU 1", "compilations"} <= set(said)
     (folder / "program.py").write_text(
         "import os, jax\nx = jax.numpy.zeros((8, 8))\nprint('hello')\nos.chdir('/')\n"
     )

@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from jax_array_info_cli import output
-from jax_array_info_cli.output import progress_bar
+from jax_array_info.engine import terminal as module
+from jax_array_info.engine.terminal import progress_bar
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -39,7 +39,7 @@ def stderr(monkeypatch):
             monkeypatch.setenv(name, value)
         found = Stderr(is_terminal)
         monkeypatch.setattr("sys.stderr", found)
-        monkeypatch.setattr(output, "_SECONDS", seconds)
+        monkeypatch.setattr(module, "_SECONDS", seconds)
         return found
 
     return replace

@@ -350,12 +350,11 @@ def test_a_program_can_clear_its_import_path(tmp_path):
     assert "(1000,)" in done.stdout
 
 
-@pytest.mark.parametrize("command", ["run", "demo"])
-def test_too_few_open_files_are_a_one_line_error(tmp_path, command):
+def test_too_few_open_files_are_a_one_line_error(tmp_path):
     # The first processes may begin before the others cannot be started.
-    program = [write_program(tmp_path, "import time\ntime.sleep(100)\nprint(1)")] if command == "run" else []
+    program = write_program(tmp_path, "import time\ntime.sleep(100)\nprint(1)")
     done = subprocess.run(
-        [*COMMAND, command, "--processes", "16", "--devices", "1", *program],
+        [*COMMAND, "run", "--processes", "16", "--devices", "1", program],
         capture_output=True,
         text=True,
         check=False,

@@ -42,7 +42,6 @@ PICTURES = {
     "program": (*COMPILED, *ARRAYS),
     "why": ("why", *COMPILED[1:], *ARRAYS),
     "demo": ("demo", "--devices", "2"),
-    "demo of processes": ("demo", "--devices", "1", "--processes", "2"),
 }
 WORDS = {
     "json": (*SHOW, "--format", "json"),
@@ -165,7 +164,7 @@ def test_help_fits_the_terminal_up_to_80_columns(args, columns):
     assert printed.width <= 80
 
 
-NEED_JAX = {"devices": 1, "demo": 1, "demo of processes": 1, "program": 2, "why": 2}
+NEED_JAX = {"devices": 1, "demo": 1, "program": 2, "why": 2}
 """Exit code without JAX. ``run`` is the user's program."""
 
 

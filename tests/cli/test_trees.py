@@ -110,7 +110,7 @@ def test_a_written_plan_is_read_again_by_every_command(call, folder):
 )
 def test_the_table_is_folded_sorted_and_shortened(call, args, options):
     done = call("tree", "model.json", *PLAN, *args)
-    assert done.stdout == text_of(render(planned(), **options)) + "\n"
+    assert done.stdout == text_of(render(planned(), syntax="shell", **options)) + "\n"
     assert from_json(call("tree", "model.json", *PLAN, *args, "--format", "json").stdout) == planned()
 
 

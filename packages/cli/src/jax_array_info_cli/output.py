@@ -5,16 +5,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import sys
-import threading
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import click
 
-from .usage import Refusal, refuse_reports
+from jax_array_info_core.text import printable
+
+from .usage import Refusal, refuse_reports, refused, with_options
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,9 +23,6 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 Format = Literal["text", "json", "svg", "html"]
 _BY_SUFFIX: dict[str, Format] = {"": "text", ".txt": "text", ".json": "json", ".svg": "svg", ".html": "html"}
-_SECONDS = 1.0
-"""Seconds until a progress bar appears."""
-_BAR_WIDTH = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,26 +40,18 @@ class Output:
             columns: The reports. JSON has one line per report; other formats show the columns side by side.
             **options: Options of the pages, such as ``max_rows``.
         """
-        reports = [report for column in columns for report in column]
         if self.format == "text":
-            from jax_array_info.verbs.show import print_columns
+            from jax_array_info.engine.render import print_columns
 
             self.write_text(functools.partial(print_columns, columns=columns, **options))
         elif self.format == "json":
             from jax_array_info_core import to_json
 
-            self.write("".join(f"{to_json(report)}\n" for report in reports))
+            self.write("".join(f"{to_json(report)}\n" for column in columns for report in column))
         else:
-            from jax_array_info.export import document
+            from jax_array_info.export.document import document_of
 
-            drawn = document.columns_of(columns, **options)
-            if self.format == "svg":
-                titles = dict.fromkeys(map(document.title_of, reports))
-                self.write(document.columns_svg(drawn, ", ".join(titles)) + "\n")
-            else:
-                shown = Counter[str]()
-                fragments = (document.parts_html(column, shown=shown) for column in drawn)
-                self.write(document.html_document(fragments, "jai-cli"))
+            self.write(document_of(columns, self.format, **options))
 
     def write_text(self, print_text: Callable[[Console], None]) -> None:
         """Write console output to the terminal, or to the file at the same width."""
@@ -90,7 +78,7 @@ class Output:
 
         from jax_array_info_core.files.whole import require_place
 
-        with _one_line_errors(self.path):
+        with _writing(self.path):
             require_place(Path(self.path))
         return replace(self, path=os.path.abspath(self.path))
 
@@ -110,19 +98,13 @@ class Output:
 
         from jax_array_info_core.files.whole import write_whole
 
-        with _one_line_errors(self.path):
+        with _writing(self.path):
             write_whole(Path(self.path), text.encode())
 
 
-@contextlib.contextmanager
-def _one_line_errors(path: str) -> Iterator[None]:
-    """End the command with a one-line error if a file cannot be written."""
-    try:
-        yield
-    except OSError as error:
-        from jax_array_info_core.text import printable
-
-        raise click.ClickException(f"{printable(path)}: {error.strerror or error}") from error
+def _writing(path: str) -> contextlib.AbstractContextManager[None]:
+    """Return a context that ends the command with one line if a file cannot be written."""
+    return refused(OSError, prefix=f"{printable(path)}: ", is_invalid=False)
 
 
 def _format_of(path: str | None) -> Format:
@@ -212,39 +194,36 @@ def _set(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     setattr(config, name, value)
 
 
-def line_options(function: Callable[..., _T]) -> Callable[..., _T]:
-    """Add ``--callers``, ``--show-frames`` and ``--user-package`` to a command, which change the settings."""
-    for option in (
-        click.option(
-            "--user-package",
-            "user_packages",
-            metavar="NAME",
-            multiple=True,
-            expose_value=False,
-            callback=_set,
-            help="An installed package whose lines count as yours. Repeat the option for each package.",
-        ),
-        click.option(
-            "--show-frames",
-            type=click.IntRange(min=0),
-            default=0,
-            show_default=True,
-            expose_value=False,
-            callback=_set,
-            help="Number of lines of installed packages to show below a line of your code.",
-        ),
-        click.option(
-            "--callers",
-            type=click.IntRange(min=1),
-            default=1,
-            show_default=True,
-            expose_value=False,
-            callback=_set,
-            help="Number of lines of your code to show for an operation: 2 adds the caller of the nearest.",
-        ),
-    ):
-        function = option(function)
-    return function
+line_options = with_options(
+    click.option(
+        "--callers",
+        type=click.IntRange(min=1),
+        default=1,
+        show_default=True,
+        expose_value=False,
+        callback=_set,
+        help="Number of lines of your code to show for an operation: 2 adds the caller of the nearest.",
+    ),
+    click.option(
+        "--show-frames",
+        type=click.IntRange(min=0),
+        default=0,
+        show_default=True,
+        expose_value=False,
+        callback=_set,
+        help="Number of lines of installed packages to show below a line of your code.",
+    ),
+    click.option(
+        "--user-package",
+        "user_packages",
+        metavar="NAME",
+        multiple=True,
+        expose_value=False,
+        callback=_set,
+        help="An installed package whose lines count as yours. Repeat the option for each package.",
+    ),
+)
+"""Adds ``--callers``, ``--show-frames`` and ``--user-package`` to a command, which change the settings."""
 
 
 @contextlib.contextmanager
@@ -255,8 +234,8 @@ def reading(path: str, problem: str | None = None) -> Iterator[Callable[[int, in
         path: Path of a file or a folder, or ``-`` for standard input.
         problem: What a saved report at this path is not, if the command takes none.
     """
+    from jax_array_info.engine.terminal import progress_bar
     from jax_array_info_core import ArrayInfoError
-    from jax_array_info_core.text import printable
 
     name = "standard input" if path == "-" else printable(path)
     if not path:
@@ -266,47 +245,6 @@ def reading(path: str, problem: str | None = None) -> Iterator[Callable[[int, in
     try:
         with progress_bar(f"reading {name}") as progress:
             yield progress
-    except OSError as error:
-        raise Refusal(f"{name}: {error.strerror or error}") from error
-    except (ArrayInfoError, ValueError) as error:
-        message = printable(str(error))
+    except (OSError, ArrayInfoError, ValueError) as error:
+        message = getattr(error, "strerror", None) or printable(str(error))
         raise Refusal(message if message.startswith(name) else f"{name}: {message}") from error
-
-
-@contextlib.contextmanager
-def progress_bar(task: str) -> Iterator[Callable[[int, int], None] | None]:
-    """Yield a function that updates a progress bar, or None if stderr is not a terminal that can show one.
-
-    The function takes the amount that is done and the total. The bar appears after the first second, also if
-    the function was not called, and is erased at the end.
-
-    Args:
-        task: Description before the bar, such as ``reading model.safetensors``.
-    """
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.progress import BarColumn, Progress, TextColumn
-    from rich.table import Column
-
-    from jax_array_info.style import terminal_console
-
-    console = terminal_console(file=sys.stderr)
-    if console.is_dumb_terminal:
-        yield None
-        return
-    room = max(console.width - _BAR_WIDTH - 2, 1)
-    column = Column(no_wrap=True, overflow="ellipsis", max_width=room)
-    description = TextColumn("{task.description}", markup=False, table_column=column)
-    bar = Progress(description, BarColumn(_BAR_WIDTH), console=console, transient=True)
-    added = bar.add_task(task, total=None)
-    timer = threading.Timer(_SECONDS, bar.start)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield lambda done, total: bar.update(added, completed=done, total=total)
-    finally:
-        timer.cancel()
-        timer.join()
-        if bar.live.is_started:
-            bar.stop()

@@ -42,13 +42,13 @@ class Context(click.Context):
 
 
 class Command(click.Command):
-    """A command of ``jai-cli``, with the question that it answers and examples, which the tests run."""
+    """A command of ``jai-cli``, with examples, which the tests run."""
 
     context_class = Context
 
-    def __init__(self, *, question: str, examples: Sequence[str], **kwargs: Any) -> None:
+    def __init__(self, *, examples: Sequence[str], **kwargs: Any) -> None:
         lines = "\n".join(f"  $ {example}" for example in examples)
-        super().__init__(short_help=question, epilog=f"\b\nExamples:\n{lines}", **kwargs)
+        super().__init__(epilog=f"\b\nExamples:\n{lines}", **kwargs)
 
 
 FOUND = 1
@@ -106,7 +106,7 @@ _rows_option = click.option(
 
 
 def report_command(
-    question: str, *examples: str, has_verdict: bool = False, has_rows: bool = False
+    *examples: str, has_verdict: bool = False, has_rows: bool = False
 ) -> Callable[[Callable[..., Answer]], click.Command]:
     """Return a decorator that makes a command of a function that returns an answer.
 
@@ -114,7 +114,6 @@ def report_command(
     is checked first.
 
     Args:
-        question: The question that it answers.
         *examples: Examples for its help.
         has_verdict: Whether it exits with 1 if it found something.
         has_rows: Whether it has ``--max-rows``.
@@ -138,6 +137,6 @@ def report_command(
 
         kind = VerdictCommand if has_verdict else Command
         options = _rows_option(run) if has_rows else run
-        return click.command(cls=kind, question=question, examples=examples)(options)
+        return click.command(cls=kind, examples=examples)(options)
 
     return made

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+MAX_DEVICES = 2048
 _COUNT_FLAG = "--xla_force_host_platform_device_count"
 _CONTRADICTING = ("JAX_NUM_CPU_DEVICES", "JAX_PLATFORM_NAME")
 _SIMULATED = {("JAX_PLATFORMS", "cpu"), ("JAX_PLATFORM_NAME", "cpu")}

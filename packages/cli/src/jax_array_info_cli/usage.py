@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,9 +17,21 @@ if TYPE_CHECKING:
     from jax_array_info_core.reports import Report
 
 _T = TypeVar("_T")
+_F = TypeVar("_F", bound=Callable[..., Any])
 _MOST = 20
 """Maximum number of problems that are printed: a tree may have many."""
 _HEAD = 64
+
+
+def with_options(*options: Callable[[Any], Any]) -> Callable[[_F], _F]:
+    """Return a decorator that adds arguments and options to a command, in this order."""
+
+    def added(function: _F) -> _F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return added
 
 
 class Problems:
@@ -32,13 +45,15 @@ class Problems:
         self._found |= dict.fromkeys(problems)
 
     def catch(self, argument: str, function: Callable[..., _T], *args: Any) -> _T | None:
-        """Return the result of a function, or None if it rejects its input.
+        """Return the result of a function, or None if it rejects its input, or if the option is not given.
 
         Args:
             argument: Name of the argument or option, printed before the error message.
             function: Parser or check that raises ValueError for invalid input.
-            *args: Arguments of the function.
+            *args: Arguments of the function; None for an option that is not given.
         """
+        if args == (None,):
+            return None
         from jax_array_info_core.errors import SpecError
 
         try:
@@ -70,6 +85,22 @@ class Refusal(click.ClickException):
     """Invalid input: ends the command with a one-line error and exit code 2."""
 
     exit_code = 2
+
+
+@contextlib.contextmanager
+def refused(*kinds: type[Exception], prefix: str = "", is_invalid: bool = True) -> Iterator[None]:
+    """End the command with one line if one of these exceptions is raised.
+
+    Args:
+        *kinds: The exceptions.
+        prefix: The part of the message before theirs, such as ``--at: ``.
+        is_invalid: Whether the input is invalid: exit code 2. Otherwise 1, as for a full disk.
+    """
+    try:
+        yield
+    except kinds as error:
+        problem = (error.strerror if isinstance(error, OSError) else None) or in_shell(str(error))
+        raise (Refusal if is_invalid else click.ClickException)(f"{prefix}{problem}") from error
 
 
 _TAKEN = {

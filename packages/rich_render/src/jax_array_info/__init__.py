@@ -161,7 +161,7 @@ if TYPE_CHECKING:
         print_program as print_program,
         print_program_diff as print_program_diff,
     )
-    from .verbs.program_timeline import print_program_timeline as print_program_timeline
+    from .verbs.timeline import print_program_timeline as print_program_timeline
     from .verbs.programs import print_propagation as print_propagation
     from .verbs.sharding import (
         print_mesh as print_mesh,

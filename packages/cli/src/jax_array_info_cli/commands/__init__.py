@@ -1,39 +1,52 @@
-"""The commands, each imported from its module when it is called. Errors escape control characters."""
+"""The commands, each imported from its module when it is called, and the one that shows a file.
+
+Errors escape control characters.
+"""
 
 from __future__ import annotations
 
+import errno
 import importlib
+import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
 
 import click
 
 from jax_array_info_core.text import printable
 
-from ..entry import entry_of, is_path
 from ..reporting import Context
-from ..usage import Refusal
+from ..usage import Refusal, refused
 
-_MODULES = {
-    "show": "show",
-    "explain": "explain",
-    "mesh": "mesh",
-    "tree": "tree",
-    "check": "check",
-    "diff": "diff",
-    "run": "run",
-    "program": "program",
-    "why": "why",
-    "log": "recorded",
-    "devices": "devices",
-    "hosts": "hosts",
-    "memory": "memory",
-    "top": "top",
-    "profile": "recorded",
-    "report": "report",
+_QUESTIONS = {
+    "show": "Which slice would each device hold on a mesh I don't have?",
+    "explain": "What does this sharding, or this code of a finding, mean?",
+    "mesh": "Which mesh axis crosses which wire?",
+    "tree": "How is every leaf of a checkpoint or a saved tree sharded, and what does a device hold?",
+    "check": "Is this tree sharded as meant, and does it fit?",
+    "diff": "Which leaves of a checkpoint or a plan changed, or what does my program send now?",
+    "run": "Which arrays does my program leave alive, and how are they sharded?",
+    "program": "What does XLA make of my function, and what does it send over each mesh axis?",
+    "why": "Why is each value of my function sharded as it is, and where is a mesh axis lost?",
+    "log": "What ran out of memory in this run, what was fully replicated, which donations failed?",
+    "devices": "Which devices does JAX see, and how much of their memory is in use?",
+    "hosts": "Which process of a job has the most bytes, and which have other arrays?",
+    "memory": "What happened to the memory over time: when was the peak, and what grew?",
+    "top": "What holds the memory of this running job now, and what grows?",
+    "profile": "What does this device memory profile contain?",
+    "report": "What does this saved report say?",
+    "demo": "What does this show of an array, a model, a step, a leak and a recompile?",
+}
+"""The question that each command answers, in the order of the help."""
+_SHARED = {
+    **dict.fromkeys(("log", "hosts", "memory", "profile", "report"), "recorded"),
+    "mesh": "show",
     "demo": "run",
 }
-"""The module of each command, in the order of the help."""
+"""The modules of commands that are not in one of their name."""
 _EPILOG = """
 \b
 Examples:
@@ -76,19 +89,18 @@ Shell completion, with one line in the shell's startup file:
 class Commands(Mapping[str, click.Command]):
     """The commands by name. Each is imported from its module when it is looked up."""
 
-    def __init__(self, modules: Mapping[str, str]) -> None:
-        self._modules = modules
-
     def __getitem__(self, name: str) -> click.Command:
-        module = importlib.import_module(f"{__package__}.{self._modules[name]}")
+        question = _QUESTIONS[name]
+        module = importlib.import_module(f"{__package__}.{_SHARED.get(name, name)}")
         command: click.Command = getattr(module, name)
+        command.short_help = question
         return command
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._modules)
+        return iter(_QUESTIONS)
 
     def __len__(self) -> int:
-        return len(self._modules)
+        return len(_QUESTIONS)
 
 
 class Group(click.Group):
@@ -99,6 +111,11 @@ class Group(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the commands, unsorted."""
         return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the questions of the commands, which are not imported for it."""
+        with formatter.section("Commands"):
+            formatter.write_dl([*_QUESTIONS.items()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -133,7 +150,7 @@ def shown_on_stderr(message: str) -> str:
 
 @click.group(
     cls=Group,
-    commands=Commands(_MODULES),
+    commands=Commands(),
     epilog=_EPILOG,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -144,3 +161,73 @@ def jai_cli() -> None:
     Each command answers one question. Run jai-cli COMMAND --help for its options and examples. jai-cli FILE
     looks at a file or a folder, and shows it: a checkpoint, a saved report, a log, a record or a profile.
     """
+
+
+LOGS = (".log", ".txt", ".out", ".err")
+"""Suffixes of the logs in a folder."""
+_TREES = (".json", ".npz", ".npy", ".safetensors")
+_REPORT = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"report"\s*:\s*"(\w+)"')
+"""Start of a saved report, or of the summary before it."""
+_HEAD = 64
+_DEEPEST = 3
+"""Folders inside each other from a manager's to that of an item with arrays."""
+
+
+class Entry(NamedTuple):
+    """How a file or a folder is read."""
+
+    command: str
+    """Name of the command that reads it."""
+    kind: str
+    """What it is, in words."""
+
+
+def is_path(word: str) -> bool:
+    """Return whether a word that is not a command looks like a path, or is one."""
+    return "/" in word or "." in word or Path(word).exists()
+
+
+def entry_of(name: str) -> Entry:
+    """Return how a file or a folder is read, by its content.
+
+    Raises:
+        Refusal: If no command shows it without further arguments, or it cannot be read.
+    """
+    path, shown = Path(name), printable(name)
+    with refused(OSError, prefix=f"{shown}: "):
+        if path.is_dir():
+            return _entry_of_folder(path, shown)
+        if path.suffix == ".py":
+            takers = f"jai-cli run {shown} runs it; jai-cli program and why take {shown}:FUNCTION"
+            raise Refusal(f"{shown}: a program: {takers}")
+        head = b""
+        if path.is_file():  # others, such as pipes, are read once
+            with path.open("rb") as file:
+                head = file.read(_HEAD)
+        elif not path.exists():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    if report := _REPORT.match(head):
+        is_tree = report[1] == b"TreeReport"
+        return Entry("tree", "a saved tree") if is_tree else Entry("report", "a saved report")
+    if path.suffix.lower() in _TREES or head.startswith((b"PK\x03\x04", b"\x93NUMPY")):
+        return Entry("tree", "the arrays of a file")
+    if head.startswith(b"\x1f\x8b"):
+        return Entry("profile", "a device memory profile")
+    return Entry("log", "a log")
+
+
+def _entry_of_folder(folder: Path, shown: str) -> Entry:
+    from jax_array_info_core.stored.orbax import METADATA
+
+    if any(folder.glob("*.jsonl")):
+        return Entry("memory", "a record of memory")
+    for path in folder.glob("*.json"):
+        with path.open("rb") as file:
+            if _REPORT.match(file.read(_HEAD)):
+                return Entry("hosts", "the reports of processes")
+    if any(any(folder.glob("*/" * depth + METADATA)) for depth in range(_DEEPEST)):
+        return Entry("tree", "an Orbax checkpoint")
+    if any(path.suffix in LOGS for path in folder.iterdir()):
+        return Entry("log", "logs")
+    kinds = f"a record (*.jsonl), saved reports (*.json), a checkpoint, logs ({', '.join(LOGS)})"
+    raise Refusal(f"{shown}: a folder with none of these: {kinds}")

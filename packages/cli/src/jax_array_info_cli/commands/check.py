@@ -14,7 +14,6 @@ from .tree import WRITE_MODEL, Planned, path_rules, planned_tree
 
 
 @report_command(
-    "Is this tree sharded as meant, and does it fit?",
     WRITE_MODEL,
     "jai-cli check model.npz --mesh data=2 --spec '*=-' --replicated-over data",
     "jai-cli tree model.npz --mesh fsdp=8 --spec '*=fsdp' --output plan.json",
@@ -125,10 +124,8 @@ def check(
     problems = Problems()
     arguments = planned.arguments(problems)
     names = [problems.catch("--replicated-over", parse_names, text) or () for text in replicated_over]
-    hbm_nbytes = None if hbm is None else problems.catch("--hbm", _positive_bytes, hbm)
-    host_nbytes = (
-        None if host_memory is None else problems.catch("--host-memory", _positive_bytes, host_memory)
-    )
+    hbm_nbytes = problems.catch("--hbm", _positive_bytes, hbm)
+    host_nbytes = problems.catch("--host-memory", _positive_bytes, host_memory)
     if hosts is not None and host_memory is None:
         problems.add(["--hosts needs --host-memory, the memory of one"])
     if not 0 <= max_replicated <= 1:

@@ -5,13 +5,10 @@ from __future__ import annotations
 import click
 
 from ..reporting import Answer, report_command
-from ..simulated_devices import require_jax, use_simulated_devices
-
-MAX_DEVICES = 2048
+from ..simulated_devices import MAX_DEVICES, require_jax, use_simulated_devices
 
 
 @report_command(
-    "Which devices does JAX see, and how much of their memory is in use?",
     "jai-cli devices",
     "jai-cli devices --devices 4",
     "jai-cli devices --devices 4 --format json",

@@ -12,8 +12,8 @@ from jax_array_info_core.text import printable
 
 from ..output import reading
 from ..reporting import Answer, report_command
-from ..usage import Problems, Refusal, refusal_of_report
-from .tree import FILE, WRITE_MODEL
+from ..usage import Problems, Refusal, refused
+from .tree import FILE, WRITE_MODEL, read_or_refuse
 
 if TYPE_CHECKING:
     from jax_array_info_core.changes.gates import Rule
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 
 @report_command(
-    "Which leaves of a checkpoint or a plan changed, or what does my program send now?",
     WRITE_MODEL,
     "jai-cli tree model.npz --mesh fsdp=8 --spec '*=fsdp' --output plan.json",
     "jai-cli tree model.npz --mesh fsdp=8 --spec '*=fsdp,-' --output new.json",
@@ -77,7 +76,10 @@ def diff(before: str, after: str, fail_on: tuple[str, ...], values: bool) -> Ans
     problems.refuse()
     if values:
         first, second = _stored(before), _stored(after)
-        compared = _compared_values(first, second)
+        from jax_array_info_core.changes.values import values_diff
+
+        with reading(f"{first.path} and {second.path}") as progress:
+            compared = values_diff(first, second, progress)
         report = _difference(before, first.report, after, second.report, rules, compared)
     else:
         report = _difference(before, _named_report(before), after, _named_report(after), rules)
@@ -101,10 +103,8 @@ def _difference(
     if isinstance(first, TreeReport) != isinstance(second, TreeReport):
         tree, program = (before, after) if isinstance(first, TreeReport) else (after, before)
         raise Refusal(f"{tree} is a tree, and {program} a compiled program: compare two of the same")
-    try:
+    with refused(UnsupportedValueError, prefix="--fail-on "):
         report = diff_with_rules(first, second, rules, values)
-    except UnsupportedValueError as error:
-        raise Refusal(f"--fail-on {error}") from error
     return replace(report, syntax="shell") if isinstance(report, TreeDiff) else report
 
 
@@ -120,14 +120,6 @@ def _stored(path: str) -> StoredSide:
     return StoredSide(Path(path), _with_name(report, printable(path)), tree)
 
 
-def _compared_values(before: StoredSide, after: StoredSide) -> ValuesDiff:
-    """Return the differences of the values, or end the command."""
-    from jax_array_info_core.changes.values import values_diff
-
-    with reading(f"{before.path} and {after.path}") as progress:
-        return values_diff(before, after, progress)
-
-
 def _with_name(report: TreeReport, name: str) -> TreeReport:
     # The name of an Orbax checkpoint begins with its path, and adds the step.
     return report if (report.name or "").startswith(name) else replace(report, name=name)
@@ -136,13 +128,8 @@ def _with_name(report: TreeReport, name: str) -> TreeReport:
 def _named_report(path: str) -> TreeReport | ProgramReport:
     """Return the report in a file, with the name of the file: two plans of one model have the same name."""
     from jax_array_info_core.reports import ProgramReport, TreeReport
-    from jax_array_info_core.trees.files import read_report
 
-    with reading(path) as progress:
-        report = read_report(path, progress=progress)
+    problem = "neither a tree nor a compiled program"
+    report: TreeReport | ProgramReport = read_or_refuse(path, problem, TreeReport, ProgramReport)
     name = printable(path)
-    if isinstance(report, TreeReport):
-        return _with_name(report, name)
-    if isinstance(report, ProgramReport):
-        return replace(report, name=name)
-    raise refusal_of_report(path, report, "neither a tree nor a compiled program")
+    return _with_name(report, name) if isinstance(report, TreeReport) else replace(report, name=name)

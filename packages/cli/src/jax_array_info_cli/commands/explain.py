@@ -14,7 +14,6 @@ from ..usage import Problems
 
 @click.command(
     cls=Command,
-    question="What does this sharding, or this code of a finding, mean?",
     examples=(
         "jai-cli explain JAI101",
         "jai-cli explain full-replication",
@@ -53,8 +52,8 @@ def explain(text: str, mesh: str | None, shape: str | None, output: Output) -> N
     from jax_array_info_core.reports.findings import Code, code_of
 
     problems = Problems()
-    sizes = None if mesh is None else problems.catch("--mesh", parse_mesh, mesh)
-    lengths = None if shape is None else problems.catch("--shape", parse_shape, shape)
+    sizes = problems.catch("--mesh", parse_mesh, mesh)
+    lengths = problems.catch("--shape", parse_shape, shape)
     found = problems.catch("TEXT", lambda: code_of(text) or xla_reports(text, sizes, lengths))
     if isinstance(found, Code) and (mesh is not None or shape is not None):
         problems.add(["the code of a finding has neither a mesh nor a shape"])

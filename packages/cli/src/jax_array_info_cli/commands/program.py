@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,7 +12,8 @@ from jax_array_info_core.quantities import format_number
 
 from ..output import ignore_codes_option, line_options, min_size_option
 from ..reporting import Answer, report_command
-from ..usage import Problems, Refusal, in_shell
+from ..simulated_devices import MAX_DEVICES
+from ..usage import Problems, refused, with_options
 from ..user_code.compiling import NotCompiledError, Request, report_on
 from ..user_code.loading import parse_function
 from . import shown_on_stderr
@@ -21,44 +21,34 @@ from . import shown_on_stderr
 if TYPE_CHECKING:
     from jax_array_info_core.layouts.notation import ArrayNotation
 
-MAX_DEVICES = 2048
-_T = TypeVar("_T")
-
-
-def function_options(function: Callable[..., _T]) -> Callable[..., _T]:
-    """Add ``FILE:FUNCTION``, ``--mesh``, ``--args-from`` and ``--arg`` to a command."""
-
-    @click.argument("function", metavar="FILE:FUNCTION", type=click.Path())
-    @click.option(
+function_options = with_options(
+    click.argument("function", metavar="FILE:FUNCTION", type=click.Path()),
+    click.option(
         "--mesh",
         required=True,
         metavar="AXIS=SIZE,...",
         help="Mesh axes and their sizes, such as fsdp=4,tensor=2.",
-    )
-    @click.option(
+    ),
+    click.option(
         "--args-from",
         metavar="FILE:FUNCTION",
         type=click.Path(),
         help="A function that returns the positional arguments: arrays or ShapeDtypeStructs. If it takes an"
         " argument, it is called with the mesh.",
-    )
-    @click.option(
+    ),
+    click.option(
         "--arg",
         "arrays",
         metavar="DTYPE[SHAPE]@SPEC",
         multiple=True,
         help="A positional argument, such as 'float32[64,128]@data,-'; f32 means float32. Without @, it is"
         " replicated. Repeat the option for each argument.",
-    )
-    @functools.wraps(function)
-    def command(*args: Any, **options: Any) -> _T:
-        return function(*args, **options)
-
-    return command
+    ),
+)
+"""Adds ``FILE:FUNCTION``, ``--mesh``, ``--args-from`` and ``--arg`` to a command."""
 
 
 @report_command(
-    "What does XLA make of my function, and what does it send over each mesh axis?",
     "echo 'def f(x): return x @ x.T' > f.py",
     "jai-cli program f.py:f --mesh x=2,y=4 --arg 'float32[64,128]@x,y'",
     "jai-cli program f.py:f --mesh x=8 --arg 'bf16[64,64]@-,x' --output f.html",
@@ -138,6 +128,7 @@ def program(
     from jax_array_info_core.compat.topology_names import parse_topology
     from jax_array_info_core.errors import TopologyError
     from jax_array_info_core.layouts import parse_mesh
+    from jax_array_info_core.layouts.bandwidths import parse_bandwidths
 
     problems = Problems()
     if dcn is not None and topology is None:
@@ -150,43 +141,22 @@ def program(
         arrays,
         most_devices=MAX_DEVICES,
         topology=topology,
-        dcn=None if dcn is None else problems.catch("--dcn", parse_mesh, dcn),
-        bandwidths=problems.catch("--bandwidth:", _bandwidths, bandwidths),
+        dcn=problems.catch("--dcn", parse_mesh, dcn),
+        bandwidths=problems.catch("--bandwidth:", parse_bandwidths, bandwidths),
         ignore_codes=ignore_codes,
         min_nbytes=min_nbytes,
         timeline=timeline,
         steady=steady,
     )
-    try:
-        if topology is not None:
+    if topology is not None:
+        with refused(TopologyError):
             parse_topology(topology)
-    except TopologyError as error:
-        raise Refusal(in_shell(str(error))) from error
     try:
         report = report_on(request)
     except NotCompiledError as error:
         click.echo(f"Error: {shown_on_stderr(str(error))}", err=True)
         return Answer((), found=True)
     return Answer(report, report.out_of_memory is not None)
-
-
-def _bandwidths(texts: Sequence[str]) -> dict[str, str]:
-    """Return the bandwidth of each link, such as ``dcn=6.25GB/s``.
-
-    Raises:
-        ValueError: If a text is not one, or a link has two bandwidths.
-    """
-    from jax_array_info_core.layouts.bandwidths import as_bandwidths
-
-    found: dict[str, str] = {}
-    for text in texts:
-        link, sign, bandwidth = text.partition("=")
-        if not sign or link in found:
-            problem = "has two bandwidths" if link in found else "has no bandwidth"
-            raise ValueError(f"{link} {problem}: write each link once, such as dcn=6.25GB/s")
-        found[link] = bandwidth
-    as_bandwidths(found)
-    return found
 
 
 def requested(
@@ -207,14 +177,14 @@ def requested(
         args_from: ``--args-from``.
         arrays: ``--arg``.
         most_devices: Maximum number of simulated devices; None if none are needed.
-        **options: Other fields of the request.
+        **options: Options of the report.
     """
     from jax_array_info_core.layouts import parse_mesh
     from jax_array_info_core.layouts.notation import parse_array
 
     name = problems.catch("FILE:FUNCTION", parse_function, function)
     sizes = problems.catch("--mesh", parse_mesh, mesh)
-    source = None if args_from is None else problems.catch("--args-from", parse_function, args_from)
+    source = problems.catch("--args-from", parse_function, args_from)
     parsed = [problems.catch("--arg", parse_array, text) for text in arrays]
     if args_from is not None and arrays:
         problems.add(["--args-from and --arg both give the arguments: omit one of them"])
@@ -229,15 +199,15 @@ def requested(
     assert name is not None
     assert sizes is not None
     found = tuple(array for array in parsed if array is not None)
-    return Request(function=name, mesh=sizes, arrays=found, args_from=source, **options)
+    return Request(function=name, mesh=sizes, arrays=found, args_from=source, options=options)
 
 
 def _misfits(text: str, array: ArrayNotation, sizes: Mapping[str, int]) -> Iterator[str]:
     """Yield the problems of an array with its spec and the mesh."""
-    from jax_array_info_core import spec_problems, uneven_axes
+    from jax_array_info_core.plans.plan import strict_problems
 
     _, shape, spec = array
-    found = [*spec_problems(shape, sizes, spec), *map(str, uneven_axes(shape, sizes, spec))]
+    found = strict_problems(shape, sizes, spec)
     if spec.unconstrained or spec.unreduced:
         found.append("an argument cannot be UNCONSTRAINED or unreduced: name mesh axes, or - for none")
     return (f"--arg {text}: {problem}" for problem in found)

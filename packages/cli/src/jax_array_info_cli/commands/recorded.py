@@ -1,4 +1,4 @@
-"""``jai-cli log`` and ``jai-cli profile``: the files that a finished run has left."""
+"""``jai-cli log``, ``profile``, ``hosts``, ``memory`` and ``report``: the files that programs write."""
 
 from __future__ import annotations
 
@@ -14,14 +14,22 @@ import click
 
 from jax_array_info_core.text import printable
 
-from ..entry import LOGS
 from ..output import ignore_codes_option, line_options, reading
 from ..reporting import Answer, report_command
-from ..usage import Problems, Refusal
+from ..usage import Problems, Refusal, refused
+from . import LOGS
+
+WRITE_HOSTS = (
+    'python -c "import jax; from jax_array_info import live_array_report, save_report;'
+    " x = jax.numpy.zeros((1024, 1024)); save_report(live_array_report(), '.')\""
+)
+WRITE_RECORD = (
+    'python -c "import jax; from jax_array_info import record_memory;'
+    " recorder = record_memory('memory/'); x = jax.numpy.zeros((1024, 1024)); recorder.stop()\""
+)
 
 
 @report_command(
-    "What ran out of memory in this run, what was fully replicated, which donations failed?",
     "echo 'Some donated buffers were not usable: float32[8,64].' > train.log",
     "jai-cli log train.log --mesh x=4,y=2",
     "jai-cli log - < train.log",
@@ -46,20 +54,17 @@ def log(source: str, mesh: str | None, ignore_codes: tuple[str, ...]) -> Answer:
     from jax_array_info_core.layouts import parse_mesh
 
     problems = Problems()
-    sizes = None if mesh is None else problems.catch("--mesh", parse_mesh, mesh)
+    sizes = problems.catch("--mesh", parse_mesh, mesh)
     problems.refuse()
     is_folder = os.path.isdir(source)
     with reading(source) if is_folder else _opened(source, "log") as file:
-        try:
-            lines = _lines_in(source) if is_folder else file
+        lines = _lines_in(source) if is_folder else file
+        with refused(SpecError, prefix="--mesh: "):
             report = log_report(lines, mesh=sizes, ignore_codes=ignore_codes)
-        except SpecError as error:
-            raise Refusal(f"--mesh: {error}") from error
     return Answer(replace(report, name=printable(source)))
 
 
 @report_command(
-    "What does this device memory profile contain?",
     "python -c 'import jax; jax.profiler.save_device_memory_profile(\"memory.prof\")'",
     "jai-cli profile memory.prof",
     "jai-cli profile - < memory.prof",
@@ -80,6 +85,122 @@ def profile(source: str) -> Answer:
         # Files such as /dev/zero have no end: read one byte more than the limit at most.
         report = memory_profile_report(file.read(MAX_NBYTES + 1))
     return Answer(report)
+
+
+@report_command(
+    WRITE_HOSTS,
+    "jai-cli hosts .",
+    "jai-cli hosts . --rows --output hosts.svg",
+    has_verdict=True,
+    has_rows=True,
+)
+@click.argument("folder", metavar="DIR", type=click.Path())
+@click.option(
+    "--rows",
+    is_flag=True,
+    help="Read the reports of all files, not only their summaries, and compare all processes that differ.",
+)
+@click.option(
+    "--details",
+    metavar="COUNT",
+    type=click.IntRange(min=0),
+    default=8,
+    show_default=True,
+    help="Number of processes that differ whose arrays are compared, without --rows.",
+)
+@ignore_codes_option
+def hosts(folder: str, rows: bool, details: int, ignore_codes: tuple[str, ...]) -> Answer:
+    """Compare the processes of a job by the files that they wrote to the folder DIR.
+
+    Each process calls save_report(live_array_report(), DIR), which writes the file process-INDEX.json. Files
+    with reports of trees or of devices are compared as well. Only the first line of each file is read, and
+    the reports of the processes whose arrays differ.
+
+    Findings are processes without a file, processes whose arrays differ from those of most processes in
+    shape, dtype, sharding, label or number, and files that cannot be read or are of another job.
+
+    Exits with 0 if nothing was found, with 1 if there are findings, and with 2 if there is no answer, for
+    example because the folder has no files or the output cannot be written.
+    """
+    from jax_array_info_core.hosts.files import hosts_in_folder
+
+    with reading(folder, "and not in a folder of several") as progress:
+        report = hosts_in_folder(
+            folder, rows=rows, details=details, ignore_codes=ignore_codes, on_progress=progress
+        )
+    return Answer(report, not report.passed)
+
+
+@report_command(
+    WRITE_RECORD,
+    "jai-cli memory memory/",
+    "jai-cli memory memory/ --output memory.html",
+    has_rows=True,
+)
+@click.argument("folder", metavar="DIR", type=click.Path())
+@click.option(
+    "--process",
+    metavar="INDEX",
+    type=click.IntRange(min=0),
+    help="Index of the process. Default: the one with the highest peak.",
+)
+@click.option(
+    "--run",
+    metavar="NUMBER",
+    type=click.IntRange(min=0),
+    help="Number of its run, if several programs had this index. Default: the one with the highest peak.",
+)
+@click.option(
+    "--device",
+    metavar="ID",
+    type=int,
+    help="Id of the device. Default: the one with the highest peak.",
+)
+@click.option(
+    "--last",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Look only at so many seconds before the last sample.",
+)
+def memory(
+    folder: str,
+    process: int | None,
+    run: int | None,
+    device: int | None,
+    last: float | None,
+) -> Answer:
+    """Show the memory of a job over time, from the record in the folder DIR.
+
+    The program writes the record with record_memory(DIR), or jai-cli run --record DIR starts it. The job may
+    have ended, or still run: the record is only read.
+
+    The first lines have allocations that failed, the peak with its time, step and mark, and the allocation
+    sites that grow. The picture shows the bytes in use of one device by allocation site.
+    """
+    from jax_array_info_core import timeline_report
+
+    with reading(folder, "not a folder with a record") as progress:
+        return Answer(
+            timeline_report(folder, process=process, run=run, device=device, last=last, on_progress=progress)
+        )
+
+
+@report_command(
+    "jai-cli show 64,64 --mesh x=8 --spec x --output array.json",
+    "jai-cli report array.json",
+    "jai-cli array.json",
+    has_rows=True,
+)
+@click.argument("source", metavar="FILE", type=click.Path())
+def report(source: str) -> Answer:
+    """Show a report in JSON, as its own command or function prints it.
+
+    FILE is from --format json of any command, or from save_report, save_tree or to_json in Python.
+    """
+    from jax_array_info_core import load_report
+
+    with reading(source):
+        return Answer(load_report(source))
 
 
 @contextlib.contextmanager

@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Callable
+from importlib import resources
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..output import Output, output_options
 from ..reporting import Command
 from ..simulated_devices import (
+    MAX_DEVICES,
     replaced_by_simulation,
     simulated_device_environment,
     use_simulated_devices,
 )
+from ..usage import refused
 
 if TYPE_CHECKING:
-    from ..launch.program import Job
+    from rich.console import Console
+
 
 DEVICES = 8
-MAX_DEVICES = 2048
 MAX_TIMEOUT = 10_000_000
 
 
 @click.command(
     cls=Command,
-    question="Which arrays does my program leave alive, and how are they sharded?",
     examples=(
         "jai-cli run train.py",
         "jai-cli run --devices 8 train.py",
@@ -104,11 +109,23 @@ def run(
     simulated = devices is not None or processes is not None
     _require_compatible(output, processes or 1, quiet)
     output = output.require_place()
-    _require_at_most(MAX_DEVICES, devices=devices or DEVICES, processes=processes or 1)
+    own, count = devices or DEVICES, processes or 1
+    if own * count > MAX_DEVICES:
+        raise click.UsageError(
+            f"--devices {own} with --processes {count} makes {own * count} devices; the limit is"
+            f" {MAX_DEVICES}. Lower one of them."
+        )
     if timeout is not None and not timeout <= MAX_TIMEOUT:
         raise click.UsageError(f"--timeout must be at most {MAX_TIMEOUT} seconds, got {timeout}")
     if not argv:
         raise click.UsageError("Missing argument 'MODULE'." if is_module else "Missing argument 'SCRIPT'.")
+    if not hasattr(os, "fork"):  # a process can be neither replaced nor stopped with all that it has started
+        raise click.ClickException("os.fork is not available here: jai-cli run needs Linux or macOS")
+    if record is not None:
+        from jax_array_info_core.timeline.recorder import require_folder
+
+        with refused(OSError, prefix=f"--record {record}: ", is_invalid=False):
+            record = str(require_folder(record))  # the program may change the directory
     from ..launch.program import Job, print_message, read_source
 
     job = Job(
@@ -119,68 +136,19 @@ def run(
         quiet=quiet,
         output=None if output.path is None else output,
         source=read_source(argv[0]) if simulated and not is_module else None,
-        record=None if record is None else _recorded_to(record),
+        record=record,
     )
     if simulated:
         if replaced := replaced_by_simulation(os.environ):
             print_message(f"simulated CPU devices replace {', '.join(replaced)}")
-        _simulate(job, devices or DEVICES)
-    _become(job)
+        environment = simulated_device_environment(os.environ, own)
+        from ..launch.supervisor import launch
 
-
-def _recorded_to(folder: str) -> str:
-    """Return the whole path of the folder of a record, or end the command if no file can be created in it.
-
-    The program may change the directory.
-    """
-    from jax_array_info_core.timeline.recorder import require_folder
-
-    try:
-        return str(require_folder(folder))
-    except OSError as error:
-        raise click.ClickException(f"--record {folder}: {error.strerror}") from error
-
-
-def _require_at_most(limit: int, *, devices: int, processes: int) -> None:
-    """Raise a usage error if all processes together have more simulated devices than the limit."""
-    if (total := devices * processes) > limit:
-        raise click.UsageError(
-            f"--devices {devices} with --processes {processes} makes {total} devices; the limit is {limit}."
-            " Lower one of them."
-        )
-
-
-def _simulate(job: Job, devices: int) -> NoReturn:
-    """Run a program on simulated devices, and end the command with its exit code.
-
-    Args:
-        job: The program.
-        devices: Number of devices of each process.
-    """
-    environment = simulated_device_environment(os.environ, devices)
-    _require_fork()
-    from ..launch.supervisor import launch
-
-    sys.exit(launch(job, environment))
-
-
-def _become(job: Job) -> NoReturn:
-    """Replace the command by its program."""
-    _require_fork()
+        sys.exit(launch(job, environment))
     from ..launch.alone import become
 
-    try:
+    with refused(OSError, prefix="the program cannot be started: ", is_invalid=False):
         become(job)
-    except OSError as error:
-        raise click.ClickException(f"the program cannot be started: {error.strerror}") from error
-
-
-def _require_fork() -> None:
-    """End the command where a process can be neither replaced nor stopped with all that it has started."""
-    if not hasattr(os, "fork"):
-        raise click.ClickException(
-            "os.fork is not available here: jai-cli run and demo --processes need Linux or macOS"
-        )
 
 
 def _require_compatible(output: Output, processes: int, quiet: bool) -> None:
@@ -205,7 +173,6 @@ MAX_DEMO_DEVICES = 512
 
 @click.command(
     cls=Command,
-    question="What does this show of an array, a model, a step, a leak and a recompile?",
     examples=("jai-cli demo", "jai-cli demo --devices 4"),
 )
 @click.option(
@@ -222,9 +189,33 @@ def demo(devices: int, output: Output) -> None:
     With --format json, svg or html, the code is left out.
     """
     use_simulated_devices(devices)
-    from ..tour import collect_tour, show_tour
-
     if output.format == "text":
-        output.write_text(show_tour)
-    else:
-        output.show([collect_tour()])
+        output.write_text(_print_cells)
+        return
+    from jax_array_info_core import collect_reports
+
+    with collect_reports() as reports:
+        _run_cells(lambda *cell: None)
+    output.show([reports])
+
+
+def _run_cells(show: Callable[[str, str], None]) -> None:
+    """Run the cells of the demo on the devices that JAX sees. The title and the code of each are shown first.
+
+    A cell follows a line ``# %% title``.
+    """
+    script = resources.files("jax_array_info_cli").joinpath("tour_script.py").read_text(encoding="utf-8")
+    _, *parts = re.split(r"^# %% (.+)\n", script, flags=re.MULTILINE)
+    namespace: dict[str, Any] = {}
+    for title, cell in zip(parts[::2], parts[1::2], strict=True):
+        code = cell.strip("\n")
+        show(title, code)
+        exec(compile(code, "tour.py", "exec"), namespace)
+
+
+def _print_cells(console: Console) -> None:
+    """Print each cell with its output."""
+    from jax_array_info.engine.console import titled_code
+
+    with contextlib.redirect_stdout(console.file):
+        _run_cells(lambda *cell: console.print(titled_code(*cell, width=console.width)))

@@ -1,9 +1,8 @@
-"""``jai-cli show``: the slices of an array on a mesh that does not have to exist."""
+"""``jai-cli show`` and ``jai-cli mesh``: arrays and meshes that do not have to exist."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -11,15 +10,13 @@ import click
 from jax_array_info_core.quantities import format_number
 
 from ..reporting import Answer, report_command
-from ..usage import Problems
+from ..usage import Problems, refused
 
 if TYPE_CHECKING:
-    from jax_array_info_core.layouts import Spec
     from jax_array_info_core.reports import Report
 
 
 @report_command(
-    "Which slice would each device hold on a mesh I don't have?",
     "jai-cli show 16384,16384 --mesh data=4,model=2 --spec data,model",
     'jai-cli show 64,64 --mesh x=2,y=4 --spec \'P("x")\' --spec \'P(("x","y"))\'',
     "jai-cli show 4096,4096 --mesh data=256 --spec data --device 0 --device 255",
@@ -57,6 +54,7 @@ def show(shape: str, mesh: str, specs: tuple[str, ...], dtype: str, devices: tup
     """
     from jax_array_info_core import dtype_bits, planned_report, shard_report
     from jax_array_info_core.layouts import parse_mesh, parse_shape, parse_spec
+    from jax_array_info_core.plans.plan import strict_problems
 
     problems = Problems()
     lengths = problems.catch("SHAPE", parse_shape, shape)
@@ -71,7 +69,9 @@ def show(shape: str, mesh: str, specs: tuple[str, ...], dtype: str, devices: tup
             for device in devices
             if not 0 <= device <= last
         )
-        problems.add(_misfits(known, sizes, lengths))
+        for spec in known:
+            like = (0,) * len(spec.axes) if lengths is None else lengths
+            problems.add(strict_problems(like, sizes, spec))
     problems.refuse()
     assert lengths is not None
     assert sizes is not None
@@ -82,13 +82,39 @@ def show(shape: str, mesh: str, specs: tuple[str, ...], dtype: str, devices: tup
     return Answer(columns)
 
 
-def _misfits(
-    specs: Iterable[Spec], sizes: Mapping[str, int], lengths: tuple[int, ...] | None
-) -> Iterator[str]:
-    """Yield the problems of specs with the mesh, and with the shape if it could be read."""
-    from jax_array_info_core import spec_problems, uneven_axes
+@report_command(
+    "jai-cli mesh data=2,fsdp=4 --hosts 2",
+    "jai-cli mesh data=8,model=8 --hosts 16 --format json",
+    "jai-cli mesh data=4,model=8 --hosts 8 --output mesh.svg",
+)
+@click.argument("mesh")
+@click.option(
+    "--topology",
+    metavar="NAME",
+    help="A TPU or GPU topology, such as v5p:2x2x4, v5p-128, 2*v5p:2x2x1 or h100:16. Needs libtpu, or JAX's"
+    " CUDA plugin.",
+)
+@click.option(
+    "--dcn",
+    metavar="AXES",
+    help="Slices along mesh axes, such as data=2. Can be left out if only one axis can hold the slices.",
+)
+@click.option("--hosts", type=int, help="Number of hosts, with devices in order. Needs no packages.")
+def mesh(mesh: str, topology: str | None, dcn: str | None, hosts: int | None) -> Answer:
+    """Show which devices of a mesh share a host or a slice, and what connects them along each axis.
 
-    for spec in specs:
-        like = (0,) * len(spec.axes) if lengths is None else lengths
-        yield from spec_problems(like, sizes, spec)
-        yield from map(str, uneven_axes(like, sizes, spec))
+    MESH has the mesh axes and their sizes, such as data=2,fsdp=4. With --topology, devices are in the order
+    of jax.make_mesh, or for several slices of mesh_utils.create_hybrid_device_mesh. Neighbors are devices
+    at consecutive positions of an axis.
+    """
+    from jax_array_info_core import planned_mesh_report
+    from jax_array_info_core.errors import ArrayInfoError
+    from jax_array_info_core.layouts import parse_mesh
+
+    problems = Problems()
+    sizes = problems.catch("MESH", parse_mesh, mesh)
+    slices = problems.catch("--dcn", parse_mesh, dcn)
+    problems.refuse()
+    assert sizes is not None
+    with refused(ArrayInfoError):
+        return Answer(planned_mesh_report(sizes, topology=topology, dcn=slices, hosts=hosts))

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from ..output import Output, output_options, progress_bar
+from ..output import Output, output_options
 from ..reporting import Command
 from ..usage import Refusal, refuse_reports
-from .memory import WRITE_RECORD
+from .recorded import WRITE_RECORD
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -29,7 +29,6 @@ FAR_FULLER = 1.1
 
 @click.command(
     cls=Command,
-    question="What holds the memory of this running job now, and what grows?",
     examples=(
         WRITE_RECORD,
         "jai-cli top memory/ | cat",
@@ -71,10 +70,9 @@ def top(folder: str, process: int | None, run: int | None, device: int | None, o
 
     The record is only read. JAX is not imported, so no backend starts.
     """
+    from jax_array_info.engine.terminal import can_show
     from jax_array_info.style import terminal_console
     from jax_array_info_core.timeline.timeline_report import Follower
-
-    from ..full_screen import can_show
 
     output.require_place()
     refuse_reports(folder, "not a folder with a record")
@@ -96,9 +94,8 @@ def top(folder: str, process: int | None, run: int | None, device: int | None, o
 
 def _watch(console: Console, view: View) -> None:
     from jax_array_info import style
+    from jax_array_info.engine.terminal import progress_bar, show_pages
     from jax_array_info_core.text import printable
-
-    from ..full_screen import show_pages
 
     with progress_bar(f"reading {printable(view.folder)}"):
         view.read()  # of a long record, the first time takes seconds
@@ -177,7 +174,7 @@ class View:
 
     def _keys(self, report: TimelineReport) -> str:
         """Return the line that explains the keys that do something."""
-        from ..full_screen import keyboard_of_terminal
+        from jax_array_info.engine.terminal import keyboard_of_terminal
 
         if keyboard_of_terminal() is None:
             return "Ctrl+C quits"

@@ -48,11 +48,9 @@ class Planned:
 
         problems.catch("--dtype", dtype_bits, self.dtype)
         return {
-            "mesh": None if self.mesh is None else problems.catch("--mesh", parse_mesh, self.mesh),
+            "mesh": problems.catch("--mesh", parse_mesh, self.mesh),
             "specs": path_rules("--spec", self.specs, problems),
-            "logical_axes": None
-            if self.axes is None
-            else problems.catch("--axes", _logical_rules, self.axes),
+            "logical_axes": problems.catch("--axes", _logical_rules, self.axes),
         }
 
     def read(self, arguments: Mapping[str, Any], problems: Problems) -> TreeReport:
@@ -62,7 +60,11 @@ class Planned:
             arguments: The parsed options, from ``arguments``.
             problems: The problems so far.
         """
-        tree = read_or_refuse(self.source, dtype=self.dtype, item=self.item)
+        from jax_array_info_core.reports import TreeReport
+
+        tree: TreeReport = read_or_refuse(
+            self.source, "not a TreeReport", TreeReport, dtype=self.dtype, item=self.item
+        )
         problems.add(self._missing(tree, arguments["mesh"]))
         problems.refuse()
         return tree
@@ -152,20 +154,25 @@ def path_rules(option: str, texts: tuple[str, ...], problems: Problems) -> PathR
     return PathRules(dict(rules)) if rules else None
 
 
-def read_or_refuse(path: str, *, dtype: str = "float32", item: str | None = None) -> TreeReport:
-    """Return the tree in a file. If it cannot be read, end the command with one line and exit code 2."""
-    from jax_array_info_core.reports import TreeReport
+def read_or_refuse(path: str, problem: str, *kinds: type, **options: Any) -> Any:
+    """Return the report in a file. If it cannot be read, end the command with one line and exit code 2.
+
+    Args:
+        path: Path of a saved report, or of a file or a directory with a tree.
+        problem: What another report is not, in words.
+        *kinds: Classes of the reports that the command takes.
+        **options: Options for files with trees, such as ``dtype``.
+    """
     from jax_array_info_core.trees.files import read_report
 
     with reading(path) as progress:
-        report = read_report(path, dtype=dtype, item=item, progress=progress)
-    if isinstance(report, TreeReport):
-        return report
-    raise refusal_of_report(path, report, "not a TreeReport")
+        report = read_report(path, progress=progress, **options)
+    if not isinstance(report, kinds):
+        raise refusal_of_report(path, report, problem)
+    return report
 
 
 @report_command(
-    "How is every leaf of a checkpoint or a saved tree sharded, and what does a device hold?",
     WRITE_MODEL,
     "jai-cli tree model.npz",
     "jai-cli tree model.npz --mesh fsdp=4,tensor=2 --spec 'embed=fsdp,tensor'",

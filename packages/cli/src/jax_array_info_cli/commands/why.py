@@ -6,7 +6,7 @@ import click
 
 from ..output import ignore_codes_option, line_options, min_size_option
 from ..reporting import Answer, report_command
-from ..usage import Problems, Refusal
+from ..usage import Problems, refused
 from ..user_code.compiling import NotCompiledError, propagation_on
 from .program import function_options, requested
 
@@ -15,7 +15,6 @@ FAIL_ON = ("JAI301", "JAI302", "JAI303")
 
 
 @report_command(
-    "Why is each value of my function sharded as it is, and where is a mesh axis lost?",
     "echo 'def f(x, w): return x @ w' > f.py",
     "jai-cli why f.py:f --mesh x=256,y=16 --arg 'f32[4096,512]@x' --arg 'f32[512,512]@x,y'",
     "jai-cli why f.py:f --mesh x=8 --arg 'f32[64,64]@x' --arg 'f32[64,64]' --at f.py:1",
@@ -67,7 +66,7 @@ def why(
     because the file cannot be read, the function cannot be traced or Shardy fails.
     """
     from jax_array_info_core.errors import UnsupportedValueError
-    from jax_array_info_core.propagation.at_line import at_line
+    from jax_array_info_core.propagation.propagation_report import at_line
 
     problems = Problems()
     if never := sorted({*fail_on} & {*ignore_codes}):
@@ -75,15 +74,10 @@ def why(
     request = requested(
         problems, function, mesh, args_from, arrays, ignore_codes=ignore_codes, min_nbytes=min_nbytes
     )
-    try:
+    with refused(NotCompiledError), refused(UnsupportedValueError, prefix="--at: "):
         report = propagation_on(request)
         if at is not None and report.reason is None:
             report = at_line(report, at)
-    except NotCompiledError as error:
-        raise Refusal(str(error)) from error
-    except UnsupportedValueError as error:
-        raise Refusal(f"--at: {error}") from error
-
     found = any(finding.code in fail_on for finding in report.findings)
     refusal = None if report.reason is None else report.answer
     return Answer(report, found, {"with_ways": at is not None}, refusal)

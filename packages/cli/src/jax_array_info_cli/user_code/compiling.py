@@ -11,14 +11,12 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
-
 from ..simulated_devices import use_simulated_devices
-from ..usage import Refusal, in_shell
-from .loading import FunctionName, UserCode, contained, described, origin_of, refused_failures, user_settings
+from ..usage import Refusal, refused
+from .loading import FunctionName, contained, described, loaded, refused_failures, user_settings
 
 if TYPE_CHECKING:
     from jax_array_info_core.layouts.notation import ArrayNotation
@@ -43,17 +41,8 @@ class Request:
     """The positional arguments, if there is no ``args_from``."""
     args_from: FunctionName | None = None
     """The function that returns the positional arguments."""
-    topology: str | None = None
-    dcn: Mapping[str, int] | None = None
-    """Number of slices along mesh axes."""
-    bandwidths: Mapping[str, str] | None = None
-    """Bandwidth of links by name."""
-    ignore_codes: tuple[str, ...] = ()
-    min_nbytes: int = 0
-    timeline: bool = False
-    """Whether to report the memory along the schedule."""
-    steady: bool = False
-    """Whether to report what later calls send."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the report, such as ``ignore_codes``."""
 
 
 class NotCompiledError(Exception):
@@ -73,25 +62,24 @@ def report_on(request: Request) -> ProgramReport:
         # The devices exist before the file can change their number.
         with refused_failures("JAX cannot start"):
             import jax
+            import numpy as np
 
             devices = np.array(jax.devices()[: math.prod(request.mesh.values())], object)
             mesh = jax.sharding.Mesh(devices.reshape([*request.mesh.values()]), tuple(request.mesh))
-        function, make = _loaded(request)
-        if request.topology is None:
-            return _program_report(request, function, make, mesh)
-        from jax_array_info_core import topology_mesh
+        code = _loaded(request)
+        from jax_array_info_core import program_report, topology_mesh
         from jax_array_info_core.errors import TopologyError
 
-        try:
-            there = topology_mesh(request.topology, request.mesh, dcn=request.dcn)
-            return _program_report(request, function, make, there)
-        except TopologyError as error:
-            raise Refusal(in_shell(str(error))) from error
-        except NotCompiledError as error:
-            # The function has a mesh of its own, of the CPU devices.
-            if _OTHER_DEVICES not in str(error.__cause__):
-                raise
-        return _program_report(request, function, make, mesh)
+        if (topology := request.options["topology"]) is not None:
+            with refused(TopologyError):
+                there = topology_mesh(topology, request.mesh, dcn=request.options["dcn"])
+            try:
+                return _report(request, code, there, program_report)
+            except NotCompiledError as error:
+                # The function has a mesh of its own, of the CPU devices.
+                if _OTHER_DEVICES not in str(error.__cause__):
+                    raise
+        return _report(request, code, mesh, program_report)
 
 
 def propagation_on(request: Request) -> PropagationReport:
@@ -109,68 +97,44 @@ def propagation_on(request: Request) -> PropagationReport:
         from jax_array_info_core.compat.propagation import mesh_of_jax, require_shardy
         from jax_array_info_core.errors import UnsupportedValueError
 
-        try:
+        with refused(UnsupportedValueError):
             require_shardy()
-        except UnsupportedValueError as error:
-            raise Refusal(in_shell(str(error))) from error
-        return _report(request, *_loaded(request), mesh_of_jax(request.mesh), propagation_report)
+        return _report(request, _loaded(request), mesh_of_jax(request.mesh), propagation_report)
 
 
-def _loaded(request: Request) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
-    """Return the function, and the one that returns its arguments."""
-    code = UserCode()
-    function = code.function(request.function)
-    return function, None if request.args_from is None else code.function(request.args_from)
-
-
-def _program_report(
-    request: Request, function: Callable[..., Any], make: Callable[..., Any] | None, mesh: Any
-) -> ProgramReport:
-    """Return the report on a compiled function."""
-    from jax_array_info_core import program_report
-
-    report_of = functools.partial(
-        program_report,
-        topology=request.topology,
-        dcn=request.dcn,
-        bandwidths=request.bandwidths,
-        timeline=request.timeline,
-        steady=request.steady,
-    )
-    return _report(request, function, make, mesh, report_of)
+def _loaded(request: Request) -> list[Callable[..., Any]]:
+    """Return the function, and the one that returns its arguments, if there is one."""
+    return loaded([request.function, *filter(None, [request.args_from])])
 
 
 def _report(
-    request: Request,
-    function: Callable[..., Any],
-    make: Callable[..., Any] | None,
-    mesh: Any,
-    report_of: Callable[..., _R],
+    request: Request, code: Sequence[Callable[..., Any]], mesh: Any, report_of: Callable[..., _R]
 ) -> _R:
-    """Return the report on a function whose arguments are on a mesh, or where ``make`` places them."""
-    if request.args_from is None or make is None:
+    """Return the report on a function whose arguments are on a mesh, or where their function places them."""
+    if request.args_from is None:
         arguments = _abstract_arrays(request.arrays, mesh)
     else:
         with refused_failures(f"{request.args_from} failed"):
-            arguments = _returned_arguments(request.args_from, make, mesh)
+            arguments = _returned_arguments(request.args_from, code[1], mesh)
             _require_mesh_size(request.args_from, arguments, request.mesh)
-    function = _fitting(request.function, function, arguments, mesh)
+    function = _fitting(request.function, code[0], arguments, mesh)
     from jax_array_info_core.errors import TopologyError, UnsupportedValueError
+    from jax_array_info_core.origins.origins import error_origin
 
     try:
-        with contained(), _argument_context(arguments, mesh):
-            return report_of(
-                function, *arguments, ignore_codes=request.ignore_codes, min_nbytes=request.min_nbytes
-            )
-    except (TopologyError, UnsupportedValueError) as error:
-        raise Refusal(in_shell(str(error))) from error
-    except KeyboardInterrupt:
+        with (
+            refused(TopologyError, UnsupportedValueError),
+            contained(),
+            _argument_context(arguments, mesh),
+        ):
+            return report_of(function, *arguments, **request.options)
+    except (Refusal, KeyboardInterrupt):
         raise
     except BaseException as error:  # the function may raise any
         if not _is_of_jax(error):
             raise
         # JAX refuses an argument that it cannot trace before it calls the function.
-        if request.args_from and isinstance(error, TypeError) and origin_of(error) is None:
+        if request.args_from and isinstance(error, TypeError) and error_origin(error) is None:
             _require_arrays(request.args_from, arguments)
         raise NotCompiledError(f"{request.function} does not compile: {described(error)}") from error
 
@@ -222,6 +186,7 @@ def _abstract_arrays(arrays: Iterable[ArrayNotation], mesh: Any) -> tuple[Any, .
     """Return the ShapeDtypeStructs of ``--arg``. If JAX truncates a dtype, end the command."""
     import jax
 
+    from jax_array_info_core.compat.propagation import sharded_struct
     from jax_array_info_core.layouts.dtypes import named_dtype
 
     found = []
@@ -231,9 +196,8 @@ def _abstract_arrays(arrays: Iterable[ArrayNotation], mesh: Any) -> tuple[Any, .
             raise Refusal(
                 f"--arg: JAX truncates {dtype} to {truncated}. Write {truncated}, or set JAX_ENABLE_X64=1"
             )
-        spec = jax.sharding.PartitionSpec(*(names or None for names in array.spec.axes))
-        sharding = jax.sharding.NamedSharding(mesh, spec)
-        found.append(jax.ShapeDtypeStruct(array.shape, dtype, sharding=sharding))
+        struct = jax.ShapeDtypeStruct(array.shape, dtype)
+        found.append(sharded_struct(struct, mesh, array.spec, None))
     return tuple(found)
 
 
@@ -284,19 +248,17 @@ def _fitting(
 
 def _require_mesh_size(name: FunctionName, arguments: Sequence[Any], sizes: Mapping[str, int]) -> None:
     """End the command if arguments are on a mesh with another number of devices than that of ``--mesh``."""
+    from jax_array_info_core.layouts.notation import format_mesh
+
     count = math.prod(sizes.values())
     for mesh in _meshes_of(arguments):
         own = math.prod(mesh.shape.values())
         if mesh.shape and own != count:
             raise Refusal(
-                f"{name} returned arguments on a mesh of {own} devices ({_sizes_text(mesh.shape)}), but"
-                f" --mesh {_sizes_text(sizes)} has {count}: use the mesh that it is called with, or change"
+                f"{name} returned arguments on a mesh of {own} devices ({format_mesh(mesh.shape)}), but"
+                f" --mesh {format_mesh(sizes)} has {count}: use the mesh that it is called with, or change"
                 " --mesh"
             )
-
-
-def _sizes_text(sizes: Mapping[str, int]) -> str:
-    return ",".join(f"{axis}={size}" for axis, size in sizes.items())
 
 
 def _require_arrays(name: FunctionName, arguments: Sequence[Any]) -> None:

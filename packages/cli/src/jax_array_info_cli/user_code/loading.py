@@ -10,18 +10,14 @@ import importlib.util
 import os
 import re
 import sys
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ..launch.program import put_first_on_path
-from ..usage import Refusal, refuse_reports
-
-if TYPE_CHECKING:
-    from jax_array_info_core.reports import Origin
+from ..usage import Refusal, refuse_reports, refused
 
 
 class FunctionName(NamedTuple):
@@ -59,23 +55,13 @@ def described(error: BaseException) -> str:
 
     JAX explains its errors on further lines, for which there is no room.
     """
+    from jax_array_info_core.origins.origins import error_origin
     from jax_array_info_core.text import plain_text
 
     message = next((line.strip() for line in plain_text(error).splitlines() if line.strip()), "")
     name = type(error).__name__
-    origin = origin_of(error)
+    origin = error_origin(error)
     return f"{name}: {message}".removesuffix(": ") + (f" ({origin})" if origin else "")
-
-
-def origin_of(error: BaseException) -> Origin | None:
-    """Return the innermost line of user code in the traceback of an exception."""
-    from jax_array_info_core.origins.origins import UserLines
-
-    frames = [
-        (f.f_code.co_filename, line, f.f_code.co_name) for f, line in traceback.walk_tb(error.__traceback__)
-    ]
-    lines = UserLines()
-    return lines.origin(frame for frame in reversed(frames) if not lines.is_hidden(frame[0]))
 
 
 @contextlib.contextmanager
@@ -121,28 +107,31 @@ _MOST_NAMES = 5
 """Maximum number of functions in a message."""
 
 
-class UserCode:
-    """Functions of the user. Each file is run once, as a module that is not ``__main__``."""
+def loaded(names: Iterable[FunctionName]) -> list[Callable[..., Any]]:
+    """Return functions of the user, or stages of them. If one cannot be loaded, end the command.
 
-    def __init__(self) -> None:
-        self._module = functools.cache(_module)
+    Each file is run once, as a module that is not ``__main__``.
+    """
+    module = functools.cache(_module)
+    return [_function(name, module(name.source)) for name in names]
 
-    def function(self, name: FunctionName) -> Callable[..., Any]:
-        """Return a function, or a stage of one. If it cannot be loaded, end the command."""
-        found: Any = self._module(name.source)
-        before = ""
-        for part in name.function.split("."):
-            if not hasattr(found, part):
-                others = _others(found, part, before)
-                raise Refusal(f"{name.source} has no function {name.function!r}: {others}")
-            found = getattr(found, part)
-            before += f"{part}."
-        from jax_array_info_core.compat.stages import is_stage
 
-        if not (callable(found) or is_stage(found)):
-            raise Refusal(f"{name} is of type {type(found).__name__}, not a function")
-        function: Callable[..., Any] = found
-        return function
+def _function(name: FunctionName, module: ModuleType) -> Callable[..., Any]:
+    """Return a function in a module, or a stage of one."""
+    found: Any = module
+    before = ""
+    for part in name.function.split("."):
+        if not hasattr(found, part):
+            others = _others(found, part, before)
+            raise Refusal(f"{name.source} has no function {name.function!r}: {others}")
+        found = getattr(found, part)
+        before += f"{part}."
+    from jax_array_info_core.compat.stages import is_stage
+
+    if not (callable(found) or is_stage(found)):
+        raise Refusal(f"{name} is of type {type(found).__name__}, not a function")
+    function: Callable[..., Any] = found
+    return function
 
 
 @contextlib.contextmanager
@@ -206,12 +195,8 @@ def _source_code(path: str) -> bytes:
     from jax_array_info_core.stored.reading import Budget, read_whole
 
     refuse_reports(path, "not Python")
-    try:
+    with refused(OSError, FileFormatError, prefix=f"{path}: "):
         return read_whole(Path(path), Budget(_MAX_NBYTES))
-    except OSError as error:
-        raise Refusal(f"{path}: {error.strerror or error}") from error
-    except FileFormatError as error:
-        raise Refusal(f"{path}: {error}") from error
 
 
 def _others(owner: Any, name: str, before: str) -> str:

@@ -10,7 +10,7 @@ from ..compat.shardings import has_devices, is_named
 from ..errors import LayoutError, SpecError
 from ..layouts.layout import ShardingLayout
 from ..layouts.spec import as_spec
-from ..plans.plan import spec_problems, uneven_axes
+from ..plans.plan import strict_problems
 from ..reports.changes import ReshardReport, ReshardRow
 from ..reports.tree import TreeMesh, TreeReport, TreeRow
 from ..trees.leaves import opened
@@ -215,7 +215,7 @@ def _target_place(
 def _require_valid(row: TreeRow, mesh: PlacedMesh, spec: Any) -> None:
     shape: tuple[int, ...] = row.shape  # type: ignore[assignment]  # it has a size
     sizes, spec = mesh.axes.shape, as_spec(spec)
-    if problems := [*spec_problems(shape, sizes, spec), *map(str, uneven_axes(shape, sizes, spec))]:
+    if problems := strict_problems(shape, sizes, spec):
         raise SpecError(problems)
 
 

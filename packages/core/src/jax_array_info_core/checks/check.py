@@ -30,7 +30,6 @@ from .arguments import (
     not_checked,
     opaque_leaves,
 )
-from .devices import incompatible_devices
 from .findings import (
     avoidable_replication,
     fewer_devices,
@@ -52,7 +51,7 @@ from .moments import (
     moments_of,
     unexpected_shardings,
 )
-from .odd_ones import odd_one_out, odd_ones
+from .odd_ones import incompatible_devices, odd_one_out, odd_ones
 
 UNPLACED = ("abstract", "planned")
 """Kinds of leaves that count in full on each device if they have no sharding."""

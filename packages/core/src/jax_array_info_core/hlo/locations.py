@@ -1,11 +1,9 @@
-"""Locations of the operations of a lowered program."""
+"""Locations of the operations of a lowered program, and strings as XLA and MLIR print them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-
-from .strings import unescaped
 
 _Frame = tuple[str, int, int, str]
 """File, line, column and function."""
@@ -79,3 +77,24 @@ def _frame(place: str, locations: Mapping[str, str]) -> list[_Frame]:
     if named is None or file is None:
         return []
     return [(unescaped(file[1]), int(file[2]), int(file[3]), unescaped(named[1]))]
+
+
+_ESCAPES = re.compile(r"(?:\\(?:[0-7]{3}|x[0-9a-fA-F]{2}|.))+")
+_ESCAPE = re.compile(r"\\(?:([0-7]{3})|x([0-9a-fA-F]{2})|(.))")
+_CONTROL = {"n": "\n", "r": "\r", "t": "\t"}
+
+
+def unescaped(text: str) -> str:
+    r"""Return the text of a string with its escapes resolved: ``params[\'wi\']`` is ``params['wi']``."""
+    return _ESCAPES.sub(_resolve, text) if "\\" in text else text
+
+
+def _resolve(escapes: re.Match[str]) -> str:
+    """Return the text of adjacent escapes. XLA escapes each byte of a character that is not ASCII."""
+    found = bytearray()
+    for octal, hexadecimal, character in _ESCAPE.findall(escapes[0]):
+        if character:
+            found += _CONTROL.get(character, character).encode("utf-8", "surrogatepass")
+        else:
+            found.append(int(octal, 8) & 255 if octal else int(hexadecimal, 16))
+    return found.decode("utf-8", "replace")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from ..layouts.dtypes import bits_of_name, packed_nbytes
+from .locations import unescaped
 from .shapes import WITHOUT_DATA, ArrayShape, dtype_of
 from .stacks import Frame
-from .strings import unescaped
 
 _OP_NAME = re.compile(r'\bop_name="((?:[^"\\]|\\.)*+)"')
 _SOURCE = re.compile(r'\bsource_file="((?:[^"\\]|\\.)*+)" source_line=(\d{1,9})')

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import UnsupportedValueError
@@ -42,6 +42,23 @@ def as_bandwidths(value: Mapping[str, int | str] | None) -> dict[Link, int]:
             found[link] = parse_bandwidth(given) if isinstance(given, str) else _whole(given)
         except ValueError as error:
             raise UnsupportedValueError(f"the bandwidth of {link} {error}") from error
+    return found
+
+
+def parse_bandwidths(texts: Sequence[str]) -> dict[str, str]:
+    """Return the bandwidth of each link, such as ``dcn=6.25GB/s``.
+
+    Raises:
+        ValueError: If a text is not one, or a link has two bandwidths.
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        link, sign, bandwidth = text.partition("=")
+        if not sign or link in found:
+            problem = "has two bandwidths" if link in found else "has no bandwidth"
+            raise ValueError(f"{link} {problem}: write each link once, such as dcn=6.25GB/s")
+        found[link] = bandwidth
+    as_bandwidths(found)
     return found
 
 

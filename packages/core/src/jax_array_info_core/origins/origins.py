@@ -10,6 +10,7 @@ import os
 import re
 import sys
 import sysconfig
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
@@ -223,6 +224,15 @@ def code_origin(code: CodeType) -> Origin:
         function=code.co_name,
         cell=cell_number(code.co_filename),
     )
+
+
+def error_origin(error: BaseException) -> Origin | None:
+    """Return the innermost line of user code in the traceback of an exception."""
+    frames = [
+        (f.f_code.co_filename, line, f.f_code.co_name) for f, line in traceback.walk_tb(error.__traceback__)
+    ]
+    lines = UserLines()
+    return lines.origin(frame for frame in reversed(frames) if not lines.is_hidden(frame[0]))
 
 
 def files_of(modules: Sequence[str]) -> Callable[[str], bool]:

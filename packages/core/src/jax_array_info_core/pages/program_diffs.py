@@ -19,6 +19,7 @@ from ..reports import (
     ShardingDescription,
     TemporaryChange,
 )
+from ..reports.changes import rule_lines
 from ..reports.collectives import axes_words
 from .blocks import (
     Block,
@@ -124,7 +125,7 @@ def program_diff_page(report: ProgramDiff) -> Iterator[Block]:
         report: The differences.
     """
     before, after = report.before_name, report.after_name
-    yield from rule_results(report.rules)
+    yield from rule_results(rule_lines(report.rules))
     yield Sentence(_answer(report), "answer")
     yield Sentence(before if before == after else f"from {before} to {after}")
     sent = change_words(report.sent_nbytes_before, report.sent_nbytes_after)

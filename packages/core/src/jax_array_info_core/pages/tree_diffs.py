@@ -9,7 +9,7 @@ from ..layouts.dtypes import type_text
 from ..layouts.spec import effective_spec
 from ..quantities import counted, format_bytes, format_number
 from ..reports import LeafValues, TreeDiff, TreeMesh, TreeRow, ValuesDiff
-from ..reports.changes import ChangedField
+from ..reports.changes import ChangedField, rule_lines
 from .blocks import Block, Cell, Column, Row, Sentence, Table, counted_path, limited, more, said, that_apply
 from .folds import folded_paths
 from .tree_words import Fold, changed_meshes, folds_note, more_leaves
@@ -49,7 +49,7 @@ def tree_diff_page(report: TreeDiff) -> Iterator[Block]:
     if report.before_name or report.after_name:
         before, after = report.before_name or "the first tree", report.after_name or "the second tree"
         title = f"differences from {before} to {after}"
-    yield from rule_results(report.rules)
+    yield from rule_results(rule_lines(report.rules))
     yield Sentence(_answer(report), "answer", hang=0)
     if report.has_same_layouts and title != "differences":
         yield Sentence(title, hang=0)

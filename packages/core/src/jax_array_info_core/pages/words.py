@@ -9,9 +9,8 @@ from .. import config
 from ..config import shown_callers
 from ..layouts import MeshAxes
 from ..quantities import format_bytes
-from ..reports import ArrayReport, Origin, RuleResult
+from ..reports import ArrayReport, Origin
 from ..reports import array as unknown_reasons
-from ..reports.changes import rule_lines
 from ..reports.live import UNKNOWN
 from .blocks import Sentence
 
@@ -113,9 +112,9 @@ def more_or_less(nbytes: int) -> str:
     return f"{format_bytes(abs(nbytes))} {'more' if nbytes > 0 else 'less'}"
 
 
-def rule_results(results: Iterable[RuleResult]) -> Iterator[Sentence]:
-    """Yield a line for each rule on differences, broken ones first."""
-    for line in rule_lines(results):
+def rule_results(lines: Iterable[str]) -> Iterator[Sentence]:
+    """Yield the lines of ``rule_lines``, each with its look."""
+    for line in lines:
         yield Sentence(line, "alarm" if line.startswith("failed") else "answer", hang=0)
 
 

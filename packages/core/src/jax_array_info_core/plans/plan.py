@@ -115,6 +115,11 @@ def uneven_axes(shape: Sequence[int], mesh: Any, spec: SpecLike) -> tuple[Uneven
     return tuple(uneven)
 
 
+def strict_problems(shape: Sequence[int], mesh: Any, spec: SpecLike) -> list[str]:
+    """Return the problems of a spec, and its axes that are not divisible by their number of shards."""
+    return [*spec_problems(shape, mesh, spec), *map(str, uneven_axes(shape, mesh, spec))]
+
+
 def uneven_counts(shape: Sequence[int], counts: Sequence[int]) -> tuple[UnevenAxis, ...]:
     """Return the array axes that are not divisible by the given numbers of shards, without a mesh."""
     return tuple(
@@ -158,10 +163,7 @@ def spec_layout(shape: Sequence[int], mesh: Any, spec: SpecLike, *, uneven: bool
     """
     plain = as_spec(spec)
     shape, mesh = as_shape(shape), mesh_sizes(mesh)
-    problems = spec_problems(shape, mesh, plain)
-    if not uneven:
-        problems += [str(axis) for axis in uneven_axes(shape, mesh, plain)]
-    if problems:
+    if problems := (spec_problems if uneven else strict_problems)(shape, mesh, plain):
         raise SpecError(problems)
     return mesh_layout(shape, mesh, plain.axes, unreduced=plain.unreduced)
 

@@ -73,8 +73,7 @@ from .constraints import constraints_of, with_padding
 from .control_flow import ControlFlows
 from .donations import donatable, donations_of, sharing
 from .full_replication import rematerializations_of
-from .host_memory import with_host_apart
-from .live_bytes import timeline_of
+from .memory import timeline_of, with_host_apart
 from .next_call import MOST_CALLS, next_arguments, passed_on, steady_nbytes
 from .out_of_memory import out_of_memory_of
 from .repeated import repeated_of

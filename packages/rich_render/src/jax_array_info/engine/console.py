@@ -42,6 +42,11 @@ def on_console(blocks: Iterable[Block], *, width: int = 80, use_color: bool = Fa
     return ForConsole(make)
 
 
+def titled_code(title: str, code: str, *, width: int) -> ForConsole:
+    """Return code below its title."""
+    return on_console([Sentence(""), Rule(title), Verbatim(code)], width=width)
+
+
 def _drawn(
     blocks: Iterable[Block], console: Console, options: ConsoleOptions, width: int, use_color: bool
 ) -> Iterator[RenderableType]:

@@ -1,7 +1,8 @@
-"""Rendering of any report, as a Rich renderable or as text."""
+"""Rendering of any report, as a Rich renderable, as text, or on a console."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Sequence
 from functools import cache
 from io import BytesIO, TextIOWrapper
@@ -9,6 +10,8 @@ from itertools import chain, product
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, RenderableType
+from rich.table import Table as Grid
+from rich.text import Text
 
 from jax_array_info_core.pages import page
 from jax_array_info_core.pages.blocks import (
@@ -25,8 +28,10 @@ from jax_array_info_core.pages.blocks import (
 )
 from jax_array_info_core.pages.folds import MaxRows
 from jax_array_info_core.quantities import counted
+from jax_array_info_core.reports import ArrayReport
 
 from ..pictures.text import LEAST_WIDTH
+from ..style import shows_colors
 from .console import on_console
 
 if TYPE_CHECKING:
@@ -34,6 +39,9 @@ if TYPE_CHECKING:
     from jax_array_info_core.reports.findings import Syntax
 
 
+_GAP = 2
+_LEAST_COLUMN = 36
+"""Least width of a column next to others."""
 _MOST_LINES = 40
 _FIRST_ROWS = 4
 """Number of rows of each list that are shown before the first row of a table."""
@@ -171,3 +179,48 @@ def text_of(
     with console.capture() as capture:
         console.print(renderable, highlight=False, crop=False)
     return capture.get().removesuffix("\n")
+
+
+def print_page(console: Console, renderable: RenderableType) -> None:
+    """Print a page. On a terminal that it does not fit, its first line follows again."""
+    console.print(renderable, crop=False, highlight=False)
+    if console.is_terminal and not console.is_jupyter:
+        lines = console.render_lines(renderable, pad=False)
+        if len(lines) > shutil.get_terminal_size().lines:
+            console.print(
+                Text.assemble(*((part.text, part.style or "") for part in lines[0])), highlight=False
+            )
+
+
+def print_columns(
+    console: Console, columns: Sequence[Sequence[Report]], max_rows: MaxRows = "fit", **options: Any
+) -> None:
+    """Print columns of reports side by side, or below each other where the console is too narrow for that.
+
+    Args:
+        console: The console.
+        columns: The reports. Arrays are drawn.
+        max_rows: Maximum number of rows of each list, as for ``render``.
+        **options: Further options of the other pages.
+    """
+    width = (console.width - _GAP * (len(columns) - 1)) // len(columns)
+    is_narrow = len(columns) == 1 or width < _LEAST_COLUMN
+
+    def drawn(reports: Sequence[Report]) -> RenderableType:
+        pages = (
+            page(report, **({"is_drawn": True} if isinstance(report, ArrayReport) else options))
+            for report in reports
+        )
+        blocks = shown_blocks([block for found in pages for block in found], max_rows, "shell")
+        room = max(console.width if is_narrow else width, LEAST_WIDTH)
+        return on_console(blocks, width=room, use_color=shows_colors(console))
+
+    if is_narrow:
+        for reports in columns:
+            print_page(console, drawn(reports))
+        return
+    grid = Grid.grid(padding=(0, _GAP), pad_edge=False)
+    for _ in columns:
+        grid.add_column(max_width=width)
+    grid.add_row(*map(drawn, columns))
+    console.print(grid, highlight=False)

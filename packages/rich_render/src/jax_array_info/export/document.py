@@ -8,7 +8,7 @@ import html
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
@@ -34,7 +34,7 @@ from ..pictures.palette import ColorMap
 from ..pictures.svg import layout_figures
 from ..svg import GREY, Figure, lines_figure, lines_html, side_by_side, stacked, svg
 from .source_html import source_html
-from .sources import SourcePart, source_part
+from .source_text import SourcePart, source_part
 
 _MOST_ROWS = 100
 Part = Figure | RenderableType
@@ -183,6 +183,22 @@ def _part_html(part: Part, width: int, shown: Counter[str]) -> str:
             shown[name] += 1
             return source_html(part.margin, name if shown[name] == 1 else f"{name}-copy{shown[name]}")
     return lines_html(part, width)
+
+
+def document_of(columns: Sequence[Sequence[Report]], kind: Literal["svg", "html"], **options: Any) -> str:
+    """Return reports as one SVG or HTML document, columns side by side.
+
+    Args:
+        columns: The reports.
+        kind: Format of the document.
+        **options: Options of the pages.
+    """
+    drawn = columns_of(columns, **options)
+    if kind == "svg":
+        titles = dict.fromkeys(title_of(report) for reports in columns for report in reports)
+        return columns_svg(drawn, ", ".join(titles)) + "\n"
+    shown = Counter[str]()
+    return html_document((parts_html(parts, shown=shown) for parts in drawn), "jai-cli")
 
 
 def html_document(fragments: Iterable[str], title: str) -> str:

@@ -13,7 +13,6 @@ from jax_array_info_core.reports import (
     HostsReport,
     MeshReport,
     ProgramTimelineReport,
-    Report,
     TimelineReport,
     XlaReport,
 )
@@ -21,6 +20,8 @@ from jax_array_info_core.reports import (
 from .. import style
 
 if TYPE_CHECKING:
+    from jax_array_info_core.reports import Report
+
     from ..svg import Figure
 
 

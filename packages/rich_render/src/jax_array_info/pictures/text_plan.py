@@ -12,8 +12,8 @@ from jax_array_info_core.layouts import Grids
 
 from ..style import Marks, wrapped
 from .fitting import Labels, compressed, first_and_last, fit
-from .frames import Frames
 from .palette import DeviceGroup
+from .subject import Frames
 
 MAX_FACETS = 40
 _HEIGHT_TO_WIDTH = 2.5

@@ -15,7 +15,6 @@ from jax_array_info_core import (
 )
 from jax_array_info_core.errors import UnsupportedValueError, require_report
 from jax_array_info_core.pages.folds import MaxRows, check_max_rows
-from jax_array_info_core.propagation.at_line import at_line
 from jax_array_info_core.reports import (
     CompilationsReport,
     CompileCachesReport,
@@ -444,5 +443,7 @@ def print_propagation(
     else:
         report = propagation_report(f, *args, ignore_codes=ignore_codes, min_nbytes=min_nbytes, **kwargs)
     if line is not None:
+        from jax_array_info_core.propagation.propagation_report import at_line
+
         report = at_line(report, line)
     print_table(report, with_ways=line is not None, max_rows=max_rows)

@@ -5,27 +5,19 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TextIO, TypeVar
 
 from rich.cells import cell_len, set_cell_size
-from rich.console import Console, RenderableType
-from rich.table import Table
-from rich.text import Text
+from rich.console import RenderableType
 
 from jax_array_info_core import compat, config
 from jax_array_info_core.delivery import deliver
 from jax_array_info_core.notebooks import Displayed
-from jax_array_info_core.pages import page
-from jax_array_info_core.pages.folds import MaxRows
-from jax_array_info_core.reports import ArrayReport
 
-from ..engine.console import on_console
-from ..engine.render import render, shown_blocks
+from ..engine.render import print_page, render
 from ..export.notebook import bundle_of, display
-from ..pictures.text import LEAST_WIDTH
 from ..style import ForConsole, shows_colors, terminal_console
 
 if TYPE_CHECKING:
@@ -33,9 +25,6 @@ if TYPE_CHECKING:
 
     from ..export.document import Part
 
-_GAP = 2
-_LEAST_COLUMN = 36
-"""Least width of a column next to others."""
 _P = ParamSpec("_P")
 _R = TypeVar("_R", bound="Report")
 
@@ -186,7 +175,7 @@ def show_rendered(
     if console.is_jupyter:
         display(bundle_of(renderable, parts or (lambda: [renderable]), console.width))
     else:
-        _print(console, renderable)
+        print_page(console, renderable)
 
 
 _FIRST = 1.0
@@ -252,48 +241,3 @@ def _terminal() -> TextIO | None:
     if not is_terminal or not prints_here() or terminal_console().is_jupyter:
         return None
     return sys.stderr
-
-
-def _print(console: Console, renderable: RenderableType) -> None:
-    """Print a page. On a terminal that it does not fit, its first line follows again."""
-    console.print(renderable, crop=False, highlight=False)
-    if console.is_terminal and not console.is_jupyter:
-        lines = console.render_lines(renderable, pad=False)
-        if len(lines) > shutil.get_terminal_size().lines:
-            console.print(
-                Text.assemble(*((part.text, part.style or "") for part in lines[0])), highlight=False
-            )
-
-
-def print_columns(
-    console: Console, columns: Sequence[Sequence[Report]], max_rows: MaxRows = "fit", **options: Any
-) -> None:
-    """Print columns of reports side by side, or below each other where the console is too narrow for that.
-
-    Args:
-        console: The console.
-        columns: The reports. Arrays are drawn.
-        max_rows: Maximum number of rows of each list, as for ``render``.
-        **options: Further options of the other pages.
-    """
-    width = (console.width - _GAP * (len(columns) - 1)) // len(columns)
-    is_narrow = len(columns) == 1 or width < _LEAST_COLUMN
-
-    def drawn(reports: Sequence[Report]) -> RenderableType:
-        pages = (
-            page(report, **({"is_drawn": True} if isinstance(report, ArrayReport) else options))
-            for report in reports
-        )
-        blocks = shown_blocks([block for found in pages for block in found], max_rows, "shell")
-        room = max(console.width if is_narrow else width, LEAST_WIDTH)
-        return on_console(blocks, width=room, use_color=shows_colors(console))
-
-    if is_narrow:
-        for reports in columns:
-            _print(console, drawn(reports))
-        return
-    grid = Table.grid(padding=(0, _GAP), pad_edge=False)
-    for _ in columns:
-        grid.add_column(max_width=width)
-    grid.add_row(*map(drawn, columns))
-    console.print(grid, highlight=False)

@@ -1,14 +1,16 @@
-"""Functions that print memory over time."""
+"""Functions that print memory over time, and along the schedule of a program."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from typing import Any
 
-from jax_array_info_core import timeline_report
+from jax_array_info_core import program_timeline_report, timeline_report
 from jax_array_info_core.pages.folds import MaxRows, check_max_rows
-from jax_array_info_core.reports import TimelineReport
+from jax_array_info_core.reports import ProgramTimelineReport, TimelineReport
 
-from .show import print_table, report_of, silent_at_exit
+from .show import print_table, refuse_with, report_of, silent_at_exit
 
 
 @silent_at_exit
@@ -58,3 +60,38 @@ def print_timeline(
         folder, TimelineReport, timeline_report, process=process, run=run, device=device, last=last
     )
     print_table(found, max_rows=max_rows)
+
+
+@silent_at_exit
+def print_program_timeline(
+    f: Any,
+    /,
+    *args: Any,
+    topology: str | None = None,
+    dcn: Mapping[str, int] | None = None,
+    **kwargs: Any,
+) -> None:
+    """Print the live bytes of a compiled function along its schedule, stacked by line.
+
+    Args:
+        f: A function, jitted or not, a Lowered or a Compiled; or a ``ProgramTimelineReport``, without other
+            arguments.
+        *args: Arguments of the function: arrays or ShapeDtypeStructs.
+        topology: Topology to compile for, such as ``"v5p:2x2x2"``. None for the devices of the arguments,
+            which can be those of a ``topology_mesh``.
+        dcn: Number of slices along each mesh axis that spans slices, such as ``{"data": 2}``.
+        **kwargs: Keyword arguments of the function.
+
+    Raises:
+        UnsupportedValueError: (a ValueError) If ``f`` is neither a function nor a stage, or a stage with
+            arguments.
+        TopologyError: (a ValueError) If the topology is unknown or its compiler is not installed.
+        TypeError: If arguments are given with a ``ProgramTimelineReport``.
+    """
+    if isinstance(f, ProgramTimelineReport):
+        if args or kwargs or topology is not None or dcn:
+            refuse_with(ProgramTimelineReport, ["the other arguments"])
+        report = f
+    else:
+        report = program_timeline_report(f, *args, topology=topology, dcn=dcn, **kwargs)
+    print_table(report)

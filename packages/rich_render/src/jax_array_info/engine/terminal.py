@@ -1,7 +1,7 @@
-"""A page on the whole terminal that is drawn again each second, with keys, until it is quit.
+"""Drawings that change on a terminal: a progress bar, and a page on the whole of it, with keys.
 
-The terminal is restored whichever way it ends: a key, an exception, a signal. It is also restored while the
-program is suspended, and set up again afterwards.
+The page is drawn each second until it is quit. The terminal is restored whichever way it ends: a key, an
+exception, a signal. It is also restored while the program is suspended, and set up again afterwards.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ import shutil
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live
 
+_SECONDS = 1.0
+"""Seconds until a progress bar appears."""
+_BAR_WIDTH = 20
 EVERY = 1.0
 """Seconds between two pages."""
 _ARROWS = {"A": "up", "B": "down", "C": "right", "D": "left"}
@@ -34,6 +39,45 @@ _HANDLED = ("SIGINT", "SIGTSTP", "SIGCONT", "SIGWINCH", *_DEADLY)
 _SIGCONT, _SIGHUP, _SIGWINCH = (
     getattr(signal, name, None) for name in ("SIGCONT", "SIGHUP", "SIGWINCH")
 )  # Windows has none of them
+
+
+@contextlib.contextmanager
+def progress_bar(task: str) -> Iterator[Callable[[int, int], None] | None]:
+    """Yield a function that updates a progress bar, or None if stderr is not a terminal that can show one.
+
+    The function takes the amount that is done and the total. The bar appears after the first second, also if
+    the function was not called, and is erased at the end.
+
+    Args:
+        task: Description before the bar, such as ``reading model.safetensors``.
+    """
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.progress import BarColumn, Progress, TextColumn
+    from rich.table import Column
+
+    from ..style import terminal_console
+
+    console = terminal_console(file=sys.stderr)
+    if console.is_dumb_terminal:
+        yield None
+        return
+    room = max(console.width - _BAR_WIDTH - 2, 1)
+    column = Column(no_wrap=True, overflow="ellipsis", max_width=room)
+    description = TextColumn("{task.description}", markup=False, table_column=column)
+    bar = Progress(description, BarColumn(_BAR_WIDTH), console=console, transient=True)
+    added = bar.add_task(task, total=None)
+    timer = threading.Timer(_SECONDS, bar.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield lambda done, total: bar.update(added, completed=done, total=total)
+    finally:
+        timer.cancel()
+        timer.join()
+        if bar.live.is_started:
+            bar.stop()
 
 
 def can_show(console: Console) -> bool:
@@ -56,12 +100,15 @@ def show_pages(
         on_key: Function of a key, a character or ``up``, ``down``, ``left`` and ``right``. Returns whether to
             quit.
     """
+    from rich.live import Live
+
     keyboard = keyboard_of_terminal()
+    screen = partial(Live, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
     with _Signals() as signals:
         reason: int | None = signal.SIGINT
         while True:
             try:
-                with _cbreak(keyboard), _live(console) as live:
+                with _cbreak(keyboard), screen(console=console) as live:
                     reason = _show(live, keyboard, signals, draw, on_key)
             except OSError as error:
                 if error.errno != errno.EIO:
@@ -118,16 +165,6 @@ def _keys(keyboard: int) -> list[str]:
     """Return the keys that were pressed; none at the end of the file."""
     typed = os.read(keyboard, 1024).decode("latin-1")
     return [_ARROWS.get(arrow, char) or "other" for arrow, char in _KEY.findall(typed)]
-
-
-@contextlib.contextmanager
-def _live(console: Console) -> Iterator[Live]:
-    from rich.live import Live
-
-    with Live(
-        console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
-    ) as live:
-        yield live
 
 
 @contextlib.contextmanager

@@ -1,0 +1,96 @@
+"""Modules that a command imports: of pages its own, of commands itself."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jax_array_info_core.pages import REPORTS
+
+pytestmark = [pytest.mark.own_process, pytest.mark.newest]
+
+STORED = Path(__file__).parents[1] / "data" / "pages"
+PAGES = {shown.page.partition(".")[0] for shown in REPORTS.values()}
+CODE = """
+import sys
+from jax_array_info_cli import main
+try:
+    main()
+finally:
+    sys.stdout.flush()
+    print("imported:", *sys.modules)
+"""
+MADE = {
+    "show": ("show 8,8 --mesh x=2 --spec x", {"arrays"}),
+    "explain a sharding": ("explain {devices=[4,2]<=[8]} --mesh x=4,y=2", {"arrays"}),
+    "explain a code": ("explain JAI101", {"explained"}),
+    "mesh": ("mesh data=2,fsdp=4 --hosts 2", {"arrays"}),
+    "tree": ("tree TreeReport.json", {"trees"}),
+    "check": ("check TreeReport.json --allow-empty", {"checks"}),
+    "diff of trees": ("diff TreeReport.json TreeReport.json", {"tree_diffs"}),
+    "diff of programs": ("diff ProgramReport.json ProgramReport.json", {"program_diffs"}),
+    "log": ("log empty.log", {"logs"}),
+}
+"""Commands that need no compilation, and the pages that they import."""
+MODULES = {"check": {"check", "tree"}, "diff": {"diff", "tree"}, "log": {"recorded"}, "mesh": {"show"}}
+"""Modules of commands that read a tree as ``jai-cli tree`` does, or share a file."""
+PARTS = {"ProgramReport": {"program_timelines"}}
+"""Pages that are part of another: a program with ``timeline=True`` has its timeline."""
+
+
+def imported(words, folder):
+    """Return the names of our modules that a command imports, without the packages."""
+    done = subprocess.run(
+        [sys.executable, "-c", CODE, *words.split()],
+        cwd=folder,
+        env=dict(os.environ),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert "imported:" in done.stdout, done.stderr
+    assert done.stderr == ""
+    return {name for name in done.stdout.rpartition("imported:")[2].split() if "jax_array_info" in name}
+
+
+def below(package, modules):
+    return {name.removeprefix(f"{package}.") for name in modules if name.startswith(f"{package}.")}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A directory with a saved report of each class, and a log."""
+    folder = tmp_path_factory.mktemp("imports")
+    for path in sorted(STORED.glob("*.json"), reverse=True):
+        report = json.loads(path.read_text("utf-8"))["report"]
+        (folder / f"{report['report']}.json").write_text(json.dumps(report))
+    (folder / "empty.log").write_text("")
+    return folder
+
+
+@pytest.mark.parametrize(("words", "pages"), MADE.values(), ids=MADE)
+def test_a_command_imports_its_own_page_and_no_other_command(words, pages, folder):
+    found = imported(words, folder)
+    assert below("jax_array_info_core.pages", found) & PAGES == pages
+    command = words.split()[0]
+    assert below("jax_array_info_cli.commands", found) == MODULES.get(command, {command})
+
+
+@pytest.mark.parametrize("name", [name for name in REPORTS if name != "Code"])
+def test_a_saved_report_needs_its_own_page(name, folder):
+    found = imported(f"report {name}.json", folder)
+    own = REPORTS[name].page.partition(".")[0]
+    assert below("jax_array_info_core.pages", found) & PAGES == {own} | PARTS.get(name, set())
+    assert below("jax_array_info_cli.commands", found) == {"recorded"}
+
+
+@pytest.mark.parametrize("words", ["--help", "--version"])
+def test_the_list_of_commands_imports_none(words, folder):
+    found = imported(words, folder)
+    assert below("jax_array_info_cli.commands", found) == set()
+    assert not below("jax_array_info_core.pages", found)
+    assert not any(name.startswith("jax_array_info.") for name in found)
