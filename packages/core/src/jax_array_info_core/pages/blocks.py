@@ -143,11 +143,16 @@ class Limited(Generic[_T, _S]):
     """Maximum number that is shown, where a table has all."""
     is_apart: bool = False
     """Whether the row for the others is a section of its own."""
+    size: Callable[[_T], int] | None = None
+    """Function by which the largest things are the first ones, where not all are shown."""
 
     def first(self, most: int | None) -> tuple[list[_S], list[_S]]:
         """Return the rows of the first things, and those for the others."""
-        limits = [limit for limit in (most, self.most) if limit is not None]
-        shown, left = split_rows(self.things, min(limits, default=None))
+        limit = min((limit for limit in (most, self.most) if limit is not None), default=None)
+        things = self.things
+        if self.size is not None and limit is not None and limit < len(things):
+            things = sorted(things, key=self.size, reverse=True)
+        shown, left = split_rows(things, limit)
         return [*self.show(shown)], [*self.rest(left)] if left else []
 
 
@@ -234,6 +239,7 @@ def limited(
     rest: Callable[[Sequence[_T]], _S],
     *,
     is_apart: bool = False,
+    size: Callable[[_T], int] | None = None,
 ) -> Limited[_T, _S]:
     """Return rows, or blocks, of one thing each.
 
@@ -242,8 +248,11 @@ def limited(
         row: Function that returns a row.
         rest: Function that returns the row for others.
         is_apart: Whether that row is a section of its own.
+        size: Function by which the largest come first, where not all are shown.
     """
-    return Limited(rows, lambda shown: map(row, shown), lambda left: [rest(left)], is_apart=is_apart)
+    return Limited(
+        rows, lambda shown: map(row, shown), lambda left: [rest(left)], is_apart=is_apart, size=size
+    )
 
 
 def listed(

@@ -35,13 +35,13 @@ _MOST_PRUNED = 6
 
 def value_lines(report: ProgramReport) -> Iterator[str]:
     """Yield the numbers of values as requested, chosen by XLA, in host memory, pruned and donated."""
-    for title, state in () if _is_on_one_device(report) else _STATES.items():
-        if words := _number_words(report, **{state: True}):
-            yield f"{title}: {words}"
-    likes = {} if _is_on_one_device(report) else _arguments_of(report)
-    if kept := sum(_keeps(one, likes) for one in report.outputs):
-        outputs = counted(len(report.outputs), "output keeps", "outputs keep")
-        yield f"{kept} of {outputs} the sharding of the argument that it replaces"
+    if not _is_on_one_device(report):
+        likes = _arguments_of(report)
+        kept = sum(_keeps(one, likes) for one in report.outputs)
+        for title, state in _STATES.items():
+            if words := _number_words(report, **{state: True}):
+                like = f"; {kept} of {len(report.outputs)} outputs keep their argument's sharding"
+                yield f"{title}: {words}{like if kept and state == 'is_free' else ''}"
     if report.constraints is None:
         yield "constraints inside: unknown for a lowered or compiled function"
     hosted = (one for one in (*report.arguments, *report.outputs) if one.is_in_host_memory)

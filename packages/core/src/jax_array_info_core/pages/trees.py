@@ -115,7 +115,11 @@ def tree_page(report: TreeReport, *, depth: int | None = None, sort: Sort = "tre
         yield Table(
             title_words(report),
             _columns(report),
-            [limited(groups, row, partial(_rest, row), is_apart=True)],
+            [
+                limited(
+                    groups, row, partial(_rest, row), is_apart=True, size=_nbytes if sort == "tree" else None
+                )
+            ],
             groupings=[*_groupings(keeps_avoidable=sort == "waste")],
             breaks="first",
             is_compact=True,
@@ -193,6 +197,10 @@ def _row(report: TreeReport, main: int | None, group: LeafGroup) -> Row:
         "source": leaf.source,
         "replicated over": replicas_words(leaf, report),
     }
+
+
+def _nbytes(group: LeafGroup) -> int:
+    return group.sums.nbytes + group.sums.host_nbytes
 
 
 def _summed(path: str, groups: Iterable[LeafGroup]) -> LeafGroup:

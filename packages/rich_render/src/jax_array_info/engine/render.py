@@ -43,7 +43,7 @@ _GAP = 2
 _LEAST_COLUMN = 36
 """Least width of a column next to others."""
 _MOST_LINES = 40
-_FIRST_ROWS = 4
+_FIRST_ROWS = 2
 """Number of rows of each list that are shown before the first row of a table."""
 _COUNTS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 30, 40, 60, 100, 1000)
 """Numbers of rows that are tried."""
@@ -96,10 +96,15 @@ def _cut(blocks: Sequence[Listing], limits: Sequence[int | None]) -> Iterator[Bl
 def _fitting(blocks: Sequence[Listing]) -> list[int]:
     """Return the largest numbers of rows with which a page has at most 40 lines.
 
-    Each block gets a row in turn, until its next one does not fit. Lists have four before tables have any. If
-    the page is longer without any rows, only lists before the end of the last finding have one.
+    Each block gets a row in turn, findings first, until its next one does not fit. Lists have two before
+    tables have any. If the page is longer without any rows, only lists to the end of the last finding have
+    one.
     """
     lengths = [*map(longest_list, blocks)]
+    last = max((place for place, block in enumerate(blocks) if isinstance(block, Rule)), default=-1)
+    lists = [place for place, block in enumerate(blocks) if isinstance(block, Limited)]
+    first = {place for place in lists if place < last}
+    first.update([place for place in lists if place > last][: last >= 0])
 
     @cache
     def height(place: int, most: int) -> int:
@@ -110,19 +115,16 @@ def _fitting(blocks: Sequence[Listing]) -> list[int]:
         # With the line about what is left out.
         return sum(map(height, range(len(blocks)), limits)) < _MOST_LINES
 
-    def turn(step: tuple[int, int]) -> tuple[bool, int, bool]:
+    def turn(step: tuple[int, int]) -> tuple[bool, int, bool, bool]:
         count, place = step
         is_table = isinstance(blocks[place], Table)
-        return is_table or count > _FIRST_ROWS, count, is_table
+        return is_table or count > _FIRST_ROWS, count, place not in first, is_table
 
     if not left_out(blocks, 0) or (sum(lengths) <= _MOST_LINES and fits(lengths)):
         return lengths
     limits = [0] * len(blocks)
     if not fits(limits):
-        last = max((place for place, block in enumerate(blocks) if isinstance(block, Rule)), default=0)
-        lists = [place for place, block in enumerate(blocks) if isinstance(block, Limited)]
-        kept = [place for place in lists if place < last] + [place for place in lists if place > last][:1]
-        return [int(place in kept) for place in range(len(blocks))]
+        return [int(place in first) for place in range(len(blocks))]
     full = set()
     for count, place in sorted(product(_COUNTS, range(len(blocks))), key=turn):
         if place not in full and limits[place] < lengths[place]:

@@ -223,7 +223,7 @@ def print_array_stats(
             line outside JAX, the standard library, ``config.hidden_modules`` and installed packages other
             than ``config.user_packages``.
         referrers: Whether to show the Python referrers of each array, in the column ``held by``: at most five
-            reference paths, fewer if they would take more than ``max_rows`` lines, such as
+            reference paths, such as
             ``train.state.params['w']``, ``main() local batch``,
             ``closure of make_step.<locals>.step: params`` or ``generator prefetch local next_batch``. The
             search visits every object of the program and takes a second or more per million objects. On a

@@ -63,7 +63,7 @@ def print_tree(
 
     ``array`` is the dtype and the global shape of a leaf; its partition spec, without mesh axes of size 1, is
     below it or in the column ``spec``. ``replicated over`` has the mesh axes that do not shard it, and the
-    number of replicas. Wider terminals also show ``shard``, the shape on one device, and ``avoidable``: what
+    number of replicas. Wider terminals also show ``shard``, the shape on one device, and ``would save``: what
     a device would save if the leaf were also sharded over the mesh axes that it is replicated over, as far as
     they divide its shard.
 
