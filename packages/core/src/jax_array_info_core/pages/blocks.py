@@ -130,7 +130,7 @@ _S = TypeVar("_S")
 
 @dataclass(frozen=True, slots=True)
 class Limited(Generic[_T, _S]):
-    """Rows or blocks of things of which a page may show the first ones."""
+    """Rows or blocks of things, where a page may show the first ones only."""
 
     things: Sequence[_T]
     show: Callable[[Sequence[_T]], Iterable[_S]]
