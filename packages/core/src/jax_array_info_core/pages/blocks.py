@@ -213,7 +213,7 @@ class Source:
 
 Block: TypeAlias = Sentence | Verbatim | Rule | Entries | Table | Panel | Picture | Source
 Listing: TypeAlias = "Block | Limited[Any, Block]"
-"""A block, or a list of things of which only the first may be shown."""
+"""A block, or a list of things, where only the first ones may be shown."""
 
 
 def said(lines: Iterable[str], look: Look = "", **form: Any) -> Iterator[Sentence]:
