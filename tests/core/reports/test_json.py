@@ -319,7 +319,7 @@ PART = {
         ("", "expected the JSON of a report"),
         (
             "[1]",
-            "must name one of ArrayReport, CheckReport, ",
+            "must name one of .*ArrayReport, CheckReport, ",
         ),
         (json.dumps({**GOOD, "report": "Nothing"}), "must name one of .*, got 'Nothing'"),
         (

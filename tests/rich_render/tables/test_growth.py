@@ -88,6 +88,22 @@ def test_rising_arrays_are_printed_before_new_and_freed_arrays():
     assert "Shared buffers" not in to_text(alone)
 
 
+def test_the_reference_cycle_that_held_rising_arrays_is_in_their_line():
+    def first_line(*cycles, count=0):
+        freed = tuple(
+            CollectedArrays(origin=ADA, content="int8[4]", count=3, device_nbytes=((0, 12),), cycle=cycle)
+            for cycle in cycles
+        )
+        rose = rising(1.0, 4.0, origin=ADA, count=count)
+        report = dataclasses.replace(GREW, origins=(rose,), collected=True, freed_by_collection=freed)
+        return to_text(report, width=120).splitlines()[0].partition("update")[2]
+
+    assert first_line("Node.me → Node") == ", held by the reference cycle Node.me → Node"
+    assert first_line("A.b → A", "B.a → B") == ", held by the reference cycle A.b → A and 1 more"
+    assert first_line("Node.me → Node", count=1) == ""
+    assert first_line(None) == ""
+
+
 def test_on_one_device_nothing_is_summed_and_no_device_is_the_fullest():
     one_device = to_text(dataclasses.replace(GREW, nbytes_before=((0, GIB),), nbytes=((0, 150 * GIB),)))
     assert "sum over" not in one_device

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from ..grouping import by_key
 from ..quantities import counted, format_bytes, format_devices
-from ..reports import CollectedArrays, GrowthReport, OriginGrowth
+from ..reports import CollectedArrays, GrowthReport, Origin, OriginGrowth
 from ..reports.devices import DeviceNbytes
 from ..reports.growth import collected_together, origins_together
 from .blocks import Block, Column, Limited, Listing, Look, Row, Sentence, Table, limited, more, said
@@ -97,7 +98,7 @@ def _rises(
 
     def each(one: OriginGrowth) -> str:
         since = f"since step {one.stopped_at}, ", "until then"
-        return _rise(report, [one], f"in {one.rose_steps} of", since, _risen(one))
+        return _rise(report, [one], f"in {one.rose_steps} of", since, _risen(one) + _held(one, report))
 
     def rest(left: Sequence[OriginGrowth]) -> Iterator[str]:
         for alike in by_key((one.stopped_at is None and one.rose_every_step, one) for one in left).values():
@@ -159,6 +160,19 @@ def _risen(growth: OriginGrowth) -> str:
     if growth.origin is None:
         return f"{growth.rose_content or growth.content or 'arrays'}, allocation site unknown"
     return f"made at {_site(growth)}{f': {growth.rose_content}' if growth.rose_content else ''}"
+
+
+def _held(growth: OriginGrowth, report: GrowthReport) -> str:
+    """Return the reference cycle that held the arrays; empty if some are alive, or none is known."""
+    freed = () if growth.count or growth.origin is None else report.freed_by_collection
+    cycles = [one.cycle for one in freed if one.cycle and _place(one) == _place(growth)]
+    others = f" and {more(len(cycles) - 1)}" if len(cycles) > 1 else ""
+    return f", held by the reference cycle {cycles[0]}{others}" if cycles else ""
+
+
+def _place(arrays: OriginGrowth | CollectedArrays) -> Origin | None:
+    """Return the allocation site without its callers."""
+    return arrays.origin and replace(arrays.origin, callers=())
 
 
 def _site(arrays: OriginGrowth | CollectedArrays) -> str:
