@@ -13,7 +13,7 @@ from ..origins.origins import UserLines
 from ..reports.collectives import Collective
 from ..reports.control_flow import FlopTotals
 
-_ON_CPU = 'Collectives and temporaries may differ on TPU and GPU: see "What a CPU compile tells" in the docs.'
+_ON_CPU = 'On TPU or GPU, traffic and temporaries may differ: "What a CPU compile tells".'
 VMEM = 1
 """XLA's number for a TPU's VMEM among the memory spaces."""
 _SUMS = ("all-reduce", "reduce-scatter")

@@ -222,7 +222,7 @@ class CheckReport(Displayed):
             )
         for paths in self.shared[:_MOST_SHARED]:
             which = "both" if len(paths) == 2 else "more than one of them"
-            names = f"{', '.join(paths[:-1])} and {paths[-1]}"
+            names = " and ".join(filter(None, (", ".join(paths[:-1]), *paths[-1:])))
             words.append(f"{names} share a buffer: donating {which} fails")
         if (more := len(self.shared) - _MOST_SHARED) > 0:
             words.append(f"and {counted(more, 'more buffer is', 'more buffers are')} shared by leaves")

@@ -79,8 +79,7 @@ def print_program(
     matmul and convolution FLOPs: 67,108,864 per device and call
     as requested: 3 arguments and 1 output
     accepted: 128.0 KiB per device not donated, below the limit of 1.0 MiB
-    Collectives and temporaries may differ on TPU and GPU: see "What a CPU compile
-      tells" in the docs.
+    On TPU or GPU, traffic and temporaries may differ: "What a CPU compile tells".
     TPU may send float32 operands of matrix products as bfloat16, half the bytes.
 
     The function is compiled, as in ``program_report``; it does not run. Bytes are those of one device.
