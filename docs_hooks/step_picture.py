@@ -12,7 +12,7 @@ from jax_array_info.engine.console import on_console
 from jax_array_info.export.document import columns_svg
 from jax_array_info.export.program_lines import program_margin
 from jax_array_info.export.source_text import source_text
-from jax_array_info_core.pages.blocks import Sentence
+from jax_array_info_core.pages.blocks import Sentence, cut
 from jax_array_info_core.pages.program_words import title_words
 from jax_array_info_core.pages.programs import sent_blocks
 from jax_array_info_core.reports import ProgramReport
@@ -48,7 +48,7 @@ def step_picture() -> str:
     )
     report = from_json(done.stdout)
     assert isinstance(report, ProgramReport)
-    sent = on_console([Sentence(title_words(report)), *sent_blocks(report)], width=WIDTH)
+    sent = on_console(cut([Sentence(title_words(report)), *sent_blocks(report)], None), width=WIDTH)
     source = source_text(program_margin(report), max_rows=None)
     root, content = columns_svg([[Group(sent, source)]], STEP.name, WIDTH).split(">", 1)
     return f"{root}><style>{LOOKS}</style>{content}"

@@ -2,13 +2,15 @@
 
 import re
 from functools import cache
+from io import StringIO
 
 import pytest
 
 from jax_array_info import to_text
 from jax_array_info.engine.console import on_console
-from jax_array_info.engine.render import shown_blocks, text_of
+from jax_array_info.engine.render import print_page, render, shown_blocks, text_of
 from jax_array_info.reports import CheckReport, ProgramReport, TreeReport
+from jax_array_info.style import terminal_console
 from jax_array_info_core.pages import page
 from jax_array_info_core.pages.blocks import Entries, Note, Picture, Rule, Sentence, Table, cut, left_out
 from jax_array_info_core.pages.tree_rows import is_counted, leaf_sums
@@ -161,3 +163,29 @@ def test_a_tree_begins_with_its_total_what_can_be_saved_and_its_largest_leaf(nam
     leaves = [row for row in report.rows if is_counted(row)]
     if largest := max(leaves, key=lambda row: row.shard_nbytes, default=None):
         assert largest.path.split("/")[-1] in first
+
+
+class Terminal(StringIO):
+    """A file that is a terminal, or a pipe."""
+
+    def __init__(self, is_terminal):
+        super().__init__()
+        self.is_terminal = is_terminal
+
+    def isatty(self):
+        return self.is_terminal
+
+
+@pytest.mark.parametrize(
+    ("is_terminal", "lines", "is_again"), [(True, 24, True), (True, 80, False), (False, 24, False)]
+)
+def test_a_terminal_that_a_page_does_not_fit_ends_with_its_first_line(
+    is_terminal, lines, is_again, monkeypatch
+):
+    """Also with ``FORCE_COLOR``, a pipe has each line once."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("LINES", str(lines))
+    file = Terminal(is_terminal)
+    print_page(terminal_console(file=file), render(report_of("check-report-11")))
+    first, *_, last = file.getvalue().splitlines()
+    assert (first == last) == is_again

@@ -186,7 +186,7 @@ def text_of(
 def print_page(console: Console, renderable: RenderableType) -> None:
     """Print a page. On a terminal that it does not fit, its first line follows again."""
     console.print(renderable, crop=False, highlight=False)
-    if console.is_terminal and not console.is_jupyter:
+    if console.file.isatty() and not console.is_jupyter:  # a console of FORCE_COLOR may write to a pipe
         lines = console.render_lines(renderable, pad=False)
         if len(lines) > shutil.get_terminal_size().lines:
             console.print(
