@@ -335,6 +335,12 @@ def more(count: int, noun: str = "", nouns: str = "") -> str:
     return counted(count, f"more {noun}".rstrip(), f"more {nouns}".rstrip())
 
 
+def some(texts: Sequence[str], most: int) -> str:
+    """Return the first of some texts, and the number of the others: ``a, b and 3 more``."""
+    left = f" and {more(len(texts) - most)}" if len(texts) > most else ""
+    return f"{', '.join(texts[:most])}{left}"
+
+
 def number(count: int, noun: str) -> Note:
     """Return a number, with its noun where its cell is stacked: ``3``, and ``3 arrays``."""
     return Note(str(count), stacked=counted(count, noun, f"{noun}s"))

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 
 from ..quantities import counted
 from ..reports import CheckReport
-from ..reports.checks import HostUnit
 from ..reports.findings import Option
 from ..reports.tree import both_memories, other_leaves_words, shorter_leaves_words
-from .blocks import Listing, Sentence, said
+from .blocks import Listing, Sentence, said, that_apply
 from .findings import MIN_SHARE, check_share, finding_blocks
 from .tree_words import unmatched_lines
 
@@ -40,56 +39,68 @@ def check_page(report: CheckReport, *, min_share: float = MIN_SHARE) -> Iterator
     )
 
 
-_UNITS: dict[HostUnit, str] = {"process": "the devices of a process", "all devices": "all devices"}
-"""What host memory is summed over where hosts are not known, in words."""
-
-
 def _summary(report: CheckReport) -> Iterator[str]:
     """Yield the bytes per device, and the leaves to which some of the checks do not apply."""
-    if report.plan_words:
-        yield report.plan_words
+    yield from that_apply((report.plan_words, report.plan_words))
     if not report.is_unchecked:
-        verb = "takes" if report.placed_count == 1 else "take"
-        nbytes = both_memories(report.fullest_device_nbytes, report.hosted_nbytes, report.host_memory_kinds)
-        yield f"{report.subject} {verb} {nbytes} per device"
-        if report.hbm_nbytes is None:
-            option = "--hbm 95GiB" if report.syntax == "shell" else 'hbm_nbytes="95GiB"'
-            yield f"does it fit? pass {option}; gradients and activations are not included"
-        if report.hosted_nbytes and report.host_nbytes is None:
-            option = "--host-memory 512GiB" if report.syntax == "shell" else 'host_nbytes="512GiB"'
-            yield f"does the host memory fit? pass {option}, of one host"
-        if report.host_nbytes is not None and report.host_unit != "host":
-            option = "--hosts" if report.syntax == "shell" else "hosts="
-            known = "several may be on one host" if report.host_unit == "process" else "hosts are not known"
-            yield f"host memory: summed over {_UNITS[report.host_unit]}, {known}: pass {option}"
-        if report.is_uncompared and report.device_count > 1:
-            option = Option("expect").written(report.syntax)
-            yield f"shardings were not compared: pass {option}{'' if report.syntax == 'shell' else '='}"
+        yield from _memory_lines(report)
+    optimizer = both_memories(
+        report.optimizer_nbytes, report.optimizer_hosted_nbytes, report.host_memory_kinds
+    )
     # The finding on memory has the same words.
-    if report.optimizer_words and not any(report.optimizer_words in one.problem for one in report.findings):
-        nbytes = both_memories(
-            report.optimizer_nbytes, report.optimizer_hosted_nbytes, report.host_memory_kinds
-        )
-        yield f"optimizer: {nbytes} per device ({report.optimizer_words})"
-    if report.unsharded_count:
-        leaves = counted(report.unsharded_count, "leaf without a sharding", "leaves without a sharding")
-        yield f"counted in full on each device: {leaves}"
-    if report.uncounted_count:
-        yield f"not counted: {counted(report.uncounted_count, 'leaf', 'leaves')} of unknown size per device"
-    for place in report.elsewhere:
-        yield f"{place} in {counted(place.leaf_count, 'leaf', 'leaves')}"
-    if report.other_count and report.leaf_count:
-        yield f"not arrays: {other_leaves_words(report.other_count, report.other_paths)}"
-    if report.unknown_count:
-        leaves = counted(report.unknown_count, "leaf with unknown sharding", "leaves with unknown shardings")
-        yield f"not checked: {leaves}"
-    if report.shorter_count:
-        yield shorter_leaves_words(report.shorter_count)
-    if report.expected_shorter_count:
-        yield f"expect: {shorter_leaves_words(report.expected_shorter_count)}"
+    is_told = any(report.optimizer_words in one.problem for one in report.findings)
+    unsharded = counted(report.unsharded_count, "leaf without a sharding", "leaves without a sharding")
+    uncounted = counted(report.uncounted_count, "leaf", "leaves")
+    unknown = counted(report.unknown_count, "leaf with unknown sharding", "leaves with unknown shardings")
+    others = other_leaves_words(report.other_count, report.other_paths)
+    yield from that_apply(
+        (
+            report.optimizer_words and not is_told,
+            f"optimizer: {optimizer} per device ({report.optimizer_words})",
+        ),
+        (report.unsharded_count, f"counted in full on each device: {unsharded}"),
+        (report.uncounted_count, f"not counted: {uncounted} of unknown size per device"),
+        *((True, f"{place} in {counted(place.leaf_count, 'leaf', 'leaves')}") for place in report.elsewhere),
+        (report.other_count and report.leaf_count, f"not arrays: {others}"),
+        (report.unknown_count, f"not checked: {unknown}"),
+        (report.shorter_count, shorter_leaves_words(report.shorter_count)),
+        (report.expected_shorter_count, f"expect: {shorter_leaves_words(report.expected_shorter_count)}"),
+    )
     yield from report.accepted
     if report.unmatched_axes is not None:
         yield from unmatched_lines(report.unmatched_axes)
+
+
+def _memory_lines(report: CheckReport) -> list[str]:
+    """Return the bytes per device, and the options that more checks of the memory need."""
+    is_shell = report.syntax == "shell"
+    verb = "takes" if report.placed_count == 1 else "take"
+    nbytes = both_memories(report.fullest_device_nbytes, report.hosted_nbytes, report.host_memory_kinds)
+    hbm = "--hbm 95GiB" if is_shell else 'hbm_nbytes="95GiB"'
+    host = "--host-memory 512GiB" if is_shell else 'host_nbytes="512GiB"'
+    over, known = "all devices", "hosts are not known"
+    if report.host_unit == "process":
+        over, known = "the devices of a process", "several may be on one host"
+    expect = Option("expect").written(report.syntax) + ("" if is_shell else "=")
+    return that_apply(
+        (True, f"{report.subject} {verb} {nbytes} per device"),
+        (
+            report.hbm_nbytes is None,
+            f"does it fit? pass {hbm}; gradients and activations are not included",
+        ),
+        (
+            report.hosted_nbytes and report.host_nbytes is None,
+            f"does the host memory fit? pass {host}, of one host",
+        ),
+        (
+            report.host_nbytes is not None and report.host_unit != "host",
+            f"host memory: summed over {over}, {known}: pass {'--hosts' if is_shell else 'hosts='}",
+        ),
+        (
+            report.is_uncompared and report.device_count > 1,
+            f"shardings were not compared: pass {expect}",
+        ),
+    )
 
 
 def _sizes(report: CheckReport) -> dict[str, int]:

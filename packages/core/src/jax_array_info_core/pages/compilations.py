@@ -180,7 +180,11 @@ def compile_caches_page(report: CompileCachesReport) -> Iterator[Block]:
         "compile caches",
         TABLES["compile caches"],
         [
-            limited(report.functions, _cache, _more_caches),
+            limited(
+                report.functions,
+                _cache,
+                lambda left: _numbers(more(len(left), "function", "functions"), total_entries(left), ""),
+            ),
             [
                 _numbers(
                     f"{report.jax_function_count} functions of JAX itself",
@@ -200,10 +204,6 @@ def compile_caches_page(report: CompileCachesReport) -> Iterator[Block]:
 
 def _cache(cache: CompileCache) -> Row:
     return _numbers(cache.name, cache.entries, cache.compilations) | {"line": _line(cache)}
-
-
-def _more_caches(caches: Sequence[CompileCache]) -> Row:
-    return _numbers(more(len(caches), "function", "functions"), total_entries(caches), "")
 
 
 def _numbers(function: str, entries: int | str | None, executables: int | str | None) -> dict[str, str]:

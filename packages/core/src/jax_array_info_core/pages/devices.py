@@ -10,7 +10,7 @@ from ..quantities import format_bytes, format_device_ids
 from ..reports import DeviceReport, DevicesReport, MemoryProfileReport, MemoryReport
 from ..reports.devices import ProfileLine, lines_together
 from .blocks import FREE, REACHED, USED, Block, Column, Row, Sentence, Table, limited, more
-from .words import reason_words, site_words
+from .words import reason_words, site_words, size_words
 
 BAR_WIDTH = 10
 _NUMBER = re.compile(r"(\d{0,9})\Z")
@@ -122,11 +122,11 @@ def _memory_row(device: DeviceReport) -> Row:
     return {
         "device": device.name,
         "in use": _in_use(device),
-        "peak": _size(device.peak_bytes_in_use),
-        "limit": _size(device.bytes_limit),
+        "peak": size_words(device.peak_bytes_in_use),
+        "limit": size_words(device.bytes_limit),
         "bar": _bar(device),
-        "in arrays": _size(device.array_nbytes),
-        "not in arrays": _size(device.unexplained_nbytes),
+        "in arrays": size_words(device.array_nbytes),
+        "not in arrays": size_words(device.unexplained_nbytes),
     }
 
 
@@ -143,11 +143,7 @@ def _bar(device: DeviceReport) -> str:
 
 
 def _in_use(device: DeviceReport) -> str:
-    return _size(device.bytes_in_use) or reason_words(device.missing_reason or "unknown")
-
-
-def _size(nbytes: int | None) -> str:
-    return "" if nbytes is None else format_bytes(nbytes)
+    return size_words(device.bytes_in_use, reason_words(device.missing_reason or "unknown"))
 
 
 def _kinds_table(report: DevicesReport) -> Table:
@@ -158,7 +154,7 @@ def _kinds_table(report: DevicesReport) -> Table:
         # The default memory kind is the first.
         kinds = sorted(device.memory_kinds, key=lambda kind: kind != device.default_memory_kind)
         has_limit = device.bytes_in_use is not None and device.bytes_limit is not None
-        limit = f" of {_size(device.bytes_limit)}" if has_limit else ""
+        limit = f" of {size_words(device.bytes_limit)}" if has_limit else ""
         return (device.kind, process, ", ".join(kinds), _in_use(device) + limit)
 
     alike = by_key(((device.platform, *cells(device)), device.name) for device in report.devices)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Literal, TypeAlias, TypeVar
 
+from ..grouping import by_key
 from ..quantities import format_device_ids
 from ..text import clipped, plain_text
 
@@ -104,14 +105,8 @@ def number_ranges(numbers: Collection[int], least: int) -> Iterator[tuple[str, l
 
 def consecutive(ordered: list[int]) -> Iterator[list[int]]:
     """Yield ascending numbers in runs without gaps."""
-    run: list[int] = []
-    for number in ordered:
-        if run and number != run[-1] + 1:
-            yield run
-            run = []
-        run.append(number)
-    if run:
-        yield run
+    for _, run in groupby(enumerate(ordered), lambda place: place[1] - place[0]):
+        yield [number for _, number in run]
 
 
 def folded_paths(paths: Sequence[str], facts: Sequence[Hashable]) -> list[tuple[str, list[int]]]:
@@ -155,21 +150,18 @@ class _Group:
 
 def _folded_at(groups: list[_Group], place: int) -> list[_Group]:
     """Return groups with those that differ only in the number at one place folded into one."""
-    alike: dict[Hashable, list[_Group]] = defaultdict(list)
-    for group in groups:
-        if place >= len(group.pieces):
-            alike[id(group)].append(group)
-        else:
-            alike[group.facts, group.pieces[:place], group.pieces[place + 1 :]].append(group)
+
+    def key(group: _Group) -> Hashable:
+        is_short = place >= len(group.pieces)
+        return id(group) if is_short else (group.facts, group.pieces[:place], group.pieces[place + 1 :])
+
     folded = []
-    for found in alike.values():
+    for found in by_key((key(group), group) for group in groups).values():
         if len(found) == 1:
             folded.append(found[0])
             continue
         first = found[0].pieces
-        members: dict[int, list[int]] = defaultdict(list)
-        for group in found:
-            members[int(group.pieces[place])] += group.members
+        members = by_key((int(group.pieces[place]), one) for group in found for one in group.members)
         # In a name, as in ``wi_0`` and ``wi_1``, a number is an index if there are at least three.
         is_key = first[place - 1].endswith("/") or (place == 1 and not first[0])
         is_index = is_key and (first[place + 1].startswith("/") or not first[place + 1])

@@ -16,7 +16,7 @@ from ..reports import (
     Temporary,
 )
 from ..reports.collectives import axes_words
-from .blocks import AT_MOST, TIMES
+from .blocks import AT_MOST, TIMES, some
 from .folds import folded_paths
 from .words import mesh_words
 
@@ -53,9 +53,7 @@ def kept_words(temporary: Temporary) -> str:
 
 def scope_words(scopes: Sequence[str]) -> str:
     """Return named scopes, those that differ only in indices as one: ``layers/0-3/attn, head``."""
-    texts = [text for text, _ in folded_paths(scopes, [None] * len(scopes))]
-    more = f" and {len(texts) - _MOST_SCOPES} more" if len(texts) > _MOST_SCOPES else ""
-    return f"{', '.join(texts[:_MOST_SCOPES])}{more}"
+    return some([text for text, _ in folded_paths(scopes, [None] * len(scopes))], _MOST_SCOPES)
 
 
 def sharding_words(sharding: ShardingDescription | None, absent: str = UNKNOWN) -> str:

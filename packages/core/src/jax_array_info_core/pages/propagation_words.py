@@ -23,7 +23,7 @@ from ..reports import (
     ReplicatedValue,
 )
 from ..reports.propagation import OperationFact
-from .blocks import counted_path
+from .blocks import counted_path, some
 from .links import Link, Pieces, Target, folded_pieces, line_target, text_of_pieces
 from .program_words import UNKNOWN, folded_text, without_indices
 from .words import manual_words, mesh_words, origin_words
@@ -219,7 +219,7 @@ def _facts(one: ReplicatedValue) -> Hashable:
 def _replicated(group: Sequence[ReplicatedValue]) -> Entry:
     first = group[0]
     ops = list(dict.fromkeys(one.op if one.path is None else f"argument {one.path}" for one in group))
-    own = (f"{spec_words(first.spec)}, replicated over {', '.join(first.mesh_axes)}: {some_ops(ops)}",)
+    own = (f"{spec_words(first.spec)}, replicated over {', '.join(first.mesh_axes)}: {some(ops, MOST_OPS)}",)
     return Entry(
         type_text(first.dtype, first.shape),
         (own, *_loss_detail(first.loss)),
@@ -283,9 +283,3 @@ def _origins(value: PropagatedValue) -> list[Pieces]:
         (f"{', '.join(one.mesh_axis for one in group)}: ", *origin_pieces(group[0]))
         for group in groups.values()
     ]
-
-
-def some_ops(ops: Sequence[str], most: int = MOST_OPS) -> str:
-    """Return the first of some operations, and the number of the others."""
-    more = f" and {len(ops) - most} more" if len(ops) > most else ""
-    return f"{', '.join(ops[:most])}{more}"

@@ -26,6 +26,7 @@ from .blocks import (
     limited,
     more,
     said,
+    some,
 )
 from .findings import heading
 from .folds import path_keys
@@ -38,7 +39,6 @@ from .propagation_words import (
     leaf_spec_words,
     place_words,
     size_words,
-    some_ops,
     value_rows,
     value_spec_words,
     where_words,
@@ -160,7 +160,7 @@ def _value(row: ValueRow) -> Row:
         "sharding": value_spec_words(value),
         "from": "; ".join(map(text_of_pieces, row.origins)),
         "line": line,
-        "op": some_ops(row.ops),
+        "op": some(row.ops, MOST_OPS),
         "function": function,
         "short line": _short_line(line, row),
         "short origins": [*map(_short_origin, row.origins)],
@@ -170,7 +170,7 @@ def _value(row: ValueRow) -> Row:
 
 def _short_line(line: str, row: ValueRow) -> Note:
     """Return a line with as many of its operations as there is room for."""
-    texts = [f"{line} {some_ops(row.ops, most)}" for most in range(MOST_OPS, 0, -1)]
+    texts = [f"{line} {some(row.ops, most)}" for most in range(MOST_OPS, 0, -1)]
     if len(row.ops) == 1:
         texts.append(f"{line} {row.value.op}")  # without its pass
     number = f"{line}, {counted(len(row.ops), 'operation', 'operations')}"

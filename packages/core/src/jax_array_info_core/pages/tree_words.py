@@ -25,7 +25,7 @@ from ..reports import (
 )
 from ..reports.tree import both_memories, other_leaves_words, shorter_leaves_words
 from ..text import clipped
-from .blocks import AT_MOST, TIMES, Note, counted_path, more
+from .blocks import AT_MOST, TIMES, Note, counted_path, more, some, that_apply
 from .tree_rows import LeafGroup, LeafSums, is_counted, is_finite
 from .words import mesh_words, reason_words
 
@@ -127,8 +127,6 @@ def note_lines(group: LeafGroup, report: TreeReport, main: int | None) -> Iterat
     )
     yield from _indented(warnings, has_warning=True)
     are_ones = names and all(sizes.get(name) == 1 for name in names)
-    listed = group.same_as[:_MOST_PATHS]
-    left = f" and {len(group.same_as) - len(listed)} more" if len(group.same_as) > len(listed) else ""
     batched = "axis" if len(leaf.batched_axes) == 1 else "axes"
     facts = (
         f"{leaf.spec}: mesh {'axis' if len(names) == 1 else 'axes'} of size 1" if are_ones else "",
@@ -140,7 +138,7 @@ def note_lines(group: LeafGroup, report: TreeReport, main: int | None) -> Iterat
         "weakly typed" if leaf.weak_type else "",
         (leaf.elsewhere if leaf.same_as else str(group.sums.elsewhere[0])) if leaf.elsewhere else "",
         f"in {leaf.memory_kind}" if leaf.is_in_host_memory else "",
-        f"same as {', '.join(listed)}{left}" if listed else "",
+        f"same as {some(group.same_as, _MOST_PATHS)}" if group.same_as else "",
     )
     yield from _indented(facts)
 
@@ -270,21 +268,23 @@ def total_lines(report: TreeReport, groups: Iterable[LeafGroup]) -> Iterator[str
     return filter(None, lines)
 
 
-def unmatched_lines(unmatched: UnmatchedAxes) -> Iterator[str]:
-    """Yield the logical axis names and the rules that did not match, those with similar names first."""
-    if unmatched.without_rule:
-        yield f"logical axes without a rule, replicated: {_names_words(unmatched.without_rule)}"
-    if unmatched.unused_rules:
-        yield f"rules without a leaf: {_names_words(unmatched.unused_rules)}"
-    if unmatched.left_out:
-        yield f"not mesh axes, left out of rules: {_names_words(list(map(repr, unmatched.left_out)))}"
+def unmatched_lines(unmatched: UnmatchedAxes) -> list[str]:
+    """Return the logical axis names and the rules that did not match, those with similar names first."""
+    left_out = [*map(repr, unmatched.left_out)]
+    return that_apply(
+        (
+            unmatched.without_rule,
+            f"logical axes without a rule, replicated: {_names_words(unmatched.without_rule)}",
+        ),
+        (unmatched.unused_rules, f"rules without a leaf: {_names_words(unmatched.unused_rules)}"),
+        (left_out, f"not mesh axes, left out of rules: {_names_words(left_out)}"),
+    )
 
 
 def _names_words(names: Sequence[UnmatchedName | str]) -> str:
     """Return the first names, and the number of the others."""
     ordered = sorted(names, key=lambda name: isinstance(name, str) or not name.similar)
-    more = f" and {len(names) - _MOST_NAMES_OF_TOTALS} more" if len(names) > _MOST_NAMES_OF_TOTALS else ""
-    return ", ".join(map(str, ordered[:_MOST_NAMES_OF_TOTALS])) + more
+    return some([*map(str, ordered)], _MOST_NAMES_OF_TOTALS)
 
 
 Fold: TypeAlias = tuple[str, list[int]]

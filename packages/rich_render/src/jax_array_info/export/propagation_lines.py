@@ -9,7 +9,7 @@ from rich.text import Text
 from jax_array_info_core import format_bytes
 from jax_array_info_core.grouping import by_key
 from jax_array_info_core.layouts.dtypes import type_text
-from jax_array_info_core.pages.blocks import TIMES
+from jax_array_info_core.pages.blocks import TIMES, some
 from jax_array_info_core.pages.folds import folded_paths, split_rows
 from jax_array_info_core.pages.links import Link, line_target
 from jax_array_info_core.pages.propagation_words import (
@@ -17,7 +17,6 @@ from jax_array_info_core.pages.propagation_words import (
     leaf_spec_words,
     origin_target,
     size_words,
-    some_ops,
     value_rows,
     value_spec_words,
 )
@@ -81,7 +80,7 @@ def _mark_values(margin: Margin, report: PropagationReport) -> None:
         shown, rest = split_rows(rows, _MOST_VALUES)
         for row in shown:
             origins = (piece for pieces in row.origins for piece in (", ", *pieces))
-            words = f"{value_spec_words(row.value)}  {row.type_words} {some_ops(row.ops, 2)}"
+            words = f"{value_spec_words(row.value)}  {row.type_words} {some(row.ops, 2)}"
             line.notes.append(Note((words, *origins), size_words(row.value.nbytes, row.times)))
         if rest:
             line.notes.append(Note(f"{sum(row.times for row in rest)} more values"))
