@@ -126,7 +126,8 @@ def test_the_rows_of_a_finding_add_up_to_all_leaves(name):
                 found = None
     assert next(findings, None) is None
     for finding in report.findings:
-        assert_sum(sizes[id(finding)], sum((leaf.nbytes or 0) * leaf.count for leaf in finding.leaves))
+        if sizes[id(finding)]:
+            assert_sum(sizes[id(finding)], sum((leaf.nbytes or 0) * leaf.count for leaf in finding.leaves))
 
 
 @pytest.mark.parametrize("name", names(CheckReport, ProgramReport))

@@ -111,7 +111,7 @@ def test_bytes_on_all_devices_are_not_taken_for_those_of_one():
     lines = (BackwardLine(nbytes=2**20, global_nbytes=2**23), BackwardLine(nbytes=None, global_nbytes=2**22))
     saved = SavedForBackward(global_nbytes=12 * 2**20, lines=lines)
     assert backward(saved, LiveAtBackward(nbytes=2**20)) == [
-        "saved for the backward pass by JAX: 12.0 MiB on all devices together, by line:",
+        "saved for the backward pass by JAX: 12.0 MiB on all devices together",
         "  8.0 MiB  line unknown  1 array",
         "  4.0 MiB  line unknown  1 array",
         "live when the backward pass begins: 1.0 MiB per device (estimated from the",
@@ -127,7 +127,7 @@ def test_what_is_unknown_is_said_with_its_reason():
     ]
     unknown = SavedForBackward(lines=(BackwardLine(nbytes=None),))
     assert backward(unknown) == [
-        "saved for the backward pass by JAX: unknown, by line:",
+        "saved for the backward pass by JAX: unknown",
         "  unknown  line unknown  1 array",
     ]
 
@@ -136,7 +136,7 @@ def test_without_a_trace_what_is_live_has_its_lines():
     live = LiveAtBackward(nbytes=2**20, lines=(BackwardLine(nbytes=2**20, count=2, is_in_loop=True),))
     assert backward(live=live) == [
         "live when the backward pass begins: 1.0 MiB per device (estimated from the",
-        "  schedule), by line:",
+        "  schedule)",
         "  1.0 MiB  line unknown  2 arrays, stacked by a loop",
     ]
     assert backward(SavedForBackward(nbytes=0, global_nbytes=0)) == [

@@ -145,6 +145,8 @@ class Limited(Generic[_T, _S]):
     """Whether the row for the others is a section of its own."""
     size: Callable[[_T], int] | None = None
     """Function by which the largest things are the first ones, where not all are shown."""
+    is_whole: bool = False
+    """Whether nothing stands for the others, either, if none is shown: the line above has their sum."""
 
     def first(self, most: int | None) -> tuple[list[_S], list[_S]]:
         """Return the rows of the first things, and those for the others."""
@@ -153,7 +155,8 @@ class Limited(Generic[_T, _S]):
         if self.size is not None and limit is not None and limit < len(things):
             things = sorted(things, key=self.size, reverse=True)
         shown, left = split_rows(things, limit)
-        return [*self.show(shown)], [*self.rest(left)] if left else []
+        is_told = left and (shown or not self.is_whole)
+        return [*self.show(shown)], [*self.rest(left)] if is_told else []
 
 
 Section: TypeAlias = "Sequence[Row] | Limited[Any, Row]"
@@ -274,6 +277,7 @@ def listed(
         lambda shown: [Entries([*map(entry, shown)])] if shown else [],
         lambda left: [Sentence(f"and {rest(left)}", indent=2)],
         most,
+        is_whole=True,
     )
 
 

@@ -92,7 +92,9 @@ def _leaves(
         if not is_each and any(leaf.count > 1 for found in known for leaf in found):
             yield Sentence(f"{TIMES}n: n alike; the bytes are their sum", indent=2)
 
-    yield Limited([row for row in rows if row not in small], show, lambda left: _rest(left, "more"))
+    yield Limited(
+        [row for row in rows if row not in small], show, lambda left: _rest(left, "more"), is_whole=True
+    )
     yield from _rest(small, f"more below {100 * min_share:g}%")
 
 

@@ -53,7 +53,7 @@ def temporaries_blocks(memory: ProgramMemory) -> Iterator[Listing]:
     """Yield the largest temporaries and what the backward pass needs."""
     if memory.temporaries:
         live = f"{format_bytes(memory.live_nbytes)} live at once"
-        yield Sentence(f"largest temporaries, {live} (estimated from the schedule{_excess(memory)}):")
+        yield Sentence(f"largest temporaries, {live} (estimated from the schedule{_excess(memory)})")
         yield listed(memory.temporaries, _entry, lambda left: ", ".join(_rest(left)), _MOST)
     yield from _backward(memory)
 
@@ -185,7 +185,7 @@ def _by_line(name: str, lines: Sequence[BackwardLine], words: str | None = None)
         total = known_sum(map(size, lines))
         where = " per device" if is_known else " on all devices together"
         words = UNKNOWN if total is None else format_bytes(total) + where
-    yield Sentence(f"{name}: {words}{', by line:' if lines else ''}")
+    yield Sentence(f"{name}: {words}")
     yield listed(lines, entry, rest)
 
 
