@@ -8,6 +8,7 @@ import pytest
 
 from jax_array_info_core import compat, from_json, to_json, track_arrays
 from jax_array_info_core.errors import TrackerError
+from jax_array_info_core.growth import tracker
 from tests import growing
 from tests.arrays import mesh_of, sharded
 from tests.growing import born, elder, growth_of, make_cycles, no_collector, on_first
@@ -152,6 +153,76 @@ def test_trackers_may_be_nested_and_entered_again(no_arrays):
         with inner:
             assert inner.report().new_count == 0
     assert len(first + second) == 2
+
+
+# Referrers
+
+
+class Meter:
+    def __init__(self):
+        self.history = []
+
+
+def leaked(keep, steps=4, **options):
+    """Return the report on a loop that keeps an array of each step."""
+    with track_arrays() as growth:
+        for step in range(steps):
+            keep(step, jnp.ones((10,)))
+            growth.step()
+        return growth.report(max_seconds=None, **options)
+
+
+def test_the_lists_dicts_and_objects_that_hold_rising_arrays_are_named(no_arrays):
+    losses, cache, meter = [], {}, Meter()
+    for keep, path in (
+        (lambda step, loss: losses.append(loss), "losses[{}]"),
+        (lambda step, loss: cache.update({f"step_{step}": loss}), "cache['step_{}']"),
+        (lambda step, loss: meter.history.append(loss), "meter.history[{}]"),
+    ):
+        report = leaked(keep, referrers=True)
+        named = [path.rpartition(" ")[2] for path in report.origins[0].holders]
+        assert named[:4] == [path.format(step) for step in range(4)]
+        assert report.holders == "complete"
+
+
+def test_without_a_search_or_a_rise_no_referrer_is_named(no_arrays):
+    kept = []
+    asked = leaked(lambda step, loss: kept.append(loss), steps=1, referrers=True)
+    rose = leaked(lambda step, loss: kept.append(loss))
+    assert ([one.holders for one in asked.origins], asked.holders) == ([()], "complete")
+    assert ([one.holders for one in rose.origins], rose.holders) == ([()], "not asked")
+
+
+def test_what_holds_most_of_the_rising_arrays_is_named_first(no_arrays):
+    first, losses = [], []
+    report = leaked(lambda step, loss: (losses if step else first).append(loss), referrers=True)
+    named = [path.rpartition(" ")[2] for path in report.origins[0].holders]
+    assert named[:3] == ["losses[0]", "losses[1]", "losses[2]"]
+    assert "first[0]" in named[3:]
+
+
+def test_the_oldest_arrays_of_a_site_are_searched_and_each_site_for_itself(no_arrays, monkeypatch):
+    monkeypatch.setattr(tracker, "_MOST_SEARCHED", 2)
+    small, large = [], []
+    with track_arrays() as growth:
+        for _ in range(4):
+            small.append(jnp.ones(10))
+            large.append(jnp.ones(100))
+            growth.step()
+        report = growth.report(referrers=True, max_seconds=None)
+    assert [[path.rpartition(" ")[2] for path in one.holders] for one in report.origins] == [
+        ["large[0]", "large[1]"],
+        ["small[0]", "small[1]"],
+    ]
+
+
+def test_a_search_for_referrers_past_its_time_limit_is_incomplete(no_arrays):
+    losses = []
+    with track_arrays() as growth:
+        for _ in range(3):
+            losses.append(jnp.ones(10))
+            growth.step()
+        assert growth.report(referrers=True, max_seconds=0).holders == "incomplete"
 
 
 # Garbage collection

@@ -36,11 +36,27 @@ def test_a_tracker_keeps_no_array_alive_and_adds_none(no_arrays):
             alive = len(jax.live_arrays())
             for _ in range(3):
                 growth.step()
-            reports = [growth.report(), growth.report(collect=True, max_seconds=None)]
+            reports = [
+                growth.report(),
+                growth.report(collect=True, max_seconds=None),
+                growth.report(referrers=True, max_seconds=None),
+            ]
             assert len(jax.live_arrays()) == alive
             del old, new
             assert [reference() for reference in references] == [None, None]
     assert reports[0].new_count == 1
+
+
+def test_a_tracker_does_not_name_itself_as_a_referrer(no_arrays):
+    """Arrays that no name leads to have no path, so that any reference of the tracker would be found."""
+    hidden = np.empty(4, object)  # the garbage collector does not see the elements of a NumPy array
+    with track_arrays() as growth, track_arrays() as other:
+        for step in range(4):
+            hidden[step] = jnp.ones(10)
+            growth.step()
+            other.step()
+        (found,) = growth.report(referrers=True, max_seconds=None).origins
+    assert (found.count, found.holders) == (4, ())
 
 
 @pytest.mark.needs_devices(8)  # on a single CPU device, a program with a callback runs synchronously

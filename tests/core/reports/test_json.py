@@ -141,7 +141,7 @@ def growth_report():
             for _ in range(3):
                 kept += born(1)
                 growth.step()
-            return growth.report(collect=True, max_seconds=None)
+            return growth.report(collect=True, referrers=True, max_seconds=None)
 
 
 def every_report():

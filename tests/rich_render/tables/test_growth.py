@@ -104,6 +104,24 @@ def test_the_reference_cycle_that_held_rising_arrays_is_in_their_line():
     assert first_line(None) == ""
 
 
+def test_the_referrer_of_rising_arrays_is_in_their_line():
+    def words(*holders, state="complete"):
+        rose = rising(1.0, 4.0, origin=ADA, count=3, holders=holders)
+        text = to_text(dataclasses.replace(GREW, origins=(rose,), holders=state), width=200)
+        lines = text.splitlines()
+        return lines[0].partition("update")[2], lines[1].strip()
+
+    losses = [f"train.losses[{step}]" for step in range(100)]
+    title = "new and freed jax arrays after 100 steps"
+    assert words(*losses) == (", held by train.losses[0:100]", title)
+    assert words(*losses, "loss") == (", held by train.losses[0:100] and 1 more", title)
+    assert words() == (", no Python referrer found (held by JAX or C++)", title)
+    assert words(state="not asked") == ("", title)
+    found, note = words(state="incomplete")
+    assert found == ", no Python referrer found (search incomplete)"
+    assert note.startswith("The search for referrers was incomplete, so there may be more.")
+
+
 def test_on_one_device_nothing_is_summed_and_no_device_is_the_fullest():
     one_device = to_text(dataclasses.replace(GREW, nbytes_before=((0, GIB),), nbytes=((0, 150 * GIB),)))
     assert "sum over" not in one_device
@@ -315,6 +333,11 @@ def test_a_value_other_than_a_tracker_raises(growth):
         print_growth(growth)
 
 
+def test_a_report_is_printed_with_what_it_has():
+    with pytest.raises(TypeError, match="a GrowthReport is printed as it is: remove collect=, referrers="):
+        print_growth(GREW, collect=True, referrers=True)
+
+
 def test_without_allocation_sites_there_is_a_footer_and_no_column():
     text = to_text(dataclasses.replace(GREW, origins_known="not told by this jax"))
     assert "Allocation sites are not available in this version of JAX." in " ".join(text.split())
@@ -333,6 +356,6 @@ def test_the_verb_prints_what_to_text_returns_and_can_be_collected(capsys, no_ar
     total = f" (sum over {len(jax.devices())} devices)" if len(jax.devices()) > 1 else ""
     assert text.startswith(f"+1 array, +1.0 KiB{total} per step, made at test_growth.py:")
     with collect_reports() as reports:
-        print_growth(growth, collect=True, max_seconds=None)
-    assert reports[0].collected
+        print_growth(growth, collect=True, referrers=True, max_seconds=None)
+    assert (reports[0].collected, reports[0].holders) == (True, "complete")
     assert capsys.readouterr().out == ""

@@ -102,6 +102,20 @@ class Snapshot:
             seen.allocation for key, seen in self._seen.items() if seen is not other._seen.get(key)
         )
 
+    def ids_without(self, other: Snapshot, sites: Container[Site]) -> dict[Site, list[int]]:
+        """Return the ids of the arrays of some sites that another snapshot does not contain, oldest first."""
+        found: dict[Site, list[int]] = {}
+        for key, seen in self._seen.items():
+            site = site_of(seen.allocation, sites)
+            if site in sites and seen is not other._seen.get(key):
+                found.setdefault(site, []).append(key)
+        return found
+
+    def alive(self, ids: Iterable[int]) -> list[Any]:
+        """Return those of some arrays of the snapshot that are alive."""
+        references = [self._seen[key].reference for key in ids]
+        return [array for reference in references if (array := reference()) is not None]
+
     def remove_gone(self) -> dict[int, Allocation]:
         """Remove the arrays that were freed or deleted meanwhile, and return them by their former ``id``."""
         return self._remove([key for key, seen in self._seen.items() if _is_gone(seen.reference)])
@@ -134,6 +148,11 @@ def _is_gone(reference: weakref.ref[Any]) -> bool:
     return array is None or array.is_deleted()
 
 
+def site_of(allocation: Allocation, separate: Container[Site]) -> Site:
+    """Return the line of an allocation; its site with dtype and shape if that is one of the separate ones."""
+    return allocation.site if allocation.site in separate else allocation.line
+
+
 def by_site(
     counts: Mapping[Allocation, int], separate: Container[Site] = ()
 ) -> dict[Site, dict[Allocation, int]]:
@@ -145,8 +164,7 @@ def by_site(
     """
     sites: dict[Site, dict[Allocation, int]] = {}
     for allocation, count in counts.items():
-        site = allocation.site if allocation.site in separate else allocation.line
-        sites.setdefault(site, {})[allocation] = count
+        sites.setdefault(site_of(allocation, separate), {})[allocation] = count
     return sites
 
 

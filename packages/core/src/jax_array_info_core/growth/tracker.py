@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import functools
 import gc
+import re
 from collections import Counter
-from collections.abc import Callable, Mapping
-from types import NoneType
+from collections.abc import Callable, Container, Iterable, Mapping
+from itertools import chain
+from types import MappingProxyType, NoneType
 from typing import Any, Literal, NamedTuple, Self
 
 from ..errors import TrackerError, require
+from ..grouping import by_key
 from ..holders.cycles import find_cycles
-from ..holders.search import OnProgress, checked_seconds
+from ..holders.search import OnProgress, checked_seconds, find_holders
 from ..live.report import DeviceBytes, device_bytes, known_origins, profile_nbytes
 from ..reading_lock import one_at_a_time
 from ..reports.growth import CollectedArrays, GrowthReport, OriginGrowth
@@ -81,8 +84,60 @@ def collect_arrays(
     )
 
 
+_MOST_SEARCHED = 1000
+"""The most arrays of a site whose referrers are searched, the oldest ones: the newest may have others that
+refer to them for one step only."""
+
+
+class Referrers(NamedTuple):
+    """A search for the referrers of new arrays."""
+
+    paths: Mapping[Site, tuple[str, ...]] = MappingProxyType({})
+    """The reference paths to the arrays of each site."""
+
+    holders: Literal["not asked", "complete", "incomplete"] = "not asked"
+    """Whether the search was complete."""
+
+
+def find_referrers(
+    snapshot: Snapshot,
+    before: Snapshot,
+    sites: Container[Site],
+    *,
+    max_seconds: float | None,
+    on_progress: OnProgress | None,
+) -> Referrers:
+    """Return the reference paths to the arrays of some sites that are alive and were not at entry.
+
+    Args:
+        snapshot: The arrays that are alive now.
+        before: The arrays at entry.
+        sites: The sites.
+        max_seconds: The time limit in seconds; None for no limit.
+        on_progress: Called while the search runs, with the seconds since its start.
+    """
+    ids = {site: keys[:_MOST_SEARCHED] for site, keys in snapshot.ids_without(before, sites).items()}
+    arrays = snapshot.alive(chain.from_iterable(ids.values()))
+    found = find_holders(arrays, max_seconds=max_seconds, on_progress=on_progress)
+    paths = {
+        site: _most_frequent_first(path for key in keys for path in found.paths.get(key, ()))
+        for site, keys in ids.items()
+    }
+    return Referrers(paths, "complete" if found.is_complete else "incomplete")
+
+
+def _most_frequent_first(paths: Iterable[str]) -> tuple[str, ...]:
+    """Return the paths to several arrays, each once. Paths that differ in numbers alone are alike."""
+    alike = by_key((re.sub("[0-9]+", "0", path), path) for path in paths)
+    ordered = sorted(alike.values(), key=len, reverse=True)
+    return tuple(dict.fromkeys(chain.from_iterable(ordered)))
+
+
 def origin_growths(
-    new: Mapping[Allocation, int], freed: Mapping[Allocation, int], trends: Trends
+    new: Mapping[Allocation, int],
+    freed: Mapping[Allocation, int],
+    trends: Trends,
+    holders: Mapping[Site, tuple[str, ...]],
 ) -> tuple[OriginGrowth, ...]:
     """Return the growth of each allocation site, steady growth first.
 
@@ -90,6 +145,7 @@ def origin_growths(
         new: The number of arrays of each allocation that are alive now and were not at entry.
         freed: The number of arrays of each allocation that were alive at entry and are not now.
         trends: The trends over the steps since entry.
+        holders: The reference paths to the new arrays of each site that rose.
     """
     growing = trends.growing()
     new_at, freed_at = by_site(new, growing), by_site(freed, growing)
@@ -114,6 +170,7 @@ def origin_growths(
             rose_nbytes=trend.by.nbytes,
             stopped_at=trend.stopped_at,
             rose_content=site.content if site in growing else None,
+            holders=holders.get(site, ()),
         )
         found.append(growth)
     return tuple(sorted(found, key=_rising_first))
@@ -211,6 +268,7 @@ class ArrayTracker:
         self,
         *,
         collect: bool = False,
+        referrers: bool = False,
         max_seconds: float | None = 5.0,
         on_progress: OnProgress | None = None,
     ) -> GrowthReport:
@@ -239,10 +297,11 @@ class ArrayTracker:
                 only reference cycles kept alive. When Python runs the collector depends on the number of
                 objects, not on the device memory that they hold, so such arrays can occupy memory for a long
                 time. Arrays that other threads release during the collection are reported, too.
-            max_seconds: With ``collect``, time limit of the search for the reference cycles, in seconds. None
-                removes the limit.
-            on_progress: Function that is called repeatedly during the search, with the seconds since its
-                start.
+            referrers: Whether to add the reference paths to the new arrays of each allocation site where they
+                increased from step to step, to the oldest 1000 of each.
+            max_seconds: Time limit of each search, for reference cycles (with ``collect``) and for referrers,
+                in seconds. None removes the limit.
+            on_progress: Function that is called repeatedly during a search, with the seconds since its start.
 
         Raises:
             TrackerError: (a RuntimeError) If the tracker has not been entered.
@@ -259,10 +318,16 @@ class ArrayTracker:
                     self._live_arrays, self._snapshot, max_seconds=max_seconds, on_progress=on_progress
                 )
             snapshot, held = self._measured()
-            before, steps = entry.snapshot, entry.trends.steps
+            before, trends = entry.snapshot, entry.trends
+            found = Referrers()
+            if referrers:
+                found = find_referrers(
+                    snapshot, before, trends.growing(), max_seconds=max_seconds, on_progress=on_progress
+                )
             origins = origin_growths(
-                snapshot.counts_without(before), before.counts_without(snapshot), entry.trends
+                snapshot.counts_without(before), before.counts_without(snapshot), trends, found.paths
             )
+            steps = trends.steps
         return GrowthReport(
             platform=jax.local_devices(backend=self._platform)[0].platform,
             steps=steps,
@@ -278,6 +343,7 @@ class ArrayTracker:
             collected=collect,
             freed_by_collection=collection.freed,
             cycles=collection.cycles,
+            holders=found.holders,
             view_count=snapshot.view_count,
         )
 

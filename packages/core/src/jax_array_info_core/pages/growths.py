@@ -11,7 +11,8 @@ from ..reports import CollectedArrays, GrowthReport, Origin, OriginGrowth
 from ..reports.devices import DeviceNbytes
 from ..reports.growth import collected_together, origins_together
 from .blocks import Block, Column, Limited, Listing, Look, Row, Sentence, Table, limited, more, said
-from .words import NO_ALLOCATION_SITES, SEARCH_INCOMPLETE, site_words
+from .references import folded_references
+from .words import NO_ALLOCATION_SITES, SEARCH_INCOMPLETE, no_referrer, site_words
 
 _SIZES = "Sizes are sums over the devices of this process."
 _COLUMNS = (
@@ -44,6 +45,8 @@ def growth_page(report: GrowthReport) -> Iterator[Listing]:
         yield Sentence(_no_rise(report), "answer", hang=0)
     yield _rises(report, rising, "warning")
     yield _rises(report, [growth for growth in risen if growth.stopped_at is not None])
+    if risen and report.holders == "incomplete":
+        yield Sentence(SEARCH_INCOMPLETE.format("referrers"), hang=0)
     changed = [growth for growth in report.origins if growth.count or growth.freed_count]
     if changed:
         yield _table(report, changed)
@@ -163,11 +166,15 @@ def _risen(growth: OriginGrowth) -> str:
 
 
 def _held(growth: OriginGrowth, report: GrowthReport) -> str:
-    """Return the reference cycle that held the arrays; empty if some are alive, or none is known."""
+    """Return what holds the arrays, or the reference cycle that did if none is alive; empty if not known."""
     freed = () if growth.count or growth.origin is None else report.freed_by_collection
     cycles = [one.cycle for one in freed if one.cycle and _place(one) == _place(growth)]
-    others = f" and {more(len(cycles) - 1)}" if len(cycles) > 1 else ""
-    return f", held by the reference cycle {cycles[0]}{others}" if cycles else ""
+    held = [*folded_references(growth.holders), *(f"the reference cycle {cycle}" for cycle in cycles)]
+    if not held:
+        is_searched = growth.count and report.holders != "not asked"
+        return f", {no_referrer(report.holders)}" if is_searched else ""
+    others = f" and {more(len(held) - 1)}" if len(held) > 1 else ""
+    return f", held by {held[0]}{others}"
 
 
 def _place(arrays: OriginGrowth | CollectedArrays) -> Origin | None:

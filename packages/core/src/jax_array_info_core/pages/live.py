@@ -12,7 +12,7 @@ from ..reports.live import By, device_words, held_counts, is_in_host_memory
 from .blocks import CHECK, Block, Column, Limited, Row, Table, counted_path
 from .live_rows import LiveArrayRow, live_array_rows, rest_row
 from .references import folded_references
-from .words import NO_ALLOCATION_SITES, SEARCH_INCOMPLETE, site_words
+from .words import NO_ALLOCATION_SITES, SEARCH_INCOMPLETE, no_referrer, site_words
 
 NARROW = 80
 """Pages up to this width have no column ``of total``."""
@@ -233,10 +233,9 @@ def _references(row: LiveArrayRow, report: LiveArrayReport, most: int) -> Sequen
         lines = [f"{lines[0]} {rest}"] if most == 1 else [*lines, rest]
     garbage = sum(group.garbage_count for group in row.groups)
     them, cycles = ("it", "a reference cycle") if garbage == 1 else ("them", "reference cycles")
-    because = "search incomplete" if report.holders == "incomplete" else "held by JAX or C++"
     for count, words in (
         (garbage, f"garbage in {cycles}: gc.collect() frees {them}"),
-        (sum(group.unheld_count for group in row.groups), f"no Python referrer found ({because})"),
+        (sum(group.unheld_count for group in row.groups), no_referrer(report.holders)),
     ):
         part = "" if count == row.count else f"{count} of {row.count}: "
         lines += [part + words] if count else []

@@ -36,6 +36,12 @@ _REASONS = {
 """Printed text of the reasons that reports store."""
 
 
+def no_referrer(holders: str) -> str:
+    """Return that a search for referrers found none, by its result."""
+    because = "search incomplete" if holders == "incomplete" else "held by JAX or C++"
+    return f"no Python referrer found ({because})"
+
+
 def reason_words(reason: str) -> str:
     """Return the printed text of a reason that a report stores; unknown reasons stay as they are."""
     return _REASONS.get(reason, reason)

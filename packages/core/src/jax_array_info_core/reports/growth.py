@@ -77,6 +77,11 @@ class OriginGrowth:
     caller_count: quantities.Count = 1
     """Number of lines that called the allocation site for these arrays."""
 
+    holders: tuple[str, ...] = ()
+    """Reference paths to the new arrays, such as ``train.losses[0]``, if they increased from step to step: to
+    the oldest 1000, with the most frequent paths first, where paths that differ in numbers alone are alike.
+    Empty if they were not requested (``referrers=True``)."""
+
     @property
     def rose(self) -> bool:
         """Whether there was growth in every step, or in several steps without the bytes ever falling."""
@@ -166,6 +171,11 @@ class GrowthReport(Displayed):
     """Result of the search for the reference cycles that kept these arrays alive. ``not asked``: no search
     was requested, because ``collect`` was False; ``complete``: the search finished; ``incomplete``: it hit
     its time limit."""
+
+    holders: Literal["not asked", "complete", "incomplete"] = "not asked"
+    """Result of the search for referrers. ``not asked``: no search was requested; ``complete``: the search
+    finished; ``incomplete``: there may be more referrers, for example because the search hit its time
+    limit."""
 
     view_count: quantities.Size = 0
     """Number of live views, such as the arrays of ``array.addressable_shards``. They share the memory of

@@ -263,6 +263,7 @@ def print_growth(
     growth: ArrayTracker | GrowthReport,
     *,
     collect: bool = False,
+    referrers: bool = False,
     max_rows: MaxRows = "fit",
     max_seconds: float | None = 5.0,
 ) -> None:
@@ -273,7 +274,7 @@ def print_growth(
       all these lines are summed over the devices of this process. The first step is treated as warm-up: it
       need not show an increase, and it is excluded from the growth per step.
     - The table lists the arrays allocated and freed at each allocation site since the tracker was entered,
-      including those of the first step. Each size is for the device on which the arrays take the most bytes.
+      including those of the first step. Each size is summed over the devices of this process.
     - The last lines show the bytes in live arrays on each device. Shared buffers are counted once.
 
     Views, such as the arrays that ``addressable_shards`` creates, take no memory. Only their number is
@@ -308,19 +309,28 @@ def print_growth(
             arrays, because the steps precede the collection.
         max_rows: Maximum number of allocation sites in each part: growing arrays, new and freed arrays,
             arrays freed by the garbage collector. One more line sums the remaining sites. None shows all.
-        max_seconds: With ``collect``, time limit of the search for the reference cycles that kept arrays
-            alive, in seconds. None removes the limit. On a terminal, a line on stderr shows its progress
-            after the first second.
+        referrers: Whether to end the line of each site where arrays increased with a referrer of these
+            arrays, such as ``held by train.losses[0:100]``, and the number of further ones: of the oldest
+            1000 arrays. The search visits every object of the program.
+        max_seconds: Time limit of each search, in seconds: for the reference cycles that kept arrays alive
+            (with ``collect``), and for referrers. None removes the limit. On a terminal, a line on stderr
+            shows its progress after the first second.
 
     Raises:
         TrackerError: (a RuntimeError) If the tracker has not been entered.
-        UnsupportedValueError: (a ValueError) If ``growth`` is not a tracker.
+        UnsupportedValueError: (a ValueError) If ``growth`` is neither a tracker nor its report.
         ValueError: If ``max_rows`` is negative, or ``max_seconds`` is not a number of seconds.
     """
     if not isinstance(growth, ArrayTracker | GrowthReport):
         raise UnsupportedValueError(f"expected a tracker from track_arrays(), got {type(growth)}")
     check_max_rows(max_rows)
     if isinstance(growth, ArrayTracker):
-        with progress_line("searching for reference cycles", max_seconds) as on_progress:
-            growth = growth.report(collect=collect, max_seconds=max_seconds, on_progress=on_progress)
+        searched = "referrers" if referrers else "reference cycles"
+        with progress_line(f"searching for {searched}", max_seconds) as on_progress:
+            growth = growth.report(
+                collect=collect, referrers=referrers, max_seconds=max_seconds, on_progress=on_progress
+            )
+    else:
+        asked = (("collect=", collect), ("referrers=", referrers))
+        refuse_with(GrowthReport, [name for name, is_asked in asked if is_asked])
     print_table(growth, max_rows=max_rows)
