@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from ..layouts.dtypes import type_text
 from ..quantities import counted, format_bytes, known_sum
 from ..reports import BackwardLine, ProgramMemory, ProgramReport, Temporary
-from .blocks import Column, Listing, Row, Sentence, Table, counted_path, limited, listed, more
+from .blocks import Column, Listing, Row, Sentence, Table, counted_path, limited, listed, more, that_apply
 from .program_words import UNKNOWN, kept_words, platform_words, scope_words
 from .words import origin_words
 
@@ -34,8 +34,7 @@ def memory_lines(report: ProgramReport) -> Iterator[str]:
     """Yield the memory per device, and that of the host."""
     memory = report.memory
     if memory is None:
-        if report.out_of_memory is None:
-            yield f"memory per device: {UNKNOWN}"
+        yield from that_apply((report.out_of_memory is None, f"memory per device: {UNKNOWN}"))
         return
     yield f"memory per device: {_memory_words(memory, report.platform)}"
     on_host = (
@@ -195,8 +194,13 @@ def memory_table(memory: ProgramMemory) -> Table:
 
     def row(one: Temporary) -> Row:
         size, _, array, line, *_ = _entry(one)
-        kept = kept_words(one).removeprefix("kept ")
-        return {"bytes": size, "array": array, "line": line, "scope": scope_words(one.scopes), "kept": kept}
+        return {
+            "bytes": size,
+            "array": array,
+            "line": line,
+            "scope": scope_words(one.scopes),
+            "kept": kept_words(one).removeprefix("kept "),
+        }
 
     def rest(left: Sequence[Temporary]) -> Row:
         return dict(zip(("array", "bytes"), _rest(left), strict=True))

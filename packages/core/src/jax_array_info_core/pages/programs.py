@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 
 from ..layouts.dtypes import type_text
@@ -21,7 +21,7 @@ from ..reports.program import uncounted_words, unknown_bytes
 from ..reports.program_findings import accepted
 from .blocks import Column, Listing, Row, Sentence, Source, Table, counted_path, limited, listed, more, said
 from .findings import finding_blocks
-from .folds import folded_paths
+from .folds import folded
 from .program_memory import TABLES as MEMORY_TABLES
 from .program_memory import memory_lines, memory_table, temporaries_blocks
 from .program_timelines import program_timeline_page
@@ -134,8 +134,8 @@ def _collectives(report: ProgramReport) -> Table:
     """Return the table of the collectives, the most bytes first, with the slowest link where it says more."""
     has_links = bool(report.sent.over_links)
 
-    def row(folded: tuple[Collective, str]) -> Row:
-        one, because = folded
+    def row(found: tuple[Collective, str]) -> Row:
+        one, because = found
         return {
             "total": total_words(one),
             "each": each_words(one),
@@ -173,18 +173,18 @@ def _folded(collectives: Sequence[Collective]) -> list[tuple[Collective, str]]:
 
     Each has the words on what it is needed for.
     """
-    words = [*map(because_words, collectives)]
-    facts = []
-    for one, text in zip(collectives, words, strict=True):
+
+    def fact(one: Collective) -> Hashable:
         within = tuple(each if each.side is None else replace(each, number=0) for each in one.within)
         alike = replace(one, path=None, count=1, because=(), within=within)
-        facts.append((alike, without_indices(text)))
-    folded = []
-    for path, members in folded_paths([one.path or "" for one in collectives], facts):
-        count = sum(collectives[member].count for member in members)
-        name = counted_path(path, len(members)) if path else None
-        because = folded_text([words[member] for member in members])
-        folded.append((replace(collectives[members[0]], path=name, count=count), because))
-    if len(folded) < len(collectives):
-        folded.sort(key=lambda row: (row[0].times is not None, -(row[0].bound_nbytes or 0)))
-    return folded
+        return alike, without_indices(because_words(one))
+
+    rows = []
+    for path, found in folded(collectives, fact, lambda one: one.path or ""):
+        count = sum(one.count for one in found)
+        name = counted_path(path, len(found)) if path else None
+        because = folded_text([*map(because_words, found)])
+        rows.append((replace(found[0], path=name, count=count), because))
+    if len(rows) < len(collectives):
+        rows.sort(key=lambda row: (row[0].times is not None, -(row[0].bound_nbytes or 0)))
+    return rows

@@ -14,7 +14,7 @@ from jax_array_info_core import (
     propagation_report,
 )
 from jax_array_info_core.errors import UnsupportedValueError, require_report
-from jax_array_info_core.pages.folds import MaxRows, check_max_rows
+from jax_array_info_core.pages.folds import MaxRows
 from jax_array_info_core.reports import (
     CompilationsReport,
     CompileCachesReport,
@@ -25,10 +25,10 @@ from jax_array_info_core.reports import (
 )
 from jax_array_info_core.reports.floors import MIN_NBYTES
 
-from .show import print_table, refuse_with, report_of, report_on_two, silent_at_exit
+from .show import print_table, refuse_with, report_of, report_on_two, verb
 
 
-@silent_at_exit
+@verb
 def print_program(
     f: Any,
     /,
@@ -126,7 +126,6 @@ def print_program(
         TypeError: If arguments are given with a ``ProgramReport``.
         ValueError: If ``max_rows`` is negative.
     """
-    check_max_rows(max_rows)
     if isinstance(f, ProgramReport):
         others = (args, kwargs, topology, dcn, not explain, bandwidths, ignore_codes, timeline, steady)
         if any(others) or min_nbytes != MIN_NBYTES:
@@ -148,7 +147,7 @@ def print_program(
     print_table(report, max_rows=max_rows)
 
 
-@silent_at_exit
+@verb
 def print_program_diff(
     before: ProgramReport | ProgramDiff, after: ProgramReport | None = None, *, max_rows: MaxRows = "fit"
 ) -> None:
@@ -211,12 +210,11 @@ def print_program_diff(
     Raises:
         ValueError: If ``max_rows`` is negative.
     """
-    check_max_rows(max_rows)
     report = report_on_two(before, after, ProgramDiff, program_diff_report)
     print_table(report, max_rows=max_rows)
 
 
-@silent_at_exit
+@verb
 def print_compilations(watch: CompileWatch | CompilationsReport, *, max_rows: MaxRows = "fit") -> None:
     """Print the compilations in a ``watch_compiles`` block, each with its reason.
 
@@ -252,14 +250,13 @@ def print_compilations(watch: CompileWatch | CompilationsReport, *, max_rows: Ma
         UnsupportedValueError: (a ValueError) If ``watch`` is not a watch.
         ValueError: If ``max_rows`` is negative.
     """
-    check_max_rows(max_rows)
     if not isinstance(watch, CompileWatch | CompilationsReport):
         raise UnsupportedValueError(f"expected a watch from watch_compiles(), got {type(watch)}")
     report = watch if isinstance(watch, CompilationsReport) else watch.report()
     print_table(report, max_rows=max_rows)
 
 
-@silent_at_exit
+@verb
 def print_log(
     source: Any,
     *,
@@ -299,12 +296,11 @@ def print_log(
         UnsupportedValueError: (a ValueError) If ``mesh`` is not a mesh.
         ValueError: If ``max_rows`` is negative.
     """
-    check_max_rows(max_rows)
     report = report_of(source, LogReport, log_report, mesh=mesh, ignore_codes=ignore_codes)
     print_table(report, max_rows=max_rows)
 
 
-@silent_at_exit
+@verb
 def print_compile_caches(
     report: CompileCachesReport | None = None,
     *,
@@ -352,14 +348,13 @@ def print_compile_caches(
             function. No cache is cleared.
         ValueError: If ``report`` is not a CompileCachesReport, or ``max_rows`` is negative.
     """
-    check_max_rows(max_rows)  # before any cache is cleared
     if report is not None:
         require_report(report, CompileCachesReport)
         refuse_with(CompileCachesReport, ["clear="] if clear else [])
     print_table(compile_caches_report(clear) if report is None else report, max_rows=max_rows)
 
 
-@silent_at_exit
+@verb
 def print_propagation(
     f: Any,
     /,
@@ -435,7 +430,6 @@ def print_propagation(
             such line and no such path.
         ValueError: If ``max_rows`` is negative.
     """
-    check_max_rows(max_rows)
     if isinstance(f, PropagationReport):
         if args or kwargs or ignore_codes or min_nbytes != MIN_NBYTES:
             refuse_with(PropagationReport, ["the other arguments"])
