@@ -154,7 +154,7 @@ def test_live_bytes_that_exceed_the_temporaries_have_a_reason(live, expected):
         live_nbytes=live,
     )
     [shown] = lines_with(program(memory=memory), "largest temporaries")
-    assert shown.endswith(f"live at once (estimated from the schedule{expected})")
+    assert shown.endswith(f" (estimated from the schedule{expected})")
 
 
 def test_a_program_without_collectives_sends_nothing():

@@ -46,8 +46,8 @@ DCN 96.0 MiB (at least 16.1 ms), ICI 1.2 GiB per call; no findings
 step, 2*v5p:2x2x1, 8 TPU devices: data=2, fsdp=4
 memory per device: unknown
 sent per device and call: 1.3 GiB
-   1.2 GiB  all-gather over fsdp
-  96.0 MiB  all-reduce over data
+   1.2 GiB  all-gather over fsdp  train.py:9 loss
+  96.0 MiB  all-reduce over data  train.py:9 loss
 """
     shown = text(step("dcn", "ici", dcn=6_250_000_000))
     assert shown.startswith(expected.lstrip("\n"))

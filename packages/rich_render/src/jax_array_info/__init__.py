@@ -40,7 +40,7 @@ What happened to my memory over the night?
 Which line leaks memory?
     with track_arrays() as growth:
     growth.step()
-    print_growth(growth)
+    print_growth(growth, referrers=True)
 Why does JAX recompile my function?
     with watch_compiles() as watch:
     print_compilations(watch)

@@ -78,7 +78,7 @@ from .tree import WRITE_MODEL, Planned, path_rules, planned_tree
     type=click.FloatRange(0, 1),
     default=0.01,
     show_default=True,
-    help="Part of the bytes per device below which the leaves of a finding are summed in one line.",
+    help="Part of the bytes per device. The smallest leaves of a finding that take less share a line.",
 )
 @click.option("--allow-empty", is_flag=True, help="Accept a tree without arrays.")
 @click.option(

@@ -11,7 +11,20 @@ from ..layouts.grid import copies_words
 from ..quantities import format_bytes, format_device_ids, format_devices
 from ..reports import ArrayReport, ContainerLeaf, MeshReport, ShardReport, XlaReport
 from ..text import shape_text
-from .blocks import TIMES, Block, Limited, Listing, Look, Note, Panel, Picture, Sentence, more, said
+from .blocks import (
+    TIMES,
+    Block,
+    Limited,
+    Listing,
+    Look,
+    Note,
+    Panel,
+    Picture,
+    Sentence,
+    more,
+    said,
+    that_apply,
+)
 from .words import index_words, manual_words, mesh_words, size_words, unknown_words
 
 MAX_WORDS = 160
@@ -30,8 +43,7 @@ def array_page(report: ArrayReport, *, count: int = 1, is_drawn: bool = False) -
         count: Number of equal panels for which this one stands. It is behind the name: ``hidden ×4, each``.
         is_drawn: Whether a console shows the drawing, too.
     """
-    each = f"{TIMES}{count}, each" if count > 1 else ""
-    title = " ".join(filter(None, (report.name, each)))
+    title = " ".join(that_apply((report.name, report.name or ""), (count > 1, f"{TIMES}{count}, each")))
 
     def panel(leaves: Sequence[ContainerLeaf]) -> list[Block]:
         return [Panel(title, [line for line in _lines(report, leaves) if line])]
@@ -173,15 +185,12 @@ def _local_lines(report: ArrayReport) -> _Lines:
 def _trace_lines(report: ArrayReport) -> _Lines:
     """Return the transformation around a traced value, its batched and its manual axes, and its class."""
     batch, manual = report.batch, report.manual_axes
-    called = ""
-    if report.kind == "tracer" and report.called_under not in (None, "jit"):
-        called = f"called under {report.called_under}"
-    # Without a jit around it, jax.checkpoint traces and then runs operation by operation.
-    elif report.kind == "tracer" and report.source != "array":
-        called = "called in jit"
+    is_tracer, is_under = report.kind == "tracer", report.called_under not in (None, "jit")
     noun = "axis" if batch and len(batch.axes) == 1 else "axes"
     return [
-        _if(called, called, "aside"),
+        _if(is_tracer and is_under, f"called under {report.called_under}", "aside"),
+        # Without a jit around it, jax.checkpoint traces and then runs operation by operation.
+        _if(is_tracer and not is_under and report.source != "array", "called in jit", "aside"),
         f"vmap: {noun} {', '.join(map(str, batch.axes))} of {shape_text(batch.shape)}" if batch else "",
         manual_words(manual, report.invariant_axes) if manual else "",
         _if(report.kind in ("abstract", "array-like"), report.type_name, "aside"),
@@ -266,8 +275,7 @@ def xla_page(report: XlaReport) -> Iterator[Block]:
     """Yield the spec, the pattern and the drawing of a sharding in XLA's notation."""
     spec, meaning = _spec_words(report), _MEANINGS.get(report.kind)
     answers = [*filter(None, (meaning, spec))]
-    is_alarm = spec and report.spec is None
-    yield from said(answers, "alarm" if is_alarm else "answer", hang=0)
+    yield from said(answers, "alarm" if spec and report.spec is None else "answer", hang=0)
     yield Sentence(report.text, "" if answers else "answer", hang=0)
     yield from said(report.patterns, hang=0)
     yield from said((f"uneven: {problem}" for problem in report.uneven), "warning", hang=0)
@@ -277,9 +285,9 @@ def xla_page(report: XlaReport) -> Iterator[Block]:
 
 def _spec_words(report: XlaReport) -> str:
     """Return the equivalent spec on the mesh, and how a command takes it; empty without a mesh."""
-    mesh = "" if report.mesh is None else mesh_words(report.mesh)
     if report.mesh is None or (report.spec is None and report.kind != "tiled"):
         return ""
+    mesh = mesh_words(report.mesh)
     if report.spec is None:
         return f"no PartitionSpec on mesh {mesh} is equivalent"
     form = format_spec(report.spec)

@@ -330,8 +330,7 @@ def _lists(block: Listing) -> Iterator[Limited[Any, Any]]:
 
 def counted_path(path: str, count: int) -> str:
     """Return a path with the number of things that it stands for: ``layers/0-3/w ×4``."""
-    path = path or "(root)"
-    return path if count == 1 else f"{path} {TIMES}{count}"
+    return (path or "(root)") + ("" if count == 1 else f" {TIMES}{count}")
 
 
 def more(count: int, noun: str = "", nouns: str = "") -> str:

@@ -21,8 +21,8 @@ def check_page(report: CheckReport, *, min_share: float = MIN_SHARE) -> Iterator
 
     Args:
         report: The check.
-        min_share: Part of the bytes per device, from 0 to 1, below which the leaves of a finding are summed
-            in one line.
+        min_share: Part of the bytes per device, from 0 to 1. The smallest leaves of a finding that take less
+            together share one line.
 
     Raises:
         ValueError: If ``min_share`` is not from 0 to 1.
@@ -78,9 +78,8 @@ def _memory_lines(report: CheckReport) -> list[str]:
     nbytes = both_memories(report.fullest_device_nbytes, report.hosted_nbytes, report.host_memory_kinds)
     hbm = "--hbm 95GiB" if is_shell else 'hbm_nbytes="95GiB"'
     host = "--host-memory 512GiB" if is_shell else 'host_nbytes="512GiB"'
-    over, known = "all devices", "hosts are not known"
-    if report.host_unit == "process":
-        over, known = "the devices of a process", "several may be on one host"
+    over = "the devices of a process" if report.host_unit == "process" else "all devices"
+    known = "several may be on one host" if report.host_unit == "process" else "hosts are not known"
     expect = Option("expect").written(report.syntax) + ("" if is_shell else "=")
     return that_apply(
         (True, f"{report.subject} {verb} {nbytes} per device"),

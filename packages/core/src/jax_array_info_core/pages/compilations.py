@@ -119,8 +119,12 @@ def _rows(compilations: Sequence[Compilation], place: str = "") -> Section:
     """
 
     def row(alike: Sequence[Compilation]) -> Row:
-        cells = {"function": alike[0].function, "called at": _line(alike[0])}
-        return {**cells, **_sums(alike), "reason": f"{place}: {_reason(alike)}" if place else _reason(alike)}
+        return {
+            "function": alike[0].function,
+            "called at": _line(alike[0]),
+            **_sums(alike),
+            "reason": ": ".join(filter(None, (place, _reason(alike)))),
+        }
 
     def rest(rows: Sequence[Sequence[Compilation]]) -> Row:
         others = [one for alike in rows for one in alike]
@@ -130,8 +134,10 @@ def _rows(compilations: Sequence[Compilation], place: str = "") -> Section:
 
 
 def _sums(compilations: Sequence[Compilation]) -> Row:
-    seconds = sum(one.seconds for one in compilations)
-    return {"times": str(len(compilations)), "duration": duration(seconds)}
+    return {
+        "times": str(len(compilations)),
+        "duration": duration(sum(one.seconds for one in compilations)),
+    }
 
 
 def _alike(compilations: Sequence[Compilation]) -> list[list[Compilation]]:

@@ -95,7 +95,6 @@ def devices_page(report: DevicesReport, *, kinds: bool = False) -> Iterator[Bloc
         yield _kinds_table(report)
     if report.has_statistics or not kinds:
         yield Sentence(_memory_words(report), "answer", hang=0)
-        rows = [*map(_memory_row, report.devices)]
         columns = [one for one in _MEMORY if report.has_statistics or one.name in _ALWAYS_KNOWN]
         names = [one.name for one in _MEMORY]
         groupings = (
@@ -104,7 +103,7 @@ def devices_page(report: DevicesReport, *, kinds: bool = False) -> Iterator[Bloc
             [["device"], ["in use", "peak", "limit"], ["in arrays", "not in arrays"]],
             [["device"], names[1:]],
         )
-        yield Table("device memory", columns, [rows], groupings)
+        yield Table("device memory", columns, [[*map(_memory_row, report.devices)]], groupings)
 
 
 def _memory_words(report: DevicesReport) -> str:
@@ -185,9 +184,9 @@ def memory_profile_page(report: MemoryProfileReport) -> Iterator[Block]:
     Args:
         report: The memory profile.
     """
-    most = max((nbytes for nbytes, _ in report.devices_alike), default=0)
-    answer = f"buffers take at most {format_bytes(most)} per device"
-    yield Sentence(answer if "buffer" in report.lines else "no buffers", "answer", hang=0)
+    most = format_bytes(max((nbytes for nbytes, _ in report.devices_alike), default=0))
+    answer = f"buffers take at most {most} per device" if "buffer" in report.lines else "no buffers"
+    yield Sentence(answer, "answer", hang=0)
     totals: list[Row] = [
         {"size": format_bytes(nbytes), "device": folded_names(names), "line": "all lines"}
         for nbytes, names in report.devices_alike
@@ -210,13 +209,13 @@ def _profile_table(kind: str, lines: Sequence[ProfileLine], totals: Sequence[Row
             "line": words or site_words(line.origin),
         }
 
-    def rest(left: Sequence[ProfileLine]) -> Row:
-        return row(lines_together(left), more(len(left), "line", "lines"))
-
     return Table(
         f"{kind}s by source line",
         (_BYTES_OF_BUFFERS if kind == "buffer" else _BYTES_OF_EXECUTABLES, *_PROFILE),
-        [limited(lines, row, rest), totals],
+        [
+            limited(lines, row, lambda left: row(lines_together(left), more(len(left), "line", "lines"))),
+            totals,
+        ],
         ([["size"], ["count"], ["device"], ["line"]], [["size"], ["count"], ["line", "device"]]),
         breaks="words",
     )

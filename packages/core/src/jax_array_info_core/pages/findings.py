@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 
 from ..layouts.spec import effective_spec
 from ..quantities import format_bytes
 from ..reports import Finding, FindingLeaf
 from ..reports.findings import Syntax
 from ..text import plain_text
-from .blocks import TIMES, Block, Entries, Limited, Listing, Rule, Sentence, counted_path
-from .folds import folded_paths
+from .blocks import TIMES, Block, Entries, Limited, Listing, Rule, Sentence, counted_path, said, that_apply
+from .folds import folded
 from .program_words import folded_text, without_indices
 from .words import origin_words
 
@@ -45,13 +46,12 @@ def finding_blocks(
         total: Bytes per device of all leaves.
         syntax: Language in which the fixes name arguments.
         sizes: Sizes of the mesh axes by name; specs are shown without those of size 1.
-        min_share: Part of the total below which leaves are summed in one line.
+        min_share: Part of the total; the smallest leaves that take less together share a line.
     """
     for finding in findings:
         yield from heading(finding, syntax)
         if finding.leaves:
-            is_each = finding.kind == _EACH
-            yield from _leaves(finding.leaves, sizes or {}, min_share, total, is_each=is_each)
+            yield from _leaves(finding.leaves, sizes or {}, min_share, total, is_each=finding.kind == _EACH)
 
 
 def heading(finding: Finding, syntax: Syntax = "python", of: str = "") -> Iterator[Block]:
@@ -77,20 +77,22 @@ def _leaves(
     is_each: bool,
 ) -> Iterator[Listing]:
     """Yield the leaves of a finding, the most bytes first, and the sums of the others."""
-    facts = [replace(leaf, path="", remedy=without_indices(leaf.remedy)) for leaf in leaves]
-    folds = folded_paths([leaf.path for leaf in leaves], facts)
-    rows = sorted(((path, [leaves[index] for index in members]) for path, members in folds), key=_cost)
-    small = [row for row in rows[1:] if row[1][0].nbytes is not None and -_cost(row) < min_share * total]
+    folds = folded(leaves, lambda leaf: replace(leaf, path="", remedy=without_indices(leaf.remedy)))
+    rows = sorted(folds, key=lambda row: -_nbytes(row[1]))
+    known = [row for row in rows[1:] if row[1][0].nbytes is not None]
+    sums = accumulate(_nbytes(row[1]) for row in reversed(known))
+    count = sum(nbytes < min_share * total for nbytes in sums)
+    small = known[len(known) - count :] if count > 1 else []
 
-    def show(shown: _Rows) -> Iterator[Block]:
-        if shown:
-            entries = [_entry(path, found, sizes, is_each=is_each) for path, found in shown]
-            yield Entries(entries, in_columns=True)
+    def show(shown: _Rows) -> list[Block]:
+        entries = [_entry(path, found, sizes, is_each=is_each) for path, found in shown]
         known = [found for _, found in shown if found[0].nbytes is not None]
-        if any(len(found) > 1 for found in known):
-            yield Sentence(f"{TIMES}n: n leaves; the bytes are their sum", indent=2)
-        if not is_each and any(leaf.count > 1 for found in known for leaf in found):
-            yield Sentence(f"{TIMES}n: n alike; the bytes are their sum", indent=2)
+        is_alike = not is_each and any(leaf.count > 1 for found in known for leaf in found)
+        notes = that_apply(
+            (any(len(found) > 1 for found in known), f"{TIMES}n: n leaves; the bytes are their sum"),
+            (is_alike, f"{TIMES}n: n alike; the bytes are their sum"),
+        )
+        return [*([Entries(entries, in_columns=True)] if entries else []), *said(notes, indent=2)]
 
     yield Limited(
         [row for row in rows if row not in small], show, lambda left: _rest(left, "more"), is_whole=True
@@ -117,7 +119,7 @@ def _entry(
     size = "" if leaf.nbytes is None else format_bytes(_nbytes(leaves))
     if is_each and count > 1 and leaf.nbytes is not None:
         size = f"{format_bytes(leaf.nbytes)} each"
-    after = sum(one.nbytes_after or 0 for one in leaves)
+    after = format_bytes(sum(one.nbytes_after or 0 for one in leaves))
     return (
         size,
         counted_path(path or (origin_words(leaf.origin) if leaf.origin else leaf.place), count),
@@ -126,13 +128,8 @@ def _entry(
         "" if leaf.expected is None else f"expected {effective_spec(leaf.expected, sizes)}",
         leaf.change,
         origin_words(leaf.origin) if path and leaf.origin else "",
-        folded_text([one.remedy for one in leaves])
-        + ("" if leaf.nbytes_after is None else f": {format_bytes(after)}"),
+        folded_text([one.remedy for one in leaves]) + ("" if leaf.nbytes_after is None else f": {after}"),
     )
-
-
-def _cost(row: tuple[str, Sequence[FindingLeaf]]) -> int:
-    return -_nbytes(row[1])
 
 
 def _nbytes(leaves: Iterable[FindingLeaf]) -> int:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from operator import attrgetter
 from typing import Literal, TypeAlias, TypeVar
 
 from ..grouping import by_key
@@ -34,11 +35,7 @@ def split_rows(rows: Sequence[_T], max_rows: int | None) -> tuple[Sequence[_T], 
     Args:
         rows: All rows.
         max_rows: Maximum number of rows to show; None for all.
-
-    Raises:
-        ValueError: If ``max_rows`` is negative.
     """
-    check_max_rows(max_rows)
     shown = rows[:max_rows]
     return shown, rows[len(shown) :]
 
@@ -132,6 +129,20 @@ def folded_paths(paths: Sequence[str], facts: Sequence[Hashable]) -> list[tuple[
         groups = _folded_at(groups, place)
     groups.sort(key=lambda group: group.members[0])
     return [("".join(group.pieces), group.members) for group in groups]
+
+
+def folded(
+    things: Sequence[_T], fact: Callable[[_T], Hashable], path: Callable[[_T], str] = attrgetter("path")
+) -> list[tuple[str, list[_T]]]:
+    """Return paths, with those that differ only in indices folded, each with the things that it stands for.
+
+    Args:
+        things: What has paths.
+        fact: Function that returns the facts of a thing. Paths are folded only if these are equal.
+        path: Function that returns its path.
+    """
+    folds = folded_paths([*map(path, things)], [*map(fact, things)])
+    return [(text, [things[index] for index in members]) for text, members in folds]
 
 
 @dataclass(slots=True)

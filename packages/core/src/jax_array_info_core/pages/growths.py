@@ -10,9 +10,22 @@ from ..quantities import counted, format_bytes, format_devices
 from ..reports import CollectedArrays, GrowthReport, Origin, OriginGrowth
 from ..reports.devices import DeviceNbytes
 from ..reports.growth import collected_together, origins_together
-from .blocks import Block, Column, Limited, Listing, Look, Row, Sentence, Table, limited, more, said
+from .blocks import (
+    Block,
+    Column,
+    Limited,
+    Listing,
+    Look,
+    Row,
+    Sentence,
+    Table,
+    limited,
+    more,
+    said,
+    that_apply,
+)
 from .references import folded_references
-from .words import NO_ALLOCATION_SITES, SEARCH_INCOMPLETE, no_referrer, site_words
+from .words import NO_ALLOCATION_SITES, SEARCH_INCOMPLETE, more_or_less, no_referrer, site_words
 
 _SIZES = "Sizes are sums over the devices of this process."
 _COLUMNS = (
@@ -48,8 +61,7 @@ def growth_page(report: GrowthReport) -> Iterator[Listing]:
     if risen and report.holders == "incomplete":
         yield Sentence(SEARCH_INCOMPLETE.format("referrers"), hang=0)
     changed = [growth for growth in report.origins if growth.count or growth.freed_count]
-    if changed:
-        yield _table(report, changed)
+    yield _table(report, changed)
     yield from said(_sums(report), hang=0)
     if report.collected:
         yield from _collection(report)
@@ -60,11 +72,14 @@ def growth_page(report: GrowthReport) -> Iterator[Listing]:
 def _table(report: GrowthReport, changed: Sequence[OriginGrowth]) -> Table:
     """Return the table of new and freed arrays by allocation site."""
     is_known = report.origins_known == "known"
-    notes = {_SIZES: len(report.nbytes) > 1, NO_ALLOCATION_SITES: not is_known}
+    notes = that_apply((len(report.nbytes) > 1, _SIZES), (not is_known, NO_ALLOCATION_SITES))
 
     def row(growth: OriginGrowth) -> Row:
-        site = _site(growth) if is_known else ""
-        return {**_amounts(growth), "largest": growth.content or "", "made at": site}
+        return {
+            **_amounts(growth),
+            "largest": growth.content or "",
+            "made at": _site(growth) if is_known else "",
+        }
 
     def rest(left: Sequence[OriginGrowth]) -> Row:
         return {**_amounts(origins_together(left)), "largest": more(len(left))}
@@ -74,7 +89,7 @@ def _table(report: GrowthReport, changed: Sequence[OriginGrowth]) -> Table:
         _COLUMNS,
         [limited(changed, row, rest)],
         _GROUPINGS,
-        caption="\n".join(note for note, is_shown in notes.items() if is_shown),
+        caption="\n".join(notes),
         breaks="words",
     )
 
@@ -191,22 +206,17 @@ def _site(arrays: OriginGrowth | CollectedArrays) -> str:
 def _sums(report: GrowthReport) -> Iterator[str]:
     """Yield the number of live arrays, and the bytes per device, with equal devices in one line."""
     new = counted(report.new_count, "new array", "new arrays")
+    views = counted(report.view_count, "view not counted: it shares", "views not counted: they share")
     yield f"{new}, {report.freed_count} freed, {report.count} alive, {report.count_before} at the start"
-    if report.view_count:
-        views = counted(report.view_count, "view not counted: it shares", "views not counted: they share")
-        yield f"{views} the memory of other arrays"
+    yield from that_apply((report.view_count, f"{views} the memory of other arrays"))
     for place, alike in (("", report.device_growth), (" in host memory", report.host_growth)):
         for devices, nbytes, gained in alike:
             each = " each" if len(devices) > 1 else ""
-            gain = (
-                f"{format_bytes(abs(gained))} {'more' if gained > 0 else 'less'} than"
-                if gained
-                else "same as"
-            )
+            gain = f"{more_or_less(gained)} than" if gained else "same as"
             names = format_devices(report.platform, devices)
             yield f"{names}: {format_bytes(nbytes)}{each}{place}, {gain} at the start"
-    if report.is_shared:
-        yield "Shared buffers are counted once per array above, and once per device here."
+    shared = "Shared buffers are counted once per array above, and once per device here."
+    yield from that_apply((report.is_shared, shared))
 
 
 def _collection(report: GrowthReport) -> Iterator[Listing]:
@@ -226,8 +236,8 @@ def _collection(report: GrowthReport) -> Iterator[Listing]:
         lambda shown: said(map(_collected, shown), indent=2),
         lambda left: said([rest(left)], indent=2),
     )
-    if freed and report.cycles == "incomplete":
-        yield Sentence(SEARCH_INCOMPLETE.format("reference cycles"), hang=0)
+    is_incomplete = freed and report.cycles == "incomplete"
+    yield from said(that_apply((is_incomplete, SEARCH_INCOMPLETE.format("reference cycles"))), hang=0)
 
 
 def _collected(arrays: CollectedArrays) -> str:

@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ..reports import HostsReport, HostSummary
-from .blocks import SKIPPED_ROWS, Column, Limited, Listing, Picture, Row, Sentence, Table, more, number
+from .blocks import (
+    SKIPPED_ROWS,
+    Column,
+    Limited,
+    Listing,
+    Picture,
+    Row,
+    Sentence,
+    Table,
+    more,
+    number,
+    said,
+    that_apply,
+)
 from .findings import finding_blocks
 from .words import size_words
 
@@ -40,11 +53,11 @@ def hosts_page(report: HostsReport) -> Iterator[Listing]:
     yield Sentence(report.answer, "answer", hang=0)
     if report.process_count > 1:
         yield Picture(report, in_text=report.process_count > MAX_ROWS)  # of fewer, the table has each
-    if report.hosts:
-        yield _processes(report)
+    yield _processes(report)
     yield from finding_blocks(report.findings, total=report.fullest_nbytes, syntax=report.syntax, min_share=0)
-    if report.ignored_codes:
-        yield Sentence(f"ignored codes: {', '.join(report.ignored_codes)}", hang=0)
+    yield from said(
+        that_apply((report.ignored_codes, f"ignored codes: {', '.join(report.ignored_codes)}")), hang=0
+    )
 
 
 def _processes(report: HostsReport) -> Table:

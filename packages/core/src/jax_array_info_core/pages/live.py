@@ -9,7 +9,7 @@ from ..layouts.grid import copies_words
 from ..quantities import counted, format_bytes
 from ..reports import LiveArrayReport
 from ..reports.live import By, device_words, held_counts, is_in_host_memory
-from .blocks import CHECK, Block, Column, Limited, Row, Table, counted_path
+from .blocks import CHECK, Block, Column, Limited, Row, Table, counted_path, that_apply
 from .live_rows import LiveArrayRow, live_array_rows, rest_row
 from .references import folded_references
 from .words import NO_ALLOCATION_SITES, SEARCH_INCOMPLETE, no_referrer, site_words
@@ -114,12 +114,12 @@ def live_page(
             nothing else show it.
     """
     rows = live_array_rows(report, by=by, hide_small_arrays=hide_small_arrays, specs=specs)
+    largest, small, scalars = rows
     nbytes, host_nbytes = report.fullest_nbytes, report.fullest_host_nbytes
-    every = (*rows.largest, *rows.small, *rows.scalars)
-    is_sum = sum(row.sum_nbytes for row in every) == nbytes + host_nbytes
-    totals = [(host_nbytes, "in host memory")] if host_nbytes else []
+    is_sum = sum(row.sum_nbytes for section in rows for row in section) == nbytes + host_nbytes
     # Rows that do not add up to the total are on other devices, or share buffers.
-    totals.append((nbytes, "" if is_sum else "fullest device"))
+    total = {"size": format_bytes(nbytes), "of": "" if is_sum else "fullest device"}
+    on_host = {"size": format_bytes(host_nbytes), "of": "in host memory"}
     where = "" if report.device is None else f" on {device_words(report, report.device)}"
 
     def show(shown: Sequence[LiveArrayRow]) -> list[Row]:
@@ -131,27 +131,26 @@ def live_page(
         title=f"allocated jax arrays{where}{'' if by == 'shape' else f' by {by}'}",
         columns=[*_columns(report, by)],
         sections=[
-            Limited(rows.largest, show, lambda left: show([rest_row(report, by, left)])),
-            show(rows.small),
-            show(rows.scalars),
-            [{"size": format_bytes(total), "of": words} for total, words in totals],
+            Limited(largest, show, lambda left: show([rest_row(report, by, left)])),
+            show(small),
+            show(scalars),
+            [on_host, total] if host_nbytes else [total],
         ],
         groupings=_GROUPINGS,
-        caption="\n".join(_notes(report, by)),
+        caption="\n".join(
+            that_apply(
+                (report.origins == "not told by this jax", NO_ALLOCATION_SITES),
+                (report.holders == "incomplete", SEARCH_INCOMPLETE.format("referrers")),
+                (
+                    by != "device" and report.is_shared,
+                    "Shared buffers are counted once per array, and once in the total.",
+                ),
+            )
+        ),
         breaks="words",
         least_width=NARROW + 1,
         joins_heads=True,
     )
-
-
-def _notes(report: LiveArrayReport, by: By) -> Iterator[str]:
-    """Yield notes on missing or shared information."""
-    if report.origins == "not told by this jax":
-        yield NO_ALLOCATION_SITES
-    if report.holders == "incomplete":
-        yield SEARCH_INCOMPLETE.format("referrers")
-    if by != "device" and report.is_shared:
-        yield "Shared buffers are counted once per array, and once in the total."
 
 
 def _columns(report: LiveArrayReport, by: By) -> list[Column]:
@@ -168,10 +167,13 @@ def _columns(report: LiveArrayReport, by: By) -> list[Column]:
 
 def _row(row: LiveArrayRow, report: LiveArrayReport, by: By, most_paths: int) -> Row:
     """Return the cells of a row. The sum of several rows has no more than its bytes, its count and words."""
-    size = format_bytes(row.nbytes) + (" each" if row.is_each else "")
-    share = "" if row.share is None else f"{row.share:.1%}"
     held = _references(row, report, most_paths) if row.groups and report.holders != "not asked" else ""
-    cells: Row = {"size": size, "of total": share, "of": row.words, "held by": held}
+    cells: Row = {
+        "size": format_bytes(row.nbytes) + (" each" if row.is_each else ""),
+        "of total": "" if row.share is None else f"{row.share:.1%}",
+        "of": row.words,
+        "held by": held,
+    }
     if by == "shape":
         return {**cells, **_array(row, report)} if row.groups else cells
     has_all = report.host_nbytes if by == "device" else report.device is None
@@ -183,7 +185,7 @@ def _array(row: LiveArrayRow, report: LiveArrayReport) -> Row:
     """Return the cells of the properties that the arrays of a row share."""
     group = row.groups[0]
     return {
-        "of": [*_shape_lines(row, report)],
+        "of": _shape_lines(row, report),
         "dtype": group.dtype,
         "sharded": [*_sharded_lines(row, report)] if group.shape and report.visible_devices > 1 else "",
         "label": (group.label or "") if group.shape else "",
@@ -191,16 +193,15 @@ def _array(row: LiveArrayRow, report: LiveArrayReport) -> Row:
     }
 
 
-def _shape_lines(row: LiveArrayRow, report: LiveArrayReport) -> Iterator[str]:
-    """Yield the shape, then one line each for host memory and for the array of a view."""
+def _shape_lines(row: LiveArrayRow, report: LiveArrayReport) -> list[str]:
+    """Return the shape, then one line each for host memory and for the array of a view."""
     group = row.groups[0]
-    yield (
-        counted_path(str(group.shape), row.count) if group.shape else counted(row.count, "scalar", "scalars")
+    return that_apply(
+        (group.shape, counted_path(str(group.shape), row.count)),
+        (not group.shape, counted(row.count, "scalar", "scalars")),
+        (group.shape and is_in_host_memory(report, group), f"in {group.memory_kind}"),
+        (group.views_of is not None, f"views of {group.views_of}"),
     )
-    if group.shape and is_in_host_memory(report, group):
-        yield f"in {group.memory_kind}"
-    if group.views_of is not None:
-        yield f"views of {group.views_of}"
 
 
 def _sharded_lines(row: LiveArrayRow, report: LiveArrayReport) -> Iterator[str]:

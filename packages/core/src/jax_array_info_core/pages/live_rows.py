@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from ..grouping import by_key
 from ..reports.live import (
@@ -62,24 +61,13 @@ class LiveArrayRow:
         return self.nbytes * (self.count if self.is_each else 1)
 
 
-class LiveArrayRows(NamedTuple):
-    """All rows of a table of live arrays."""
-
-    largest: Sequence[LiveArrayRow]
-    """Rows of arrays, or of totals, the most bytes first."""
-    small: Sequence[LiveArrayRow] = ()
-    """The sum of the small arrays, where they are hidden."""
-    scalars: Sequence[LiveArrayRow] = ()
-    """Scalars by dtype, allocation site and viewed array, the most bytes first."""
-
-
 def live_array_rows(
     report: LiveArrayReport,
     *,
     by: By = "shape",
     hide_small_arrays: bool = False,
     specs: bool = False,
-) -> LiveArrayRows:
+) -> tuple[Sequence[LiveArrayRow], Sequence[LiveArrayRow], Sequence[LiveArrayRow]]:
     """Return the rows of a table of live arrays, the most bytes first.
 
     Args:
@@ -88,9 +76,13 @@ def live_array_rows(
         hide_small_arrays: Whether to sum unlabeled arrays below 3 KiB per device in one row.
         specs: Whether to give every sharded row its partition spec. By default, only rows that would
             otherwise look the same have one.
+
+    Returns:
+        The rows of arrays, or of totals; the sum of the small arrays, where they are hidden; and the scalars
+        by dtype, allocation site and viewed array.
     """
     if by != "shape":
-        return LiveArrayRows(_total_rows(report, by))
+        return _total_rows(report, by), (), ()
 
     def is_small(group: LiveArrayGroup) -> bool:
         return hide_small_arrays and group.label is None and group.local_nbytes < SMALL_ARRAY_NBYTES
@@ -104,7 +96,7 @@ def live_array_rows(
         for group in report.groups
         if not group.shape
     )
-    return LiveArrayRows(
+    return (
         [
             _row(report, groups, nbytes=groups[0].local_nbytes, spec=spec_of[key])
             for key, groups in folded.items()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
+from operator import itemgetter
 from typing import TypeAlias
 
 from ..layouts.dtypes import type_text
@@ -35,7 +36,7 @@ from .blocks import (
     said,
     that_apply,
 )
-from .folds import folded_paths
+from .folds import folded
 from .program_words import UNKNOWN, folded_text, kept_words, without_indices
 from .words import change_words, more_or_less, origin_words, rule_results
 
@@ -194,7 +195,7 @@ def _tables(report: ProgramDiff) -> Iterator[Table]:
     yield Table(
         "renamed arguments and outputs",
         TABLES["renamed arguments and outputs"],
-        [limited(report.renamed, _renamed, _more, is_apart=True)],
+        [limited(report.renamed, lambda paths: {"of": paths[0], "after": paths[1]}, _more, is_apart=True)],
         [[["of"], ["after"]], [["of", "after"]]],
     )
     yield _leaves("arguments and outputs", [*map(_shardings, report.shardings)])
@@ -206,10 +207,6 @@ def _tables(report: ProgramDiff) -> Iterator[Table]:
         _TEMPORARIES,
         caption=_UNCOUNTED if report.has_uncounted_temporaries else "",
     )
-
-
-def _renamed(paths: tuple[str, str]) -> Row:
-    return {"of": paths[0], "after": paths[1]}
 
 
 def _more(left: Sequence[object]) -> Row:
@@ -243,22 +240,23 @@ def _more_lines(left: Sequence[SentLine]) -> Row:
 
 def _figure(change: FigureChange) -> Row:
     is_bytes = not change.name.endswith("_flops")
-    name = _FIGURES.get(change.name, change.name)
-    return {"of": name, **_change(change.before, change.after, is_bytes=is_bytes)}
+    numbers = _change(change.before, change.after, is_bytes=is_bytes)
+    return {"of": _FIGURES.get(change.name, change.name), **numbers}
 
 
 def _temporary(change: TemporaryChange) -> Row:
     """Return the row of temporary values, with a note if those of one program are not live at its peak."""
-    value, places = (
-        change.value,
-        ((change.is_elsewhere_before, "before"), (change.is_elsewhere_after, "after")),
+    value = change.value
+    elsewhere = that_apply(
+        (change.is_elsewhere_before, "before: not at the peak"),
+        (change.is_elsewhere_after, "after: not at the peak"),
     )
     return {
         "of": type_text(value.dtype, value.shape),
         "line": origin_words(value.origin, "line unknown"),
         "kept": kept_words(value).removeprefix("kept "),
         **_change(value.nbytes * change.before, value.nbytes * change.after),
-        "note": next((f"{when}: not at the peak" for is_elsewhere, when in places if is_elsewhere), ""),
+        "note": elsewhere[:1],
     }
 
 
@@ -271,20 +269,19 @@ _Leaf: TypeAlias = tuple[str, str, str, str, str]
 def _leaves(title: str, leaves: Sequence[_Leaf]) -> Table:
     """Return a table of leaves, those that differ only in the indices of their paths in one row."""
 
-    def row(fold: tuple[str, list[int]]) -> Row:
-        path, members = fold
-        columns = zip(*(leaves[member][1:] for member in members), strict=True)
-        return dict(zip(_LEAF, (counted_path(path, len(members)), *map(folded_text, columns)), strict=True))
+    def row(fold: tuple[str, list[_Leaf]]) -> Row:
+        path, found = fold
+        _, *columns = zip(*found, strict=True)
+        return dict(zip(_LEAF, (counted_path(path, len(found)), *map(folded_text, columns)), strict=True))
 
-    facts = [tuple(map(without_indices, cells)) for _, *cells in leaves]
     return Table(
         title,
         TABLES[title],
         [
             limited(
-                folded_paths([path for path, *_ in leaves], facts),
+                folded(leaves, lambda leaf: tuple(map(without_indices, leaf[1:])), itemgetter(0)),
                 row,
-                lambda left: _more([member for _, members in left for member in members]),
+                lambda left: _more([leaf for _, found in left for leaf in found]),
                 is_apart=True,
             )
         ],
@@ -312,15 +309,18 @@ def _sharding(
     """Return the type and the sharding of a leaf before or after, without a type that does not change."""
     if type_ is None:
         return "absent", ""
-    words = UNKNOWN if sharding is None else sharding.beside(other_sharding)
-    words += f" in {memory_kind}" if memory_kind else ""
+    place = f" in {memory_kind}" if memory_kind else ""
+    words = (UNKNOWN if sharding is None else sharding.beside(other_sharding)) + place
     return (words, "") if type_ == other_type else (type_, words)
 
 
 def _donations(change: DonationChange) -> _Leaf:
     """Return what happens to an argument before and after."""
-    before = _donation(change.before, is_absent=change.is_absent_before)
-    return (change.path, *before, *_donation(change.after, is_absent=change.is_absent_after))
+    return (
+        change.path,
+        *_donation(change.before, is_absent=change.is_absent_before),
+        *_donation(change.after, is_absent=change.is_absent_after),
+    )
 
 
 def _donation(donation: Donation | None, *, is_absent: bool) -> _Side:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from ..layouts.dtypes import type_text
 from ..quantities import counted, format_bytes, known_sum
 from ..reports import BackwardLine, ProgramMemory, ProgramReport, Temporary
-from .blocks import Column, Listing, Row, Sentence, Table, counted_path, limited, listed, more
+from .blocks import Column, Listing, Row, Sentence, Table, counted_path, limited, listed, more, that_apply
 from .program_words import UNKNOWN, kept_words, platform_words, scope_words
 from .words import origin_words
 
@@ -34,8 +34,7 @@ def memory_lines(report: ProgramReport) -> Iterator[str]:
     """Yield the memory per device, and that of the host."""
     memory = report.memory
     if memory is None:
-        if report.out_of_memory is None:
-            yield f"memory per device: {UNKNOWN}"
+        yield from that_apply((report.out_of_memory is None, f"memory per device: {UNKNOWN}"))
         return
     yield f"memory per device: {_memory_words(memory, report.platform)}"
     on_host = (
@@ -53,7 +52,9 @@ def temporaries_blocks(memory: ProgramMemory) -> Iterator[Listing]:
     """Yield the largest temporaries and what the backward pass needs."""
     if memory.temporaries:
         live = f"{format_bytes(memory.live_nbytes)} live at once"
-        yield Sentence(f"largest temporaries, {live} (estimated from the schedule{_excess(memory)})")
+        smaller = memory.live_nbytes - sum(one.nbytes * one.count for one in memory.temporaries)
+        others = f", {format_bytes(smaller)} of them in smaller ones" if smaller > 0 else ""
+        yield Sentence(f"largest temporaries, {live}{others} (estimated from the schedule{_excess(memory)})")
         yield listed(memory.temporaries, _entry, lambda left: ", ".join(_rest(left)), _MOST)
     yield from _backward(memory)
 
@@ -186,7 +187,7 @@ def _by_line(name: str, lines: Sequence[BackwardLine], words: str | None = None)
         where = " per device" if is_known else " on all devices together"
         words = UNKNOWN if total is None else format_bytes(total) + where
     yield Sentence(f"{name}: {words}")
-    yield listed(lines, entry, rest)
+    yield listed(sorted(lines, key=lambda one: -(size(one) or 0)), entry, rest)
 
 
 def memory_table(memory: ProgramMemory) -> Table:
@@ -195,8 +196,13 @@ def memory_table(memory: ProgramMemory) -> Table:
 
     def row(one: Temporary) -> Row:
         size, _, array, line, *_ = _entry(one)
-        kept = kept_words(one).removeprefix("kept ")
-        return {"bytes": size, "array": array, "line": line, "scope": scope_words(one.scopes), "kept": kept}
+        return {
+            "bytes": size,
+            "array": array,
+            "line": line,
+            "scope": scope_words(one.scopes),
+            "kept": kept_words(one).removeprefix("kept "),
+        }
 
     def rest(left: Sequence[Temporary]) -> Row:
         return dict(zip(("array", "bytes"), _rest(left), strict=True))

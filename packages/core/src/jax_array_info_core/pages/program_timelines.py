@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ..quantities import format_bytes
 from ..reports import ProgramTimelineReport
-from .blocks import Block, Picture, Sentence
+from .blocks import Block, Picture, Sentence, said, that_apply
 from .program_words import name_words, platform_words
 from .words import origin_words
 
@@ -33,10 +33,11 @@ def program_timeline_page(report: ProgramTimelineReport) -> Iterator[Block]:
     if not report.points:
         return
     yield Picture(report)
-    loops = "which has the body of a loop once"
-    yield Sentence(f"Estimated from the schedule, {loops}; {_SOURCES[report.needed_source]}.", "aside")
-    if report.excess_nbytes:
-        excess = format_bytes(report.excess_nbytes)
-        yield Sentence(f"The estimate is {excess} more than XLA needs.", "aside")
+    estimated = "Estimated from the schedule, which has the body of a loop once"
+    notes = that_apply(
+        (True, f"{estimated}; {_SOURCES[report.needed_source]}."),
+        (report.excess_nbytes, f"The estimate is {format_bytes(report.excess_nbytes)} more than XLA needs."),
+    )
+    yield from said(notes, "aside")
     if report.host_nbytes:
         yield Sentence(f"not shown: {format_bytes(report.host_nbytes)} in host memory")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
 
@@ -12,7 +12,7 @@ from ..quantities import counted, format_bytes
 from ..reports import ProgramReport, ProgramValue
 from ..reports.array import same_sharding
 from .blocks import Column, Row, Table, counted_path, limited, more
-from .folds import folded_paths, path_keys, split_rows
+from .folds import folded, folded_paths, path_keys, split_rows
 from .program_words import sharding_words, without_indices
 
 _STATES = {
@@ -38,9 +38,10 @@ def value_lines(report: ProgramReport) -> Iterator[str]:
     if not _is_on_one_device(report):
         likes = _arguments_of(report)
         kept = sum(_keeps(one, likes) for one in report.outputs)
+        known = sum(one.path in likes for one in report.outputs)
         for title, state in _STATES.items():
             if words := _number_words(report, **{state: True}):
-                like = f"; {kept} of {len(report.outputs)} outputs keep their argument's sharding"
+                like = f"; {kept} of {known} with a known argument keep its sharding"
                 yield f"{title}: {words}{like if kept and state == 'is_free' else ''}"
     if report.constraints is None:
         yield "constraints inside: unknown for a lowered or compiled function"
@@ -92,35 +93,33 @@ def free_values_table(report: ProgramReport) -> Table:
     values = () if _is_on_one_device(report) else (*report.arguments, *report.outputs)
     likes = _arguments_of(report)
     free = [one for one in values if (one.is_free or one.is_unrecorded) and not _keeps(one, likes)]
-    before = [likes.get(one.path) for one in free]
-    facts = [
-        (
-            replace(one, path="", like=None, reason=without_indices(one.reason or "")),
-            argument and str(argument.got),
-        )
-        for one, argument in zip(free, before, strict=True)
-    ]
-    folds = folded_paths([one.path for one in free], facts)
-    folds.sort(key=lambda fold: -len(fold[1]) * (free[fold[1][0]].nbytes or 0))
 
-    def row(fold: tuple[str, list[int]]) -> Row:
-        path, members = fold
-        value, argument = free[members[0]], before[members[0]]
-        was = [] if argument is None else [f"was {sharding_words(argument.got)}"]
+    def was(value: ProgramValue) -> list[str]:
+        """Return the sharding of the argument that an output takes the place of."""
+        argument = likes.get(value.path)
+        return [] if argument is None else [f"was {sharding_words(argument.got)}"]
+
+    def fact(value: ProgramValue) -> Hashable:
+        alike = replace(value, path="", like=None, reason=without_indices(value.reason or ""))
+        return alike, *was(value)
+
+    def row(fold: tuple[str, list[ProgramValue]]) -> Row:
+        path, found = fold
+        value, count = found[0], len(found)
         return {
-            "value": counted_path(path, len(members)),
+            "value": counted_path(path, count),
             "array": type_text(value.dtype, value.shape),
-            "per device": "?" if value.nbytes is None else format_bytes(len(members) * value.nbytes),
-            "sharding": [_place(value), *was],
+            "per device": "?" if value.nbytes is None else format_bytes(count * value.nbytes),
+            "sharding": [_place(value), *was(value)],
         }
 
-    def rest(left: Sequence[tuple[str, list[int]]]) -> Row:
-        sizes = [free[member].nbytes or 0 for _, members in left for member in members]
+    def rest(left: Sequence[tuple[str, list[ProgramValue]]]) -> Row:
+        sizes = [value.nbytes or 0 for _, found in left for value in found]
         return {"value": more(len(sizes)), "per device": format_bytes(sum(sizes))}
 
-    is_unrecorded = any(one.is_unrecorded for one in free)
+    folds = sorted(folded(free, fact), key=lambda fold: -len(fold[1]) * (fold[1][0].nbytes or 0))
     return Table(
-        "shardings" if is_unrecorded else "shardings that XLA chose",
+        "shardings" if any(one.is_unrecorded for one in free) else "shardings that XLA chose",
         _COLUMNS,
         [limited(folds, row, rest, is_apart=True)],
         (
@@ -141,12 +140,11 @@ def _arguments_of(report: ProgramReport) -> dict[str, ProgramValue]:
     found = {}
     for output in report.outputs:
         keys = path_keys(output.path)
-        alike = [
+        alike = by_key(
             (_common_end(others, keys), one)
             for one, others in named.get((output.shape, output.dtype, keys[-1]), ())
-        ]
-        most = max((count for count, _ in alike), default=0)
-        best = [one for count, one in alike if count == most]
+        )
+        best = alike[max(alike)] if alike else []
         if len(best) == 1:
             found[output.path] = best[0]
     return found

@@ -16,7 +16,7 @@ from ..reports import (
     Temporary,
 )
 from ..reports.collectives import axes_words
-from .blocks import AT_MOST, TIMES, some
+from .blocks import AT_MOST, TIMES, some, that_apply
 from .folds import folded_paths
 from .words import mesh_words
 
@@ -56,9 +56,9 @@ def scope_words(scopes: Sequence[str]) -> str:
     return some([text for text, _ in folded_paths(scopes, [None] * len(scopes))], _MOST_SCOPES)
 
 
-def sharding_words(sharding: ShardingDescription | None, absent: str = UNKNOWN) -> str:
+def sharding_words(sharding: ShardingDescription | None) -> str:
     """Return the spec of a sharding, without mesh axes of size 1, else its text or its class."""
-    return absent if sharding is None else str(sharding)
+    return UNKNOWN if sharding is None else str(sharding)
 
 
 def collective_axes_words(collective: Collective, mesh: MeshAxes | None) -> str:
@@ -82,15 +82,14 @@ def total_words(collective: Collective) -> str:
 def each_words(collective: Collective) -> str:
     """Return the factors of the total: ``2 collectives × 8.0 MiB × 4 runs``. Empty if there is only one."""
     nbytes, times = format_bytes(collective.sent_nbytes), collective.times_within or collective.times
-    factors = [f"{AT_MOST} {nbytes}" if collective.depends_on_data else nbytes]
-    if collective.count != 1:
-        factors.insert(0, f"{collective.count} collectives")
     if times is None and collective.depends_on_data:
         times = collective.at_most
-    if times is not None:
-        factors += [f"{times} runs"] if times != 1 else []
-    else:
-        factors.append("? runs" if collective.at_most is None else f"{AT_MOST} {collective.at_most} runs")
+    at_most = "?" if collective.at_most is None else f"{AT_MOST} {collective.at_most}"
+    factors = that_apply(
+        (collective.count != 1, f"{collective.count} collectives"),
+        (True, f"{AT_MOST} {nbytes}" if collective.depends_on_data else nbytes),
+        (times != 1, f"{at_most if times is None else times} runs"),
+    )
     return f" {TIMES} ".join(factors) if len(factors) > 1 else ""
 
 
@@ -104,7 +103,7 @@ def within_words(collective: Collective) -> str:
 def phase_words(part: Collective | SentBytes) -> str:
     """Return the pass of a collective or of a total, and whether it is asynchronous."""
     is_async = isinstance(part, Collective) and part.is_async
-    return ", ".join(filter(None, (part.phase, "async" if is_async else "")))
+    return ", ".join(that_apply((part.phase, part.phase or ""), (is_async, "async")))
 
 
 def without_indices(text: str) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 
+from ..grouping import sums_by_key
 from ..layouts.dtypes import type_text
 from ..reports import Collective, ProgramReport, SentBytes
 from ..reports.collectives import (
@@ -21,7 +22,7 @@ from ..reports.program import uncounted_words, unknown_bytes
 from ..reports.program_findings import accepted
 from .blocks import Column, Listing, Row, Sentence, Source, Table, counted_path, limited, listed, more, said
 from .findings import finding_blocks
-from .folds import folded_paths
+from .folds import folded
 from .program_memory import TABLES as MEMORY_TABLES
 from .program_memory import memory_lines, memory_table, temporaries_blocks
 from .program_timelines import program_timeline_page
@@ -107,7 +108,13 @@ def sent_blocks(report: ProgramReport) -> Iterator[Listing]:
     def entry(part: SentBytes) -> Sequence[str]:
         loops = per_iteration_words(part.per_iteration, has_loops=has_loops)
         name = f"{part.kind or 'unknown'} {over_words(part.axes, report.mesh)}"
-        return [sent_outside_words(part), "", name, *(f"+ {words}" for words in loops)]
+        lines = sums_by_key(
+            (origin_words(one.origin), one.total_nbytes or 0)
+            for one in report.collectives
+            if one.origin and (one.kind, one.axes) == (part.kind, part.axes)
+        )
+        most = [f"{'most at ' if len(lines) > 1 else ''}{line}" for line, _ in lines.most_common(1)]
+        return [sent_outside_words(part), "", name, *(f"+ {words}" for words in loops), *most]
 
     def rest(left: Sequence[SentBytes]) -> str:
         keys = {(part.kind, part.axes) for part in left}
@@ -134,8 +141,8 @@ def _collectives(report: ProgramReport) -> Table:
     """Return the table of the collectives, the most bytes first, with the slowest link where it says more."""
     has_links = bool(report.sent.over_links)
 
-    def row(folded: tuple[Collective, str]) -> Row:
-        one, because = folded
+    def row(found: tuple[Collective, str]) -> Row:
+        one, because = found
         return {
             "total": total_words(one),
             "each": each_words(one),
@@ -173,18 +180,18 @@ def _folded(collectives: Sequence[Collective]) -> list[tuple[Collective, str]]:
 
     Each has the words on what it is needed for.
     """
-    words = [*map(because_words, collectives)]
-    facts = []
-    for one, text in zip(collectives, words, strict=True):
+
+    def fact(one: Collective) -> Hashable:
         within = tuple(each if each.side is None else replace(each, number=0) for each in one.within)
         alike = replace(one, path=None, count=1, because=(), within=within)
-        facts.append((alike, without_indices(text)))
-    folded = []
-    for path, members in folded_paths([one.path or "" for one in collectives], facts):
-        count = sum(collectives[member].count for member in members)
-        name = counted_path(path, len(members)) if path else None
-        because = folded_text([words[member] for member in members])
-        folded.append((replace(collectives[members[0]], path=name, count=count), because))
-    if len(folded) < len(collectives):
-        folded.sort(key=lambda row: (row[0].times is not None, -(row[0].bound_nbytes or 0)))
-    return folded
+        return alike, without_indices(because_words(one))
+
+    rows = []
+    for path, found in folded(collectives, fact, lambda one: one.path or ""):
+        count = sum(one.count for one in found)
+        name = counted_path(path, len(found)) if path else None
+        because = folded_text([*map(because_words, found)])
+        rows.append((replace(found[0], path=name, count=count), because))
+    if len(rows) < len(collectives):
+        rows.sort(key=lambda row: (row[0].times is not None, -(row[0].bound_nbytes or 0)))
+    return rows

@@ -91,9 +91,8 @@ def value_spec_words(value: PropagatedValue) -> str:
     if axes is None:
         return f"{words} in shard_map" if value.in_shard_map else words
     spec = f"{words}, " if any(value.spec.axes) else ""
-    if value.invariant_axes is None:
-        return f"{spec}manual over {mesh_words(axes)}"
-    return f"{spec}{manual_words(axes, value.invariant_axes)}"
+    invariant = value.invariant_axes
+    return spec + (f"manual over {mesh_words(axes)}" if invariant is None else manual_words(axes, invariant))
 
 
 def origin_target(axis: AxisOrigin) -> Target | None:
@@ -133,8 +132,8 @@ def _folded(entries: Iterable[Entry]) -> Iterator[Entry]:
     """Yield entries; those that differ only in the indices of paths are one."""
 
     def key(one: Entry) -> Hashable:
-        texts = map(text_of_pieces, one.details)
-        return one.nbytes, where_words(one.fact), *map(without_indices, (one.head, *texts))
+        texts = (one.head, *map(text_of_pieces, one.details))
+        return one.nbytes, where_words(one.fact), *map(without_indices, texts)
 
     for group in by_key((key(one), one) for one in entries).values():
         details = zip(*(one.details for one in group), strict=True)
@@ -211,9 +210,14 @@ def _loss_detail(loss: Loss | None) -> tuple[Pieces, ...]:
 
 def _facts(one: ReplicatedValue) -> Hashable:
     """Return what the values of several operations have in common to be one entry."""
-    loss = without_indices("\n".join(map(text_of_pieces, _loss_detail(one.loss))))
-    array = type_text(one.dtype, one.shape)
-    return array, one.spec, one.mesh_axes, one.avoidable_nbytes, origin_words(one.origin), loss
+    return (
+        type_text(one.dtype, one.shape),
+        one.spec,
+        one.mesh_axes,
+        one.avoidable_nbytes,
+        origin_words(one.origin),
+        *(without_indices(text_of_pieces(line)) for line in _loss_detail(one.loss)),
+    )
 
 
 def _replicated(group: Sequence[ReplicatedValue]) -> Entry:
@@ -255,13 +259,12 @@ def value_rows(values: Iterable[PropagatedValue]) -> list[ValueRow]:
     """Return values, the most bytes first; alike ones of a line are one row."""
 
     def key(one: PropagatedValue) -> Hashable:
-        origins = map(text_of_pieces, _origins(one))
         return (
             one.shape,
             one.dtype,
             value_spec_words(one),
             origin_words(one.origin),
-            *map(without_indices, origins),
+            *(without_indices(text_of_pieces(pieces)) for pieces in _origins(one)),
         )
 
     rows = [

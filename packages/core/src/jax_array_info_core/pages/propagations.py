@@ -11,7 +11,6 @@ from ..quantities import counted
 from ..reports import PropagatedLeaf, PropagatedValue, PropagationReport
 from .blocks import (
     SKIPPED_COLUMNS,
-    TIMES,
     Block,
     Column,
     Entries,
@@ -107,8 +106,7 @@ def _listed(rows: Sequence[_T], blocks: Callable[[_T], Iterator[Block]]) -> Limi
 
 def _entry(one: Entry) -> Iterator[Block]:
     """Yield an entry of a finding, with its details below it."""
-    times = "" if one.times == 1 else f" {TIMES}{one.times}"
-    yield Entries([(one.size, "", f"{one.head}{times}", where_words(one.fact))])
+    yield Entries([(one.size, "", counted_path(one.head, one.times), where_words(one.fact))])
     for *pieces, last in one.details:
         if pieces:
             yield Sentence("".join(map(words_of, pieces)), indent=4, end=words_of(last))
@@ -133,14 +131,17 @@ def _ways(one: PropagatedLeaf | PropagatedValue) -> Iterator[Block]:
 
 def _values(report: PropagationReport) -> Table:
     """Return the table of the values; with less room, one column has line, operations and origins."""
-
-    def rest(left: Sequence[ValueRow]) -> Row:
-        return {"value": more(sum(row.times for row in left))}
-
     return Table(
         "values",
         TABLES["values"],
-        [limited(value_rows(report.values) if report.mesh else (), _value, rest, is_apart=True)],
+        [
+            limited(
+                value_rows(report.values) if report.mesh else (),
+                _value,
+                lambda left: {"value": more(sum(row.times for row in left))},
+                is_apart=True,
+            )
+        ],
         [
             [[name] for name in _WIDE],
             [[name] for name in _WIDE[:-1]],

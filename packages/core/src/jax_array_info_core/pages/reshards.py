@@ -10,8 +10,8 @@ from ..quantities import counted, format_bytes
 from ..reports import ReshardReport, ReshardRow
 from ..reports.tree import shorter_leaves_words
 from .blocks import Block, Column, Note, Row, Sentence, Table, counted_path, limited, said, that_apply
-from .folds import folded_paths
-from .tree_words import Fold, changed_meshes, folds_note, meshes_words, more_leaves
+from .folds import folded
+from .tree_words import changed_meshes, folds_note, meshes_words, more_leaves
 
 TABLES = {
     "bytes to receive": (
@@ -61,23 +61,23 @@ def _table(report: ReshardReport, title: str) -> Table:
     rows = report.rows
     numbers = _NUMBERS if report.process_nbytes else _NUMBERS[:-1]
 
-    def row(fold: Fold) -> Row:
-        path, members = fold
-        first = rows[members[0]]
+    def row(fold: tuple[str, list[ReshardRow]]) -> Row:
+        path, found = fold
+        first = found[0]
         return {
-            "leaf": counted_path(path, len(members)),
+            "leaf": counted_path(path, len(found)),
             "type": first.type,
             "before": _spec_words(first.before),
             "after": _spec_words(first.after),
-            **_sums(first, len(members)),
+            **_sums(first, len(found)),
         }
 
-    def rest(left: Sequence[Fold]) -> Row:
-        total = sum(rows[member].nbytes for _, members in left for member in members)
+    def rest(left: Sequence[tuple[str, list[ReshardRow]]]) -> Row:
+        total = sum(one.nbytes for _, found in left for one in found)
         return {"leaf": more_leaves(left), "sum over devices": format_bytes(total)}
 
-    folds = folded_paths([one.path for one in rows], [replace(one, path="") for one in rows])
-    folds.sort(key=lambda fold: -rows[fold[1][0]].device_nbytes * len(fold[1]))
+    folds = folded(rows, lambda one: replace(one, path=""))
+    folds.sort(key=lambda fold: -fold[1][0].device_nbytes * len(fold[1]))
     is_sum = sum(one.device_nbytes for one in rows) == report.device_nbytes
     total = Note("all leaves" if is_sum else "all leaves, fullest device", kind="words")
     return Table(
@@ -112,7 +112,7 @@ def _lines(report: ReshardReport) -> list[str]:
     mesh = report.meshes_after if report.meshes_before == report.meshes_after else ()
     restored = f"a restore from files needs up to {format_bytes(report.restored_nbytes)} for each device"
     skipped = counted(report.skipped_count, "leaf", "leaves")
-    lines = that_apply(
+    return changed_meshes(report) + that_apply(
         (mesh, f"mesh: {meshes_words(mesh)}"),
         (report.restored_nbytes, f"between live arrays; {restored}"),
         (report.rows and report.process_nbytes == 0, "from other processes: none"),
@@ -120,4 +120,3 @@ def _lines(report: ReshardReport) -> list[str]:
         (report.unmoved_count, f"without traffic: {counted(report.unmoved_count, 'leaf', 'leaves')}"),
         (report.skipped_count, f"left out: {skipped}, deleted, unreduced or of unknown size or sharding"),
     )
-    return [*changed_meshes(report), *lines]

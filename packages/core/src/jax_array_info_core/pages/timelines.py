@@ -84,21 +84,37 @@ TABLES = {
     ),
 }
 """Columns of each table, by its title."""
-_PEAK = [[["bytes"], ["arrays"], ["each"], ["made at"]], [["bytes", "arrays"], ["each", "made at"]]]
-_MARKS = [
-    [["mark"], ["times"], ["added"], ["kept"], ["peak"], ["most of it"]],
-    [["mark", "times"], ["added", "kept", "peak"], ["most of it"]],
-    [["mark", "times", "added", "kept", "peak", "most of it"]],
-]
-_JUMPS = [
-    [["at"], ["step"], ["times"], ["added"], ["most of it"]],
-    [["at", "step", "times", "added"], ["most of it"]],
-]
-_PROCESSES = [
-    [["process"], ["run"], ["host"], ["pid"], ["job"], ["peak"], ["last"], ["limit"], ["until"], ["state"]],
-    [["process", "run"], ["host", "pid", "job"], ["peak", "last", "limit"], ["until", "state"]],
-    [["process", "run", "host", "pid", "job"], ["peak", "last", "limit"], ["until", "state"]],
-]
+_GROUPINGS: dict[str, Sequence[Grouping]] = {
+    "alive at the peak": [
+        [["bytes"], ["arrays"], ["each"], ["made at"]],
+        [["bytes", "arrays"], ["each", "made at"]],
+    ],
+    "bytes that each mark added": [
+        [["mark"], ["times"], ["added"], ["kept"], ["peak"], ["most of it"]],
+        [["mark", "times"], ["added", "kept", "peak"], ["most of it"]],
+        [["mark", "times", "added", "kept", "peak", "most of it"]],
+    ],
+    "jumps outside of marks": [
+        [["at"], ["step"], ["times"], ["added"], ["most of it"]],
+        [["at", "step", "times", "added"], ["most of it"]],
+    ],
+    "processes": [
+        [
+            ["process"],
+            ["run"],
+            ["host"],
+            ["pid"],
+            ["job"],
+            ["peak"],
+            ["last"],
+            ["limit"],
+            ["until"],
+            ["state"],
+        ],
+        [["process", "run"], ["host", "pid", "job"], ["peak", "last", "limit"], ["until", "state"]],
+        [["process", "run", "host", "pid", "job"], ["peak", "last", "limit"], ["until", "state"]],
+    ],
+}
 """Groupings of the columns of each table."""
 
 
@@ -125,23 +141,19 @@ def timeline_page(report: TimelineReport) -> Iterator[Listing]:
         lambda shown: said((f"no growth since {since}: {words}" for since, words in shown), hang=0),
         lambda left: said([f"{more(len(left), 'line', 'lines')} no longer grow"], hang=0),
     )
-    if report.marks:
-        is_sampled = report.chosen is not None and report.chosen.in_use_source == "arrays"
-        caption = NO_PEAKS if is_sampled else ""
-        yield _table("bytes that each mark added", report.marks, _mark, _MARKS, caption)
+    is_sampled = report.chosen is not None and report.chosen.in_use_source == "arrays"
+    yield _table("bytes that each mark added", report.marks, _mark, NO_PEAKS if is_sampled else "")
     jumps = [jump for jump in report.jumps if jump.mark is None or not report.marks]
-    if jumps:
-        yield _table("jumps outside of marks", jumps, partial(_jump, report), _JUMPS)
+    yield _table("jumps outside of marks", jumps, partial(_jump, report))
     if len(report.processes) > 1:
-        yield _table("processes", report.processes, partial(_process, report), _PROCESSES)
+        yield _table("processes", report.processes, partial(_process, report))
         failed = [one for one in report.processes if one.message and one is not report.chosen]
         yield Limited(
             failed,
             lambda shown: said((f"{one.name} {one.ending}" for one in shown), "warning", hang=0),
             lambda left: said([f"{more(len(left), 'process', 'processes')} failed"], "warning", hang=0),
         )
-    unread = (f"not read: {one.name}: {one.reason}" for one in report.unread)
-    yield from said(unread, "warning", hang=0)
+    yield from said((f"not read: {one.name}: {one.reason}" for one in report.unread), "warning", hang=0)
 
 
 def _peak(report: TimelineReport, peak: TimelinePeak) -> Table:
@@ -172,7 +184,7 @@ def _peak(report: TimelineReport, peak: TimelinePeak) -> Table:
         f"alive {when}: {format_bytes(peak.sampled_nbytes)} in use",
         TABLES["alive at the peak"],
         [limited(peak.groups, row, rest), sums],
-        _PEAK,
+        _GROUPINGS["alive at the peak"],
         "" if has_sites else NO_ALLOCATION_SITES,
     )
 
@@ -181,13 +193,12 @@ def _table(
     title: str,
     rows: Sequence[_T],
     row: Callable[[_T], Row],
-    groupings: Sequence[Grouping],
     caption: str = "",
 ) -> Table:
     """Return a table of marks, jumps or processes, with the number of those that are left out."""
     columns = TABLES[title]
     section = limited(rows, row, lambda left: {columns[0].name: more(len(left))})
-    return Table(title, columns, [section], groupings, caption)
+    return Table(title, columns, [section], _GROUPINGS[title], caption)
 
 
 def _mark(mark: TimelineMark) -> Row:

@@ -11,8 +11,8 @@ from ..quantities import counted, format_bytes, format_number
 from ..reports import LeafValues, TreeDiff, TreeMesh, TreeRow, ValuesDiff
 from ..reports.changes import ChangedField, rule_lines
 from .blocks import Block, Cell, Column, Row, Sentence, Table, counted_path, limited, more, said, that_apply
-from .folds import folded_paths
-from .tree_words import Fold, changed_meshes, folds_note, more_leaves
+from .folds import folded
+from .tree_words import changed_meshes, folds_note, more_leaves
 from .words import change_words, reason_words, rule_results
 
 TABLES = {
@@ -33,7 +33,6 @@ TABLES = {
     ),
 }
 """Columns of each table, by its title."""
-_VALUES = tuple(column.name for column in TABLES["values"])
 
 
 def tree_diff_page(report: TreeDiff) -> Iterator[Block]:
@@ -103,9 +102,8 @@ def _counts(report: TreeDiff) -> dict[str, int]:
 def _values(values: ValuesDiff) -> Iterator[Block]:
     """Yield the leaves with different values, and a line about NaN at the same places."""
     leaves = [*values.differing, *values.unread]
-    if leaves:
-        rows = limited(leaves, _values_row, lambda left: {"leaf": more(len(left), "leaf", "leaves")})
-        yield Table("values", TABLES["values"], [rows])
+    rows = limited(leaves, _values_row, lambda left: {"leaf": more(len(left), "leaf", "leaves")})
+    yield Table("values", TABLES["values"], [rows])
     nan = [leaf for leaf in values.leaves if leaf.is_equal]
     if nan:
         count = format_number(sum(leaf.nan_count_before for leaf in nan))
@@ -115,15 +113,16 @@ def _values(values: ValuesDiff) -> Iterator[Block]:
 
 
 def _values_row(leaf: LeafValues) -> Row:
-    return dict(zip(_VALUES, (counted_path(leaf.path, 1), *_values_cells(leaf)), strict=True))
-
-
-def _values_cells(leaf: LeafValues) -> tuple[Cell, Cell]:
     """Return the lines about the elements of a leaf that differ, and those about the largest difference."""
+
+    def row(differing: Cell, largest: Cell) -> Row:
+        path = counted_path(leaf.path, 1)
+        return {"leaf": path, "elements that differ": differing, "largest difference": largest}
+
     if leaf.problem is not None:
-        return "not read", leaf.problem
+        return row("not read", leaf.problem)
     if leaf.differing_count is None:
-        return "not comparable", (leaf.before_type, f"now {leaf.after_type}")
+        return row("not comparable", (leaf.before_type, f"now {leaf.after_type}"))
     nan = (leaf.nan_count_before, leaf.nan_count_after, leaf.nan_in_one_count)
     before, after, in_one = map(format_number, nan)
     counts = that_apply(
@@ -134,15 +133,13 @@ def _values_cells(leaf: LeafValues) -> tuple[Cell, Cell]:
     size = "no finite difference" if leaf.largest_difference is None else f"{leaf.largest_difference:.6g}"
     index = ",".join(map(str, leaf.index or ()))
     values = f"{leaf.before_value} before, {leaf.after_value} after"
-    return counts, (f"{size} at [{index}]", values)
+    return row(counts, (f"{size} at [{index}]", values))
 
 
 class _Change(NamedTuple):
     """A leaf that was removed, added or changed."""
 
     path: str
-    kind: str
-    """``removed`` or ``added``; empty for a changed leaf."""
     before: TreeRow | None
     after: TreeRow | None
     fields: Sequence[ChangedField] = ()
@@ -154,12 +151,10 @@ class _Change(NamedTuple):
 def _layouts(report: TreeDiff, title: str) -> Table:
     """Return the table of the leaves that were removed, added or changed."""
     changes = [
-        *(_Change(row.path, "removed", row, None) for row in report.removed),
-        *(_Change(row.path, "added", None, row) for row in report.added),
+        *(_Change(row.path, row, None) for row in report.removed),
+        *(_Change(row.path, None, row) for row in report.added),
         *(
-            _Change(
-                one.after.path, "", one.before, one.after, one.fields, (one.before_types, one.after_types)
-            )
+            _Change(one.after.path, one.before, one.after, one.fields, (one.before_types, one.after_types))
             for one in report.changed
         ),
     ]
@@ -167,22 +162,23 @@ def _layouts(report: TreeDiff, title: str) -> Table:
     def cells(change: _Change, count: int = 1) -> tuple[tuple[str, ...], ...]:
         """Return the lines of the cells of equal changes: their kinds, the leaf before and after."""
         old, new, fields = change.before, change.after, change.fields
+        kind = that_apply((new is None, "removed"), (old is None, "added"))
         has_size = old is None or new is None or _size(old) != _size(new)
         sides = zip((old, new), (report.meshes_before, report.meshes_after), change.types, strict=True)
         return (
-            (change.kind,) if change.kind else tuple(field.replace("_", " ") for field in fields),
+            (*kind, *(field.replace("_", " ") for field in fields)),
             *(
-                _leaf_lines(row, meshes, fields, types, count if has_size else 0) if row else ()
+                tuple(_leaf_lines(row, meshes, fields, types, count if has_size else 0)) if row else ()
                 for row, meshes, types in sides
             ),
         )
 
-    def row(fold: Fold) -> Row:
-        kinds, before, after = cells(changes[fold[1][0]], len(fold[1]))
-        path = counted_path(fold[0], len(fold[1]))
-        return {"leaf": path, "change": kinds, "before": before, "after": after}
+    def row(fold: tuple[str, list[_Change]]) -> Row:
+        path, found = fold
+        kinds, before, after = cells(found[0], len(found))
+        return {"leaf": counted_path(path, len(found)), "change": kinds, "before": before, "after": after}
 
-    folds = folded_paths([one.path for one in changes], [cells(one) for one in changes])
+    folds = folded(changes, cells)
     rows = limited(folds, row, lambda left: {"leaf": more_leaves(left)})
     return Table(
         title,
@@ -200,7 +196,7 @@ def _layouts(report: TreeDiff, title: str) -> Table:
 
 def _leaf_lines(
     row: TreeRow, meshes: Sequence[TreeMesh], fields: Sequence[ChangedField], types: str, count: int
-) -> tuple[str, ...]:
+) -> list[str]:
     """Return the facts about a leaf.
 
     Args:
@@ -212,14 +208,13 @@ def _leaf_lines(
     """
     is_one_sided = not fields
     in_memory = f"in {row.memory_kind}" if row.is_in_host_memory else "in device memory" if fields else ""
-    facts = that_apply(
+    return that_apply(
         (is_one_sided or "shape" in fields or "dtype" in fields, type_text(row.dtype, row.shape)),
         (is_one_sided or "spec" in fields, _sharding_words(row, meshes)),
         (types, types),
         (in_memory and (is_one_sided or "memory_kind" in fields), in_memory),
         (count, _size(row, count)),
     )
-    return tuple(facts)
 
 
 def _sharding_words(row: TreeRow, meshes: Sequence[TreeMesh]) -> str:
@@ -231,12 +226,13 @@ def _sharding_words(row: TreeRow, meshes: Sequence[TreeMesh]) -> str:
         return f"unknown: {reason_words(row.unknown_because)}"
     is_known = row.sharding is not None
     shards = ",".join(map(str, row.shard_shape or ()))
-    facts = that_apply(
-        (True, row.sharding_text),
-        (is_known and row.shard_shape not in (None, row.shape), f"shards [{shards}]"),
-        (is_known and row.replicas > 1, f"{format_number(row.replicas)} replicas"),
+    return ", ".join(
+        that_apply(
+            (True, row.sharding_text),
+            (is_known and row.shard_shape not in (None, row.shape), f"shards [{shards}]"),
+            (is_known and row.replicas > 1, f"{format_number(row.replicas)} replicas"),
+        )
     )
-    return ", ".join(facts)
 
 
 def _size(row: TreeRow, count: int = 1) -> str:

@@ -11,7 +11,7 @@ from typing import Literal, get_args
 from ..grouping import by_key
 from ..reports.tree import ElsewhereBytes, TreeReport, TreeRow, elsewhere_bytes
 from ..text import clipped, plain_text
-from .folds import folded_paths, path_keys
+from .folds import folded, path_keys
 
 Sort = Literal["tree", "waste", "nan"]
 """Order of the rows.
@@ -106,19 +106,16 @@ def leaf_groups(report: TreeReport, *, depth: int | None = None, sort: Sort = "t
             shows all leaves.
         sort: Order of the rows.
     """
-    groups = list(_unfolded(report, depth))
-    folds = folded_paths([group.path for group in groups], list(map(_facts, groups)))
-    folded = [_together(path, [groups[index] for index in members]) for path, members in folds]
+    groups = [_together(path, found) for path, found in folded([*_unfolded(report, depth)], _facts)]
     if sort == "waste":
-        folded.sort(key=lambda group: -_avoidable_nbytes(group.leaves))
+        groups.sort(key=lambda group: -_avoidable_nbytes(group.leaves))
     elif sort == "nan":
-        folded.sort(key=lambda group: all(map(is_finite, group.leaves)))
-    return folded
+        groups.sort(key=lambda group: all(map(is_finite, group.leaves)))
+    return groups
 
 
-def leaf_sums(leaves: Iterable[TreeRow]) -> LeafSums:
+def leaf_sums(leaves: Sequence[TreeRow]) -> LeafSums:
     """Return the sums over leaves."""
-    leaves = list(leaves)
     once = [leaf for leaf in leaves if leaf.same_as is None]
     on_devices = list(filter(is_counted, leaves))
     return LeafSums(

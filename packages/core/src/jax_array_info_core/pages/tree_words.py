@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from operator import itemgetter
 from typing import TypeAlias
 
@@ -35,16 +35,6 @@ _FEW_ROWS = 4
 """Number of rows of a table that can be read at a glance."""
 _MOST_NAMES_OF_TOTALS = 6
 """Maximum number of logical axis names in a line."""
-
-
-def title_words(report: TreeReport) -> str:
-    """Return the name and the type of a tree: ``state: dict``."""
-    return report.type_name if report.name is None else f"{report.name}: {report.type_name}"
-
-
-def leaves_words(count: int) -> str:
-    """Return a number of leaves."""
-    return counted(count, "leaf", "leaves")
 
 
 def spec_words(leaf: TreeRow, report: TreeReport) -> str:
@@ -144,16 +134,19 @@ def note_lines(group: LeafGroup, report: TreeReport, main: int | None) -> Iterat
 
 
 def _sums_notes(sums: LeafSums) -> Iterator[Note]:
-    """Yield what is unusual about leaves that are summed, indented."""
-    yield from _indented(map(str, sums.elsewhere))
-    warnings = (
-        f"NaN or infinities in {leaves_words(sums.infinite_count)}" if sums.infinite_count else "",
-        f"{sums.deleted_count} deleted" if sums.deleted_count else "",
-        f"{sums.padded_count} padded" if sums.padded_count else "",
+    """Return what is unusual about leaves that are summed, indented."""
+    warnings = that_apply(
+        (sums.infinite_count, f"NaN or infinities in {counted(sums.infinite_count, 'leaf', 'leaves')}"),
+        (sums.deleted_count, f"{sums.deleted_count} deleted"),
+        (sums.padded_count, f"{sums.padded_count} padded"),
     )
-    yield from _indented(warnings, has_warning=True)
-    yield from _indented(
-        [f"{leaves_words(sums.unknown_count)} of unknown size"] if sums.unknown_count else []
+    unknown = that_apply(
+        (sums.unknown_count, f"{counted(sums.unknown_count, 'leaf', 'leaves')} of unknown size")
+    )
+    return chain(
+        _indented(map(str, sums.elsewhere)),
+        _indented(warnings, has_warning=True),
+        _indented(unknown),
     )
 
 
@@ -185,9 +178,7 @@ def _mesh_label(index: int, report: TreeReport) -> str:
 
 def number_words(number: float | None) -> str:
     """Return a statistic with 4 digits; empty if there is none."""
-    if number is None:
-        return ""
-    return f"{number:.4g}" if math.isfinite(number) else str(number)
+    return "" if number is None else f"{number:.4g}"
 
 
 def answer_words(report: TreeReport) -> str:
@@ -195,7 +186,11 @@ def answer_words(report: TreeReport) -> str:
     if not report.rows:
         return "the tree has no arrays"
     infinite_count = sum(not is_finite(row) for row in report.rows)
-    infinite = f"NaN or infinities in {leaves_words(infinite_count)} (JAI110); " if infinite_count else ""
+    infinite = (
+        f"NaN or infinities in {counted(infinite_count, 'leaf', 'leaves')} (JAI110); "
+        if infinite_count
+        else ""
+    )
     fullest, kinds = report.fullest_device_nbytes, report.host_memory_kinds
     nbytes = both_memories(fullest, report.host_nbytes, kinds)
     if report.device_count == 1 and not report.excess:
@@ -223,8 +218,8 @@ def first_lines(report: TreeReport, row_count: int) -> Iterator[str]:
     sizes = [(row.shard_nbytes or 0, row) for row in report.rows if is_counted(row)]
     if sizes and row_count > _FEW_ROWS:
         nbytes, row = max(sizes, key=itemgetter(0))
-        path, array = counted_path(clipped(row.path), 1), type_text(row.dtype, row.shape)
-        yield f"largest leaf: {path} {array}, {format_bytes(nbytes)} per device"
+        leaf = f"{counted_path(clipped(row.path), 1)} {type_text(row.dtype, row.shape)}"
+        yield f"largest leaf: {leaf}, {format_bytes(nbytes)} per device"
 
 
 _CAUSES = {
@@ -236,36 +231,40 @@ _CAUSES = {
 """Names of the causes of bytes beyond an even sharding, where they differ from those in the report."""
 
 
-def total_lines(report: TreeReport, groups: Iterable[LeafGroup]) -> Iterator[str]:
-    """Yield the totals of a tree, then its meshes, then the meaning of marks in the rows.
+def total_lines(report: TreeReport, groups: Iterable[LeafGroup]) -> list[str]:
+    """Return the totals of a tree, then its meshes, then the meaning of marks in the rows.
 
     Args:
         report: The tree.
         groups: The leaves of the rows that are shown.
     """
-    deleted = sum(row.is_deleted for row in report.rows)
-    unmatched = report.unmatched_axes
-    is_manual = any(row.source == "manual" for row in report.rows)
-    lines = (
+    deleted = counted(sum(row.is_deleted for row in report.rows), "leaf", "leaves")
+    unknown = counted(report.unknown_count, "leaf", "leaves")
+    return [
         _elements_words(report),
-        f"cost on the fullest device: {', '.join(map(_excess_words, report.excess))}"
-        if report.excess
-        else "",
+        *that_apply(
+            (report.excess, f"cost on the fullest device: {', '.join(map(_excess_words, report.excess))}")
+        ),
         *(f"{place}, not included above" for place in report.elsewhere),
-        f"deleted: {leaves_words(deleted)}" if deleted else "",
-        f"not counted: {leaves_words(report.unknown_count)} of unknown size per device"
-        if report.unknown_count
-        else "",
+        *that_apply(
+            (any(row.is_deleted for row in report.rows), f"deleted: {deleted}"),
+            (report.unknown_count, f"not counted: {unknown} of unknown size per device"),
+        ),
         *_mesh_lines(report),
-        *(unmatched_lines(unmatched) if unmatched is not None else ()),
-        shorter_leaves_words(report.shorter_count) if report.shorter_count else "",
-        "manual: all sizes are those of one shard inside shard_map or pmap" if is_manual else "",
-        "vmap: the shape includes the batched axes" if any(row.batched_axes for row in report.rows) else "",
-        f"{TIMES}n: n paths that differ only in their indices; the bytes are the sum"
-        if any(group.count > 1 for group in groups)
-        else "",
-    )
-    return filter(None, lines)
+        *(unmatched_lines(report.unmatched_axes) if report.unmatched_axes is not None else ()),
+        *that_apply(
+            (report.shorter_count, shorter_leaves_words(report.shorter_count)),
+            (
+                any(row.source == "manual" for row in report.rows),
+                "manual: all sizes are those of one shard inside shard_map or pmap",
+            ),
+            (any(row.batched_axes for row in report.rows), "vmap: the shape includes the batched axes"),
+            (
+                any(group.count > 1 for group in groups),
+                f"{TIMES}n: n paths that differ only in their indices; the bytes are the sum",
+            ),
+        ),
+    ]
 
 
 def unmatched_lines(unmatched: UnmatchedAxes) -> list[str]:
@@ -287,18 +286,18 @@ def _names_words(names: Sequence[UnmatchedName | str]) -> str:
     return some([*map(str, ordered)], _MOST_NAMES_OF_TOTALS)
 
 
-Fold: TypeAlias = tuple[str, list[int]]
-"""A path with folded indices, and the numbers of its leaves."""
+_Folds: TypeAlias = Sequence[tuple[str, Sequence[object]]]
+"""Paths with folded indices, each with its leaves."""
 
 
-def more_leaves(folds: Sequence[Fold]) -> Note:
+def more_leaves(folds: _Folds) -> Note:
     """Return the number of leaves that are left out."""
-    return Note(more(sum(len(members) for _, members in folds), "leaf", "leaves"), kind="words")
+    return Note(more(sum(len(leaves) for _, leaves in folds), "leaf", "leaves"), kind="words")
 
 
-def folds_note(folds: Sequence[Fold]) -> str:
+def folds_note(folds: _Folds) -> str:
     """Return what the bytes of a row of several leaves are; empty if there is no such row."""
-    is_folded = any(len(members) > 1 for _, members in folds)
+    is_folded = any(len(leaves) > 1 for _, leaves in folds)
     return "Rows of several leaves show the sum of their bytes." if is_folded else ""
 
 
@@ -323,7 +322,7 @@ def _elements_words(report: TreeReport) -> str:
     """Return the bytes, the leaves and the elements of a tree, and its leaves that are not arrays."""
     counts = (
         both_memories(report.nbytes, report.host_global_nbytes, report.host_memory_kinds),
-        leaves_words(len(report.rows)),
+        counted(len(report.rows), "leaf", "leaves"),
         _number_words(report.elements, "element"),
         "" if report.parameters is None else _number_words(report.parameters, "parameter"),
     )
@@ -333,9 +332,8 @@ def _elements_words(report: TreeReport) -> str:
 
 def _number_words(number: int | None, noun: str) -> str:
     """Return a large number with its noun."""
-    if number is None:
-        return f"more than {LARGEST:.1e} {noun}s"
-    return f"{grouped(number)} {noun}{'' if number == 1 else 's'}"
+    amount = f"more than {LARGEST:.1e}" if number is None else grouped(number)
+    return f"{amount} {noun}{'' if number == 1 else 's'}"
 
 
 def _excess_words(part: ExcessBytes) -> str:
@@ -347,14 +345,14 @@ def _excess_words(part: ExcessBytes) -> str:
         "device set": "on a part of the devices",
         "no sharding": "without a sharding",
     }.get(part.cause, part.cause)
-    return f"{format_bytes(part.nbytes)} {words} in {leaves_words(part.leaf_count)}"
+    return f"{format_bytes(part.nbytes)} {words} in {counted(part.leaf_count, 'leaf', 'leaves')}"
 
 
 def _mesh_lines(report: TreeReport) -> Iterator[str]:
     """Yield the axes and the devices of each mesh, and the number of its leaves if there are several."""
     main = main_mesh(report)
     for index, mesh in enumerate(report.meshes):
-        leaves = leaves_words(sum(row.mesh == index for row in report.rows))
+        leaves = counted(sum(row.mesh == index for row in report.rows), "leaf", "leaves")
         also = f", {leaves}{', unless noted' if index == main else ''}" if len(report.meshes) > 1 else ""
         yield f"{_mesh_label(index, report)}: {_mesh_words(mesh)}{also}"
 

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from ..grouping import by_key
 from ..layouts.dtypes import type_text
-from ..quantities import format_bytes, grouped
+from ..quantities import counted, format_bytes, grouped
 from ..reports import LeafStatistics, TreeReport
 from .blocks import (
     Branch,
@@ -31,35 +31,25 @@ from .tree_words import (
     answer_words,
     bytes_lines,
     first_lines,
-    leaves_words,
     main_mesh,
     note_lines,
     number_words,
     replicas_words,
     shard_words,
     spec_words,
-    title_words,
     total_lines,
 )
 
 _MOST_ROWS = 5000
 """Maximum number of leaves of a tree that folds. Beyond it, deeper leaves are summed by prefix."""
-_STATISTICS: dict[str, Callable[[LeafStatistics], str]] = {
-    "mean": lambda found: number_words(found.mean),
-    "std": lambda found: number_words(found.std),
-    "least": lambda found: number_words(found.least),
-    "greatest": lambda found: number_words(found.greatest),
-    "zeros": lambda found: grouped(found.zeros),
+_STATISTICS: dict[str, tuple[str, Callable[[LeafStatistics], str]]] = {
+    "mean": ("mean of the finite elements", lambda found: number_words(found.mean)),
+    "std": ("standard deviation of the finite elements", lambda found: number_words(found.std)),
+    "least": ("least finite element", lambda found: number_words(found.least)),
+    "greatest": ("greatest finite element", lambda found: number_words(found.greatest)),
+    "zeros": ("number of elements that are zero", lambda found: grouped(found.zeros)),
 }
-"""Text of each statistic."""
-_MEANINGS = {
-    "mean": "mean of the finite elements",
-    "std": "standard deviation of the finite elements",
-    "least": "least finite element",
-    "greatest": "greatest finite element",
-    "zeros": "number of elements that are zero",
-}
-"""Meaning of each statistic."""
+"""Meaning and text of each statistic."""
 _MakeRow: TypeAlias = "Callable[[LeafGroup], Row]"
 _COLUMNS = (
     Column("path", "path", is_kept=True),
@@ -75,7 +65,7 @@ _COLUMNS = (
     Column("shard", meaning="shape of one shard"),
     Column("spec", meaning="partition spec without mesh axes of size 1, or the class of another sharding"),
     Column("source", before="source: ", meaning="what the sharding of a traced value is known from"),
-    *(Column(name, "number", before=f"{name} ", meaning=text) for name, text in _MEANINGS.items()),
+    *(Column(name, "number", before=f"{name} ", meaning=text) for name, (text, _) in _STATISTICS.items()),
     Column(
         "per device",
         "number",
@@ -109,11 +99,12 @@ def tree_page(report: TreeReport, *, depth: int | None = None, sort: Sort = "tre
     check_view(depth, sort)
     groups = leaf_groups(report, depth=depth, sort=sort)
     row = partial(_row, report, main_mesh(report))
+    title = report.type_name if report.name is None else f"{report.name}: {report.type_name}"
     yield Sentence(answer_words(report), "answer", hang=0)
     yield from said(first_lines(report, len(groups)), hang=0)
     if groups:
         yield Table(
-            title_words(report),
+            title,
             _columns(report),
             [
                 limited(
@@ -126,7 +117,7 @@ def tree_page(report: TreeReport, *, depth: int | None = None, sort: Sort = "tre
             tree=partial(_tree, report, depth, row) if sort == "tree" else None,
         )
     else:
-        yield Sentence(title_words(report), hang=0)
+        yield Sentence(title, hang=0)
     yield from said(total_lines(report, groups), hang=0)
 
 
@@ -135,8 +126,17 @@ def _groupings(*, keeps_avoidable: bool) -> Iterator[Grouping]:
 
     Arrays, replicas and statistics move below the paths before specs do.
     """
-    leaf = ("path", "array", "shard", "spec", "source", *_STATISTICS)
-    order = (*leaf, "per device", "replicated over", "avoidable")
+    names = (
+        "path",
+        "array",
+        "shard",
+        "spec",
+        "source",
+        *_STATISTICS,
+        "per device",
+        "replicated over",
+        "avoidable",
+    )
     first = () if keeps_avoidable else ("avoidable",)
     both = (*first, "shard")
     facts = ["source", "spec", "replicated over"]
@@ -156,8 +156,8 @@ def _groupings(*, keeps_avoidable: bool) -> Iterator[Grouping]:
         ),
     ]
     for left_out, below in stages:
-        moved = {*left_out, *(name for names in below.values() for name in names)}
-        yield [[name, *below.get(name, ())] for name in order if name not in moved]
+        moved = {*left_out, *(name for others in below.values() for name in others)}
+        yield [[name, *below.get(name, ())] for name in names if name not in moved]
 
 
 def _columns(report: TreeReport) -> list[Column]:
@@ -188,8 +188,8 @@ def _row(report: TreeReport, main: int | None, group: LeafGroup) -> Row:
         "avoidable": format_bytes(avoidable) if avoidable else "",
     }
     if group.is_prefix:
-        return cells | {"array": leaves_words(group.sums.leaf_count)}
-    cells |= {name: words(leaf.statistics) for name, words in _STATISTICS.items() if leaf.statistics}
+        return cells | {"array": counted(len(group.leaves), "leaf", "leaves")}
+    cells |= {name: words(leaf.statistics) for name, (_, words) in _STATISTICS.items() if leaf.statistics}
     return cells | {
         "array": type_text(leaf.dtype, leaf.shape),
         "shard": shard_words(leaf),

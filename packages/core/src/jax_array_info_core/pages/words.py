@@ -97,8 +97,7 @@ def undrawn_words(report: ArrayReport) -> str:
     if report.manual_axes is not None:
         return manual_words(report.manual_axes, report.invariant_axes)
     if report.open_axes and report.sharding:
-        axes = ", ".join(map(repr, report.open_axes))
-        return f"{report.sharding.spec}; chosen by XLA: {axes}"
+        return f"{report.sharding.spec}; chosen by XLA: {', '.join(map(repr, report.open_axes))}"
     if report.sharding is not None:
         return f"{report.sharding.type}: {report.sharding.text}"
     return unknown_words(report)
@@ -106,7 +105,7 @@ def undrawn_words(report: ArrayReport) -> str:
 
 def change_words(before: int | None, after: int | None) -> str:
     """Return bytes before and after: ``1.0 GiB before, 3.0 GiB after (2.0 GiB more)``."""
-    old, new = ("unknown" if nbytes is None else format_bytes(nbytes) for nbytes in (before, after))
+    old, new = (size_words(nbytes, "unknown") for nbytes in (before, after))
     if before is not None and before == after:
         return f"{old} before and after"
     difference = "" if before is None or after is None else f" ({more_or_less(after - before)})"
@@ -119,9 +118,8 @@ def more_or_less(nbytes: int) -> str:
 
 
 def rule_results(lines: Iterable[str]) -> Iterator[Sentence]:
-    """Yield the lines of ``rule_lines``, each with its look."""
-    for line in lines:
-        yield Sentence(line, "alarm" if line.startswith("failed") else "answer", hang=0)
+    """Return the lines of ``rule_lines``, each with its look."""
+    return (Sentence(line, "alarm" if line.startswith("failed") else "answer", hang=0) for line in lines)
 
 
 def size_words(nbytes: int | None, absent: str = "") -> str:

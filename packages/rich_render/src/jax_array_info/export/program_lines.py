@@ -10,7 +10,7 @@ from jax_array_info_core import format_bytes
 from jax_array_info_core.grouping import by_key
 from jax_array_info_core.layouts import MeshAxes
 from jax_array_info_core.layouts.dtypes import type_text
-from jax_array_info_core.pages.blocks import AT_MOST, counted_path
+from jax_array_info_core.pages.blocks import AT_MOST, counted_path, that_apply
 from jax_array_info_core.pages.folds import split_rows
 from jax_array_info_core.pages.program_words import (
     collective_axes_words,
@@ -106,20 +106,18 @@ def _mark_kept(margin: Margin, report: ProgramReport) -> None:
             line.notes.append(Note(words, format_bytes(buffer.nbytes), _KEPT))
 
 
-def _collective_words(collective: Collective, mesh: MeshAxes | None) -> Iterator[str]:
-    """Yield the kind, the axes, the argument and the pass of a collective."""
-    yield f"{collective.kind} over {collective_axes_words(collective, mesh)}"
-    if collective.link in SLOW_LINKS:
-        yield f"by {link_words(collective.link)}"
-    if collective.path is not None:
-        yield collective.path
-    if phase := phase_words(collective):
-        yield phase
-    if collective.origin is not None and collective.origin.is_near:
-        yield "near this line"
-    if because := because_words(collective):
-        yield f"because {because}"
-    yield from _place_words(collective)
+def _collective_words(collective: Collective, mesh: MeshAxes | None) -> list[str]:
+    """Return the kind, the axes, the argument and the pass of a collective."""
+    phase, because = phase_words(collective), because_words(collective)
+    facts = that_apply(
+        (True, f"{collective.kind} over {collective_axes_words(collective, mesh)}"),
+        (collective.link in SLOW_LINKS, f"by {link_words(collective.link)}"),
+        (collective.path, collective.path or ""),
+        (phase, phase),
+        (collective.origin is not None and collective.origin.is_near, "near this line"),
+        (because, f"because {because}"),
+    )
+    return [*facts, *_place_words(collective)]
 
 
 def _temporary_words(temporary: Temporary) -> str:

@@ -9,8 +9,8 @@ from rich.text import Text
 from jax_array_info_core import format_bytes
 from jax_array_info_core.grouping import by_key
 from jax_array_info_core.layouts.dtypes import type_text
-from jax_array_info_core.pages.blocks import TIMES, some
-from jax_array_info_core.pages.folds import folded_paths, split_rows
+from jax_array_info_core.pages.blocks import counted_path, some
+from jax_array_info_core.pages.folds import folded, split_rows
 from jax_array_info_core.pages.links import Link, line_target
 from jax_array_info_core.pages.propagation_words import (
     finding_entries,
@@ -62,8 +62,7 @@ def _mark_findings(margin: Margin, report: PropagationReport, kind: str) -> None
         line.columns.update(entry.fact.columns for entry in entries if entry.fact.columns is not None)
         shown, rest = split_rows(entries, _MOST_ENTRIES)
         for entry in shown:
-            times = "" if entry.times == 1 else f" {TIMES}{entry.times}"
-            head = f"{_BEFORE[kind]}{entry.head}{times}"
+            head = counted_path(f"{_BEFORE[kind]}{entry.head}", entry.times)
             facts = filter(None, (head, entry.fact.phase, *caller_notes(line.origin)))
             line.notes.append(Note(", ".join(facts), entry.size, _LOOKS[kind]))
             line.notes += [Note(("  ", *pieces)) for pieces in entry.details]
@@ -99,9 +98,8 @@ def _mark_origins(margin: Margin, report: PropagationReport) -> None:
         if target in users:
             margin.line(origin).notes[:0] = _user_notes(users[target])
     leaves = [one for one in (*report.arguments, *report.outputs) if one.path in users]
-    facts = [(one.type, one.spec) for one in leaves]
-    for path, indices in folded_paths([one.path for one in leaves], facts):
-        first, paths = leaves[indices[0]], [leaves[index].path for index in indices]
+    for path, found in folded(leaves, lambda one: (one.type, one.spec)):
+        first, paths = found[0], [one.path for one in found]
         words = f"{path}  {type_text(first.dtype, first.shape)} {leaf_spec_words(first)}".rstrip()
         notes = _user_notes(user for one in paths for user in users[one])
         margin.leaves.append(LeafLine(words, paths, [*notes]))

@@ -16,6 +16,8 @@ from jax_array_info_core.layouts import Grids, Spec, describe_pattern, flat_grid
 from jax_array_info_core.layouts.dtypes import packed_nbytes
 from jax_array_info_core.layouts.grid import copies_words
 from jax_array_info_core.layouts.layout import Processes
+from jax_array_info_core.pages.blocks import that_apply
+from jax_array_info_core.pages.words import mesh_words, size_words
 from jax_array_info_core.quantities import counted, format_device_ids
 from jax_array_info_core.reports import ArrayReport, MeshReport, XlaReport
 from jax_array_info_core.reports.findings import findings_words
@@ -180,11 +182,12 @@ def mesh_subject(report: MeshReport, encoding: str = "utf-8") -> Subject:
         f"{name}={size}" + (f" ({printable(axis_type, encoding)})" if axis_type not in ("", "Auto") else "")
         for name, size, axis_type in zip(names, mesh.sizes, mesh.types or ("",) * len(names), strict=True)
     ]
-    caption = f"mesh {', '.join(axes)}"
-    if report.topology is not None:
-        caption += f" on {printable(report.topology, encoding)}"
-    if report.order is not None:
-        caption += f", order: {printable(report.order, encoding)}"
+    facts = that_apply(
+        (True, f"mesh {', '.join(axes)}"),
+        (report.topology is not None, f" on {printable(report.topology or '', encoding)}"),
+        (report.order is not None, f", order: {printable(report.order or '', encoding)}"),
+    )
+    caption = "".join(facts)
     lines = [f"{printable(clipped(each.axis), encoding)}: {link_words(each)}" for each in report.links]
     lines += [printable(str(finding), encoding) for finding in report.findings]
     return Subject(
@@ -200,18 +203,18 @@ def mesh_subject(report: MeshReport, encoding: str = "utf-8") -> Subject:
 
 def _array_caption(report: ArrayReport, layout: ShardingLayout) -> tuple[str, ...]:
     """Return the lines with an array's name, its shape, dtype and bytes, and its sharding, where known."""
-    facts = [f"{shape_text(layout.shape)} {printable(clipped(report.dtype or ''))}".strip()]
-    if report.nbytes is not None:
-        facts.append(format_bytes(report.nbytes))
-    if report.shard_nbytes is not None:
-        facts.append(f"{format_bytes(report.shard_nbytes)} per device")
+    facts = that_apply(
+        (True, f"{shape_text(layout.shape)} {printable(clipped(report.dtype or ''))}".strip()),
+        (report.nbytes is not None, size_words(report.nbytes)),
+        (report.shard_nbytes is not None, f"{size_words(report.shard_nbytes)} per device"),
+    )
     lines = [] if report.name is None else [printable(clipped(report.name))]
     lines.append(", ".join(facts))
     sharding = report.sharding
     if sharding and (sharding.spec or sharding.text):
         words = str(sharding.spec or sharding.text)
         if sharding.mesh:
-            words += f" on mesh {', '.join(f'{name}={size}' for name, size in sharding.mesh.shape.items())}"
+            words += f" on mesh {mesh_words(sharding.mesh)}"
         lines.append(printable(clipped(words)))
     return tuple(lines)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,8 +13,9 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
-from jax_array_info_core.pages.words import site_words
-from jax_array_info_core.quantities import counted, format_bytes, grouped
+from jax_array_info_core.pages.blocks import that_apply
+from jax_array_info_core.pages.words import site_words, size_words
+from jax_array_info_core.quantities import counted, format_bytes, grouped, time_words
 from jax_array_info_core.reports import TimelineReport
 from jax_array_info_core.reports.timeline import TimelineSeries
 from jax_array_info_core.reports.timeline_process import TimelineDevice, TimelineProcess
@@ -118,7 +118,7 @@ class _Page:
 
     def _title(self, report: TimelineReport) -> Text:
         """Return the folder and the states of the processes, and the time at the right."""
-        at = _clock(report.read_at)
+        at = time_words(report.read_at)
         room = max(self.width - len(at) - len(_GAP), 0)
         states = _states_words(report)
         words = f"{report.folder}: {states}"
@@ -149,11 +149,11 @@ class _Page:
         has_limit = any(device.bytes_limit for _, device in shown)
         columns = [
             _Column("device", [self._device_name(report, *pair) for pair in shown]),
-            _Column(in_use, [self._size(device.bytes_in_use) for _, device in shown], True),
-            _Column("peak", [self._size(device.peak_nbytes) for _, device in shown], True, rank=2),
+            _Column(in_use, [Text(size_words(device.bytes_in_use)) for _, device in shown], True),
+            _Column("peak", [Text(size_words(device.peak_nbytes)) for _, device in shown], True, rank=2),
         ]
         if has_limit:
-            limits = [self._size(device.bytes_limit) for _, device in shown]
+            limits = [Text(size_words(device.bytes_limit)) for _, device in shown]
             shares = [
                 Text(f"{_share(device, largest):.0%}" if device.bytes_limit else "") for _, device in shown
             ]
@@ -207,7 +207,7 @@ class _Page:
         shown = ranked if len(ranked) <= most else ranked[: max(most - 1, 0)]
         trends = [_per_minute_words(one.nbytes_per_minute) for one in shown]
         columns = [
-            _Column("in use", [self._size(one.nbytes[-1]) for one in shown], True),
+            _Column("in use", [Text(size_words(one.nbytes[-1])) for one in shown], True),
             _Column(
                 "arrays", [Text("" if one.count is None else grouped(one.count)) for one in shown], True, 2
             ),
@@ -305,9 +305,6 @@ class _Page:
     def _text(self, words: str, look: str = "") -> Text:
         return Text(self._safe(words), look)
 
-    def _size(self, nbytes: int | None) -> Text:
-        return Text("" if nbytes is None else format_bytes(nbytes))
-
 
 def _share(device: TimelineDevice, largest: int) -> float:
     """Return the part of the limit that is in use; without a limit, of the largest peak."""
@@ -350,11 +347,12 @@ def _states_words(report: TimelineReport) -> str:
     if unrecorded := report.process_count - recorded:
         states["without a record"] = max(unrecorded, 0)
     hosts = len({one.host_name for one in report.processes})
-    words = counted(report.process_count, "process", "processes")
-    if recorded < len(report.processes):
-        words += f" in {len(report.processes)} runs"
-    if hosts > 1:
-        words += f" on {hosts} hosts"
+    parts = that_apply(
+        (True, counted(report.process_count, "process", "processes")),
+        (recorded < len(report.processes), f"in {len(report.processes)} runs"),
+        (hosts > 1, f"on {hosts} hosts"),
+    )
+    words = " ".join(parts)
     if len(report.processes) == report.process_count == 1:
         return f"{words}, {next(iter(states))}"
     if len(states) == 1:
@@ -367,13 +365,12 @@ def _subject_words(report: TimelineReport) -> str:
     process, device = report.chosen, report.chosen_device
     if process is None or device is None:
         return ""
-    parts = [f"arrays on {device.name}"]
-    if len(report.processes) > 1:
-        parts[0] += f" of {process.name}"
-    if process.step is not None:
-        parts.append(f"step {process.step}")
-    if process.mark is not None:
-        parts.append(f"in {process.mark}")
+    of = f" of {process.name}" if len(report.processes) > 1 else ""
+    parts = that_apply(
+        (True, f"arrays on {device.name}{of}"),
+        (process.step is not None, f"step {process.step}"),
+        (process.mark is not None, f"in {process.mark}"),
+    )
     return ", ".join(parts)
 
 
@@ -383,7 +380,7 @@ def _marks_words(report: TimelineReport) -> str:
     words = [
         f"{mark.name} {'once' if mark.count == 1 else f'{mark.count} times'}"
         f"{f', +{format_bytes(added)}' if (added := mark.added_nbytes or 0) > 0 else ''}"
-        f"{f', at {_clock(mark.times[-1])}' if mark.times else ''}"
+        f"{f', at {time_words(mark.times[-1])}' if mark.times else ''}"
         for mark in latest
     ]
     return f"marks: {'; '.join(words)}" if words else ""
@@ -395,14 +392,14 @@ def _notices(report: TimelineReport) -> Iterator[tuple[str, str]]:
     for error in report.out_of_memory:
         name = names.get((error.process, error.run), f"process {error.process}")
         size = f", {format_bytes(error.requested_nbytes)} requested" if error.requested_nbytes else ""
-        yield f"{name} ran out of memory at {_clock(error.time)}{size}", style.WARNING
+        yield f"{name} ran out of memory at {time_words(error.time)}{size}", style.WARNING
     for process in report.processes:
         if process.state != "running":
             of = "" if process.run_count > 1 else f" (process id {process.pid} on {process.host_name})"
             message = f": {process.message}" if process.message else ""
             look = "" if process.state in ("stopped", "exited") else style.WARNING
             yield (
-                f"{process.name} {_ended_words(process)} {_clock(process.end)}{of}{message}",
+                f"{process.name} {_ended_words(process)} {time_words(process.end)}{of}{message}",
                 look,
             )
     for unread in report.unread:
@@ -418,8 +415,3 @@ def _ended_words(process: TimelineProcess) -> str:
         "exited": "exited at",
         "raised": "ended with an exception at",
     }[process.state]
-
-
-def _clock(at: float) -> str:
-    """Return the local time of day."""
-    return time.strftime("%H:%M:%S", time.localtime(at))

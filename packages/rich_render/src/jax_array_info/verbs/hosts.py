@@ -7,13 +7,13 @@ from collections.abc import Collection
 from jax_array_info_core import hosts_report
 from jax_array_info_core.hosts.compare import MOST_DETAILS
 from jax_array_info_core.hosts.summaries import HostReport
-from jax_array_info_core.pages.folds import MaxRows, check_max_rows
+from jax_array_info_core.pages.folds import MaxRows
 from jax_array_info_core.reports import HostsReport
 
-from .show import print_table, report_of, silent_at_exit
+from .show import print_table, report_of, verb
 
 
-@silent_at_exit
+@verb
 def print_hosts(
     report: HostReport | HostsReport,
     *,
@@ -52,7 +52,6 @@ def print_hosts(
         ValueError: If ``timeout`` is not a positive number of seconds, or ``details`` or ``max_rows`` is
             negative.
     """
-    check_max_rows(max_rows)
     found = report_of(
         report, HostsReport, hosts_report, timeout=timeout, details=details, ignore_codes=ignore_codes
     )

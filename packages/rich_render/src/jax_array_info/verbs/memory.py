@@ -14,7 +14,7 @@ from jax_array_info_core import (
 )
 from jax_array_info_core.errors import UnsupportedValueError, require_report
 from jax_array_info_core.names import with_former_keywords
-from jax_array_info_core.pages.folds import MaxRows, check_max_rows
+from jax_array_info_core.pages.folds import MaxRows
 from jax_array_info_core.reports import (
     DevicesReport,
     GrowthReport,
@@ -24,10 +24,10 @@ from jax_array_info_core.reports import (
 )
 from jax_array_info_core.reports.live import By, check_totals_by
 
-from .show import print_table, progress_line, refuse_with, silent_at_exit
+from .show import print_table, progress_line, refuse_with, verb
 
 
-@silent_at_exit
+@verb
 def pretty_memory_stats(device: Any, override: Mapping[str, Any] | None = None) -> None:
     """Print the allocator statistics of a device as a table.
 
@@ -58,7 +58,7 @@ def pretty_memory_stats(device: Any, override: Mapping[str, Any] | None = None) 
     print_table(report)
 
 
-@silent_at_exit
+@verb
 def print_memory_stats(devices: Any | Iterable[Any] | None = None) -> None:
     """Print the memory statistics of devices, one row per device.
 
@@ -98,7 +98,7 @@ def print_memory_stats(devices: Any | Iterable[Any] | None = None) -> None:
     print_table(report)
 
 
-@silent_at_exit
+@verb
 def print_memory_profile(
     data: bytes | bytearray | memoryview | MemoryProfileReport | None = None, *, max_rows: MaxRows = "fit"
 ) -> None:
@@ -140,13 +140,12 @@ def print_memory_profile(
         UnsupportedValueError: (a ValueError) If ``data`` is not bytes.
         ValueError: If ``max_rows`` is negative.
     """
-    check_max_rows(max_rows)
     report = data if isinstance(data, MemoryProfileReport) else memory_profile_report(data)
     print_table(report, max_rows=max_rows)
 
 
 @with_former_keywords(holders="referrers")
-@silent_at_exit
+@verb
 def print_array_stats(
     report: LiveArrayReport | bool | None = None,
     *,
@@ -258,7 +257,7 @@ def print_array_stats(
     print_table(report, by=by, hide_small_arrays=hides, max_rows=max_rows, specs=specs)
 
 
-@silent_at_exit
+@verb
 def print_growth(
     growth: ArrayTracker | GrowthReport,
     *,
@@ -323,7 +322,6 @@ def print_growth(
     """
     if not isinstance(growth, ArrayTracker | GrowthReport):
         raise UnsupportedValueError(f"expected a tracker from track_arrays(), got {type(growth)}")
-    check_max_rows(max_rows)
     if isinstance(growth, ArrayTracker):
         searched = "referrers" if referrers else "reference cycles"
         with progress_line(f"searching for {searched}", max_seconds) as on_progress:

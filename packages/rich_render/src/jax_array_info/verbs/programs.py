@@ -14,7 +14,7 @@ from jax_array_info_core import (
     propagation_report,
 )
 from jax_array_info_core.errors import UnsupportedValueError, require_report
-from jax_array_info_core.pages.folds import MaxRows, check_max_rows
+from jax_array_info_core.pages.folds import MaxRows
 from jax_array_info_core.reports import (
     CompilationsReport,
     CompileCachesReport,
@@ -25,10 +25,10 @@ from jax_array_info_core.reports import (
 )
 from jax_array_info_core.reports.floors import MIN_NBYTES
 
-from .show import print_table, refuse_with, report_of, report_on_two, silent_at_exit
+from .show import print_table, refuse_with, report_of, report_on_two, verb
 
 
-@silent_at_exit
+@verb
 def print_program(
     f: Any,
     /,
@@ -64,7 +64,7 @@ def print_program(
     memory per device: about 2.4 MiB = arguments 2.1 MiB + outputs 128.0 KiB +
       temporaries 128.0 KiB (the CPU backend reports no peak)
     sent per device and call: 128.0 KiB
-      128.0 KiB  all-reduce over model
+      128.0 KiB  all-reduce over model  train.py:8 mlp
                                       collectives
     ┏━━━━━━━━━━━┳━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┓
     ┃     total ┃ collective   ┃ array           ┃ line                            ┃
@@ -74,7 +74,7 @@ def print_program(
     │           │              │                 │     ik,kj->ij                   │
     └───────────┴──────────────┴─────────────────┴─────────────────────────────────┘
     largest temporaries, 256.0 KiB live at once (estimated from the schedule;
-      128.0 KiB in the memory of outputs):
+      128.0 KiB in the memory of outputs)
       256.0 KiB  float32[64,512] ×2  train.py:8 mlp
     matmul and convolution FLOPs: 67,108,864 per device and call
     as requested: 3 arguments and 1 output
@@ -125,7 +125,6 @@ def print_program(
         TypeError: If arguments are given with a ``ProgramReport``.
         ValueError: If ``max_rows`` is negative.
     """
-    check_max_rows(max_rows)
     if isinstance(f, ProgramReport):
         others = (args, kwargs, topology, dcn, not explain, bandwidths, ignore_codes, timeline, steady)
         if any(others) or min_nbytes != MIN_NBYTES:
@@ -147,7 +146,7 @@ def print_program(
     print_table(report, max_rows=max_rows)
 
 
-@silent_at_exit
+@verb
 def print_program_diff(
     before: ProgramReport | ProgramDiff, after: ProgramReport | None = None, *, max_rows: MaxRows = "fit"
 ) -> None:
@@ -210,12 +209,11 @@ def print_program_diff(
     Raises:
         ValueError: If ``max_rows`` is negative.
     """
-    check_max_rows(max_rows)
     report = report_on_two(before, after, ProgramDiff, program_diff_report)
     print_table(report, max_rows=max_rows)
 
 
-@silent_at_exit
+@verb
 def print_compilations(watch: CompileWatch | CompilationsReport, *, max_rows: MaxRows = "fit") -> None:
     """Print the compilations in a ``watch_compiles`` block, each with its reason.
 
@@ -251,14 +249,13 @@ def print_compilations(watch: CompileWatch | CompilationsReport, *, max_rows: Ma
         UnsupportedValueError: (a ValueError) If ``watch`` is not a watch.
         ValueError: If ``max_rows`` is negative.
     """
-    check_max_rows(max_rows)
     if not isinstance(watch, CompileWatch | CompilationsReport):
         raise UnsupportedValueError(f"expected a watch from watch_compiles(), got {type(watch)}")
     report = watch if isinstance(watch, CompilationsReport) else watch.report()
     print_table(report, max_rows=max_rows)
 
 
-@silent_at_exit
+@verb
 def print_log(
     source: Any,
     *,
@@ -298,12 +295,11 @@ def print_log(
         UnsupportedValueError: (a ValueError) If ``mesh`` is not a mesh.
         ValueError: If ``max_rows`` is negative.
     """
-    check_max_rows(max_rows)
     report = report_of(source, LogReport, log_report, mesh=mesh, ignore_codes=ignore_codes)
     print_table(report, max_rows=max_rows)
 
 
-@silent_at_exit
+@verb
 def print_compile_caches(
     report: CompileCachesReport | None = None,
     *,
@@ -351,14 +347,13 @@ def print_compile_caches(
             function. No cache is cleared.
         ValueError: If ``report`` is not a CompileCachesReport, or ``max_rows`` is negative.
     """
-    check_max_rows(max_rows)  # before any cache is cleared
     if report is not None:
         require_report(report, CompileCachesReport)
         refuse_with(CompileCachesReport, ["clear="] if clear else [])
     print_table(compile_caches_report(clear) if report is None else report, max_rows=max_rows)
 
 
-@silent_at_exit
+@verb
 def print_propagation(
     f: Any,
     /,
@@ -434,7 +429,6 @@ def print_propagation(
             such line and no such path.
         ValueError: If ``max_rows`` is negative.
     """
-    check_max_rows(max_rows)
     if isinstance(f, PropagationReport):
         if args or kwargs or ignore_codes or min_nbytes != MIN_NBYTES:
             refuse_with(PropagationReport, ["the other arguments"])

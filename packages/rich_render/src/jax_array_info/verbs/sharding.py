@@ -27,7 +27,7 @@ from jax_array_info_core.trees.leaves import is_tree
 from ..pictures.palette import ColorMap, check_color_map
 from ..pictures.text import LEAST_WIDTH, array_picture, check_size
 from ..style import ForConsole, folding, shows_colors, written
-from .show import print_report, show_rendered, show_table, silent_at_exit
+from .show import print_report, show_rendered, show_table, verb
 
 if TYPE_CHECKING:
     from ..export.document import Part
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 
-@silent_at_exit
+@verb
 def sharding_info(value: Any, name: str | None = None) -> None:
     """Print a panel with a value's shape, dtype, bytes and sharding.
 
@@ -132,7 +132,7 @@ def sharding_info(value: Any, name: str | None = None) -> None:
     report_when_known(value, name, _show_panel if form is None else partial(_show_uncompiled, form))
 
 
-@silent_at_exit
+@verb
 def simple_array_info(value: Any, name: str | None = None) -> None:
     """Print the same panel as ``sharding_info``.
 
@@ -229,7 +229,7 @@ def _show_tree(report: TreeReport) -> None:
     show_table(report)
 
 
-@silent_at_exit
+@verb
 def sharding_vis(
     array: Any,
     *,
@@ -346,7 +346,7 @@ def _drawable(array: Any) -> ArrayReport | ShardingLayout:
     raise UnsupportedValueError(f"is not a jax array, got {type(array)}{hint}")
 
 
-@silent_at_exit
+@verb
 def print_mesh(mesh: Any) -> None:
     """Print a mesh as a grid of device ids, with the names of its axes.
 

@@ -15,6 +15,7 @@ from rich.console import RenderableType
 from jax_array_info_core import compat, config
 from jax_array_info_core.delivery import deliver
 from jax_array_info_core.notebooks import Displayed
+from jax_array_info_core.pages.folds import check_max_rows
 
 from ..engine.render import print_page, render
 from ..export.notebook import bundle_of, display
@@ -29,16 +30,21 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R", bound="Report")
 
 
-def silent_at_exit(function: Callable[_P, None]) -> Callable[_P, None]:
-    """Return a verb that ignores its errors while the interpreter shuts down, as in a ``__del__``.
+def verb(function: Callable[_P, None]) -> Callable[_P, None]:
+    """Return a verb that checks ``max_rows`` before anything is computed.
 
-    At shutdown, modules may be gone and their globals cleared, so the wrapper uses no globals.
+    It ignores its errors while the interpreter shuts down, as in a ``__del__``. Modules may then be gone and
+    their globals cleared, so the wrapper uses no globals.
     """
-    is_finalizing, anything = sys.is_finalizing, Exception
+    check, is_finalizing, anything = check_max_rows, sys.is_finalizing, Exception
+    # Other verbs may pass such an argument to the user's function.
+    has_rows = "max_rows" in inspect.signature(function).parameters
 
     @functools.wraps(function)
     def run(*args: _P.args, **kwargs: _P.kwargs) -> None:
         try:
+            if has_rows:
+                check(kwargs.get("max_rows"))
             function(*args, **kwargs)
         except anything:
             if not is_finalizing():
@@ -119,7 +125,7 @@ def show_table(report: Report, **options: Any) -> None:
     )
 
 
-@silent_at_exit
+@verb
 def print_report(report: Report) -> None:
     """Print any report, as the function that makes and prints it does.
 

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from jax_array_info_core import program_timeline_report, timeline_report
-from jax_array_info_core.pages.folds import MaxRows, check_max_rows
+from jax_array_info_core.pages.folds import MaxRows
 from jax_array_info_core.reports import ProgramTimelineReport, TimelineReport
 
-from .show import print_table, refuse_with, report_of, silent_at_exit
+from .show import print_table, refuse_with, report_of, verb
 
 
-@silent_at_exit
+@verb
 def print_timeline(
     folder: str | os.PathLike[str] | TimelineReport,
     *,
@@ -55,14 +55,13 @@ def print_timeline(
         ValueError: If ``last`` is not a positive number of seconds, or ``max_rows`` is negative.
         OSError: If the folder cannot be read.
     """
-    check_max_rows(max_rows)
     found = report_of(
         folder, TimelineReport, timeline_report, process=process, run=run, device=device, last=last
     )
     print_table(found, max_rows=max_rows)
 
 
-@silent_at_exit
+@verb
 def print_program_timeline(
     f: Any,
     /,

@@ -9,17 +9,17 @@ from typing import Any
 from jax_array_info_core import check_report, reshard_report, tree_diff_report, tree_report
 from jax_array_info_core.delivery import deliver
 from jax_array_info_core.pages.findings import MIN_SHARE, check_share
-from jax_array_info_core.pages.folds import MaxRows, check_max_rows
+from jax_array_info_core.pages.folds import MaxRows
 from jax_array_info_core.pages.tree_rows import Sort, check_view
 from jax_array_info_core.reports import CheckReport, ReshardReport, TreeDiff, TreeReport
 from jax_array_info_core.reports.floors import MIN_NBYTES
 from jax_array_info_core.trees.logical_axes import LogicalAxes
 from jax_array_info_core.trees.tree_report import report_tree_when_known
 
-from .show import print_table, report_of, report_on_two, show_table, silent_at_exit
+from .show import print_table, report_of, report_on_two, show_table, verb
 
 
-@silent_at_exit
+@verb
 def print_tree(
     tree: Any,
     name: str | None = None,
@@ -99,7 +99,6 @@ def print_tree(
             these orders.
     """
     check_view(depth, sort)
-    check_max_rows(max_rows)  # before anything is computed
     show = functools.partial(show_table, depth=depth, sort=sort, max_rows=max_rows)
     is_plan = not (mesh is None and specs is None and logical_axes is None)
     if is_plan or statistics or isinstance(tree, TreeReport):
@@ -111,7 +110,7 @@ def print_tree(
         report_tree_when_known(tree, name, show)
 
 
-@silent_at_exit
+@verb
 def print_tree_diff(
     before: Any, after: Any = None, *, values: bool = False, max_rows: MaxRows = "fit"
 ) -> None:
@@ -153,14 +152,13 @@ def print_tree_diff(
     Raises:
         ValueError: If ``max_rows`` is negative, or as for ``tree_diff_report``.
     """
-    check_max_rows(max_rows)
     report = report_on_two(
         before, after, TreeDiff, lambda one, other: tree_diff_report(one, other, values=values)
     )
     print_table(report, max_rows=max_rows)
 
 
-@silent_at_exit
+@verb
 def print_reshard(tree: Any, target: Any = None, *, max_rows: MaxRows = "fit") -> None:
     """Print the bytes that devices must receive to reshard a tree. Nothing is moved.
 
@@ -201,12 +199,11 @@ def print_reshard(tree: Any, target: Any = None, *, max_rows: MaxRows = "fit") -
         SpecError: (a ValueError) If the target does not fit the tree. The message lists every problem.
         ValueError: If ``max_rows`` is negative.
     """
-    check_max_rows(max_rows)
     report = report_on_two(tree, target, ReshardReport, reshard_report)
     print_table(report, max_rows=max_rows)
 
 
-@silent_at_exit
+@verb
 def print_check(
     tree: Any,
     *,
@@ -288,8 +285,8 @@ def print_check(
             largest mesh of the tree, and accepts NamedShardings on other meshes.
         ignore: Path patterns of leaves that no finding is about. Their bytes still count as memory.
         ignore_codes: Codes of findings to leave out, such as ``"JAI101"``.
-        min_share: Part of the bytes per device, from 0 to 1, below which the leaves of a finding are summed
-            in one line.
+        min_share: Part of the bytes per device, from 0 to 1. The smallest leaves of a finding that take less
+            together share one line.
         allow_empty: Whether to accept a tree without arrays, such as the state of ``optax.sgd``. Objects with
             arrays in them are still a finding.
         hbm_nbytes: Memory of a device in bytes, or a size such as ``"16GiB"``. Gradients and activations are
@@ -312,7 +309,6 @@ def print_check(
         ValueError: If ``min_share`` is not from 0 to 1, or ``max_rows`` is negative.
     """
     check_share(min_share)
-    check_max_rows(max_rows)
     report = report_of(
         tree,
         CheckReport,
