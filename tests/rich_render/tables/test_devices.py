@@ -220,9 +220,14 @@ def test_a_profile_without_buffers_prints_no_buffers():
 def test_past_max_rows_one_row_has_the_rest_on_the_fullest_devices():
     rows = cells(text_of(render.render(PROFILE, max_rows=1)))
     assert rows[1] == ["100.0 B", "1", "cuda:1", "2 more lines"]
+    assert rows[-2:] == [["2.0 KiB", "3", "train.py:3 main"], ["?", "1", "1 more line"]]
     text = text_of(render.render(PROFILE, max_rows=0))
     assert cells(text)[0] == ["4.0 GiB", "3", "cuda:1", "3 more lines"]
     assert "executables" not in text, "a table without rows is left out"
+    without = MemoryProfileReport(rows=PROFILE.rows[:4], device_nbytes=PROFILE.device_nbytes)
+    assert cells(text_of(render.render(without, max_rows=0)))[0] == [
+        *("4.0 GiB", "2", "cuda:0-3", "1 more line")
+    ]
 
 
 CACHES = CompileCachesReport(

@@ -327,6 +327,17 @@ def test_without_a_table_a_footer_explains_the_sizes_of_collected_arrays():
     assert "Sizes" not in to_text(one_device)
 
 
+def test_at_40_columns_all_text_is_kept():
+    text = to_text(GREW, width=40)
+    assert max(map(len, text.splitlines())) <= 40
+    assert "…" not in text
+    rows = [line[1:-1].split("│") for line in text.splitlines() if line.startswith("│")]
+    columns = ["".join(cell.strip() for cell in column) for column in zip(*rows, strict=True)]
+    assert columns[:2] == ["99148.5 GiB216.0 B", "36.0 KiB14.0 B"]
+    words = "float32[402653184]ada.py:88 updateuint8[64,32]data.py:7 loadint32[]unknown"
+    assert columns[2].replace(" ", "") == words.replace(" ", "")
+
+
 @pytest.mark.parametrize("growth", [None, track_arrays, "growth"])
 def test_a_value_other_than_a_tracker_raises(growth):
     with pytest.raises(UnsupportedValueError, match=r"expected a tracker from track_arrays\(\), got <class"):

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from jax_array_info import to_text
+from jax_array_info.engine.render import render, text_of
 from jax_array_info.reports import Origin, SourceLine
 from tests.rich_render.tables.live_reports import group, report_of, rows, to_text_by
 
@@ -153,6 +154,19 @@ def test_an_allocation_site_names_the_line_that_called_it():
         "utils.py:3 make from train.py:14 train",
         "utils.py:3 make from train.py:12 train",
     ]
+
+
+@pytest.mark.parametrize(
+    ("rows_before", "last"), [(17, "and 2 more"), (20, "and 3 more"), (48, "train.params['w0'] and 6 more")]
+)
+def test_the_more_rows_a_table_has_the_fewer_paths_has_each(rows_before, last):
+    """Together they take at most 100 lines."""
+    others = (
+        dataclasses.replace(group((size,), 4096), holders=("a",)) for size in range(10, 10 + rows_before)
+    )
+    report = dataclasses.replace(HELD, groups=(*others, *HELD.groups))
+    text = text_of(render(report, max_rows=None), width=120)
+    assert [line.split("│")[4].strip() for line in text.splitlines() if " more" in line] == [last]
 
 
 def test_scalars_have_allocation_sites_and_referrers():

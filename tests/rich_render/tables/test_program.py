@@ -118,7 +118,9 @@ def test_collectives_have_the_operation_that_needs_them():
 def test_print_program_shows_a_number_of_rows(capsys):
     report = program(*(gather(None, number, 2**20) for number in range(1, 31)))
     print_program(report)
-    assert len(capsys.readouterr().out.splitlines()) <= 40
+    shown = capsys.readouterr().out
+    assert "6 more" in shown
+    assert len(shown.splitlines()) <= 40
     print_program(report, max_rows=3)
     assert "27 more" in capsys.readouterr().out
     with pytest.raises(ValueError, match="max_rows must be at least 0"):
@@ -154,7 +156,10 @@ def test_live_bytes_that_exceed_the_temporaries_have_a_reason(live, expected):
         live_nbytes=live,
     )
     [shown] = lines_with(program(memory=memory), "largest temporaries")
-    assert shown.endswith(f" (estimated from the schedule{expected})")
+    smaller = f", {live - 2**20}.0 B of them in smaller ones" if live > 2**20 else ""
+    assert shown == (
+        f"largest temporaries, 1.0 MiB live at once{smaller} (estimated from the schedule{expected})"
+    )
 
 
 def test_a_program_without_collectives_sends_nothing():

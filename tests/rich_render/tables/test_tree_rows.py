@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jax_array_info import print_tree
 from jax_array_info_core.pages import trees
 from jax_array_info_core.pages.blocks import Table, cut
 from jax_array_info_core.pages.folds import number_ranges, path_keys, path_pieces
@@ -184,9 +185,12 @@ def nbytes_of(row):
 
 
 @settings(max_examples=50, deadline=None)
-@given(PATHS, st.none() | st.integers(1, 3), st.none() | st.integers(1, 5))
+@given(PATHS, st.none() | st.integers(1, 3), st.none() | st.integers(0, 5))
 def test_rows_and_rest_add_up_to_the_tree(chosen, depth, max_rows):
     report = tree(*(leaf(path, shard_nbytes=1) for path in chosen))
+    if max_rows == 0:
+        assert not any(isinstance(one, Table) for one in cut(trees.tree_page(report, depth=depth), 0))
+        return
     shown, rest = table(report, depth=depth, max_rows=max_rows).sections
     assert sum(map(nbytes_of, [*shown, *rest])) == len(chosen)
     assert max_rows is None or len(shown) <= max_rows
@@ -232,3 +236,15 @@ def test_only_the_order_of_the_tree_folds():
 def test_an_error_names_the_argument(options, error, message):
     with pytest.raises(error, match=f"^{message}"):
         next(trees.tree_page(tree("a"), **options))
+
+
+@pytest.mark.parametrize(
+    ("most", "error", "message"),
+    [
+        (-1, ValueError, "max_rows must be at least 0"),
+        ("all", TypeError, "max_rows must be an integer, None or 'fit', got 'all'"),
+    ],
+)
+def test_an_error_names_the_number_of_rows(most, error, message):
+    with pytest.raises(error, match=f"^{message}"):
+        print_tree(tree("a"), max_rows=most)

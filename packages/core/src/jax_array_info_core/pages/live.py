@@ -113,12 +113,8 @@ def live_page(
         specs: Whether to show the partition spec of every sharded array. By default, only rows that differ in
             nothing else show it.
     """
-    rows = live_array_rows(report, by=by, hide_small_arrays=hide_small_arrays, specs=specs)
-    largest, small, scalars = rows
+    largest, small, scalars = live_array_rows(report, by=by, hide_small_arrays=hide_small_arrays, specs=specs)
     nbytes, host_nbytes = report.fullest_nbytes, report.fullest_host_nbytes
-    is_sum = sum(row.sum_nbytes for section in rows for row in section) == nbytes + host_nbytes
-    # Rows that do not add up to the total are on other devices, or share buffers.
-    total = {"size": format_bytes(nbytes), "of": "" if is_sum else "fullest device"}
     on_host = {"size": format_bytes(host_nbytes), "of": "in host memory"}
     where = "" if report.device is None else f" on {device_words(report, report.device)}"
 
@@ -127,6 +123,14 @@ def live_page(
         most_paths = max(1, min(MAX_PATHS, _MOST_LINES // max(1, len(shown))))
         return [_row(one, report, by, most_paths) for one in shown]
 
+    def totals(shown: Sequence[LiveArrayRow]) -> list[Row]:
+        left = largest[len(shown) :]
+        told = [*shown, *([rest_row(report, by, left)] if left else []), *small, *scalars]
+        # Rows that do not add up to the total are on other devices, or share buffers.
+        is_sum = sum(row.sum_nbytes for row in told) == nbytes + host_nbytes
+        total = {"size": format_bytes(nbytes), "of": "" if is_sum else "fullest device"}
+        return [on_host, total] if host_nbytes else [total]
+
     yield Table(
         title=f"allocated jax arrays{where}{'' if by == 'shape' else f' by {by}'}",
         columns=[*_columns(report, by)],
@@ -134,7 +138,7 @@ def live_page(
             Limited(largest, show, lambda left: show([rest_row(report, by, left)])),
             show(small),
             show(scalars),
-            [on_host, total] if host_nbytes else [total],
+            Limited(largest, totals, lambda left: (), most=len(largest)),  # its rows are counted once
         ],
         groupings=_GROUPINGS,
         caption="\n".join(

@@ -178,8 +178,12 @@ def _layouts(report: TreeDiff, title: str) -> Table:
         kinds, before, after = cells(found[0], len(found))
         return {"leaf": counted_path(path, len(found)), "change": kinds, "before": before, "after": after}
 
+    def nbytes(fold: tuple[str, list[_Change]]) -> int:
+        sides = ((side for side in (one.before, one.after) if side) for one in fold[1])
+        return sum(max(side.shard_nbytes or 0 for side in both) for both in sides)
+
     folds = folded(changes, cells)
-    rows = limited(folds, row, lambda left: {"leaf": more_leaves(left)})
+    rows = limited(folds, row, lambda left: {"leaf": more_leaves(left)}, size=nbytes)
     return Table(
         title,
         TABLES["differences"],
