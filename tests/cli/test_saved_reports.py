@@ -16,7 +16,6 @@ COMMANDS = {
     "tree": ["tree", "{}"],
     "check": ["check", "{}"],
     "diff": ["diff", "{}", "{}"],
-    "diff --values": ["diff", "--values", "{}", "{}"],
     "log": ["log", "{}"],
     "profile": ["profile", "{}"],
     "hosts": ["hosts", "{}"],

@@ -13,6 +13,7 @@ from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import from_json, to_json
 from jax_array_info_core.changes.tree_diff import tree_diff_report
+from jax_array_info_core.errors import UnsupportedValueError
 from jax_array_info_core.trees.tree_report import tree_report
 from tests.arrays import mesh_of, sharded
 
@@ -152,6 +153,14 @@ def test_abstract_shardings_have_no_devices_and_can_be_compared():
     mesh = AbstractMesh(axes) if jax.__version_info__ < (0, 5) else AbstractMesh((4,), ("x",))
     tree = {"w": jax.ShapeDtypeStruct((8, 16), jnp.float32, sharding=NamedSharding(mesh, P("x")))}
     assert tree_diff_report(tree, planned({"w": P("x")})).is_empty
+
+
+def test_values_are_refused(tmp_path):
+    np.save(tmp_path / "w.npy", np.zeros(3))
+    for tree in (tmp_path / "w.npy", {"w": np.zeros(3)}):
+        with pytest.raises(UnsupportedValueError) as caught:
+            tree_diff_report(tree, tree, values=True)
+        assert str(caught.value) == "values of files are not compared: load them, then numpy.testing"
 
 
 specs = st.lists(st.sampled_from([None, "x", "y", "one", ("x", "y"), ("y", "one")]), max_size=2).filter(

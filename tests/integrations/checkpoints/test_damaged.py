@@ -89,9 +89,10 @@ def test_reading_a_database_ends_in_time(manager, tmp_path, monkeypatch):
     assert refusal(item) == "reading it takes longer than 1 seconds"
 
 
-def test_a_crash_of_the_library_is_an_error(manager, tmp_path, monkeypatch):
+@pytest.mark.parametrize("answer", ["", '{"contents": {'], ids=["before it answers", "while it answers"])
+def test_a_crash_of_the_library_is_an_error(manager, tmp_path, monkeypatch, answer):
     program = tmp_path / "program.py"
-    program.write_text("import os; os.abort()")
+    program.write_text(f"import os; print({answer!r}, end='', flush=True); os.abort()")
     monkeypatch.setattr(orbax_files.ocdbt, "__file__", str(program))
     assert refusal(manager / "1" / "default") == "tensorstore cannot read it: it crashed"
 

@@ -57,7 +57,6 @@ def test_removed_added_and_changed_leaves_are_listed_with_both_trees_below():
 └────────────┴─────────┴───────────────────┴────────────────────┘
                Sizes in the table are per device.
 shape, dtype, spec, memory kind: 1 leaf removed, 1 added, 2 changed, 1 equal
-values: not compared; values=True compares those of two files
 mesh before: fsdp=8
 mesh after: fsdp=16
 per device: 4.5 MiB before, 7.0 MiB after (2.5 MiB more)
@@ -77,17 +76,11 @@ def test_specs_have_no_mesh_axes_of_size_1():
     )
 
 
-def test_the_command_names_its_own_option():
-    report = replace(tree_diff_report({}, {}), syntax="shell")
-    assert "values: not compared; --values compares those of two files" in lines(to_text(report))
-
-
 def test_equal_trees_have_no_table():
     tree = planned({"w": P("fsdp")})
     assert to_text(tree_diff_report(tree, tree)).splitlines() == [
         "no differences in shape, dtype, spec or memory kind; values are not compared",
         "shape, dtype, spec, memory kind: 1 leaf equal",
-        "values: not compared; values=True compares those of two files",
         "per device: 256.0 KiB before and after",
         "global size: 2.0 MiB before and after",
     ]

@@ -23,7 +23,7 @@ What do an FFT, a halo exchange and a deposit onto a grid send?
 What moves if I restore on another mesh?
     print_reshard(state, tree_report(state, mesh={"data": 4}, specs=P("data")))
 What changed between two checkpoints or programs?
-    print_tree_diff(a, b, values=True)
+    print_tree_diff(a, b)
     print_program_diff(a, b)
 Which leaf contains NaN?
     print_tree(state, statistics=True, sort="nan")

@@ -16,15 +16,7 @@ from ..layouts.links import LINKS, Link
 from ..programs.assertions import matching
 from ..programs.program_diff import all_values, is_placed_alike, program_diff_report, sent_nbytes
 from ..quantities import format_bytes, format_number, known_sum, parse_bytes
-from ..reports.changes import (
-    ChangedField,
-    LeafChange,
-    ProgramDiff,
-    RuleResult,
-    TreeDiff,
-    ValuesDiff,
-    rule_lines,
-)
+from ..reports.changes import ChangedField, LeafChange, ProgramDiff, RuleResult, TreeDiff, rule_lines
 from ..reports.collectives import Collective, link_words
 from ..reports.program import ProgramReport, ProgramValue
 from ..reports.tree import TreeReport, TreeRow
@@ -36,13 +28,13 @@ from .tree_diff import tree_diff_report
 _KINDS = COLLECTIVES - {"send"}  # a misspelt "sent" would pass as a kind that the programs lack
 _NEW = frozenset(f"new-{kind}" for kind in (*_KINDS, "collective"))
 _OF_PROGRAMS = frozenset({"sent", "memory", "flops", "sharding", "donation"}) | _KINDS | _NEW
-_OF_TREES = frozenset({"memory", "added", "removed", "changed", "values", *get_args(ChangedField)})
+_OF_TREES = frozenset({"memory", "added", "removed", "changed", *get_args(ChangedField)})
 _WITH_AXIS = frozenset({"sent"}) | _KINDS | _NEW
 _WITH_AMOUNT = frozenset({"memory", "flops"}) | _WITH_AXIS
 _FORMS = (
     "programs have the rules sent, memory, flops, sharding, donation, new-collective, and the name of a"
     " collective such as all-gather or new-all-gather; trees have memory, added, removed, changed, shape,"
-    " dtype, spec, axis_types, memory_kind and values. Write an accepted growth as sent+5% or memory+1GiB,"
+    " dtype, spec, axis_types and memory_kind. Write an accepted growth as sent+5% or memory+1GiB,"
     " and a mesh axis or a link as all-gather:fsdp or sent@dcn"
 )
 _PERCENT = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*%")
@@ -122,16 +114,13 @@ def parse_rule(text: str) -> Rule:
     return replace(rule, number=number)
 
 
-def diff_with_rules(
-    before: Any, after: Any, rules: Sequence[Rule], values: ValuesDiff | None = None
-) -> ProgramDiff | TreeDiff:
+def diff_with_rules(before: Any, after: Any, rules: Sequence[Rule]) -> ProgramDiff | TreeDiff:
     """Return the differences of two programs or trees, with the results of rules.
 
     Args:
         before: A ``ProgramReport``, or a tree as for ``tree_diff_report``.
         after: Another one.
         rules: The rules.
-        values: Differences of the values of two stored trees; None if they are not compared.
 
     Raises:
         UnsupportedValueError: (a ValueError) If a rule is not one of programs, or not one of trees, or no
@@ -153,9 +142,7 @@ def diff_with_rules(
         )
     first, second = tree_report(before), tree_report(after)
     _require_rules(rules, _OF_TREES, "trees")
-    if values is None and any(rule.subject == "values" for rule in rules):
-        raise UnsupportedValueError("values needs --values, which compares the values of two files")
-    changes = replace(tree_diff_report(first, second), values=values)
+    changes = tree_diff_report(first, second)
     return replace(changes, rules=tuple(_of_trees(rule, first, second, changes) for rule in rules))
 
 
@@ -334,12 +321,6 @@ def _of_trees(rule: Rule, before: TreeReport, after: TreeReport, diff: TreeDiff)
             return _of_leaves(rule, (row.path for row in diff.added))
         case "removed":
             return _of_leaves(rule, (row.path for row in diff.removed))
-        case "values":
-            values = diff.values or ValuesDiff()
-            differing = [leaf.path for leaf in values.differing]
-            differing += [f"{leaf.path} (not read)" for leaf in values.unread]
-            # The values of a leaf in one file only cannot be equal.
-            return _of_leaves(rule, [*differing, *(row.path for row in (*diff.removed, *diff.added))])
     changed = [
         f"{one.after.path} ({' to '.join(_properties(one, field))})"
         for one in diff.changed

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,12 +16,13 @@ from ..layouts.spec import Spec, effective_axes, other_types, placement
 from ..reports.changes import ChangedField, LeafChange, TreeDiff
 from ..reports.tree import TreeMesh, TreeReport, TreeRow, axes_of
 from ..text import printable
-from ..trees.files import read_stored
 from ..trees.leaves import opened, require_tree
 from ..trees.path_rules import matched_paths
 from ..trees.rows import same_tiles
 from ..trees.tree_report import tree_report
-from .values import StoredSide, values_diff
+
+VALUES_REFUSED = "values of files are not compared: load them, then numpy.testing"
+"""What ``values=True`` and ``--values`` answer."""
 
 
 def tree_diff_report(before: Any, after: Any, *, values: bool = False) -> TreeDiff:
@@ -30,8 +30,8 @@ def tree_diff_report(before: Any, after: Any, *, values: bool = False) -> TreeDi
 
     Leaves are matched by path, with or without the keys of boxes. A leaf is changed if its shape, dtype,
     partition spec or memory kind differs, or the types of its mesh axes, such as Auto and Explicit, where
-    both sides have them: plans and files have none. Without ``values=True``, values are not compared: trees
-    of zeros and of ones are equal.
+    both sides have them: plans and files have none. Values are not compared: trees of zeros and of ones are
+    equal.
     Equivalent specs are equal: trailing None, tuples of one name and mesh axes of size 1 make no difference,
     and neither does the size of the mesh. A sharding without a spec equals ``P()`` if it replicates the
     leaf, and an array on a single device equals ``P()`` on a mesh of one device. A leaf without a sharding,
@@ -41,15 +41,12 @@ def tree_diff_report(before: Any, after: Any, *, values: bool = False) -> TreeDi
     Args:
         before: A tree of arrays, a TreeReport, or the path of a file or a directory, as for ``load_tree``.
         after: The tree to compare it with.
-        values: Whether to compare values as well. Both arguments are then paths of files with arrays. They
-            are read piece by piece, without JAX. 0.0 and -0.0 are equal, and so are two NaN. If dtypes
-            differ, values are compared after exact conversion. The values of an Orbax leaf in chunks of more
-            than 192 MiB are not read: ``LeafValues.problem``.
+        values: Is refused if it is true: compare the values of loaded arrays with ``numpy.testing``.
 
     Raises:
-        FileFormatError: (a ValueError) If a file cannot be read or, with ``values=True``, has no values.
+        FileFormatError: (a ValueError) If a file cannot be read.
         FileNotFoundError: (an OSError) If a file does not exist.
-        UnsupportedValueError: (a ValueError) If ``values=True`` and an argument is not a path.
+        UnsupportedValueError: (a ValueError) If ``values=True``.
 
     >>> import jax.numpy as jnp
     >>> before = {"w": jnp.zeros((8, 4)), "b": jnp.zeros(4)}
@@ -58,8 +55,7 @@ def tree_diff_report(before: Any, after: Any, *, values: bool = False) -> TreeDi
     (['b'], [('w', ('dtype',))])
     """
     if values:
-        one, other = _stored_side(before), _stored_side(after)
-        return replace(tree_diff_report(one.report, other.report), values=values_diff(one, other))
+        raise UnsupportedValueError(VALUES_REFUSED)
     first, second = tree_report(before), tree_report(after)
     other_paths = matched_paths(second.rows, first.rows)
     rows = {path: replace(row, path=path) for path, row in zip(other_paths, second.rows, strict=True)}
@@ -81,14 +77,6 @@ def tree_diff_report(before: Any, after: Any, *, values: bool = False) -> TreeDi
         device_nbytes_before=first.fullest_device_nbytes,
         device_nbytes_after=second.fullest_device_nbytes,
     )
-
-
-def _stored_side(path: Any) -> StoredSide:
-    if not isinstance(path, str | os.PathLike):
-        raise UnsupportedValueError(
-            f"values are compared in files: with values=True, pass paths of checkpoints, got {type(path)}"
-        )
-    return StoredSide(Path(path), *read_stored(path))
 
 
 def _change(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ..layouts.dtypes import type_text
 from ..layouts.spec import effective_spec
 from ..quantities import counted, format_bytes, format_number
-from ..reports import LeafValues, TreeDiff, TreeMesh, TreeRow, ValuesDiff
+from ..reports import TreeDiff, TreeMesh, TreeRow
 from ..reports.changes import ChangedField, rule_lines
 from .blocks import Block, Cell, Column, Row, Sentence, Table, counted_path, limited, more, said, that_apply
 from .folds import folded
@@ -16,15 +16,6 @@ from .tree_words import changed_meshes, folds_note, more_leaves
 from .words import change_words, reason_words, rule_results
 
 TABLES = {
-    "values": (
-        Column("leaf", "path", is_kept=True),
-        Column("elements that differ", is_kept=True, meaning="number of elements with different values"),
-        Column(
-            "largest difference",
-            is_kept=True,
-            meaning="largest absolute difference of finite elements, its index, and both values there",
-        ),
-    ),
     "differences": (
         Column("leaf", "path", is_kept=True),
         Column("change", is_kept=True, meaning="removed, added, or the properties that differ"),
@@ -49,42 +40,15 @@ def tree_diff_page(report: TreeDiff) -> Iterator[Block]:
         before, after = report.before_name or "the first tree", report.after_name or "the second tree"
         title = f"differences from {before} to {after}"
     yield from rule_results(rule_lines(report.rules))
-    yield Sentence(_answer(report), "answer", hang=0)
-    if report.has_same_layouts and title != "differences":
+    yield Sentence(f"{_answer(report)}; values are not compared", "answer", hang=0)
+    if not report.is_empty:
+        yield _differences(report, title)
+    elif title != "differences":
         yield Sentence(title, hang=0)
-    if report.values is not None:
-        yield from _values(report.values)
-    if not report.has_same_layouts:
-        yield _layouts(report, title)
     yield from said(_lines(report), hang=0)
 
 
 def _answer(report: TreeDiff) -> str:
-    """Return what differs: the values, if they are compared, and the layouts."""
-    layouts, values = _layouts_answer(report), report.values
-    if values is None:
-        return f"{layouts}; values are not compared"
-    leaves = counted(values.count, "leaf", "leaves")
-    differing, unread = len(values.differing), len(values.unread)
-    answer, *_ = that_apply(
-        (not values.count, "no values compared: the files have no leaf in common"),
-        (differing, f"values differ in {differing} of {leaves}"),
-        (unread, f"values equal in {values.count - unread} of {leaves}"),
-        (True, f"values equal: {leaves}, {format_bytes(values.nbytes)}"),
-    )
-    others = (values.others_before, values.others_after)
-    before, after = map(format_number, others)
-    problem = next((one.problem for one in values.unread), "")
-    details = that_apply(
-        (unread, f", not read in {unread} ({problem})"),
-        (any(others), f"; entries that are not arrays were not compared: {before} before, {after} after"),
-        (not report.has_same_layouts, f"; layouts: {layouts}"),
-        (report.has_same_layouts and (differing or unread), "; layouts are the same"),
-    )
-    return "".join([answer, *details])
-
-
-def _layouts_answer(report: TreeDiff) -> str:
     """Return the numbers of leaves that were removed, added and changed."""
     counts = _counts(report)
     differing = sum(counts.values())
@@ -99,43 +63,6 @@ def _counts(report: TreeDiff) -> dict[str, int]:
     return {"removed": len(report.removed), "added": len(report.added), "changed": len(report.changed)}
 
 
-def _values(values: ValuesDiff) -> Iterator[Block]:
-    """Yield the leaves with different values, and a line about NaN at the same places."""
-    leaves = [*values.differing, *values.unread]
-    rows = limited(leaves, _values_row, lambda left: {"leaf": more(len(left), "leaf", "leaves")})
-    yield Table("values", TABLES["values"], [rows])
-    nan = [leaf for leaf in values.leaves if leaf.is_equal]
-    if nan:
-        count = format_number(sum(leaf.nan_count_before for leaf in nan))
-        equal = counted(len(nan), "equal leaf", "equal leaves")
-        where = f"{nan[0].path or 'the array'}{', …' if len(nan) > 1 else ''}"
-        yield Sentence(f"NaN at the same places: {count} in {equal} ({where})", hang=0)
-
-
-def _values_row(leaf: LeafValues) -> Row:
-    """Return the lines about the elements of a leaf that differ, and those about the largest difference."""
-
-    def row(differing: Cell, largest: Cell) -> Row:
-        path = counted_path(leaf.path, 1)
-        return {"leaf": path, "elements that differ": differing, "largest difference": largest}
-
-    if leaf.problem is not None:
-        return row("not read", leaf.problem)
-    if leaf.differing_count is None:
-        return row("not comparable", (leaf.before_type, f"now {leaf.after_type}"))
-    nan = (leaf.nan_count_before, leaf.nan_count_after, leaf.nan_in_one_count)
-    before, after, in_one = map(format_number, nan)
-    counts = that_apply(
-        (True, format_number(leaf.differing_count)),
-        (leaf.before_type != leaf.after_type, f"{leaf.before_type} and {leaf.after_type}"),
-        (any(nan[:2]), f"NaN: {before} before, {after} after, {in_one} in one only"),
-    )
-    size = "no finite difference" if leaf.largest_difference is None else f"{leaf.largest_difference:.6g}"
-    index = ",".join(map(str, leaf.index or ()))
-    values = f"{leaf.before_value} before, {leaf.after_value} after"
-    return row(counts, (f"{size} at [{index}]", values))
-
-
 class _Change(NamedTuple):
     """A leaf that was removed, added or changed."""
 
@@ -148,7 +75,7 @@ class _Change(NamedTuple):
     """Types of its mesh axes before and after, if they differ."""
 
 
-def _layouts(report: TreeDiff, title: str) -> Table:
+def _differences(report: TreeDiff, title: str) -> Table:
     """Return the table of the leaves that were removed, added or changed."""
     changes = [
         *(_Change(row.path, row, None) for row in report.removed),
@@ -245,15 +172,13 @@ def _size(row: TreeRow, count: int = 1) -> str:
 
 
 def _lines(report: TreeDiff) -> list[str]:
-    """Return the numbers of leaves, what is not compared, the meshes if they differ, and the bytes."""
+    """Return the numbers of leaves, the meshes if they differ, and the bytes."""
     numbers = {**_counts(report), "equal": report.unchanged_count}
     counts = [(count, what) for what, count in numbers.items() if count]
     words = [f"{counted(count, 'leaf', 'leaves')} {what}" for count, what in counts[:1]]
     words += [f"{format_number(count)} {what}" for count, what in counts[1:]]
-    option = "--values" if report.syntax == "shell" else "values=True"
     return [
         f"shape, dtype, spec, memory kind: {', '.join(words) or 'no leaves'}",
-        *that_apply((report.values is None, f"values: not compared; {option} compares those of two files")),
         *changed_meshes(report),
         f"per device: {change_words(report.device_nbytes_before, report.device_nbytes_after)}",
         f"global size: {change_words(report.nbytes_before, report.nbytes_after)}",

@@ -25,7 +25,6 @@ from .changes import (
     DonationChange as DonationChange,
     FigureChange as FigureChange,
     LeafChange as LeafChange,
-    LeafValues as LeafValues,
     ProgramDiff as ProgramDiff,
     ReshardReport as ReshardReport,
     ReshardRow as ReshardRow,
@@ -35,7 +34,6 @@ from .changes import (
     ShardingChange as ShardingChange,
     TemporaryChange as TemporaryChange,
     TreeDiff as TreeDiff,
-    ValuesDiff as ValuesDiff,
 )
 from .checks import CheckReport as CheckReport
 from .collectives import (

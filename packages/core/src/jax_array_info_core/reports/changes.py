@@ -10,7 +10,6 @@ from .. import quantities
 from ..layouts.spec import Spec
 from ..notebooks import Displayed
 from .array import Leaf, ShardingDescription
-from .findings import Syntax
 from .origin import Origin
 from .program import Donation
 from .program_memory import Temporary
@@ -248,84 +247,6 @@ class LeafChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeafValues:
-    """Values of a leaf in two files."""
-
-    path: str
-    """Path of the leaf."""
-
-    before_type: str
-    """Dtype and shape in the first file, such as ``float32[8,4]``."""
-
-    after_type: str
-    """Dtype and shape in the second file."""
-
-    differing_count: quantities.Size | None
-    """Number of elements that differ. 0.0 and -0.0 are equal, and so are two NaN. None if the values cannot
-    be compared: the shapes differ, no dtype represents the values of both dtypes exactly, or there is a
-    ``problem``."""
-
-    problem: str | None = None
-    """Why the values were not read, and the way out; None if there is no such reason."""
-
-    largest_difference: float | None = None
-    """Largest absolute difference of two finite elements; None without one."""
-
-    index: tuple[int, ...] | None = None
-    """Index of the largest difference; without one, of the first element that differs."""
-
-    before_value: str | None = None
-    """Value at this index in the first file."""
-
-    after_value: str | None = None
-    """Value at this index in the second file."""
-
-    nan_count_before: quantities.Size = 0
-    """Number of elements that are NaN in the first file."""
-
-    nan_count_after: quantities.Size = 0
-    """Number of elements that are NaN in the second file."""
-
-    nan_in_one_count: quantities.Size = 0
-    """Number of elements that are NaN in one of the files only. They are among those that differ."""
-
-    @property
-    def is_equal(self) -> bool:
-        """Whether all values are equal."""
-        return self.differing_count == 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ValuesDiff:
-    """Values of the leaves that two files have in common."""
-
-    leaves: tuple[LeafValues, ...] = ()
-    """Leaves whose values differ, cannot be compared, were not read, or contain NaN."""
-
-    count: quantities.Size = 0
-    """Number of all leaves that the files have in common."""
-
-    nbytes: quantities.Total = 0
-    """Bytes of these leaves in the first file."""
-
-    others_before: quantities.Size = 0
-    """Number of entries of the first file that are not arrays, such as strings. They are not compared."""
-
-    others_after: quantities.Size = 0
-    """Number of entries of the second file that are not arrays."""
-
-    @property
-    def differing(self) -> tuple[LeafValues, ...]:
-        """Leaves whose values differ or cannot be compared, without those that were not read."""
-        return tuple(leaf for leaf in self.leaves if not leaf.is_equal and leaf.problem is None)
-
-    @property
-    def unread(self) -> tuple[LeafValues, ...]:
-        """Leaves whose values were not read, so that it is unknown whether they differ."""
-        return tuple(leaf for leaf in self.leaves if leaf.problem is not None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TreeDiff(Displayed):
     """Leaves that were added, removed or changed between two trees. Returned by ``tree_diff_report``."""
 
@@ -368,21 +289,10 @@ class TreeDiff(Displayed):
     rules: tuple[RuleResult, ...] = ()
     """Results of the rules of ``jai-cli diff --fail-on``."""
 
-    values: ValuesDiff | None = None
-    """Differences of the values; None if only layouts are compared."""
-
-    syntax: Syntax = "python"
-    """Language in which the printed report names arguments."""
-
-    @property
-    def has_same_layouts(self) -> bool:
-        """Whether no leaf was added, removed or changed in a field that is compared."""
-        return not (self.added or self.removed or self.changed)
-
     @property
     def is_empty(self) -> bool:
-        """Whether nothing differs, apart from what is not compared. False if a leaf was not read."""
-        return self.has_same_layouts and not (self.values and (self.values.differing or self.values.unread))
+        """Whether no leaf was added, removed or changed in a field that is compared."""
+        return not (self.added or self.removed or self.changed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

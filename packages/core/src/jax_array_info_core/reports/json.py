@@ -261,8 +261,6 @@ def contradictions(report: Report | HostSummary) -> Iterator[str]:
                         yield f"{row.path} is the same as {row.same_as!r}, which is not an earlier leaf"
                     earlier.add(row.path)
             case TreeDiff():
-                if part.values is not None:
-                    yield from _of_paths("leaves", (leaf.path for leaf in part.values.leaves))
                 before = [*part.removed, *(change.before for change in part.changed)]
                 after = [*part.added, *(change.after for change in part.changed)]
                 for rows, meshes in ((before, part.meshes_before), (after, part.meshes_after)):

@@ -1,25 +1,21 @@
-"""Arrays in files of safetensors and of NumPy: their headers, and readers of their elements."""
+"""Arrays in files of safetensors and of NumPy: their headers."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-import numpy as np
-
 from ..arrays.paths import path_text
 from ..errors import FileFormatError
-from ..layouts.dtypes import bits_of_name, is_full_name, named_dtype
+from ..layouts.dtypes import bits_of_name, is_full_name
 from ..text import printable
-from .elements import Elements, FileBytes, RowMajor
 from .leaves import Progress, StoredLeaf, StoredTree
 from .reading import Budget, decoded, errors_about, open_regular, size_of
 
@@ -28,7 +24,7 @@ _WIDTHS = {1: 2, 2: 4, 3: 4}
 """Bytes of the header's length in each version of the format."""
 _LENGTH = rb"(?:0|[1-9]\d{0,18})L?"
 _HEADER = re.compile(
-    rb"\{\s*'descr':\s*'([^']*)',\s*'fortran_order':\s*(True|False),\s*"
+    rb"\{\s*'descr':\s*'([^']*)',\s*'fortran_order':\s*(?:True|False),\s*"
     rb"'shape':\s*\(((?:" + _LENGTH + rb", ?)+(?:" + _LENGTH + rb",?)?|)\),?\s*\}\s*"
 )
 """A header as NumPy writes it; Python 2 wrote long integers with an L."""
@@ -62,12 +58,6 @@ class Header(NamedTuple):
     nbytes: int
     """Bytes of the header itself."""
 
-    code: str
-    """NumPy's code of the dtype, with its byte order."""
-
-    is_fortran: bool
-    """Whether the first axis is contiguous."""
-
     @property
     def end(self) -> int:
         """Bytes of the header and the elements."""
@@ -90,9 +80,8 @@ def npy_header(data: bytes) -> Header:
         raise FileFormatError(
             "not an array of numpy, or one of records: save plain arrays with numpy.save or numpy.savez"
         )
-    shape = tuple(int(number) for number in re.findall(rb"\d+", found[3]))
-    code = found[1].decode("latin-1")
-    return Header(shape, dtype_of_code(code), nbytes, code, found[2] == b"True")
+    shape = tuple(int(number) for number in re.findall(rb"\d+", found[2]))
+    return Header(shape, dtype_of_code(found[1].decode("latin-1")), nbytes)
 
 
 @functools.lru_cache(maxsize=256)
@@ -116,18 +105,6 @@ def dtype_of_code(code: str) -> Dtype:
             printable(f"the dtype {code!r} is not known: save it with a dtype of numpy or ml_dtypes")
         )
     return Dtype(name, 8 * int(plain[1:]))
-
-
-def element_dtype(code: str) -> np.dtype[Any]:
-    """Return NumPy's dtype of elements with a code of NumPy, or with a name.
-
-    Raises:
-        FileFormatError: If NumPy has none on this machine.
-    """
-    try:
-        return named_dtype(code) if is_full_name(code) else np.dtype(code)
-    except TypeError as error:
-        raise FileFormatError(printable(f"NumPy has no dtype {code!r} on this machine")) from error
 
 
 _MAX_NPY_HEADER = 2**12
@@ -165,23 +142,6 @@ class _Tensor:
     dtype: str
     shape: tuple[int, ...]
     data_offsets: tuple[int, int]
-
-
-class _Found(NamedTuple):
-    """An array in a safetensors file."""
-
-    name: str
-    tensor: _Tensor
-    path: Path
-    offset: int
-    """Place of its first byte in the file."""
-
-    def open(self) -> Elements:
-        """Open its elements."""
-        dtype, bits = _SAFETENSORS_DTYPES[self.tensor.dtype]
-        return RowMajor(
-            FileBytes(open_regular(self.path), self.offset), self.tensor.shape, element_dtype(dtype), bits
-        )
 
 
 def keys_of_names(names: Iterable[str], budget: Budget) -> dict[str, tuple[str, ...]]:
@@ -239,12 +199,12 @@ def indexed_tree(path: Path, weight_map: Any, budget: Budget, progress: Progress
                 )
             )
         shards[shard].append(name)
-    found: list[_Found] = []
+    found: dict[str, _Tensor] = {}
     for number, (shard, names) in enumerate(shards.items()):
         if progress:
             progress(number, len(shards))
         try:
-            found += _tensors(path.with_name(shard), names, budget)
+            found |= _tensors(path.with_name(shard), names, budget)
         except FileNotFoundError as error:
             raise FileFormatError(
                 f"the shard {printable(shard)} is missing in the folder of the index"
@@ -253,33 +213,23 @@ def indexed_tree(path: Path, weight_map: Any, budget: Budget, progress: Progress
             raise FileFormatError(f"the shard {printable(shard)}: {error.strerror}") from error
         except FileFormatError as error:
             raise FileFormatError(f"the shard {printable(shard)}: {error}") from error.__cause__
-    order = {name: place for place, name in enumerate(weight_map)}
-    return _safetensors_tree(sorted(found, key=lambda entry: order[entry.name]), budget)
+    return _safetensors_tree({name: found[name] for name in weight_map}, budget)
 
 
-def _safetensors_tree(found: Sequence[_Found], budget: Budget) -> StoredTree:
-    keys = keys_of_names((one.name for one in found), budget)
+def _safetensors_tree(tensors: Mapping[str, _Tensor], budget: Budget) -> StoredTree:
+    keys = keys_of_names(tensors, budget)
     leaves = []
-    for one in found:
-        dtype, bits = _SAFETENSORS_DTYPES[one.tensor.dtype]
-        leaves.append(
-            StoredLeaf(
-                path=path_text(keys[one.name]),
-                shape=one.tensor.shape,
-                dtype=dtype,
-                bits=bits,
-                open_elements=one.open,
-            )
-        )
+    for name, tensor in tensors.items():
+        dtype, bits = _SAFETENSORS_DTYPES[tensor.dtype]
+        leaves.append(StoredLeaf(path=path_text(keys[name]), shape=tensor.shape, dtype=dtype, bits=bits))
     return StoredTree(type_name="safetensors", leaves=leaves)
 
 
-def _tensors(path: Path, names: Sequence[str] | None, budget: Budget) -> list[_Found]:
+def _tensors(path: Path, names: Sequence[str] | None, budget: Budget) -> dict[str, _Tensor]:
     """Return the arrays in a safetensors file, or the given ones in it."""
     import msgspec
 
     data, size = _header(path, budget)
-    length = len(data)
     with errors_about("not a valid safetensors file"):
         header = decoded(data, dict[str, msgspec.Raw])
     header.pop("__metadata__", None)
@@ -302,10 +252,7 @@ def _tensors(path: Path, names: Sequence[str] | None, budget: Budget) -> list[_F
         place = end
     if place != size:
         raise FileFormatError(f"not a valid safetensors file: the arrays take {place:,} of {size:,} bytes")
-    return [
-        _Found(name, tensors[name], path, 8 + length + tensors[name].data_offsets[0])
-        for name in (sorted(tensors) if names is None else names)
-    ]
+    return {name: tensors[name] for name in (sorted(tensors) if names is None else names)}
 
 
 def _header(path: Path, budget: Budget) -> tuple[bytes, int]:
@@ -331,66 +278,27 @@ def npz_tree(path: Path, budget: Budget, progress: Progress | None = None) -> St
         OSError: If it cannot be read.
     """
     import zipfile
-
-    with (
-        _errors_of_zip(),
-        open_regular(path) as file,
-        zipfile.ZipFile(_BoundedReads(file, budget)) as archive,
-    ):
-        entries = archive.infolist()
-        budget.spend("arrays", len(entries))
-        arrays = [entry for entry in entries if entry.filename.endswith(".npy")]
-        found = list(_npz_headers(archive, arrays, progress))
-    keys = keys_of_names((name for name, header, _ in found if header.dtype.name), budget)
-    opened = contextlib.ExitStack()
-
-    @functools.cache
-    def reopened() -> zipfile.ZipFile:
-        return opened.enter_context(zipfile.ZipFile(opened.enter_context(open_regular(path))))
-
-    def open_elements(entry: zipfile.ZipInfo, header: Header) -> Elements:
-        with _errors_of_zip():
-            data = _EntryBytes(
-                reopened().open(entry), header.nbytes, 0 if entry.compress_type == zipfile.ZIP_STORED else 2
-            )
-        return RowMajor(data, header.shape, element_dtype(header.code), header.dtype.bits, header.is_fortran)
-
-    leaves = [
-        StoredLeaf(
-            path=path_text(keys[name]),
-            shape=header.shape,
-            dtype=header.dtype.name,
-            bits=header.dtype.bits,
-            open_elements=functools.partial(open_elements, entry, header),
-        )
-        for name, header, entry in found
-        if header.dtype.name
-    ]
-    others = len(entries) - len(leaves)
-    return StoredTree(type_name="npz", leaves=leaves, others=others, close=opened.close)
-
-
-@contextlib.contextmanager
-def _errors_of_zip() -> Iterator[None]:
-    """Raise FileFormatError for the errors of a file that is not a valid archive."""
-    import zipfile
     import zlib
 
     try:
-        yield
+        with open_regular(path) as file, zipfile.ZipFile(_BoundedReads(file, budget)) as archive:
+            entries = archive.infolist()
+            budget.spend("arrays", len(entries))
+            arrays = [entry for entry in entries if entry.filename.endswith(".npy")]
+            headers = list(_npz_headers(archive, arrays, progress))
     except FileFormatError:
         raise
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
         raise FileFormatError(f"not a valid npz file: {printable(str(error))}") from error
-
-
-class _EntryBytes(FileBytes):
-    """Bytes of an entry of a zip file."""
-
-    def read_at(self, start: int, count: int) -> bytes:
-        """Return a range of the bytes."""
-        with _errors_of_zip():
-            return super().read_at(start, count)
+    numbers = [(name, header) for name, header in headers if header.dtype.name]
+    keys = keys_of_names((name for name, _ in numbers), budget)
+    leaves = [
+        StoredLeaf(
+            path=path_text(keys[name]), shape=header.shape, dtype=header.dtype.name, bits=header.dtype.bits
+        )
+        for name, header in numbers
+    ]
+    return StoredTree(type_name="npz", leaves=leaves, others=len(entries) - len(leaves))
 
 
 def is_npy(head: bytes) -> bool:
@@ -412,17 +320,7 @@ def npy_tree(path: Path) -> StoredTree:
     if header.end > size:
         raise FileFormatError(f"its header claims {header.end:,} bytes, but it has {size:,}")
 
-    def open_elements() -> Elements:
-        data = FileBytes(open_regular(path), header.nbytes)
-        return RowMajor(data, header.shape, element_dtype(header.code), header.dtype.bits, header.is_fortran)
-
-    leaf = StoredLeaf(
-        path="",
-        shape=header.shape,
-        dtype=header.dtype.name,
-        bits=header.dtype.bits,
-        open_elements=open_elements,
-    )
+    leaf = StoredLeaf(path="", shape=header.shape, dtype=header.dtype.name, bits=header.dtype.bits)
     return StoredTree(type_name="npy", leaves=[leaf])
 
 
@@ -445,8 +343,8 @@ class _BoundedReads:
 
 def _npz_headers(
     archive: Any, entries: Sequence[Any], progress: Progress | None
-) -> Iterator[tuple[str, Header, Any]]:
-    """Yield name, header and entry of each array in an archive."""
+) -> Iterator[tuple[str, Header]]:
+    """Yield name and header of each array in an archive."""
     import zipfile
 
     for number, entry in enumerate(entries):
@@ -463,4 +361,4 @@ def _npz_headers(
             raise FileFormatError(
                 f"{printable(name)}: its header claims {header.end:,} bytes, but it has {entry.file_size:,}"
             )
-        yield name, header, entry
+        yield name, header

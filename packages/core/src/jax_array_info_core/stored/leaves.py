@@ -13,7 +13,6 @@ from ..layouts.spec import MeshAxes, Spec
 from ..reading_lock import prepared
 from ..reports.array import Leaf, ShardingDescription
 from ..text import printable, unquoted
-from .elements import Elements
 from .reading import Budget
 
 Progress = Callable[[int, int], None]
@@ -36,13 +35,6 @@ class StoredLeaf(Leaf):
     logical: Spec | None = None
     """Logical axis names."""
 
-    open_elements: Callable[[], Elements] | None = None
-    """Opens its elements; None if the file has none."""
-
-
-def _nothing_open() -> None:
-    """Close nothing: each open array has a file of its own."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredTree:
@@ -59,9 +51,6 @@ class StoredTree:
 
     part: str = ""
     """The part of a checkpoint that was read, such as ``step 10``."""
-
-    close: Callable[[], None] = _nothing_open
-    """Ends what open elements share: the program that reads a checkpoint."""
 
 
 _KEY = re.compile(

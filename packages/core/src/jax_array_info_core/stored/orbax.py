@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import functools
+import importlib.util
 import json
 import os
 import re
 import stat
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +23,6 @@ from ..reports.array import ShardingDescription
 from ..text import printable
 from . import ocdbt
 from .array_files import dtype_of_code
-from .chunks import Checkpoint, Chunked, require_tensorstore
 from .leaves import StoredLeaf, StoredTree
 from .reading import LIMITS, Budget, decoded, errors_about, read_whole
 
@@ -55,7 +56,9 @@ def read_keys(directory: Path, keys: Sequence[str], is_database: bool | None, bu
         FileFormatError: If one is missing, or TensorStore is needed but not installed.
         OSError: If one cannot be read.
     """
-    if keys and has_database(directory, is_database):
+    if is_database is None:  # metadata before Orbax 0.6 does not say
+        is_database = (directory / ocdbt.MANIFEST).exists()
+    if keys and is_database:
         return _read_database(directory, keys, budget)
     contents = []
     for key in keys:
@@ -67,21 +70,34 @@ def read_keys(directory: Path, keys: Sequence[str], is_database: bool | None, bu
     return contents
 
 
-def has_database(directory: Path, is_database: bool | None) -> bool:
-    """Return whether the arrays are in a database, which metadata before Orbax 0.6 does not say."""
-    return (directory / ocdbt.MANIFEST).exists() if is_database is None else is_database
-
-
 def _read_database(directory: Path, keys: Sequence[str], budget: Budget) -> list[bytes]:
     """Return the contents of keys. A program reads them, which may crash and can be killed."""
-    require_tensorstore()
+    if importlib.util.find_spec("tensorstore") is None:
+        install = "pip install 'jax-array-info[checkpoint]'"
+        raise FileFormatError(f"reading it needs tensorstore, which is not installed: {install}")
     _require_regular(directory)
     with errors_about(ocdbt.MANIFEST):
         read_file(directory, ocdbt.MANIFEST, budget)
-    with contextlib.closing(Checkpoint(directory, is_database=True)) as checkpoint:
-        data, _ = checkpoint.read(_SECONDS, "contents", keys=keys, limit=LIMITS["bytes"])
-    budget.spend("bytes", len(data))
-    contents = json.loads(data)
+    request = {"directory": os.path.abspath(directory), "keys": keys, "limit": LIMITS["bytes"]}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", ocdbt.__file__],  # its folder has modules with names of libraries
+            input=json.dumps(request).encode(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            timeout=_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise FileFormatError(f"reading it takes longer than {_SECONDS} seconds") from None
+    budget.spend("bytes", len(done.stdout))
+    answer = {"problem": f"{ocdbt.PROBLEM}it crashed"}
+    with contextlib.suppress(ValueError):  # no answer, or a part of one
+        answer = json.loads(done.stdout)
+    if "problem" in answer:
+        raise FileFormatError(printable(answer["problem"]))
+    contents = answer["contents"]
     for key, content in contents.items():
         if content is None:
             raise FileFormatError(f"{printable(key)}: missing")
@@ -324,8 +340,6 @@ def orbax_tree(directory: Path, budget: Budget, item: str | None = None) -> Stor
     files = [f"{name.removesuffix('/')}/{file}" if name else file for name in names]
     contents = read_keys(place.directory, files, metadata.use_ocdbt, budget)
     shardings = _shardings(place.directory, budget)
-    driver = "zarr3" if metadata.use_zarr3 else "zarr"
-    checkpoint = Checkpoint(place.directory, has_database(place.directory, metadata.use_ocdbt))
     leaves = []
     for keys, name, file, content in zip(arrays, names, files, contents, strict=True):
         with errors_about(file):
@@ -336,24 +350,10 @@ def orbax_tree(directory: Path, budget: Budget, item: str | None = None) -> Stor
         sharding, ids = shardings.get(base64.urlsafe_b64encode(name.encode()).decode()) or (None, None)
         leaves.append(
             StoredLeaf(
-                path=path_text(keys),
-                shape=array.shape,
-                dtype=dtype,
-                sharding=sharding,
-                device_ids=ids,
-                open_elements=functools.partial(
-                    Chunked,
-                    checkpoint,
-                    key=file.rpartition("/")[0],
-                    driver=driver,
-                    shape=array.shape,
-                    dtype_name=dtype,
-                ),
+                path=path_text(keys), shape=array.shape, dtype=dtype, sharding=sharding, device_ids=ids
             )
         )
-    return StoredTree(
-        type_name="Orbax checkpoint", leaves=leaves, others=others, part=place.part, close=checkpoint.close
-    )
+    return StoredTree(type_name="Orbax checkpoint", leaves=leaves, others=others, part=place.part)
 
 
 def _entries(metadata: _Metadata) -> tuple[list[list[str]], int]:

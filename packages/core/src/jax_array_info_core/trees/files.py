@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import math
 import os
 import re
 import stat
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -227,59 +226,23 @@ def read_report(
         item: Name of the item of an Orbax checkpoint.
         progress: Function that is called while the file is read.
     """
-    return _read_both(path, dtype, item, progress)[0]
-
-
-def read_stored(
-    path: str | os.PathLike[str], *, progress: Progress | None = None
-) -> tuple[TreeReport, StoredTree]:
-    """Return the report on a stored tree, and the tree, whose leaves are those of the report's rows.
-
-    Args:
-        path: Path of the file or the directory.
-        progress: Function that is called while the headers are read.
-
-    Raises:
-        FileFormatError: (a ValueError) As ``load_tree``, or if the file has no elements.
-    """
-    report, stored = _read_both(path, "float32", None, progress)
-    if not isinstance(report, TreeReport) or stored is None or stored.type_name == "MaxText dump":
-        shown = printable(os.fspath(path))
-        raise FileFormatError(
-            f"{shown}: has no values: compare values of .npz, .npy, safetensors or an Orbax checkpoint"
-        )
-    return report, stored
-
-
-def _read_both(
-    path: str | os.PathLike[str], dtype: Any, item: str | None, progress: Progress | None
-) -> tuple[Report, StoredTree | None]:
     require(path, (str, os.PathLike), "the path of a file or a directory")
     dtype_bits(dtype)
     dtype = name_of(dtype)
     if not os.fspath(path):  # which Path takes for the current directory
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "")
     place = Path(path)
-    with errors_of_file(place):
+    shown = printable(os.fspath(place))
+    try:
         budget = Budget()
         found = _read(place, dtype, item, budget, progress)
-        if isinstance(found, StoredTree):
-            return report_of_stored(found, printable(os.fspath(place)), budget), found
-        return found, None
-
-
-@contextlib.contextmanager
-def errors_of_file(path: Path) -> Iterator[None]:
-    """Begin the errors in a block with the path of the file that is read."""
-    shown = printable(os.fspath(path))
-    try:
-        yield
+        return report_of_stored(found, shown, budget) if isinstance(found, StoredTree) else found
     except FileNotFoundError as error:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from error
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(place)) from error
     except FileFormatError as error:
-        raise type(error)(f"{shown}: {error}") from error.__cause__
+        raise FileFormatError(f"{shown}: {error}") from error.__cause__
     except (OSError, ValueError) as error:  # a path with a null character raises ValueError
-        raise FileFormatError(f"{shown}: {printable(_reason(error, path))}") from error
+        raise FileFormatError(f"{shown}: {printable(_reason(error, place))}") from error
 
 
 def _reason(error: Exception, path: Path) -> str:

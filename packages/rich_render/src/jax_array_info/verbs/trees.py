@@ -133,20 +133,19 @@ def print_tree_diff(
     └───────────┴────────┴────────────┴──────────┘
           Sizes in the table are per device.
     shape, dtype, spec, memory kind: 1 leaf changed, 1 equal
-    values: not compared; values=True compares those of two files
     per device: 8.0 MiB before, 36.0 MiB after (28.0 MiB more)
     global size: 64.0 MiB before and after
 
     Leaves are matched by path. ``change`` names what changed: the shape, the dtype, the partition spec or the
     memory kind. Equivalent specs are equal: trailing None, tuples of one name and mesh axes of size 1 make no
-    difference. Values are compared only with ``values=True``. The lines below the table compare the bytes on
-    the fullest device, and those of all leaves without replicas.
+    difference. Values are not compared. The lines below the table compare the bytes on the fullest device,
+    and those of all leaves without replicas.
 
     Args:
         before: A tree of arrays or ShapeDtypeStructs, a ``TreeReport``, or the path of a file or a directory,
             as for ``load_tree``; or a ``TreeDiff``, alone.
         after: The tree to compare it with.
-        values: Whether to compare values too. Both arguments are then paths of files with arrays.
+        values: Is refused if it is true: compare the values of loaded arrays with ``numpy.testing``.
         max_rows: Maximum number of leaves. One more row has the number of the others. None shows all.
 
     Raises:
