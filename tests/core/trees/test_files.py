@@ -25,7 +25,7 @@ from jax_array_info_core import (
 from jax_array_info_core.errors import FileFormatError, SpecError, UnsupportedValueError
 from jax_array_info_core.layouts import MeshAxes, Spec
 from jax_array_info_core.reports import ShardingDescription
-from jax_array_info_core.stored.leaves import StoredLeaf, StoredTree
+from jax_array_info_core.stored.array_files import StoredLeaf, StoredTree
 from jax_array_info_core.stored.reading import LIMITS, Budget
 from jax_array_info_core.trees.files import report_of_stored
 

@@ -17,8 +17,7 @@ from ..reports.findings import Syntax
 from ..reports.hosts import HostsReport, HostSummary, UnreadHost
 from ..reports.json import from_json, is_summary, summary_from_json, summary_to_json, to_json
 from ..reports.tree import TreeRow
-from ..stored.leaves import Progress
-from ..stored.reading import Budget, decoded_parts, json_text, open_regular, read_whole, size_of
+from ..stored.reading import Budget, Progress, decoded_parts, json_text, open_regular, read_whole, size_of
 from .compare import MOST_DETAILS, Source, UnreadError, hosts_of
 from .summaries import ArraySet, ComparedFields, HostReport, set_of_groups, set_of_rows, summary_of
 

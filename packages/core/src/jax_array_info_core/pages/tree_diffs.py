@@ -10,7 +10,7 @@ from ..layouts.spec import effective_spec
 from ..quantities import counted, format_bytes, format_number
 from ..reports import TreeDiff, TreeMesh, TreeRow
 from ..reports.changes import ChangedField, rule_lines
-from .blocks import Block, Cell, Column, Row, Sentence, Table, counted_path, limited, more, said, that_apply
+from .blocks import Block, Column, Row, Sentence, Table, counted_path, limited, said, that_apply
 from .folds import folded
 from .tree_words import changed_meshes, folds_note, more_leaves
 from .words import change_words, reason_words, rule_results

@@ -1,4 +1,4 @@
-"""Arrays in files of safetensors and of NumPy: their headers."""
+"""Leaves and trees as files describe them: safetensors, files of NumPy, and MaxText's dumps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -15,11 +15,48 @@ from typing import Any, BinaryIO, NamedTuple
 from ..arrays.paths import path_text
 from ..errors import FileFormatError
 from ..layouts.dtypes import bits_of_name, is_full_name
-from ..text import printable
-from .leaves import Progress, StoredLeaf, StoredTree
-from .reading import Budget, decoded, errors_about, open_regular, size_of
+from ..layouts.spec import MeshAxes, Spec
+from ..reading_lock import prepared
+from ..reports.array import Leaf, ShardingDescription
+from ..text import printable, unquoted
+from .reading import Budget, Progress, decoded, errors_about, open_regular, size_of
 
-_MAGIC = b"\x93NUMPY"
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredLeaf(Leaf):
+    """An array in a file."""
+
+    shape: tuple[int, ...]
+    """Global shape."""
+
+    sharding: ShardingDescription | None = None
+    """Sharding of the leaf; None if the file has none."""
+
+    device_ids: tuple[int, ...] | None = None
+    """Ids of the devices, in the order of the mesh; None for its positions 0…n−1."""
+
+    logical: Spec | None = None
+    """Logical axis names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredTree:
+    """The arrays in a file or a checkpoint."""
+
+    type_name: str
+    """Name of the format."""
+
+    leaves: Sequence[StoredLeaf]
+    """The arrays."""
+
+    others: int = 0
+    """Number of entries that are not arrays."""
+
+    part: str = ""
+    """The part of a checkpoint that was read, such as ``step 10``."""
+
+
+NPY_MAGIC = b"\x93NUMPY"
 _WIDTHS = {1: 2, 2: 4, 3: 4}
 """Bytes of the header's length in each version of the format."""
 _LENGTH = rb"(?:0|[1-9]\d{0,18})L?"
@@ -73,7 +110,7 @@ def npy_header(data: bytes) -> Header:
     Raises:
         FileFormatError: If it is not a header that NumPy writes, or that of records or Python objects.
     """
-    width = _WIDTHS.get(data[6], 0) if data[:6] == _MAGIC and data[7:8] == b"\0" else 0
+    width = _WIDTHS.get(data[6], 0) if data[:6] == NPY_MAGIC and data[7:8] == b"\0" else 0
     nbytes = 8 + width + int.from_bytes(data[8 : 8 + width], "little")
     found = _HEADER.fullmatch(data, 8 + width, nbytes) if width > 0 and nbytes <= len(data) else None
     if found is None:
@@ -204,15 +241,14 @@ def indexed_tree(path: Path, weight_map: Any, budget: Budget, progress: Progress
         if progress:
             progress(number, len(shards))
         try:
-            found |= _tensors(path.with_name(shard), names, budget)
+            with errors_about(f"the shard {shard}"):
+                found |= _tensors(path.with_name(shard), names, budget)
         except FileNotFoundError as error:
             raise FileFormatError(
                 f"the shard {printable(shard)} is missing in the folder of the index"
             ) from error
         except OSError as error:
             raise FileFormatError(f"the shard {printable(shard)}: {error.strerror}") from error
-        except FileFormatError as error:
-            raise FileFormatError(f"the shard {printable(shard)}: {error}") from error.__cause__
     return _safetensors_tree({name: found[name] for name in weight_map}, budget)
 
 
@@ -229,7 +265,17 @@ def _tensors(path: Path, names: Sequence[str] | None, budget: Budget) -> dict[st
     """Return the arrays in a safetensors file, or the given ones in it."""
     import msgspec
 
-    data, size = _header(path, budget)
+    with open_regular(path) as file:
+        head, whole = file.read(8), size_of(file)
+        if len(head) < 8:
+            raise FileFormatError(f"not a safetensors file: it has only {len(head)} bytes")
+        length = int.from_bytes(head, "little")
+        if length > whole - 8:
+            raise FileFormatError(
+                f"not a valid safetensors file: the header would take {length:,} of {whole:,} bytes"
+            )
+        budget.spend("bytes", length)
+        data, size = file.read(length), whole - 8 - length
     with errors_about("not a valid safetensors file"):
         header = decoded(data, dict[str, msgspec.Raw])
     header.pop("__metadata__", None)
@@ -255,21 +301,6 @@ def _tensors(path: Path, names: Sequence[str] | None, budget: Budget) -> dict[st
     return {name: tensors[name] for name in (sorted(tensors) if names is None else names)}
 
 
-def _header(path: Path, budget: Budget) -> tuple[bytes, int]:
-    """Return the header of a safetensors file, and the number of bytes after it."""
-    with open_regular(path) as file:
-        head, size = file.read(8), size_of(file)
-        if len(head) < 8:
-            raise FileFormatError(f"not a safetensors file: it has only {len(head)} bytes")
-        length = int.from_bytes(head, "little")
-        if length > size - 8:
-            raise FileFormatError(
-                f"not a valid safetensors file: the header would take {length:,} of {size:,} bytes"
-            )
-        budget.spend("bytes", length)
-        return file.read(length), size - 8 - length
-
-
 def npz_tree(path: Path, budget: Budget, progress: Progress | None = None) -> StoredTree:
     """Return the arrays in an npz file. Arrays of strings and dates count as other entries.
 
@@ -280,12 +311,17 @@ def npz_tree(path: Path, budget: Budget, progress: Progress | None = None) -> St
     import zipfile
     import zlib
 
+    headers = []
     try:
         with open_regular(path) as file, zipfile.ZipFile(_BoundedReads(file, budget)) as archive:
             entries = archive.infolist()
             budget.spend("arrays", len(entries))
             arrays = [entry for entry in entries if entry.filename.endswith(".npy")]
-            headers = list(_npz_headers(archive, arrays, progress))
+            for number, entry in enumerate(arrays):
+                if progress:
+                    progress(number, len(arrays))
+                name = entry.filename.removesuffix(".npy")
+                headers.append((name, _npz_header(archive, entry, name)))
     except FileFormatError:
         raise
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
@@ -299,11 +335,6 @@ def npz_tree(path: Path, budget: Budget, progress: Progress | None = None) -> St
         for name, header in numbers
     ]
     return StoredTree(type_name="npz", leaves=leaves, others=len(entries) - len(leaves))
-
-
-def is_npy(head: bytes) -> bool:
-    """Return whether a file begins as an npy file."""
-    return head.startswith(_MAGIC)
 
 
 def npy_tree(path: Path) -> StoredTree:
@@ -341,24 +372,129 @@ class _BoundedReads:
         return self._file.read(size)
 
 
-def _npz_headers(
-    archive: Any, entries: Sequence[Any], progress: Progress | None
-) -> Iterator[tuple[str, Header]]:
-    """Yield name and header of each array in an archive."""
+def _npz_header(archive: Any, entry: Any, name: str) -> Header:
+    """Return the header of an array in an archive."""
     import zipfile
 
-    for number, entry in enumerate(entries):
-        if progress:
-            progress(number, len(entries))
-        name = entry.filename.removesuffix(".npy")
-        if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise FileFormatError(f"{printable(name)}: a compression that numpy does not write")
-        with archive.open(entry) as file:
-            data = file.read(_MAX_NPY_HEADER)
-        with errors_about(name):
-            header = npy_header(data)
+    if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise FileFormatError(f"{printable(name)}: a compression that numpy does not write")
+    with archive.open(entry) as file:
+        data = file.read(_MAX_NPY_HEADER)
+    with errors_about(name):
+        header = npy_header(data)
         if header.end > entry.file_size:
-            raise FileFormatError(
-                f"{printable(name)}: its header claims {header.end:,} bytes, but it has {entry.file_size:,}"
+            raise FileFormatError(f"its header claims {header.end:,} bytes, but it has {entry.file_size:,}")
+    return header
+
+
+_KEY = re.compile(
+    r"""\.(?P<name>[^/]+)
+    | \[(?P<text>'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+")\]
+    | \[(?:<flat\ index\ )?(?P<other>[^]/]*?)>?\]
+    """,
+    re.VERBOSE,
+)
+"""One key as JAX writes it: of a field, of a dict, or of a sequence."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Mesh:
+    axis_names: tuple[str, ...]
+    shape: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    partition_spec: tuple[str | tuple[str, ...] | None, ...]
+    shape: tuple[int, ...]
+    mesh: _Mesh | None = None
+
+
+def is_maxtext(value: Any) -> bool:
+    """Return whether a JSON value is a sharding dump."""
+    return (
+        isinstance(value, dict)
+        and bool(value)
+        and all(isinstance(leaf, dict) and "partition_spec" in leaf for leaf in value.values())
+    )
+
+
+def maxtext_tree(dump: dict[str, Any], dtype: str, budget: Budget) -> StoredTree:
+    """Return the leaves of a sharding dump.
+
+    The spec of a leaf with a mesh is its PartitionSpec; without one, it names logical axes.
+
+    Args:
+        dump: Mesh, spec and shape of each leaf, by its key path.
+        dtype: Name of the dtype of all leaves, which the format lacks.
+        budget: What the file may take.
+
+    Raises:
+        FileFormatError: If a leaf is not valid.
+    """
+    import msgspec
+
+    meshes: dict[tuple[Any, ...], MeshAxes] = {}
+    leaves = []
+    budget.spend("arrays", len(dump))
+    for text, fields in dump.items():
+        try:
+            leaf = msgspec.convert(fields, prepared(_Leaf))
+        except (msgspec.ValidationError, RecursionError) as error:
+            raise FileFormatError(f"{printable(text)}: {printable(str(error))}") from error
+        spec = Spec(
+            tuple((entry,) if isinstance(entry, str) else entry or () for entry in leaf.partition_spec)
+        )
+        budget.spend("values", text.count("/") + text.count("\\"))
+        sharding = None
+        if leaf.mesh is not None:
+            key = (leaf.mesh.axis_names, *leaf.mesh.shape.items())
+            if key not in meshes:
+                meshes[key] = _mesh_axes(text, leaf.mesh)
+            sharding = ShardingDescription(type="NamedSharding", spec=spec, mesh=meshes[key])
+        leaves.append(
+            StoredLeaf(
+                path=path_text(keys_of(text)),
+                shape=leaf.shape,
+                dtype=dtype,
+                sharding=sharding,
+                logical=spec if sharding is None else None,
             )
-        yield name, header
+        )
+    return StoredTree(type_name="MaxText dump", leaves=leaves)
+
+
+def _mesh_axes(text: str, mesh: _Mesh) -> MeshAxes:
+    names = mesh.axis_names
+    if len(set(names)) < len(names) or set(names) != set(mesh.shape):
+        axes = ", ".join(map(repr, names))
+        raise FileFormatError(
+            printable(
+                f"{text}: the mesh has the axes {axes}, but sizes of {', '.join(map(repr, mesh.shape))}"
+            )
+        )
+    return MeshAxes(names, tuple(mesh.shape[name] for name in names))
+
+
+def keys_of(text: str) -> tuple[str, ...]:
+    """Return the keys of a path in the notation of MaxText: JAX's text of each key, joined by ``/``.
+
+    Text that is not in this notation is one key up to the next ``/``.
+
+    >>> keys_of(".opt_state/[0]/.mu/['params']/['a/b']")
+    ('opt_state', '0', 'mu', 'params', 'a/b')
+    """
+    keys: list[str] = []
+    start = 0
+    while text and start <= len(text):
+        match = _KEY.match(text, start)
+        if match is None or text[match.end() : match.end() + 1] not in ("", "/"):
+            end = text.find("/", start)
+            end = len(text) if end < 0 else end
+            keys.append(text[start:end])
+        else:
+            end = match.end()
+            text_key = match["text"]
+            keys.append(match["name"] or match["other"] if text_key is None else unquoted(text_key))
+        start = end + 1
+    return tuple(keys)

@@ -22,8 +22,7 @@ from ..layouts.spec import MeshAxes, as_spec
 from ..reports.array import ShardingDescription
 from ..text import printable
 from . import ocdbt
-from .array_files import dtype_of_code
-from .leaves import StoredLeaf, StoredTree
+from .array_files import StoredLeaf, StoredTree, dtype_of_code
 from .reading import LIMITS, Budget, decoded, errors_about, read_whole
 
 _SECONDS = 15

@@ -7,13 +7,16 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeVar
 
 from ..errors import FileFormatError
 from ..reading_lock import prepared
 from ..text import printable
+
+Progress = Callable[[int, int], None]
+"""Is called with the number of parts that were read, and the number of all parts."""
 
 Unit = Literal["bytes", "values", "axes", "arrays", "devices"]
 

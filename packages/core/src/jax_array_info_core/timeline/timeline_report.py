@@ -17,7 +17,7 @@ from ..quantities import format_device_ids
 from ..reports.record import RecordDevice, RecordStart
 from ..reports.timeline import TimelineOutOfMemory, TimelineReport, UnreadRecord
 from ..reports.timeline_process import ProcessState, TimelineDevice, TimelineProcess
-from ..stored.leaves import Progress
+from ..stored.reading import Progress
 from ..text import printable
 from .analysis import DeviceHistory
 from .history import Held, History

@@ -24,8 +24,19 @@ from ..quantities import format_number
 from ..reports import Report
 from ..reports.array import ArrayReport
 from ..reports.tree import TreeReport, TreeRow
-from ..stored.leaves import Progress, StoredLeaf, StoredTree
-from ..stored.reading import Budget, json_text, open_regular, parse_json, read_whole, size_of
+from ..stored.array_files import (
+    NPY_MAGIC,
+    StoredLeaf,
+    StoredTree,
+    indexed_tree,
+    is_maxtext,
+    is_safetensors,
+    maxtext_tree,
+    npy_tree,
+    npz_tree,
+    safetensors_tree,
+)
+from ..stored.reading import Budget, Progress, json_text, open_regular, parse_json, read_whole, size_of
 from ..text import printable
 from .logical_axes import LogicalAxes
 from .path_rules import without_box_keys
@@ -262,14 +273,12 @@ def _read(
         return orbax_tree(path, budget, item)
     if item is not None:
         raise FileFormatError("not the directory of an Orbax checkpoint: only these have items")
-    from ..stored.array_files import is_npy, is_safetensors, npy_tree, npz_tree, safetensors_tree
-
     with open_regular(path) as file:
         head, size = file.read(_HEAD), size_of(file)
     suffix = path.suffix.lower()
     if head.startswith(b"PK\x03\x04") or suffix == ".npz":
         return npz_tree(path, budget, progress)
-    if suffix == ".npy" or is_npy(head):
+    if suffix == ".npy" or head.startswith(NPY_MAGIC):
         return npy_tree(path)
     if suffix == ".safetensors" or is_safetensors(head, size):
         return safetensors_tree(path, budget)
@@ -279,9 +288,6 @@ def _read(
 
 
 def _read_json(path: Path, dtype: str, budget: Budget, progress: Progress | None) -> StoredTree | Report:
-    from ..stored.array_files import indexed_tree
-    from ..stored.leaves import is_maxtext, maxtext_tree
-
     text = json_text(read_whole(path, budget), budget)
     if not text or text.isspace():
         raise FileFormatError("an empty file")
