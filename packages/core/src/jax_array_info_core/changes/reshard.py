@@ -1,32 +1,31 @@
-"""Traffic of a resharding: ``reshard_report``."""
+"""Traffic of a resharding: the places of leaves, and the bytes that each device receives."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from ..compat import values
-from ..compat.shardings import has_devices, is_named
+import numpy as np
+from numpy.typing import NDArray
+
+from ..arrays.walk import content_of, leaf_of
+from ..compat import process_index, values
+from ..compat.arrays import attribute
+from ..compat.devices import mesh_placement
+from ..compat.shardings import device_processes, has_devices, host_memory_kind, is_named, sharding_layout
+from ..compat.values import ArrayFacts
 from ..errors import LayoutError, SpecError
-from ..layouts.layout import ShardingLayout
-from ..layouts.spec import as_spec
+from ..layouts.layout import MAX_DEVICES, Processes, ShardingLayout, mesh_layout
+from ..layouts.spec import MeshAxes, Spec, as_spec
+from ..layouts.traffic import HeldShards, held_shards, missing_elements, missing_in_process
 from ..plans.plan import strict_problems
 from ..reports.changes import ReshardReport, ReshardRow
 from ..reports.tree import TreeMesh, TreeReport, TreeRow
-from ..trees.leaves import opened
+from ..trees.leaves import is_tree, opened, tree_leaves
 from ..trees.path_rules import matched_paths, specs_by_path
-from ..trees.tree_report import spec_error
-from .places import (
-    Place,
-    PlacedLeaf,
-    PlacedLeaves,
-    PlacedMesh,
-    Places,
-    ReceivedBytes,
-    has_leaves,
-    is_without_devices,
-    placed_leaves,
-)
+from ..trees.tree_report import spec_error, tree_report
 
 
 def reshard_report(tree: Any, target: Any) -> ReshardReport:
@@ -158,9 +157,11 @@ def _targets(source: PlacedLeaves, target: Any) -> tuple[Sequence[Entry], int]:
 
 def _is_without_devices(entry: Entry) -> bool:
     """Return whether a leaf or a target is on positions in a mesh instead of on devices."""
-    if isinstance(entry, PlacedLeaf):
-        return is_without_devices(entry)
-    return values.is_sharding(entry) and not has_devices(entry)
+    if not isinstance(entry, PlacedLeaf):
+        return values.is_sharding(entry) and not has_devices(entry)
+    if entry.sharding is not None:
+        return not has_devices(entry.sharding)
+    return entry.facts is None and entry.mesh is not None
 
 
 def _resolved(
@@ -198,25 +199,20 @@ def _target_place(
     if isinstance(entry, PlacedLeaf):
         if entry.row.uneven:
             raise SpecError(list(map(str, entry.row.uneven)))
-        after = places.of_target(row, entry)
+        after = places.of_leaf(entry, row)
         return before if after is not None and after.layout is None else after
     if values.is_sharding(entry):
-        if is_named(entry):
-            _require_valid(row, places.mesh(entry), entry.spec)
-        return places.of_sharding(row, entry)
-    mesh = before.mesh or only_mesh
-    if mesh is None:
+        if not is_named(entry):
+            return places.of_sharding(row, entry)
+        mesh, spec, memory_kind = places.mesh(entry), as_spec(entry.spec), host_memory_kind(entry)
+    elif known := before.mesh or only_mesh:
+        mesh, spec, memory_kind = known, as_spec(entry), before.memory_kind
+    else:
         raise SpecError(["the leaf has no mesh for its spec: pass a NamedSharding"])
-    spec = as_spec(entry)
-    _require_valid(row, mesh, spec)
-    return places.of_spec(row, mesh, spec, before.memory_kind)
-
-
-def _require_valid(row: TreeRow, mesh: PlacedMesh, spec: Any) -> None:
     shape: tuple[int, ...] = row.shape  # type: ignore[assignment]  # it has a size
-    sizes, spec = mesh.axes.shape, as_spec(spec)
-    if problems := strict_problems(shape, sizes, spec):
+    if problems := strict_problems(shape, mesh.axes.shape, spec):
         raise SpecError(problems)
+    return places.of_spec(row, mesh, spec, memory_kind)
 
 
 def _only_mesh(source: PlacedLeaves, places: Places) -> PlacedMesh | None:
@@ -235,3 +231,269 @@ def _only_mesh(source: PlacedLeaves, places: Places) -> PlacedMesh | None:
         key = (mesh.axes.names, mesh.axes.sizes, None if mesh.ids is None else mesh.ids.tobytes())
         meshes.setdefault(key, mesh)
     return next(iter(meshes.values())) if len(meshes) == 1 else None
+
+
+class PlacedMesh(NamedTuple):
+    """A mesh with the ids of its devices."""
+
+    axes: MeshAxes
+    ids: np.ndarray[Any, Any] | None
+    """Device ids in the shape of the mesh; None for the positions 0…n-1."""
+    processes: Processes | None
+    """Devices by process; None if the processes are not known."""
+
+
+class Place(NamedTuple):
+    """The devices and the memory that hold the shards of a leaf."""
+
+    layout: ShardingLayout | None
+    """The slice of each device; None if no device holds any."""
+    spec: Spec | None = None
+    memory_kind: str | None = None
+    """Memory kind in the host; None for the default memory of the devices."""
+    processes: Processes | None = None
+    """Devices by process; None if the processes are not known."""
+    mesh: PlacedMesh | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedLeaf:
+    """A leaf, with its mesh and with its sharding if it is alive."""
+
+    row: TreeRow
+    mesh: TreeMesh | None
+    sharding: Any = None
+    """JAX's sharding; None for a leaf of a report."""
+    facts: ArrayFacts | None = None
+    """Facts about an array-like leaf, such as a Ref."""
+
+
+class PlacedLeaves(NamedTuple):
+    """The leaves of a tree."""
+
+    leaves: list[PlacedLeaf]
+    side_paths: tuple[str, ...] = ()
+    """Paths at which the tree has no array."""
+    name: str | None = None
+
+
+def has_leaves(value: Any) -> bool:
+    """Return whether a value is a tree with leaves: a TreeReport, a container of arrays, or an array."""
+    return type(value) is TreeReport or leaf_of(content_of(value)) is not None or is_tree(value)
+
+
+def placed_leaves(tree: Any) -> PlacedLeaves:
+    """Return the leaves of a tree or of a TreeReport."""
+    report = tree_report(tree)
+    meshes = [None if row.mesh is None else report.meshes[row.mesh] for row in report.rows]
+    if type(tree) is TreeReport:
+        return PlacedLeaves(list(map(PlacedLeaf, report.rows, meshes)), name=report.name)
+    found = tree_leaves(tree)
+    leaves = []
+    for row, mesh, leaf in zip(report.rows, meshes, found.leaves, strict=True):
+        if type(leaf.value) is ArrayFacts:
+            leaves.append(PlacedLeaf(row, mesh, facts=leaf.value))
+        else:
+            sharding = attribute(leaf.value, "sharding")
+            leaves.append(PlacedLeaf(row, mesh, sharding if values.is_sharding(sharding) else None))
+    return PlacedLeaves(leaves, found.side_paths)
+
+
+class Places:
+    """Finds the places of leaves, for one pair of trees.
+
+    Args:
+        are_positions: Whether to number the devices of each mesh by their positions, so that leaves that are
+            alive can be compared with those of a report.
+    """
+
+    def __init__(self, *, are_positions: bool) -> None:
+        self.are_positions = are_positions
+        self._meshes: dict[int, tuple[Any, PlacedMesh]] = {}
+
+    def of_leaf(self, leaf: PlacedLeaf, moved: TreeRow | None = None) -> Place | None:
+        """Return the place of a leaf; None if it is not known.
+
+        A leaf without a sharding, such as a NumPy array, is on no device.
+
+        Args:
+            leaf: The leaf. With ``moved``, it may be deleted, or of another dtype.
+            moved: The leaf that is to have its sharding; None for itself.
+        """
+        row = leaf.row if moved is None or leaf.sharding is None else moved
+        if row.nbytes is None or row.is_deleted or row.kind == "tracer":
+            return None
+        host = row.memory_kind if row.is_in_host_memory else None
+        if leaf.facts is not None and not self.are_positions:
+            return _of_facts(leaf.facts, host)
+        try:
+            if leaf.sharding is not None:
+                return self.of_sharding(row, leaf.sharding)
+            return self._of_row(row, leaf.mesh, host)
+        except LayoutError:
+            return None
+
+    def of_sharding(self, row: TreeRow, sharding: Any) -> Place | None:
+        """Return the place of a leaf with a sharding; None if it is not known.
+
+        Raises:
+            LayoutError: If the sharding does not fit the leaf.
+        """
+        shape: tuple[int, ...] = row.shape  # type: ignore[assignment]  # it has a size
+        host = host_memory_kind(sharding)
+        if is_named(sharding):
+            return self.of_spec(row, self.mesh(sharding), as_spec(sharding.spec), host)
+        layout = sharding_layout(shape, sharding)
+        if self.are_positions:
+            ids = np.searchsorted(np.sort(layout.device_ids, axis=None), layout.device_ids)
+            return Place(ShardingLayout(shape=shape, device_ids=ids), None, host)
+        return Place(layout, None, host, device_processes(sharding))
+
+    def of_spec(self, row: TreeRow, mesh: PlacedMesh, spec: Spec, memory_kind: str | None) -> Place | None:
+        """Return the place of a leaf with a spec on a mesh; None for partial sums and unconstrained axes.
+
+        Raises:
+            LayoutError: If the spec does not fit the leaf.
+        """
+        if spec.unconstrained or spec.unreduced:
+            return None
+        shape: tuple[int, ...] = row.shape  # type: ignore[assignment]  # it has a size
+        layout = mesh_layout(shape, mesh.axes.shape, spec.axes, mesh.ids)
+        return Place(layout, spec, memory_kind, mesh.processes, mesh)
+
+    def mesh(self, sharding: Any) -> PlacedMesh:
+        """Return the mesh of a NamedSharding."""
+        mesh = sharding.mesh
+        if id(mesh) not in self._meshes:
+            axes, ids, _, _ = mesh_placement(mesh)
+            found = PlacedMesh(axes, None, None)
+            if ids is not None and not self.are_positions:
+                found = PlacedMesh(axes, ids, device_processes(sharding))
+            self._meshes[id(mesh)] = mesh, found  # kept, so that its id stays its own
+        return self._meshes[id(mesh)][1]
+
+    def _of_row(self, row: TreeRow, mesh: TreeMesh | None, memory_kind: str | None) -> Place | None:
+        """Return the place of a leaf of a report, on positions in its mesh."""
+        if mesh is None:
+            return Place(None)
+        if mesh.device_count > MAX_DEVICES:
+            return None
+        if mesh.axes is not None and row.spec is not None:
+            return self.of_spec(row, PlacedMesh(mesh.axes, None, None), row.spec, memory_kind)
+        shape, counts = row.shape, _shard_counts(row)
+        if counts is None or math.prod(counts) * row.replicas != mesh.device_count:
+            return None
+        ids = np.arange(mesh.device_count).reshape(*counts, row.replicas)
+        return Place(ShardingLayout(shape=shape, device_ids=ids), None, memory_kind)  # type: ignore[arg-type]
+
+
+def _of_facts(facts: ArrayFacts, memory_kind: str | None) -> Place | None:
+    """Return the place of an array-like leaf, such as a Ref."""
+    found = facts.known.sharding
+    layout = found.layout
+    if layout is None:
+        return Place(None) if found.description is None else None
+    processes = layout.processes or ((process_index(), found.devices.ids),)
+    spec = found.description.spec if found.description else None
+    return Place(layout, spec, memory_kind, processes)
+
+
+def _shard_counts(row: TreeRow) -> Sequence[int] | None:
+    """Return the number of shards along each axis of a leaf without a spec; None if they are not known."""
+    if row.shard_shape is None or len(row.shard_shape) != len(row.shape):
+        return None
+    pairs = zip(row.shape, row.shard_shape, strict=True)
+    return [-(-dim // part) if dim and part else 1 for dim, part in pairs]  # type: ignore[operator]
+
+
+_INT64_SUM = 2**62
+
+
+class Moved(NamedTuple):
+    """Bytes that devices receive of one leaf."""
+
+    device_nbytes: int
+    """Bytes that the device which receives the most must receive."""
+    nbytes: int
+    """Bytes that all devices together must receive."""
+    process_nbytes: int | None
+    """Bytes that come from other processes; None if the processes are not known."""
+    each: NDArray[Any]
+    """Bytes that each device of the target receives."""
+
+
+class ReceivedBytes:
+    """Sums of the bytes that each device receives.
+
+    Leaves of the same shape that move in the same way are computed once.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[Hashable, HeldShards] = {}
+        self._moved: dict[Hashable, Moved] = {}
+        self._owners: dict[int, tuple[Processes, NDArray[np.int64], NDArray[np.int64]]] = {}
+        self._sums: dict[int, tuple[HeldShards, NDArray[Any]]] = {}
+        self._bound = 0
+
+    def add(self, row: TreeRow, before: Place, after: Place) -> Moved:
+        """Add the bytes of a leaf, and return them. The place after has a layout."""
+        assert after.layout is not None
+        have = None if before.layout is None else self._shards(before.layout)
+        want = self._shards(after.layout)
+        is_other_memory = before.memory_kind != after.memory_kind
+        has_owners = before.processes is not None and after.processes is not None
+        key = (row.shape, row.dtype, row.nbytes, id(have), id(want), is_other_memory, has_owners)
+        moved = self._moved.get(key)
+        if moved is None:
+            shape: tuple[int, ...] = row.shape  # type: ignore[assignment]  # it has a size
+            bits = row.bits or 0
+            each = _nbytes(missing_elements(shape, None if is_other_memory else have, want), bits)
+            foreign: int | None = None
+            if after.processes is not None and have is None:
+                foreign = 0  # the data come from the host
+            elif after.processes is not None and before.processes is not None and have is not None:
+                owners = self._owners_of(before.processes, have), self._owners_of(after.processes, want)
+                foreign = _sum(_nbytes(missing_in_process(shape, have, want, *owners), bits))
+            moved = self._moved[key] = Moved(int(max(each)), _sum(each), foreign, each)
+        self._bound += moved.device_nbytes
+        sums = self._sums.get(id(want), (want, np.zeros(len(want.ids), np.int64)))[1]
+        if self._bound >= _INT64_SUM:
+            sums = sums.astype(object)
+        self._sums[id(want)] = want, sums + moved.each
+        return moved
+
+    def totals(self) -> tuple[int, int]:
+        """Return the number of devices, and the bytes on the one that receives the most."""
+        if not self._sums:
+            return 0, 0
+        ids = np.unique(np.concatenate([want.ids for want, _ in self._sums.values()]))
+        totals = np.zeros(len(ids), object if self._bound >= _INT64_SUM else np.int64)
+        for want, sums in self._sums.values():
+            totals[np.searchsorted(ids, want.ids)] += sums
+        return len(ids), int(max(totals))
+
+    def _shards(self, layout: ShardingLayout) -> HeldShards:
+        """Return the shard on each device, the same object for layouts with the same device ids."""
+        key = (layout.device_ids.shape, layout.device_ids.tobytes())
+        if key not in self._held:
+            self._held[key] = held_shards(layout)
+        return self._held[key]
+
+    def _owners_of(self, processes: Processes, shards: HeldShards) -> NDArray[np.int64]:
+        """Return the process of each device."""
+        if id(processes) not in self._owners:
+            ids = np.concatenate([np.array(devices, np.int64) for _, devices in processes])
+            owners = np.repeat([owner for owner, _ in processes], [len(devices) for _, devices in processes])
+            order = np.argsort(ids)
+            self._owners[id(processes)] = processes, ids[order], owners[order]
+        _, ids, owners = self._owners[id(processes)]
+        return owners[np.searchsorted(ids, shards.ids)]
+
+
+def _nbytes(elements: NDArray[Any], bits: int) -> NDArray[Any]:
+    return -(-elements * bits // 8)
+
+
+def _sum(each: NDArray[Any]) -> int:
+    is_small = int(max(each)) * len(each) < _INT64_SUM
+    return int(each.sum()) if is_small else sum(each.tolist())
