@@ -326,13 +326,11 @@ def npz_tree(path: Path, budget: Budget, progress: Progress | None = None) -> St
         raise
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
         raise FileFormatError(f"not a valid npz file: {printable(str(error))}") from error
-    numbers = [(name, header) for name, header in headers if header.dtype.name]
-    keys = keys_of_names((name for name, _ in numbers), budget)
+    keys = keys_of_names((name for name, header in headers if header.dtype.name), budget)
     leaves = [
-        StoredLeaf(
-            path=path_text(keys[name]), shape=header.shape, dtype=header.dtype.name, bits=header.dtype.bits
-        )
-        for name, header in numbers
+        StoredLeaf(path=path_text(keys[name]), shape=header.shape, dtype=dtype, bits=header.dtype.bits)
+        for name, header in headers
+        if (dtype := header.dtype.name)
     ]
     return StoredTree(type_name="npz", leaves=leaves, others=len(entries) - len(leaves))
 

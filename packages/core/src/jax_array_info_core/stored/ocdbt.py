@@ -1,8 +1,8 @@
 """A program that reads keys of the database (OCDBT) of an Orbax item with TensorStore.
 
 It has a process of its own, and imports nothing of this package: TensorStore can crash on damaged files.
-Its input is a JSON object with the arguments of ``contents``, and its output one with their contents, or with
-the problem because of which there are none.
+Its input is a JSON object, the arguments of ``contents``. Its output is a JSON array: the problem, an empty
+text if there is none, and what ``contents`` returns.
 """
 
 from __future__ import annotations
@@ -69,15 +69,17 @@ def contents(directory: str, keys: list[str], limit: int) -> dict[str, str | Non
 
 def main() -> None:
     """Answer the input."""
+    problem = ""
+    found: dict[str, str | None] = {}
     try:
-        answer = {"contents": contents(**json.load(sys.stdin))}
+        found = contents(**json.load(sys.stdin))
     except TooLargeError as error:
-        answer = {"problem": str(error)}
+        problem = str(error)
     except Exception as error:
         # TensorStore raises errors of any type for damaged files, with places in its source code.
         reason = str(error).partition("\n")[0].partition(" [source locations=")[0][:_MAX_REASON]
-        answer = {"problem": f"{PROBLEM}{reason}"}
-    json.dump(answer, sys.stdout)
+        problem = f"{PROBLEM}{reason}"
+    json.dump([problem, found], sys.stdout)
     sys.stdout.flush()
 
 

@@ -91,12 +91,11 @@ def _read_database(directory: Path, keys: Sequence[str], budget: Budget) -> list
     except subprocess.TimeoutExpired:
         raise FileFormatError(f"reading it takes longer than {_SECONDS} seconds") from None
     budget.spend("bytes", len(done.stdout))
-    answer = {"problem": f"{ocdbt.PROBLEM}it crashed"}
+    problem, contents = f"{ocdbt.PROBLEM}it crashed", {}
     with contextlib.suppress(ValueError):  # no answer, or a part of one
-        answer = json.loads(done.stdout)
-    if "problem" in answer:
-        raise FileFormatError(printable(answer["problem"]))
-    contents = answer["contents"]
+        problem, contents = json.loads(done.stdout)
+    if problem:
+        raise FileFormatError(printable(problem))
     for key, content in contents.items():
         if content is None:
             raise FileFormatError(f"{printable(key)}: missing")
