@@ -50,7 +50,7 @@ def diff(before: str, after: str, fail_on: tuple[str, ...], values: bool) -> Ans
     growth); new-all-gather, or new-collective for any kind (an argument or a function has more of them and
     sends more bytes with them, whatever the others save); sharding (an argument or output has another one);
     donation (one is lost). For trees: memory (of the fullest device), added, removed, changed, shape, dtype,
-    spec, axis_types, memory_kind. An unknown figure breaks its rule.
+    spec, axis_types and memory_kind. An unknown figure breaks its rule.
 
     Exits with 0 if there are no such differences, or no broken rule of --fail-on; with 1 if there are; and
     with 2 if a file or a rule cannot be read, one file is a tree and the other a program, or the output
