@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
@@ -126,7 +126,7 @@ def run(
 
         with refused(OSError, prefix=f"--record {record}: ", is_invalid=False):
             record = str(require_folder(record))  # the program may change the directory
-    from ..launch.program import Job, print_message, read_source
+    from ..launch import Job, print_message, read_source
 
     job = Job(
         argv,
@@ -135,20 +135,20 @@ def run(
         timeout=timeout,
         quiet=quiet,
         output=None if output.path is None else output,
-        source=read_source(argv[0]) if simulated and not is_module else None,
+        source=None if processes is None or is_module else read_source(argv[0]),
         record=record,
     )
+    environment: Mapping[str, str] = os.environ
     if simulated:
         if replaced := replaced_by_simulation(os.environ):
             print_message(f"simulated CPU devices replace {', '.join(replaced)}")
         environment = simulated_device_environment(os.environ, own)
-        from ..launch.supervisor import launch
+    from ..launch.start import become, launch
 
+    if processes is not None:
         sys.exit(launch(job, environment))
-    from ..launch.alone import become
-
     with refused(OSError, prefix="the program cannot be started: ", is_invalid=False):
-        become(job)
+        become(job, environment)
 
 
 def _require_compatible(output: Output, processes: int, quiet: bool) -> None:
