@@ -52,7 +52,7 @@ MAX_TIMEOUT = 10_000_000
 @click.option(
     "--processes",
     type=click.IntRange(min=1),
-    help="Simulate this many processes, connected through jax.distributed. Default with --devices: 1.",
+    help="Simulate this many processes, connected through jax.distributed.",
 )
 @click.option(
     "--timeout",
@@ -89,15 +89,16 @@ def run(
     Arguments after SCRIPT or MODULE are passed to the program. SCRIPT can be a named pipe, or - for
     standard input.
 
-    Without --devices and --processes, the program takes the place of this command: its devices,
-    environment, signals and exit code are those under Python. As a rank of srun or mpirun other than 0, it
-    prints no table, and --output gets the rank in its name, such as arrays-rank3.html. --timeout then ends
-    the process of the program alone, with code 1 if C code keeps Python's lock.
+    Without --processes, the program takes the place of this command: its signals and exit code are those
+    under Python, and without --devices, so are its devices and environment. As a rank of srun or mpirun
+    other than 0, it prints no table, and --output gets the rank in its name, such as arrays-rank3.html.
+    --timeout then ends the process of the program alone, with code 1 if C code keeps Python's lock.
 
-    With --devices or --processes, the program runs on simulated CPU devices, and no process that it starts
-    outlives it. With several processes, each line of output starts with the index of its process. jai-cli
-    calls jax.distributed.initialize when the program imports JAX; later calls do nothing. When a process
-    fails, jai-cli stops the others and exits with the exit code of the failed process.
+    With --devices, the program runs on simulated CPU devices. With --processes, several processes run it,
+    and end together with the process groups that they lead. Each line of output starts with the index of
+    its process. jai-cli calls jax.distributed.initialize when the program imports JAX; later calls do
+    nothing. When a process fails, jai-cli stops the others and exits with the exit code of the failed
+    process.
 
     If an allocation fails (RESOURCE_EXHAUSTED), the live arrays are printed before the traceback. If the
     program fails otherwise, or does not start JAX, there is no table. --output works only with one process

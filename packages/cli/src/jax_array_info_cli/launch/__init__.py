@@ -61,6 +61,9 @@ class Job:
     launcher: int | None = None
     """Process that has started this one; None if the command itself has become the program."""
 
+    alive: int | None = None
+    """Pipe of such a process to the launcher that is closed when it dies."""
+
     process: int = 0
     """Index of this process."""
 

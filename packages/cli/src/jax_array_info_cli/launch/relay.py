@@ -5,9 +5,8 @@ from __future__ import annotations
 import functools
 import os
 import re
-import selectors
+import select
 from collections.abc import Collection, Iterable, Iterator
-from typing import IO
 
 LONGEST = 2**22
 """Maximum bytes of a line. Longer lines are split."""
@@ -27,7 +26,9 @@ class Relay:
     def __init__(self, processes: int) -> None:
         """Store the number of processes."""
         self._processes = processes
-        self._selector = selectors.DefaultSelector()
+        self._poll = select.poll()
+        self._pipes: dict[int, tuple[int, int | None, Iterator[list[bytes]]]] = {}
+        """Process, target and lines of each pipe."""
         self.error: OSError | None = None
         """The first error of writing. What comes after it is dropped."""
 
@@ -35,27 +36,31 @@ class Relay:
         """Return the beginning of each line of a process."""
         return f"[{process:>{len(str(self._processes - 1))}}] " if self._processes > 1 else ""
 
-    def add(self, process: int, stream: IO[bytes] | None, target: int) -> None:
-        """Begin to forward a pipe of a process to a descriptor."""
-        assert stream is not None
-        lines = split_lines(iter(functools.partial(os.read, stream.fileno(), _CHUNK), b""))
-        self._selector.register(stream, selectors.EVENT_READ, (process, target, lines))
+    def add(self, process: int, pipe: int, target: int | None) -> None:
+        """Begin to forward a pipe of a process to a descriptor; None if the pipe is only ever closed."""
+        read = functools.partial(os.read, pipe, _CHUNK)
+        self._pipes[pipe] = process, target, split_lines(iter(read, b""))
+        self._poll.register(pipe, select.POLLIN)
 
-    def wait(self, seconds: float) -> list[selectors.SelectorKey]:
+    def ready(self, seconds: float) -> list[int]:
         """Return the pipes that can be read, at the latest after some seconds."""
-        return [key for key, _ in self._selector.select(seconds)]
+        return [pipe for pipe, _ in self._poll.poll(seconds * 1000)]
 
-    def forward(self, ready: Iterable[selectors.SelectorKey], heard: Collection[int]) -> None:
+    def hung_up(self) -> list[int]:
+        """Return the processes that have closed a pipe, as one that dies does."""
+        return [self._pipes[pipe][0] for pipe, event in self._poll.poll(0) if event & select.POLLHUP]
+
+    def forward(self, ready: Iterable[int], heard: Collection[int]) -> None:
         """Read each pipe once, and forward its complete lines if it belongs to one of some processes.
 
         What the others write is read too, since a full pipe would block them.
         """
-        for key in ready:
-            process, target, pieces = key.data
+        for pipe in ready:
+            process, target, pieces = self._pipes[pipe]
             lines = next(pieces, None)
             if lines is None:
-                self._selector.unregister(key.fileobj)
-            elif process in heard:
+                self._poll.unregister(pipe)
+            elif process in heard and target is not None:
                 self.write(process, lines, target)
 
     def write(self, process: int, lines: Iterable[bytes], target: int) -> None:

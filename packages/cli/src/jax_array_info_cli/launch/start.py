@@ -43,11 +43,8 @@ _GRACE = 3.0
 _POLL = 0.05
 """Seconds between looks at the processes while they write nothing."""
 
-_SETTLING = 0.01
-"""Seconds in which a process that has closed its sockets becomes one that has exited.
-
-Other processes notice that, and write of it. Lines wait this long, so that the exit is seen first.
-"""
+_EXIT_WITHIN = 2.0
+"""Seconds to wait for a process that has closed a pipe: if it lives on, it has closed that itself."""
 
 _STACKS_WITHIN = 0.5
 """Seconds without a new stack after which all are there."""
@@ -126,23 +123,25 @@ def launch(job: Job, environment: Mapping[str, str]) -> int:
     return code
 
 
-class _Process:
+class _Process(subprocess.Popen[bytes]):
     """A process that runs the program, and leads a group of those that it starts."""
 
     def __init__(self, job: Job, environment: Mapping[str, str]) -> None:
         """Start the process. Its output goes to pipes."""
-        self._letter = _letter(job)
+        self.alive, alive = os.pipe()
+        self._letter = _letter(replace(job, alive=alive))
         self._beginning = os.fstat(self._letter.fileno()).st_size
         self._has_group = True
-        self.started = subprocess.Popen(
+        super().__init__(
             _command(job, self._letter),
             env=environment,
             stdin=subprocess.DEVNULL if job.processes > 1 else None,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            pass_fds=[self._letter.fileno()],
+            pass_fds=[self._letter.fileno(), alive],
         )
+        os.close(alive)
 
     def written(self) -> bytes:
         """Return what it has appended to its letter: first an empty line, if it waits for the others."""
@@ -156,7 +155,7 @@ class _Process:
         """
         if self._has_group:
             try:
-                os.killpg(self.started.pid, number)
+                os.killpg(self.pid, number)
             except OSError:
                 self._has_group = False
         return self._has_group
@@ -180,12 +179,14 @@ class _Run:
         """
         try:
             signal.setitimer(signal.ITIMER_REAL, job.timeout or 0)
-            for process in self._every:
-                started = _Process(replace(job, process=process), environment)
-                self._processes.append(started)
-                self.relay.add(process, started.started.stdout, STDOUT)
-                self.relay.add(process, started.started.stderr, STDERR)
-            while not self._heard and not self.relay.error and self._running():
+            for index in self._every:
+                process = _Process(replace(job, process=index), environment)
+                self._processes.append(process)
+                self.relay.add(index, process.alive, None)
+                for stream, target in ((process.stdout, STDOUT), (process.stderr, STDERR)):
+                    assert stream is not None
+                    self.relay.add(index, stream.fileno(), target)
+            while not self._heard and not self.relay.error and None in self._codes():
                 self.step(_POLL)
                 if message := self._never_joined():
                     self._heard = self._every
@@ -209,16 +210,18 @@ class _Run:
         """Forward what the processes write, at most for some seconds, and return whether there was any.
 
         When a process dies, jax makes the others die too, with long logs. Therefore only the first one that
-        failed is heard from then on.
+        failed is heard from then on. It has closed its sockets, which the others notice, some time before it
+        has exited, and a pipe before these: what is written after that waits for its exit.
         """
-        ready = self.relay.wait(seconds)
-        time.sleep(_SETTLING if ready else 0)
-        for process in self._processes:
-            if process.started.poll() is not None:
+        ready = self.relay.ready(seconds)
+        dying = self.relay.hung_up()
+        for index in (*dying, *range(len(self._processes))):
+            process = self._processes[index]
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_EXIT_WITHIN if index in dying else 0)
                 process.signal_group(0)
-        if self._heard is None:
-            failed = [index for index in self._every if self._processes[index].started.returncode]
-            self._heard = failed[:1] or None
+            if process.returncode and self._heard is None:
+                self._heard = [index]
         self.relay.forward(ready, self._every if self._heard is None else self._heard)
         return bool(ready)
 
@@ -235,26 +238,23 @@ class _Run:
                 self.step(_POLL)
             signal.setitimer(signal.ITIMER_REAL, 0)
 
-    def _running(self) -> bool:
-        return any(process.started.returncode is None for process in self._processes)
+    def _codes(self) -> list[int | None]:
+        return [process.returncode for process in self._processes]
 
     def _never_joined(self) -> str | None:
         """Return the message if a process waits for one that has exited."""
-        codes = [process.started.returncode for process in self._processes]
-        joined = [bool(process.written()) for process in self._processes]
-        absent = [index for index in self._every if codes[index] == 0 and not joined[index]]
-        waiting = [index for index in self._every if codes[index] is None and joined[index]]
-        if not absent or not waiting:
+        states = [(process.returncode, bool(process.written())) for process in self._processes]
+        if (0, False) not in states or (None, True) not in states:
             return None
         return (
-            f"process {absent[0]} of {len(codes)} exited without importing jax, but process {waiting[0]}"
-            " waits for it. Import jax in every process or in none."
+            f"process {states.index((0, False))} of {len(states)} exited without importing jax, but process"
+            f" {states.index((None, True))} waits for it. Import jax in every process or in none."
         )
 
     def _show_stacks(self) -> None:
         """Print the stacks of each process on stderr, one process after another."""
         for process in self._processes:
-            process.started.send_signal(DUMP_STACKS)
+            process.send_signal(DUMP_STACKS)
         written = None
         while written != (written := [process.written() for process in self._processes]):
             time.sleep(_STACKS_WITHIN)
@@ -264,7 +264,7 @@ class _Run:
 
     def _failure(self, index: int) -> tuple[int, str | None]:
         """Return the exit code of the command, and a message unless the program's own traceback is enough."""
-        code, processes = self._processes[index].started.returncode, len(self._every)
+        code, processes = self._processes[index].returncode, len(self._every)
         name = f"process {index} of {processes}" if processes > 1 else "the program"
         if code > 0:
             return code, f"{name} failed with exit code {code}" if processes > 1 else None

@@ -64,10 +64,7 @@ class _Worker:
         if self._job.launcher is None:
             self._be_the_command()
         else:
-            # The highest possible, since a program may close, and open again, those that it expects.
-            highest = min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 2**16) - 1
-            self._notes = fcntl.fcntl(letter, fcntl.F_DUPFD_CLOEXEC, highest)
-            self._be_one_of_several(self._job.launcher)
+            self._be_one_of_several(self._job, letter)
 
     def _be_the_command(self) -> None:
         job = self._job
@@ -81,11 +78,16 @@ class _Worker:
             # If Python does not run then, because C code keeps its lock.
             faulthandler.dump_traceback_later(job.timeout + _GRACE, exit=True, file=STDERR)
 
-    def _be_one_of_several(self, launcher: int) -> None:
+    def _be_one_of_several(self, job: Job, letter: io.BufferedReader) -> None:
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
-        if os.getppid() != launcher:  # it has exited before
+        if os.getppid() != job.launcher:  # it has exited before
             sys.exit(1)
+        # Linux closes the highest first when a process dies, and a program may close those that it expects.
+        highest = min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 2**16) - 2
+        fcntl.fcntl(job.alive, fcntl.F_DUPFD_CLOEXEC, highest + 1)
+        os.close(job.alive)
+        self._notes = fcntl.fcntl(letter, fcntl.F_DUPFD_CLOEXEC, highest)
         signal.signal(signal.SIGTTOU, signal.SIG_DFL)
         _write_whole_lines()
         faulthandler.register(DUMP_STACKS, file=self._notes, all_threads=True)
