@@ -61,8 +61,8 @@ class Job:
     launcher: int | None = None
     """Process that has started this one; None if the command itself has become the program."""
 
-    alive: int | None = None
-    """Pipe of such a process to the launcher that is closed when it dies."""
+    alive: int = -1
+    """Pipe to that process, which is closed when this one dies."""
 
     process: int = 0
     """Index of this process."""

@@ -186,13 +186,13 @@ class _Run:
                 for stream, target in ((process.stdout, STDOUT), (process.stderr, STDERR)):
                     assert stream is not None
                     self.relay.add(index, stream.fileno(), target)
-            while not self._heard and not self.relay.error and None in self._codes():
+            while not self._heard and not self.relay.error and self._are_running():
                 self.step(_POLL)
                 if message := self._never_joined():
                     self._heard = self._every
                     return 1, message
         except _Interruption as interruption:
-            code = interruption.code
+            code: int = interruption.args[0]
             self._heard = self._every if code == 128 + signal.SIGINT else []
             if code == TIMED_OUT:
                 self._show_stacks()
@@ -238,8 +238,8 @@ class _Run:
                 self.step(_POLL)
             signal.setitimer(signal.ITIMER_REAL, 0)
 
-    def _codes(self) -> list[int | None]:
-        return [process.returncode for process in self._processes]
+    def _are_running(self) -> bool:
+        return any(process.returncode is None for process in self._processes)
 
     def _never_joined(self) -> str | None:
         """Return the message if a process waits for one that has exited."""
