@@ -102,8 +102,8 @@ def launch(job: Job, environment: Mapping[str, str]) -> int:
         environment: Environment variables of its processes.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
-        # nohup and background jobs of a shell ignore some signals on purpose.
-        if signal.getsignal(number) is not signal.SIG_IGN:
+        # nohup and background jobs of a shell ignore some signals on purpose. The alarm is our own.
+        if number == signal.SIGALRM or signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _interrupt)
     # A background process that writes to the terminal may be stopped by SIGTTOU.
     signal.signal(signal.SIGTTOU, signal.SIG_IGN)
