@@ -152,7 +152,7 @@ FAILURES = {
 }
 
 
-@pytest.mark.parametrize("options", [(), ("--devices", "1")])
+@pytest.mark.parametrize("options", [(), ("--devices", "1"), ("--processes", "1")])
 @pytest.mark.parametrize("name", FAILURES)
 def test_a_failing_program_ends_as_under_python(tmp_path, name, options):
     program = write_program(tmp_path, FAILURES[name])
@@ -161,7 +161,7 @@ def test_a_failing_program_ends_as_under_python(tmp_path, name, options):
 
 
 def test_a_kill_by_signal_n_is_reported_and_exits_with_128_plus_n(tmp_path):
-    done = run("--devices", "1", write_program(tmp_path, "import os; os.kill(os.getpid(), 11)"))
+    done = run("--processes", "1", write_program(tmp_path, "import os; os.kill(os.getpid(), 11)"))
     assert done.returncode == 128 + 11
     assert done.stderr == "jai-cli run: the program was killed by SIGSEGV\n"
 
@@ -326,7 +326,7 @@ def test_each_run_has_its_own_port(tmp_path):
     """If the port were released before it is used, two concurrent runs could join each other."""
     import socket
 
-    from jax_array_info_cli.launch.jax_distributed import held_port
+    from jax_array_info_cli.launch import held_port
 
     with held_port() as port, socket.socket() as other:
         with pytest.raises(OSError, match="in use"):

@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +52,7 @@ MAX_TIMEOUT = 10_000_000
 @click.option(
     "--processes",
     type=click.IntRange(min=1),
-    help="Simulate this many processes, connected through jax.distributed. Default with --devices: 1.",
+    help="Simulate this many processes, connected through jax.distributed.",
 )
 @click.option(
     "--timeout",
@@ -89,15 +89,16 @@ def run(
     Arguments after SCRIPT or MODULE are passed to the program. SCRIPT can be a named pipe, or - for
     standard input.
 
-    Without --devices and --processes, the program takes the place of this command: its devices,
-    environment, signals and exit code are those under Python. As a rank of srun or mpirun other than 0, it
-    prints no table, and --output gets the rank in its name, such as arrays-rank3.html. --timeout then ends
-    the process of the program alone, with code 1 if C code keeps Python's lock.
+    Without --processes, the program takes the place of this command: its signals and exit code are those
+    under Python, and without --devices, so are its devices and environment. As a rank of srun or mpirun
+    other than 0, it prints no table, and --output gets the rank in its name, such as arrays-rank3.html.
+    --timeout then ends the process of the program alone, with code 1 if C code keeps Python's lock.
 
-    With --devices or --processes, the program runs on simulated CPU devices, and no process that it starts
-    outlives it. With several processes, each line of output starts with the index of its process. jai-cli
-    calls jax.distributed.initialize when the program imports JAX; later calls do nothing. When a process
-    fails, jai-cli stops the others and exits with the exit code of the failed process.
+    With --devices, the program runs on simulated CPU devices. With --processes, several processes run it,
+    and end together with the process groups that they lead. Each line of output starts with the index of
+    its process. jai-cli calls jax.distributed.initialize when the program imports JAX; later calls do
+    nothing. When a process fails, jai-cli stops the others and exits with the exit code of the failed
+    process.
 
     If an allocation fails (RESOURCE_EXHAUSTED), the live arrays are printed before the traceback. If the
     program fails otherwise, or does not start JAX, there is no table. --output works only with one process
@@ -126,7 +127,7 @@ def run(
 
         with refused(OSError, prefix=f"--record {record}: ", is_invalid=False):
             record = str(require_folder(record))  # the program may change the directory
-    from ..launch.program import Job, print_message, read_source
+    from ..launch import Job, print_message, read_source
 
     job = Job(
         argv,
@@ -135,20 +136,20 @@ def run(
         timeout=timeout,
         quiet=quiet,
         output=None if output.path is None else output,
-        source=read_source(argv[0]) if simulated and not is_module else None,
+        source=None if processes is None or is_module else read_source(argv[0]),
         record=record,
     )
+    environment: Mapping[str, str] = os.environ
     if simulated:
         if replaced := replaced_by_simulation(os.environ):
             print_message(f"simulated CPU devices replace {', '.join(replaced)}")
         environment = simulated_device_environment(os.environ, own)
-        from ..launch.supervisor import launch
+    from ..launch.start import become, launch
 
+    if processes is not None:
         sys.exit(launch(job, environment))
-    from ..launch.alone import become
-
     with refused(OSError, prefix="the program cannot be started: ", is_invalid=False):
-        become(job)
+        become(job, environment)
 
 
 def _require_compatible(output: Output, processes: int, quiet: bool) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from ..launch.program import put_first_on_path
+from ..launch import put_first_on_path
 from ..usage import Refusal, refuse_reports, refused
 
 
