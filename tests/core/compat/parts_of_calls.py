@@ -12,7 +12,6 @@ from jax_array_info_core.compat import (
     compiled_calls,
     jitted,
 )
-from jax_array_info_core.compat import compiled_calls as cached_calls
 from jax_array_info_core.compat import jax_stack as trace_context
 from jax_array_info_core.compat.values import private
 from tests.core.compat.private_parts import MOVED, Part, attribute, renamed, since
@@ -33,12 +32,6 @@ def registered_class():
 def compilations():
     function = compiled_once()
     return CompiledPrograms().count_of([function]) == 1
-
-
-def cached_call():
-    function = compiled_once()
-    call = compiled_calls.CompiledCall("call", function.__wrapped__)
-    return [one.avals[0].shape for one in cached_calls.cached_calls(call, {}) or ()] == [()]
 
 
 def watched(call):
@@ -128,16 +121,6 @@ CALLS = {
             "jax.config.jax_enable_x64",
             lambda: "jax_enable_x64" in trace_context.trace_context(),
             renamed(trace_context, "SETTINGS"),
-        ),
-    ],
-    ("compat/compiled_calls.py", "watch_compiles does not compare with calls from before its block"): [
-        *since(
-            (0, 6),
-            Part(
-                "the keys of _infer_params_cached",
-                cached_call,
-                lambda monkeypatch: monkeypatch.setattr(cached_calls, "private", lambda name: None),
-            ),
         ),
     ],
     ("compat/jitted.py", "watch_compiles numbers the static fields of registered dataclasses"): [
