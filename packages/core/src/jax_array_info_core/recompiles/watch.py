@@ -14,7 +14,14 @@ from typing import Any, NamedTuple, Self
 from ..arrays.paths import SlashNotation, key_text
 from ..compat.compile_events import CompileEvent, add_compile_listener, remove_compile_listener
 from ..compat.compiled_calls import CompiledCall
-from ..compat.jitted import STATES, cache_entries, live_jitted_functions, nnx_states, position_names
+from ..compat.jitted import (
+    STATES,
+    cache_entries,
+    jitted_types,
+    live_jitted_functions,
+    nnx_states,
+    position_names,
+)
 from ..errors import CheckError, TrackerError, UnsupportedValueError
 from ..grouping import by_key
 from ..origins.origins import (
@@ -227,8 +234,12 @@ class CompileWatch:
         self._is_jax_own = functools.cache(files_of(JAX_MODULES))
         self._lines = UserLines()
         self._start()
+        layers = [reference() for target in self._targets for reference in target.layers]
+        jitted = [layer for layer in layers if type(layer) in jitted_types()]
         self._compiled = {
-            id(one.__wrapped__): weakref.ref(one) for one in live_jitted_functions() if cache_entries(one)
+            id(one.__wrapped__): weakref.ref(one)
+            for one in jitted or live_jitted_functions()
+            if cache_entries(one)
         }
         add_compile_listener(self._add)
 
