@@ -238,7 +238,7 @@ class CompileWatch:
         jitted = [layer for layer in layers if type(layer) in jitted_types()]
         self._compiled = {
             id(one.__wrapped__): weakref.ref(one)
-            for one in jitted or live_jitted_functions()
+            for one in (jitted if len(jitted) == len(self._targets) > 0 else live_jitted_functions())
             if cache_entries(one)
         }
         add_compile_listener(self._add)
