@@ -98,7 +98,7 @@ def test_several_axes_can_span_the_slices(no_compiler):
             "v5p-128",
             {"a": 128},
             None,
-            "topology v5p-128 has 64 devices, but the mesh has 128: use v5p-256, or a mesh of 64 devices",
+            "topology v5p-128 has 64 devices, but the mesh has 128: use a mesh of 64 devices, or another topology",
         ),
     ],
 )

@@ -14,7 +14,7 @@ from ..errors import TopologyError
 from ..layouts.notation import format_mesh
 from ..text import printable
 from .topologies import topology_devices
-from .topology_names import TPUS, Topology, misfit
+from .topology_names import TPUS, Topology, require_devices
 
 
 def ordered_devices(
@@ -42,8 +42,7 @@ def ordered_devices(
         TopologyError: If the mesh has another number of devices than the topology, if its axes cannot be
             assigned to the slices or to the sides of the torus, or if the compiler is not installed.
     """
-    if (count := math.prod(sizes.values())) != topology.device_count:
-        raise TopologyError(misfit(topology, count, "the mesh"))
+    require_devices(topology, math.prod(sizes.values()), "the mesh")
     slices = slices_along(topology, sizes, dcn)
     devices = topology_devices(topology)
     try:
