@@ -267,6 +267,11 @@ def jitted_inside(function: Any) -> Any:
     return next((one for one in found if type(one) in jitted_types()), None)
 
 
+def is_jitted(value: Any) -> bool:
+    """Return whether a value is a jitted function: of JAX, or of a library that has one inside."""
+    return type(value) in jitted_types() or jitted_inside(value) is not None
+
+
 def with_object_keys(
     function: Any,
     arguments: Sequence[Any],
