@@ -104,7 +104,7 @@ def test_a_mesh_that_is_here_is_placed_on_slices():
         "DCN 128.0 KiB (at least 20.9 µs), ICI 576.0 KiB (at least 6.5 µs) per call; fits: needs "
     )
     with pytest.raises(
-        TopologyError, match=r"several axes of the mesh dcn=2,ici=4 can span them: choose one"
+        TopologyError, match=r"several axes of the mesh dcn=2,ici=4 can span all of them: name the axes"
     ):
         gradient_on(mesh, ("dcn", "ici"), topology="2*v5p:2x2x1")
 

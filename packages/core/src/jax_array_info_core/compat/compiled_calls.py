@@ -78,7 +78,7 @@ def compiled_call(callers: Iterable[FrameType]) -> CompiledCall:
         if name not in (COMPILE, CACHE_MISS, TRANSFORMED_MISS, AHEAD_OF_TIME[1]) or not is_in_jax(frame):
             continue
         if name == COMPILE:
-            program = call_of_program(frame.f_locals)
+            program = _call_of_program(frame.f_locals)
         elif name == AHEAD_OF_TIME[1] and _file(frame) == AHEAD_OF_TIME[0]:
             options = frame.f_locals.get(COMPILER_OPTIONS) or {}
             texts = {plain_text(name): plain_text(value) for name, value in options.items()}
@@ -94,8 +94,8 @@ def _file(frame: FrameType) -> str:
     return os.path.basename(frame.f_code.co_filename)
 
 
-def call_of_program(variables: Mapping[str, Any]) -> CompiledCall:
-    """Return the facts that the compiling function has, given its variables or arguments."""
+def _call_of_program(variables: Mapping[str, Any]) -> CompiledCall:
+    """Return the facts that the compiling function has, given its variables."""
     arguments = variables.get(ARGUMENTS)
     debug_info = getattr(arguments, "debug_info", None) or variables.get("jaxpr_debug_info")
     avals = tuple(getattr(arguments, "in_avals", None) or ())
