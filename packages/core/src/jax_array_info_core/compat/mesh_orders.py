@@ -130,7 +130,8 @@ def slices_along(
             raise TopologyError(
                 f"topology {topology.name} has {topology.slice_count} slices, and "
                 f"{'several axes' if able else 'no axis'} of the mesh {printable(format_mesh(sizes))} can "
-                "span all of them: name the axes that span them with dcn, with the number of slices along each"
+                "span all of them: name the axes that span them with dcn, with the number of slices along "
+                "each"
             )
         dcn = {able[0]: topology.slice_count}
     if dcn and (problem := next(_dcn_problems(topology, sizes, dcn), None)):
