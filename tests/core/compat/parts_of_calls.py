@@ -8,7 +8,6 @@ import numpy as np
 from jax_array_info_core.compat import (
     CompiledPrograms,
     cache_entries,
-    compile_events,
     compiled_calls,
     jitted,
 )
@@ -37,11 +36,11 @@ def compilations():
 def watched(call):
     """Return the compilations that a function causes, as a listener hears them."""
     events = []
-    compile_events.add_compile_listener(events.append)
+    compiled_calls.add_compile_listener(events.append)
     try:
         call()
     finally:
-        compile_events.remove_compile_listener(events.append)
+        compiled_calls.remove_compile_listener(events.append)
     return events
 
 
@@ -57,7 +56,7 @@ def jitted_call():
 
 def is_taken_out():
     watched(lambda: None)
-    return compile_events._on_event not in private("monitoring").get_event_duration_listeners()
+    return compiled_calls._on_event not in private("monitoring").get_event_duration_listeners()
 
 
 CALLS = {
@@ -107,11 +106,11 @@ CALLS = {
             lambda monkeypatch: monkeypatch.setattr(compiled_calls, "JIT_VARIABLES", (MOVED, MOVED)),
         ),
     ],
-    ("compat/compile_events.py", "the listener of watch_compiles stays in JAX after the last watch"): [
+    ("compat/compiled_calls.py", "the listener of watch_compiles stays in JAX after the last watch"): [
         Part(
             "unregister_event_duration_listener",
             is_taken_out,
-            lambda monkeypatch: monkeypatch.setattr(compile_events, "_unregister", lambda monitoring: None),
+            lambda monkeypatch: monkeypatch.setattr(compiled_calls, "_unregister", lambda monitoring: None),
         ),
     ],
     ("compat/jax_stack.py", "watch_compiles does not name the mesh in effect"): [
