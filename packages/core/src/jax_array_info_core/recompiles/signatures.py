@@ -39,7 +39,7 @@ def tree_of(value: Any, serials: Serials) -> Tree:
     """Return the structure of an argument."""
     import jax
 
-    structure = jax.tree_util.tree_structure(value)
+    structure: Any = jax.tree_util.tree_structure(value)
     # The hashes of equal structures differ: JAX has other entries for classes in its own calls.
     kinds: list[Hashable] = [structure.num_nodes]
     try:
@@ -257,8 +257,11 @@ def signature_of(call: CompiledCall, serials: Serials, function: Any = None) -> 
     return signature
 
 
-def static_functions(call: CompiledCall) -> Iterator[FunctionType]:
-    """Yield the functions in a call's static arguments: ``equinox.filter_jit`` passes its function there."""
+def functions_of(call: CompiledCall) -> Iterator[Any]:
+    """Yield the function of a call, then those in its static arguments, as of ``equinox.filter_jit``."""
+    if call.function is None:
+        return
+    yield call.function
     waiting = [value for _, value, is_static in _arguments(call) if is_static]
     for _ in range(_MOST_STATIC_VALUES):
         if not waiting:

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import inspect
+import itertools
 import threading
 import weakref
 from collections.abc import Callable, Hashable
@@ -42,7 +43,7 @@ from ..reports.compiles import Compilation, CompilationsReport
 from ..reports.origin import Origin
 from ..text import plain_text, printable
 from .reasons import COMPILED_BEFORE, FIRST, UNREADABLE, reason_of
-from .signatures import Signature, signature_of, static_functions, tree_of
+from .signatures import Signature, functions_of, signature_of, tree_of
 from .statics import Reader, Serials
 
 MODULE = "equinox._jit"
@@ -239,7 +240,7 @@ class CompileWatch:
         self._lines = UserLines()
         self._start()
         layers = [reference() for target in self._targets for reference in target.layers]
-        jitted = [layer for layer in layers if type(layer) in jitted_types()]
+        jitted: list[Any] = [layer for layer in layers if type(layer) in jitted_types()]
         self._compiled = {
             id(one.__wrapped__): weakref.ref(one)
             for one in (jitted if len(jitted) == len(self._targets) > 0 else live_jitted_functions())
@@ -331,20 +332,19 @@ class CompileWatch:
 
     def _named(self, call: CompiledCall) -> _Named | None:
         """Return the name and the definition of the function; None for a function of JAX itself."""
-        if call.function is not None:
-            # A library may wrap the user's function, or pass it as a static argument of its own.
-            functions = [call.function, *static_functions(call)]
-            for is_own in (self._lines.is_hidden, self._is_jax_own):
-                for function in functions:
-                    found = described(function, is_own, is_pmapped=call.kind == "pmap")
-                    if found.is_jax_own:
-                        continue
-                    definition = None if found.code is None else code_origin(found.code)
-                    argument = None if function is call.function else function
-                    named = _Named(found.name, definition, argument)
-                    if definition is not None:
-                        self._names[found.plain, definition.file] = named._replace(argument=None)
-                    return named
+        # A library may wrap the user's function, or pass it as a static argument of its own.
+        for is_own, function in itertools.product(
+            (self._lines.is_hidden, self._is_jax_own), functions_of(call)
+        ):
+            found = described(function, is_own, is_pmapped=call.kind == "pmap")
+            if found.is_jax_own:
+                continue
+            definition = None if found.code is None else code_origin(found.code)
+            argument = None if function is call.function else function
+            named = _Named(found.name, definition, argument)
+            if definition is not None:
+                self._names[found.plain, definition.file] = named._replace(argument=None)
+            return named
         if call.source is None or self._is_jax_own(call.source.file):
             return None
         name, file, line = call.source
@@ -355,8 +355,7 @@ class CompileWatch:
         """Return whether a function is one of the named functions or, without these, the user's."""
         if not self._targets:
             return not is_jax_own
-        functions = [] if call.function is None else [call.function, *static_functions(call)]
-        layers = [layer for function in functions for layer in wrapped_functions(function)]
+        layers = [layer for function in functions_of(call) for layer in wrapped_functions(function)]
         return any(
             any(reference() is layer for reference in target.layers for layer in layers)
             or bool(call.function is None and call.source and call.source[:2] in target.sources)
