@@ -62,7 +62,7 @@ def reports():
         name = choice["$ref"].rpartition("/")[2]
         for turn in range(TURNS):
             made = complete(schema, name, turn, lambda *_: "qx")
-            yield from_json(json.dumps({"report": name, "schema_version": 1, **made}))
+            yield from_json(json.dumps({"report": name, "schema_version": 2, **made}))
 
 
 def columns_of_pages():

@@ -72,5 +72,5 @@ def test_two_slices_are_connected_by_dcn():
     text = to_text(report)
     assert "data: DCN, 2 slices" in text
     assert "═ 2 slices" in text
-    with pytest.raises(TopologyError, match="several axes of the mesh data=2,fsdp=4 can span them"):
+    with pytest.raises(TopologyError, match="several axes of the mesh data=2,fsdp=4 can span all of them"):
         planned_mesh_report({"data": 2, "fsdp": 4}, topology="2*v5p:2x2x1")

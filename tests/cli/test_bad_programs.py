@@ -77,7 +77,7 @@ pytestmark = [
         (("devices.py:f",), "The command sets the devices: do this only under if __name__ == '__main__'"),
         (
             ("missing.py:f", "--arg", "f32[8]", "--topology", "v9:2"),
-            "Error: topology v9:2: v9 is not a known TPU or GPU (did you mean v4, v3, v2?)",
+            "Error: topology v9:2 does not exist: write a TPU slice by the chips along each side, ",
         ),
         (("step.py:twice", "--args-from", "step.py:as_lst"), "did you mean 'as_list'"),
         (("step.py:twice", "--arg", "f64[8]"), "--arg: JAX truncates float64 to float32. Write float32,"),

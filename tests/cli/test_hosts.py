@@ -30,7 +30,7 @@ def test_findings_exit_with_1_and_each_problem_has_its_line(call, tmp_path):
     (tmp_path / "process-9.json").unlink()
     damaged, older = tmp_path / "process-7.json", tmp_path / "process-11.json"
     damaged.write_text(damaged.read_text()[:200])
-    older.write_text(older.read_text().replace('"schema_version": 1', '"schema_version": 0'))
+    older.write_text(older.read_text().replace('"schema_version": 2', '"schema_version": 1'))
     result = call("hosts", str(tmp_path), columns=160)
     assert result.returncode == 1, result.stderr
     lines = [line.strip() for line in result.stdout.splitlines()]
@@ -40,7 +40,7 @@ def test_findings_exit_with_1_and_each_problem_has_its_line(call, tmp_path):
     assert any(
         line.startswith("process-7.json ") and line.endswith("truncated: copy it again") for line in lines
     )
-    assert any(line.startswith("process-11.json  schema_version 0 cannot be read, only 1") for line in lines)
+    assert any(line.startswith("process-11.json  schema_version 1 cannot be read, only 2") for line in lines)
     assert "copy them into the folder." in result.stdout
     codes = [option for code in ("JAI411", "JAI412", "JAI413") for option in ("--ignore-code", code)]
     assert call("hosts", str(tmp_path), *codes).returncode == 0

@@ -304,9 +304,3 @@ def test_mesh_refuses_what_does_not_fit_in_one_line(call, options, message):
     assert result.returncode == 2
     assert message in result.stderr
     assert "Traceback" not in result.stderr
-
-
-def test_messages_name_the_option_of_the_command():
-    from jax_array_info_cli.usage import in_shell
-
-    assert in_shell('such as dcn={"a": 2} or dcn={"b": 2, "c": 3}') == "such as --dcn a=2 or --dcn b=2,c=3"

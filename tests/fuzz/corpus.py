@@ -35,7 +35,7 @@ def reports():
     schema = json_schema()
     names = [choice["$ref"].rpartition("/")[2] for choice in schema["oneOf"]]
     whole = [
-        {"report": name, "schema_version": 1, **complete(schema, name, turn, lambda _, field: field)}
+        {"report": name, "schema_version": 2, **complete(schema, name, turn, lambda _, field: field)}
         for name in names
         for turn in range(3)
     ]

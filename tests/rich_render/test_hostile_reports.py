@@ -93,7 +93,7 @@ def test_the_text_of_every_field_is_printed_literally():
     for name in REPORTS:
         for turn in range(60 if name in MANY_CHOICES else 24):
             made = complete(SCHEMA, name, turn, marked(fields))
-            report = from_json(json.dumps({"report": name, "schema_version": 1, **made}))
+            report = from_json(json.dumps({"report": name, "schema_version": 2, **made}))
             for text in (*as_text(report, 2000), *as_pages(report, 2000)):
                 assert not harmful(text), name
                 # Ignore line breaks and case: titles are wrapped, and platforms are in capitals.
@@ -110,7 +110,7 @@ def anything(draw):
     """Return JSON data that the schema allows, or a report with a few changed values."""
     if draw(st.booleans()):
         name = draw(st.sampled_from(REPORTS))
-        return {"report": name, "schema_version": 1, **draw(admitted_by(SCHEMA, name))}
+        return {"report": name, "schema_version": 2, **draw(admitted_by(SCHEMA, name))}
     made = draw(st.sampled_from(BASES))
     for _ in range(draw(st.integers(1, 3))):
         made = changed(made, draw)
@@ -126,7 +126,7 @@ def anything(draw):
 @example(
     {
         "report": "ShardingLayout",
-        "schema_version": 1,
+        "schema_version": 2,
         "shape": [0],
         "device_ids": [[0, 1]],
         "partial_sums": 2,

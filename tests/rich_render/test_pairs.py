@@ -101,14 +101,6 @@ def test_the_first_argument_of_the_original_still_hides_small_arrays(capsys):
     del small
 
 
-def test_keywords_of_before_still_work(capsys):
-    report = jai.program_report(double, jnp.zeros(3))
-    jai.assert_no_collective(report, "all-gather", axis=None)
-    jai.assert_sent(report, 0, axis=None)
-    assert jai.live_array_report(holders=False).holders == "not asked"
-    jai.print_array_stats(holders=False)
-
-
 @pytest.mark.parametrize("name", ["program diff", "reshard", "tree diff"])
 def test_a_missing_second_argument_is_an_error(name):
     show, _, arguments = PAIRS[name]
@@ -139,10 +131,6 @@ ARRAYS = jai.live_array_report()
         (
             lambda: jai.print_compile_caches(jai.compile_caches_report(), clear="double"),
             "a CompileCachesReport .* remove clear=",
-        ),
-        (
-            lambda: jai.live_array_report(holders=True, referrers=False),
-            "holders= is the former name of referrers=",
         ),
         (lambda: jai.print_log([], max_rows=1.5), "max_rows must be an integer, None or 'fit', got 1.5"),
         (lambda: jai.print_array_stats(max_rows="3"), "max_rows must be an integer, None or 'fit', got '3'"),

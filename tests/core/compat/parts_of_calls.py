@@ -8,11 +8,9 @@ import numpy as np
 from jax_array_info_core.compat import (
     CompiledPrograms,
     cache_entries,
-    compile_events,
     compiled_calls,
     jitted,
 )
-from jax_array_info_core.compat import compiled_calls as cached_calls
 from jax_array_info_core.compat import jax_stack as trace_context
 from jax_array_info_core.compat.values import private
 from tests.core.compat.private_parts import MOVED, Part, attribute, renamed, since
@@ -35,20 +33,14 @@ def compilations():
     return CompiledPrograms().count_of([function]) == 1
 
 
-def cached_call():
-    function = compiled_once()
-    call = compiled_calls.CompiledCall("call", function.__wrapped__)
-    return [one.avals[0].shape for one in cached_calls.cached_calls(call, {}) or ()] == [()]
-
-
 def watched(call):
     """Return the compilations that a function causes, as a listener hears them."""
     events = []
-    compile_events.add_compile_listener(events.append)
+    compiled_calls.add_compile_listener(events.append)
     try:
         call()
     finally:
-        compile_events.remove_compile_listener(events.append)
+        compiled_calls.remove_compile_listener(events.append)
     return events
 
 
@@ -64,7 +56,7 @@ def jitted_call():
 
 def is_taken_out():
     watched(lambda: None)
-    return compile_events._on_event not in private("monitoring").get_event_duration_listeners()
+    return compiled_calls._on_event not in private("monitoring").get_event_duration_listeners()
 
 
 CALLS = {
@@ -114,11 +106,11 @@ CALLS = {
             lambda monkeypatch: monkeypatch.setattr(compiled_calls, "JIT_VARIABLES", (MOVED, MOVED)),
         ),
     ],
-    ("compat/compile_events.py", "the listener of watch_compiles stays in JAX after the last watch"): [
+    ("compat/compiled_calls.py", "the listener of watch_compiles stays in JAX after the last watch"): [
         Part(
             "unregister_event_duration_listener",
             is_taken_out,
-            lambda monkeypatch: monkeypatch.setattr(compile_events, "_unregister", lambda monitoring: None),
+            lambda monkeypatch: monkeypatch.setattr(compiled_calls, "_unregister", lambda monitoring: None),
         ),
     ],
     ("compat/jax_stack.py", "watch_compiles does not name the mesh in effect"): [
@@ -128,16 +120,6 @@ CALLS = {
             "jax.config.jax_enable_x64",
             lambda: "jax_enable_x64" in trace_context.trace_context(),
             renamed(trace_context, "SETTINGS"),
-        ),
-    ],
-    ("compat/compiled_calls.py", "watch_compiles does not compare with calls from before its block"): [
-        *since(
-            (0, 6),
-            Part(
-                "the keys of _infer_params_cached",
-                cached_call,
-                lambda monkeypatch: monkeypatch.setattr(cached_calls, "private", lambda name: None),
-            ),
         ),
     ],
     ("compat/jitted.py", "watch_compiles numbers the static fields of registered dataclasses"): [

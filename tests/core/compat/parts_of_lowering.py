@@ -19,7 +19,7 @@ from jax_array_info_core.compat import (
     module_listener,
     propagation,
 )
-from jax_array_info_core.compat import compile_events as compilation
+from jax_array_info_core.compat import compiled_calls as compilation
 from jax_array_info_core.compat.jax_stack import frames
 from jax_array_info_core.compat.values import private
 from tests.core.compat.private_parts import Part, attribute, renamed, since, without
@@ -171,14 +171,14 @@ LOWERING = {
         ),
     ],
     (
-        "_on_event in compat/compile_events.py",
+        "_on_event in compat/compiled_calls.py",
         "an inspection in a reduction stays in the program, and XLA crashes the process",
     ): [
         Part("the lowering event", finds(compilation.LOWERED_EVENT), no_events),
         Part("the variable lowering_result", finds("result"), renamed(jax_stack, "LOWERED")),
     ],
     (
-        "_on_event in compat/compile_events.py",
+        "_on_event in compat/compiled_calls.py",
         "traced values on one device, and values that XLA removes, are never reported",
     ): [
         Part("the compilation event", finds(compilation.COMPILED_EVENT), no_events),

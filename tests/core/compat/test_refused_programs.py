@@ -6,7 +6,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from jax_array_info_core.compat.compile_events import refused_program
+from jax_array_info_core.compat.compiled_calls import refused_program
 
 pytestmark = pytest.mark.oldest_and_newest
 

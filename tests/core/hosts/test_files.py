@@ -114,7 +114,7 @@ def damage(path, kind):
         case "without a report":
             path.write_text(f"{summary}\n")
         case "another version":
-            path.write_text(text.replace('"schema_version": 1', '"schema_version": 7'))
+            path.write_text(text.replace('"schema_version": 2', '"schema_version": 7'))
         case "without a summary":
             path.write_text(f"{report}\n")
         case "a long line":
@@ -142,7 +142,7 @@ DAMAGES = {
     "cut in the summary": "truncated: copy it again",
     "cut in the report": "truncated: copy it again",
     "without a report": "truncated: copy it again",
-    "another version": "schema_version 7 cannot be read, only 1",
+    "another version": "schema_version 7 cannot be read, only 2",
     "without a summary": "no summary in the first line: write the file with save_report",
     "a long line": "the first line has more than 4,096 bytes",
     "not text": "no summary in the first line: write the file with save_report",
@@ -250,8 +250,8 @@ def test_every_problem_of_a_thousand_files_is_one_line(tmp_path):
         "process 5 ×2: float32[3], P('data',) over data=2, 64.0 B each: only here",
         "process 5: float32[8,4], layers/0: P('data',) over data=2, 64.0 B: not here",
         "process-9.json: truncated: copy it again",
-        "process-11.json: schema_version 7 cannot be read, only 1: use the version of jax-array-info that wrote"
-        " the file, or a newer one",
+        "process-11.json: schema_version 7 cannot be read, only 2: use the version of jax-array-info that wrote"
+        " the file",
     ]
 
 

@@ -1,6 +1,5 @@
 """Values that XLA gathers whole only for each device to take its own part, compared with its warnings."""
 
-import json
 import os
 import subprocess
 import sys
@@ -13,7 +12,7 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info_core import from_json, log_report, program_report, to_json
+from jax_array_info_core import log_report, program_report
 from tests.programs import abstract, cube
 from tests.resharded import AFTER, BEFORE, CALLBACK, REPLICATED, RIGHT, array, grid, layers, moment, to
 
@@ -218,18 +217,3 @@ def test_the_total_of_warnings_is_the_largest_value_and_what_a_device_sends_for_
     assert finding.nbytes == 2 * 2**20
     # Three quarters of three values of 2 MiB and one of 512 KiB.
     assert "(the largest takes 2.0 MiB), and sends 4.9 MiB if each runs once." in finding.problem
-
-
-def test_reports_with_the_state_of_the_warnings_are_still_read():
-    function, *arguments = REPLICATED["choice"]()
-    report = program_report(function, *arguments)
-    fields = json.loads(to_json(report))
-    [row] = fields["rematerializations"]
-    for name in ("axes", "whole_shape", "sent_nbytes"):
-        del row[name]
-    row |= {"before_text": "{replicated}", "after_text": "{replicated}"}
-    old = from_json(json.dumps(fields | {"rematerializations_known": "compiled before"}))
-    [found] = old.rematerializations
-    assert (found.nbytes, found.whole_shape, found.sent_nbytes) == (16384, (), None)
-    [finding] = [one for one in old.findings if one.code == "JAI208"]
-    assert finding.leaves[0].change.startswith("the shard, from P(")

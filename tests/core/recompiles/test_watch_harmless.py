@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jax_array_info_core import watch_compiles
-from jax_array_info_core.compat import compile_events
+from jax_array_info_core.compat import compiled_calls
 from jax_array_info_core.compat.values import private
 from jax_array_info_core.recompiles import watch as watch_module
 
@@ -79,14 +79,14 @@ def test_a_listener_that_cannot_be_taken_out_stays_and_does_nothing():
     try:
         with watch_compiles() as watch:
             monitoring.register_event_duration_secs_listener(later)
-        assert compile_events._on_event in listeners()
+        assert compiled_calls._on_event in listeners()
         step(np.ones(2, np.float32))
         assert watch.count == 0
         with watch_compiles() as watch:
             step(np.ones(3, np.float32))
         assert watch.count == 1
     finally:
-        for listener in (later, compile_events._on_event):
+        for listener in (later, compiled_calls._on_event):
             unregister = getattr(monitoring, "unregister_event_duration_listener", None)
             (unregister or monitoring._unregister_event_duration_listener_by_callback)(listener)
 

@@ -216,7 +216,7 @@ def test_keys_are_the_field_names():
     report = memory_report(jax.devices()[0], {"num_allocs": 3, "bytes_in_use": 5})
     assert json.loads(to_json(report)) == {
         "report": "MemoryReport",
-        "schema_version": 1,
+        "schema_version": 2,
         "device": "cpu:0",
         "stats": [["bytes_in_use", 5]],
         "allocation_count": 3,
@@ -253,7 +253,7 @@ def test_json_has_the_totals_of_live_arrays():
 
 
 def test_derived_fields_are_optional_and_recomputed():
-    """JSON of an earlier version lacks these fields, and edited values cannot contradict the other fields."""
+    """Another writer of JSON may lack these fields, and edited values cannot contradict the other fields."""
     live, layout = live_array_report(origins=True), sharding_layout((8,), jnp.zeros(8).sharding)
     for report, derived in [(live, ["totals"]), (layout, ["shard_counts", "shard_shape", "replicas"])]:
         fields = json.loads(to_json(report))
@@ -266,7 +266,7 @@ def test_derived_fields_are_optional_and_recomputed():
 
 GOOD = {
     "report": "ShardingLayout",
-    "schema_version": 1,
+    "schema_version": 2,
     "shape": [4],
     "device_ids": [[0], [1]],
     "platform": None,
@@ -285,19 +285,19 @@ MESH = {"axes": {"names": ["a"], "sizes": [2]}, "device_count": 2}
 def tree_json(*rows, meshes=(MESH,), **fields):
     """Return the JSON of a tree with these rows, each with some fields of ``ROW`` replaced."""
     report = {"name": None, "type_name": "dict", "rows": [{**ROW, **row} for row in rows], "meshes": meshes}
-    return json.dumps({"report": "TreeReport", "schema_version": 1, **report, **fields})
+    return json.dumps({"report": "TreeReport", "schema_version": 2, **report, **fields})
 
 
 def diff_json(**fields):
     report = {"before_name": None, "after_name": None, **fields}
-    return json.dumps({"report": "TreeDiff", "schema_version": 1, **report})
+    return json.dumps({"report": "TreeDiff", "schema_version": 2, **report})
 
 
 def reshard_json(*rows, **fields):
     row = {"path": "w", "shape": [4], "dtype": "int8", "before": None, "after": None}
     row = {**row, "device_nbytes": 1, "nbytes": 2, "process_nbytes": None}
     report = {"name": None, "rows": [{**row, **changed} for changed in rows], **fields}
-    return json.dumps({"report": "ReshardReport", "schema_version": 1, **report})
+    return json.dumps({"report": "ReshardReport", "schema_version": 2, **report})
 
 
 UNEVEN = {"axis": 0, "shape": [4], "names": ["a"], "count": 3, "fitting": [], "fitting_count": 1}
@@ -324,7 +324,7 @@ PART = {
         (json.dumps({**GOOD, "report": "Nothing"}), "must name one of .*, got 'Nothing'"),
         (
             json.dumps({**GOOD, "schema_version": 99}),
-            "schema_version 99 cannot be read, only 1: use the version",
+            "schema_version 99 cannot be read, only 2: use the version",
         ),
         (json.dumps({**GOOD, "shape": "x"}), r"not a valid ShardingLayout: .*\$\.shape"),
         (json.dumps({**GOOD, "device_ids": [[0], [1, 2]]}), "not a valid ShardingLayout"),
@@ -371,7 +371,7 @@ PART = {
             json.dumps(
                 {
                     "report": "MeshReport",
-                    "schema_version": 1,
+                    "schema_version": 2,
                     "axes": {"names": ["a"], "sizes": [4]},
                     "layout": {"shape": [2], "device_ids": [[0], [1]]},
                 }

@@ -7,7 +7,6 @@ from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import (
     PathRules,
-    SpecError,
     check_report,
     from_json,
     reshard_report,
@@ -15,6 +14,7 @@ from jax_array_info_core import (
     to_json,
     tree_report,
 )
+from jax_array_info_core.errors import SpecError
 from tests.arrays import mesh_of
 
 pytestmark = pytest.mark.once_per_version

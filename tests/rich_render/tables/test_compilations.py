@@ -77,7 +77,9 @@ def test_each_row_has_function_line_number_duration_and_reason():
 
 def test_the_first_line_counts_a_function_that_was_compiled_before_the_block():
     once = compilation("step", 9, 0.04, "first in the block")
-    again = dataclasses.replace(once, reason="compiled before this block; …", was_compiled_before=True)
+    again = dataclasses.replace(
+        once, reason="first in the block; compiled before it", was_compiled_before=True
+    )
     for one, words in (
         (once, "no recompilations: 1 function compiled once, 40 ms"),
         (again, "1 recompilation of step; 1 compilation of 1 function took 40 ms"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import contextlib
-import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -72,15 +71,6 @@ class Problems:
             raise click.UsageError("\n".join(lines[:_MOST] + more), click.get_current_context())
 
 
-def in_shell(message: str) -> str:
-    """Return a message with ``dcn={"data": 2}`` written as the option ``--dcn data=2``."""
-
-    def option(found: re.Match[str]) -> str:
-        return "--dcn " + found[1].replace('"', "").replace(": ", "=").replace(", ", ",")
-
-    return re.sub(r"dcn=\{([^}]*)\}", option, message)
-
-
 class Refusal(click.ClickException):
     """Invalid input: ends the command with a one-line error and exit code 2."""
 
@@ -99,7 +89,7 @@ def refused(*kinds: type[Exception], prefix: str = "", is_invalid: bool = True) 
     try:
         yield
     except kinds as error:
-        problem = (error.strerror if isinstance(error, OSError) else None) or in_shell(str(error))
+        problem = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise (Refusal if is_invalid else click.ClickException)(f"{prefix}{problem}") from error
 
 

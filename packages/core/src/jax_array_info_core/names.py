@@ -1,30 +1,17 @@
-"""Public names of the packages: imported at first use, with the places and names of before."""
+"""Public names of the packages: imported at first use."""
 
 from __future__ import annotations
 
 import ast
-import functools
 import pkgutil
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, ParamSpec, TypeVar
-
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
+from typing import Any
 
 _ROOMS = ("errors", "layouts", "reports")
-"""Documented submodules. Their names were once at the top as well, and are still found there."""
-
-_RENAMED = {
-    "assert_sharded": "assert_tree",
-    "assert_sharding": "assert_program_sharding",
-    "mesh_plan": "planned_mesh_report",
-    "program_diff": "program_diff_report",
-    "tree_diff": "tree_diff_report",
-}
-"""New names of functions, by the names of before, which still work."""
+"""Documented submodules."""
 
 
 def import_on_demand(
@@ -38,7 +25,7 @@ def import_on_demand(
         package: Name of the package.
         table: Module of the package with the imports that type checkers read. Its names are those that it
             imports as ``name as name``.
-        rooms: Submodules with names that were once in the package itself.
+        rooms: Submodules that are listed, too.
     """
     known = vars(sys.modules[package])
     source = pkgutil.get_data(package, f"{table}.py")
@@ -50,7 +37,7 @@ def import_on_demand(
         for alias in node.names
         if alias.asname == alias.name
     }
-    for name in [*module_of, *_RENAMED]:  # a reloaded module still has the names of the first load
+    for name in module_of:  # a reloaded module still has the names of the first load
         known.pop(name, None)
 
     def get(name: str) -> Any:
@@ -60,15 +47,8 @@ def import_on_demand(
         if name in module_of:
             known[name] = getattr(import_module(module_of[name], package), name)
             return known[name]
-        if name in _RENAMED:
-            return get(_RENAMED[name])
-        if not name.startswith("_"):
-            if find_spec(f"{package}.{name}") is not None:
-                return import_module(f"{package}.{name}")
-            for room in rooms:
-                module = import_module(f"{package}.{room}")
-                if name in module.__all__:
-                    return getattr(module, name)
+        if not name.startswith("_") and find_spec(f"{package}.{name}") is not None:
+            return import_module(f"{package}.{name}")
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     def names() -> list[str]:
@@ -76,22 +56,3 @@ def import_on_demand(
 
     listed = sorted(name for name in module_of if not name.endswith("Error"))
     return listed, get, names
-
-
-def with_former_keywords(**new_names: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
-    """Return a decorator that also accepts keywords of before: new names by the former ones."""
-
-    def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
-        @functools.wraps(function)
-        def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-            __tracebackhide__ = True  # pytest shows the line of the test
-            for former, name in new_names.items():
-                if former in kwargs:
-                    if name in kwargs:
-                        raise TypeError(f"{former}= is the former name of {name}=: pass one of them")
-                    kwargs[name] = kwargs.pop(former)
-            return function(*args, **kwargs)
-
-        return run
-
-    return decorate

@@ -5,7 +5,7 @@ modules. The first function that needs JAX imports it, so importing the core doe
 """
 
 from .arrays import has_tracebacks, label_carrier, shard_place, shard_views, traceback_lines, traceback_of
-from .compile_events import ModuleListener, compilations_are_heard, module_listener
+from .compiled_calls import ModuleListener, compilations_are_heard, module_listener
 from .inspection import (
     drop_inspection_effect,
     emit_inspection,

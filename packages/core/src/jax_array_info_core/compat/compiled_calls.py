@@ -1,25 +1,20 @@
-"""The call that JAX is compiling, from JAX's functions on the stack."""
+"""Compilations: the call that JAX is compiling, listeners for its end, and what is left of a refused one."""
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
-import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
 from types import FrameType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from ..text import plain_text
-from .jax_stack import COMPILE, is_in_jax
-from .jitted import (
-    cache_entries,
-    closed_over,
-    computations_by_program,
-    entries_by_key,
-    jitted_types,
-    live_jitted_functions,
-    traced_by_function,
-)
+from .jax_stack import COMPILE, compiling, frames, is_failing, is_in_jax, keepalives, lowering_result
+from .jitted import closed_over
 from .values import private
 
 CACHE_MISS = "cache_miss"
@@ -88,7 +83,7 @@ def compiled_call(callers: Iterable[FrameType]) -> CompiledCall:
         if name not in (COMPILE, CACHE_MISS, TRANSFORMED_MISS, AHEAD_OF_TIME[1]) or not is_in_jax(frame):
             continue
         if name == COMPILE:
-            program = call_of_program(frame.f_locals)
+            program = _call_of_program(frame.f_locals)
         elif name == AHEAD_OF_TIME[1] and _file(frame) == AHEAD_OF_TIME[0]:
             options = frame.f_locals.get(COMPILER_OPTIONS) or {}
             texts = {plain_text(name): plain_text(value) for name, value in options.items()}
@@ -104,8 +99,8 @@ def _file(frame: FrameType) -> str:
     return os.path.basename(frame.f_code.co_filename)
 
 
-def call_of_program(variables: Mapping[str, Any]) -> CompiledCall:
-    """Return the facts that the compiling function has, given its variables or arguments."""
+def _call_of_program(variables: Mapping[str, Any]) -> CompiledCall:
+    """Return the facts that the compiling function has, given its variables."""
     arguments = variables.get(ARGUMENTS)
     debug_info = getattr(arguments, "debug_info", None) or variables.get("jaxpr_debug_info")
     avals = tuple(getattr(arguments, "in_avals", None) or ())
@@ -221,86 +216,166 @@ def _pmapped(function: Any) -> Any:
     return getattr(found, "f", found)
 
 
-UNREADABLE = (ImportError, AttributeError, TypeError, LookupError)
+LOWERED_EVENT = "/jax/core/compile/jaxpr_to_mlir_module_duration"
+COMPILED_EVENT = "/jax/core/compile/backend_compile_duration"
 
 
-def unreadable_functions() -> dict[int, weakref.ReferenceType[Any]]:
-    """Return the functions that have a program whose keys this version of JAX does not show, by id.
+class ModuleListener:
+    """A listener that a lowered module keeps alive."""
 
-    These are all that were called up to JAX 0.5, and those of ``jax.pmap`` up to JAX 0.7.
+    def lowered(self, module: Any) -> None:
+        """Handle the end of the module's lowering."""
+
+    def compiled(self, succeeded: bool) -> None:
+        """Handle the end of the module's compilation."""
+
+
+_L = TypeVar("_L", bound=ModuleListener)
+
+
+def module_listener(module_context: Any, listener_class: type[_L]) -> _L:
+    """Return a module's listener of a class, added if the module has none."""
+    for keepalive in module_context.keepalives:
+        if isinstance(keepalive, listener_class):
+            return keepalive
+    monitoring = private("monitoring")
+    if _on_lowering_event not in monitoring.get_event_duration_listeners():
+        monitoring.register_event_duration_secs_listener(_on_lowering_event)
+    listener = listener_class()
+    module_context.add_keepalive(listener)
+    return listener
+
+
+def compilations_are_heard() -> bool:
+    """Return whether listeners hear of the end of every compilation.
+
+    JAX 0.4 does not record failed ones, and programs can remove all listeners of JAX's events.
     """
-    types: Sequence[type] = jitted_types()[1:]
-    try:
-        computations_by_program()
-    except UNREADABLE:
-        types = jitted_types()
-    if not types:
-        return {}
-    found = [one for one in live_jitted_functions() if type(one) in types and cache_entries(one)]
-    return {id(one.__wrapped__): weakref.ref(one) for one in found}
+    import jax
+
+    return (
+        jax.__version_info__ >= (0, 5)
+        and _on_lowering_event in private("monitoring").get_event_duration_listeners()
+    )
 
 
-def cached_calls(
-    call: CompiledCall, unreadable: Mapping[int, weakref.ReferenceType[Any]]
-) -> list[CompiledCall] | None:
-    """Return the earlier calls of a call's function that have a program, from the keys of JAX's caches.
+def _on_lowering_event(event: str, duration: float, **_: Any) -> None:
+    """Find the lowering or compilation that ended on the stack, and notify its listeners."""
+    if event == LOWERED_EVENT and (result := lowering_result()) is not None:
+        for keepalive in result.keepalive or ():
+            if isinstance(keepalive, ModuleListener):
+                keepalive.lowered(result.module)
+    elif event == COMPILED_EVENT and (frame := next(compiling(frames()), None)) is not None:
+        # Since JAX 0.5 the event is also recorded when the compilation fails.
+        succeeded = not is_failing(frame)
+        for keepalive in keepalives(frame):
+            if isinstance(keepalive, ModuleListener):
+                keepalive.compiled(succeeded)
 
-    The arguments of each are its static values and, for the others, the structures of their trees.
+
+RETRIEVED_EVENT = "/jax/compilation_cache/cache_retrieval_time_sec"
+
+
+class CompileEvent(NamedTuple):
+    """The end of a compilation, in the thread that compiled."""
+
+    seconds: float
+    """Duration of the compilation, or of the load from the persistent cache."""
+
+    is_cache_hit: bool
+    """Whether the program came from the persistent compilation cache."""
+
+    call: CompiledCall
+    """The call that needed the program. It refers to the user's arrays: read it and drop it."""
+
+    lines: list[tuple[str, int, str]]
+    """File, line and function of each frame, innermost first."""
+
+
+Listener = Callable[[CompileEvent], None]
+
+_listeners: tuple[Listener, ...] = ()
+_lock = threading.RLock()
+_thread = threading.local()
+
+
+def add_compile_listener(listener: Listener) -> None:
+    """Call a function at the end of each compilation, in any thread. An error in it is suppressed."""
+    global _listeners
+    monitoring = private("monitoring")
+    with _lock:
+        if _on_event not in monitoring.get_event_duration_listeners():
+            monitoring.register_event_duration_secs_listener(_on_event)
+        _listeners = (*_listeners, listener)
+
+
+def remove_compile_listener(listener: Listener) -> None:
+    """Stop calling a function. The last one takes its event listener out of JAX."""
+    global _listeners
+    with _lock:
+        _listeners = tuple(one for one in _listeners if one != listener)
+        if not _listeners:
+            _unregister(private("monitoring"))
+
+
+def _unregister(monitoring: Any) -> None:
+    """Unregister the event listener; where that is not possible, it stays and does nothing."""
+    # Another thread may be iterating over JAX's list: removing any but the last entry would make it skip the
+    # listener after it.
+    with contextlib.suppress(AttributeError, AssertionError, ValueError, IndexError):
+        if monitoring.get_event_duration_listeners()[-1] is _on_event:
+            unregister = (
+                getattr(monitoring, "unregister_event_duration_listener", None)
+                or monitoring._unregister_event_duration_listener_by_callback
+            )  # up to JAX 0.8
+            unregister(_on_event)
+
+
+def _on_event(event: str, duration: float, **_: Any) -> None:
+    """Notify the listeners of a compilation. JAX would end the user's call with an error raised here."""
+    if event == RETRIEVED_EVENT:
+        _thread.was_retrieved = True
+    elif event == COMPILED_EVENT:
+        was_retrieved = getattr(_thread, "was_retrieved", False)
+        _thread.was_retrieved = False
+        if _listeners:
+            with contextlib.suppress(Exception):
+                _notify(duration, was_retrieved)
+
+
+def _notify(duration: float, was_retrieved: bool) -> None:
+    # Since JAX 0.5 the event is also recorded when the compilation fails.
+    frame = next(compiling(frames()), None)
+    if frame is not None and is_failing(frame):
+        return
+    lines = [(frame.f_code.co_filename, frame.f_lineno or 0, frame.f_code.co_name) for frame in frames()]
+    event = CompileEvent(duration, was_retrieved, compiled_call(frames()), lines)
+    for listener in _listeners:
+        with contextlib.suppress(Exception):
+            listener(event)
+
+
+_RECORD = "*.after_optimizations.hlo.pb"
+
+
+def refused_program(lowered: Any) -> bytes | None:
+    """Compile a program again that was refused, and return what XLA made of it; None if it is not known.
+
+    It is a serialized ``HloProto``. XLA writes it to a temporary directory, which is removed.
 
     Args:
-        call: The call.
-        unreadable: The functions that had a program without keys.
-
-    Returns:
-        Empty if the function has no program. None if it has one whose key cannot be read, as after
-        ``clear_cache`` of any function, which empties the cache with the keys.
+        lowered: A ``jax.stages.Lowered``.
     """
-    try:
-        if call.kind == "call":
-            computations = computations_by_program()
-            calls = [
-                call_of_program(computation.compile_args)._replace(**arguments)
-                for program, arguments in _traced(call.function)
-                for computation in computations.get(id(program), ())
-            ]
-            has_program = any(
-                computations.get(id(part))
-                for function, parts in traced_by_function()
-                if function is call.function
-                for part in parts
-            )
-            return calls or (None if has_program else [])
-    except UNREADABLE:
-        pass
-    function = unreadable.get(id(call.function), lambda: None)()
-    return None if getattr(function, "__wrapped__", None) is call.function is not None else []
+    import tempfile
 
+    import jax
 
-def _traced(function: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """Yield each cached trace of a function with the fields of the call that it was made for."""
-    cache = private("pjit")._infer_params_cached
-    for key, parts in entries_by_key(cache):
-        if key is not function:
-            continue
-        options: Any = None
-        signature: Any = None
-        # Up to JAX 0.8, the key of an entry is one tuple.
-        for part in chain.from_iterable(part if type(part) is tuple else (part,) for part in parts):
-            if hasattr(part, "static_argnums"):
-                options = part
-            elif hasattr(part, "dynamic_arg_treedefs"):
-                signature = part
-            elif getattr(part, "pjit_params", None) is not None and signature is not None:
-                args, kwargs = _arguments(signature, options.static_argnums)
-                fields = {"kind": "call", "function": function, "options": options}
-                yield part.pjit_params.params["jaxpr"], {**fields, "args": args, "kwargs": kwargs}
-
-
-def _arguments(signature: Any, static_numbers: Sequence[int]) -> tuple[list[Any], dict[str, Any]]:
-    """Return the arguments in their order: static values, and structures of trees."""
-    dynamic, static = list(signature.dynamic_arg_treedefs), list(signature.static_args)
-    names = list(signature.dynamic_arg_names), list(signature.static_arg_names)
-    count = len(dynamic) + len(static) - len(names[0]) - len(names[1])
-    trees, values = iter(dynamic), iter(static)
-    args = [next(values if number in static_numbers else trees) for number in range(count)]
-    return args, dict(zip(names[0], trees, strict=True)) | dict(zip(names[1], values, strict=True))
+    with (
+        tempfile.TemporaryDirectory(prefix="jax-array-info-") as folder,
+        private("config").persistent_cache_min_compile_time_secs(math.inf),
+    ):
+        with contextlib.suppress(jax.errors.JaxRuntimeError):
+            lowered.compile(compiler_options={"xla_dump_to": folder, "xla_dump_hlo_as_proto": True})
+        # The largest: small programs inside have their own.
+        records = sorted((path.read_bytes() for path in Path(folder).glob(_RECORD)), key=len)
+    return records[-1] if records else None

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from .jitted import jitted_inside, jitted_types, unwrapped
+from .jitted import is_jitted, unwrapped
 from .shardings import is_named
 from .stages import ProgramLeaf, stage_of
 from .topologies import topology_of
@@ -24,8 +24,7 @@ def program_form(value: Any) -> ProgramForm | None:
         stages = stage_of(value) if is_of_library else None
         if stages is not None:
             return "compiled" if stages.compiled else "lowered" if stages.lowered else "traced"
-        function = unwrapped(value, (), {}).function
-        if type(function) in jitted_types() or jitted_inside(function) is not None:
+        if is_jitted(unwrapped(value, (), {}).function):
             return "jitted"
     return None
 

@@ -159,31 +159,24 @@ def _executables_by_function() -> dict[int, dict[int, Any]]:
     Raises:
         ImportError, AttributeError, TypeError, LookupError: this version of JAX has other caches.
     """
-    computations = computations_by_program()
+    pjit = private("pjit")
+    lowered = getattr(pjit, "_pjit_lower_cached", None) or pjit._pjit_lower  # _pjit_lower_cached: JAX 0.6
+    by_program = {
+        id(program): [
+            part._executable.xla_executable
+            for part in parts
+            if getattr(part, "_executable", None) is not None
+        ]
+        for program, parts in _entries_by_key(lowered)
+    }
     found: dict[int, dict[int, Any]] = {}
-    for function, parts in traced_by_function():
-        of_function = found.setdefault(id(function), {})
-        for part in parts:
-            executables = [one._executable.xla_executable for one in computations.get(id(part), ())]
-            of_function.update((id(one), one) for one in executables)
+    for function, parts in _traced_by_function():
+        executables = [one for part in parts for one in by_program.get(id(part), ())]
+        found.setdefault(id(function), {}).update((id(one), one) for one in executables)
     return found
 
 
-def computations_by_program() -> dict[int, list[Any]]:
-    """Return the lowered programs that have an executable, by the id of the traced program.
-
-    Raises:
-        ImportError, AttributeError, TypeError: this version of JAX has other caches.
-    """
-    pjit = private("pjit")
-    lowered = getattr(pjit, "_pjit_lower_cached", None) or pjit._pjit_lower  # _pjit_lower_cached: JAX 0.6
-    return {
-        id(program): [part for part in parts if getattr(part, "_executable", None) is not None]
-        for program, parts in entries_by_key(lowered)
-    }
-
-
-def traced_by_function() -> Iterator[tuple[Any, list[Any]]]:
+def _traced_by_function() -> Iterator[tuple[Any, list[Any]]]:
     """Yield each traced function with the cached results of its traces: jaxprs and other objects."""
     pjit = private("pjit")
     if hasattr(pjit, "_create_pjit_jaxpr"):  # up to JAX 0.8
@@ -192,12 +185,12 @@ def traced_by_function() -> Iterator[tuple[Any, list[Any]]]:
         for reference, results in list(by_function.data.items()):
             yield reference(), [part for result, *_ in list(results.values()) for part in result]
     else:
-        for function, parts in entries_by_key(private("interpreters.partial_eval").trace_to_jaxpr):
+        for function, parts in _entries_by_key(private("interpreters.partial_eval").trace_to_jaxpr):
             # The result of a trace is a tuple. Some of its arguments are tuples too.
             yield function, [piece for part in parts if isinstance(part, tuple) for piece in part]
 
 
-def entries_by_key(cache: Any) -> list[tuple[Any, list[Any]]]:
+def _entries_by_key(cache: Any) -> list[tuple[Any, list[Any]]]:
     """Return each live key of a cache with weak keys, with all objects that its entries refer to.
 
     Raises:
@@ -265,6 +258,11 @@ def jitted_inside(function: Any) -> Any:
     attributes = getattr(function, "__dict__", {})
     found = (attributes.get(name) for name in JITTED)
     return next((one for one in found if type(one) in jitted_types()), None)
+
+
+def is_jitted(value: Any) -> bool:
+    """Return whether a value is a jitted function: of JAX, or of a library that has one inside."""
+    return type(value) in jitted_types() or jitted_inside(value) is not None
 
 
 def with_object_keys(

@@ -15,7 +15,7 @@ from .mesh_orders import has_regular_slices, mesh_order, slices_along
 from .shardings import has_devices, is_named
 from .stages import ProgramLeaf, Stages
 from .topologies import jax_version, require_support, topology_devices, topology_of
-from .topology_names import Topology, misfit
+from .topology_names import Topology, require_devices
 from .values import is_abstract_mesh, is_mesh, is_sharding, private, type_name
 
 _SHARDINGS = ("in_shardings", "out_shardings", "intermediate_shardings")
@@ -93,9 +93,7 @@ def _on_topology(lowered: Any, topology: Topology, dcn: Mapping[str, int] | None
     shardings = [*itertools.chain.from_iterable(arguments[name] or () for name in _SHARDINGS)]
     places = lowered_devices(lowered)
     count = len(places) or int(arguments["num_devices"])
-    if count != topology.device_count:
-        subject = "the mesh" if _meshes(shardings) else "the program"
-        raise TopologyError(misfit(topology, count, subject))
+    require_devices(topology, count, "the mesh" if _meshes(shardings) else "the program")
     devices = topology_devices(topology)
     ordered = _in_mesh_order(devices, places, _meshes(shardings), topology, dcn)
     placed = _Placement(dict(zip(places, ordered, strict=False)), ordered)

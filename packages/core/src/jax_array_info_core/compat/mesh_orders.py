@@ -14,7 +14,7 @@ from ..errors import TopologyError
 from ..layouts.notation import format_mesh
 from ..text import printable
 from .topologies import topology_devices
-from .topology_names import TPUS, Topology, misfit
+from .topology_names import TPUS, Topology, require_devices
 
 
 def ordered_devices(
@@ -42,8 +42,7 @@ def ordered_devices(
         TopologyError: If the mesh has another number of devices than the topology, if its axes cannot be
             assigned to the slices or to the sides of the torus, or if the compiler is not installed.
     """
-    if (count := math.prod(sizes.values())) != topology.device_count:
-        raise TopologyError(misfit(topology, count, "the mesh"))
+    require_devices(topology, math.prod(sizes.values()), "the mesh")
     slices = slices_along(topology, sizes, dcn)
     devices = topology_devices(topology)
     try:
@@ -128,7 +127,12 @@ def slices_along(
     if not dcn and topology.slice_count > 1:
         able = [name for name, size in sizes.items() if size % topology.slice_count == 0]
         if len(able) != 1:
-            raise TopologyError(_choice(topology, sizes, able))
+            raise TopologyError(
+                f"topology {topology.name} has {topology.slice_count} slices, and "
+                f"{'several axes' if able else 'no axis'} of the mesh {printable(format_mesh(sizes))} can "
+                "span all of them: name the axes that span them with dcn, with the number of slices along "
+                "each"
+            )
         dcn = {able[0]: topology.slice_count}
     if dcn and (problem := next(_dcn_problems(topology, sizes, dcn), None)):
         raise TopologyError(f"topology {topology.name}: {problem}")
@@ -153,34 +157,6 @@ def has_regular_slices(slices: NDArray[np.int64]) -> bool:
                 if len(set(np.unique(group, return_counts=True)[1].tolist())) > 1:
                     return False
     return True
-
-
-def _choice(topology: Topology, sizes: Mapping[str, int], able: Sequence[str]) -> str:
-    """Return the message for a mesh whose axis over the slices has to be named."""
-    start = f"topology {topology.name} has {topology.slice_count} slices, and"
-    shown = printable(format_mesh(sizes))
-    if not able:
-        return (
-            f"{start} no axis of the mesh {shown} can span all of them: use several axes, such as "
-            f"{_keyword(_spread(topology.slice_count, sizes))}"
-        )
-    options = " or ".join(_keyword({name: topology.slice_count}) for name in able)
-    return f"{start} several axes of the mesh {shown} can span them: choose one, such as {options}"
-
-
-def _keyword(dcn: Mapping[str, int]) -> str:
-    """Return slices along axes as the keyword argument of a call."""
-    return printable("dcn={" + ", ".join(f'"{name}": {count}' for name, count in dcn.items()) + "}")
-
-
-def _spread(slice_count: int, sizes: Mapping[str, int]) -> dict[str, int]:
-    """Return a way to span slices with several axes, the first ones preferred."""
-    found = {}
-    for name, size in sizes.items():
-        if (count := math.gcd(size, slice_count)) > 1:
-            found[name] = count
-            slice_count //= count
-    return found
 
 
 def _dcn_problems(topology: Topology, sizes: Mapping[str, int], dcn: Mapping[str, int]) -> Iterator[str]:

@@ -18,7 +18,6 @@ from ..errors import LayoutError, UnsupportedValueError, require
 from ..grouping import by_key, sums_by_key
 from ..holders.search import Holders, OnProgress, checked_seconds, find_holders
 from ..layouts.dtypes import bits_per_element, packed_nbytes, type_text
-from ..names import with_former_keywords
 from ..origins.origins import array_origins
 from ..origins.profiles import buffer_nbytes
 from ..reading_lock import one_at_a_time
@@ -251,7 +250,6 @@ def _largest_first(group: LiveArrayGroup) -> tuple[Any, ...]:
     )
 
 
-@with_former_keywords(holders="referrers")
 def live_array_report(
     platform: str | None = None,
     *,

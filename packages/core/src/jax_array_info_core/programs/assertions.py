@@ -12,14 +12,12 @@ from ..layouts.bandwidths import as_link
 from ..layouts.links import MAY_BE, Link
 from ..layouts.notation import as_nbytes
 from ..layouts.spec import SpecLike, as_spec, placement
-from ..names import with_former_keywords
 from ..quantities import counted, format_bytes
 from ..reports.collectives import Collective, because_words, link_words, sent_by, sent_words
 from ..reports.program import ProgramReport, ProgramValue
 from ..text import printable
 
 
-@with_former_keywords(axis="mesh_axis")
 def assert_no_collective(
     report: ProgramReport,
     kind: str,
@@ -74,7 +72,6 @@ def assert_no_collective(
     _fail(report, f"{kind}{over} in {report.name}", problems)
 
 
-@with_former_keywords(axis="mesh_axis")
 def assert_sent(
     report: ProgramReport,
     at_most: int | str,

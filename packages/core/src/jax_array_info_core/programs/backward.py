@@ -8,10 +8,9 @@ from dataclasses import replace
 
 from ..arrays.stage_leaves import shard_shape
 from ..compat.arrays import traceback_lines
-from ..compat.further_outputs import with_further_outputs
 from ..compat.jaxprs import traceback_of
 from ..compat.propagation import lowered_for_propagation, module_bytecode
-from ..compat.residuals import NestedDerivativesError, SavedValue, saved_values
+from ..compat.residuals import NestedDerivativesError, SavedValue, saved_values, with_further_outputs
 from ..compat.stages import ProgramLeaf, Stages, output_leaves
 from ..hlo.liveness import LiveValue, Temporaries
 from ..hlo.module import Module

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..compat.compile_events import refused_program
+from ..compat.compiled_calls import refused_program
 from ..compat.devices import only_cpu
 from ..compat.lowering import lowered_devices, lowered_for_topology, with_compiler_options
 from ..compat.mesh_orders import ordered_devices

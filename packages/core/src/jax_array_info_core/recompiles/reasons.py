@@ -19,13 +19,7 @@ FIRST = {
     "transformed": "first in the block under a transformation such as grad or vmap",
     "unknown": "first in the block",
 }
-COMPILED_BEFORE = "compiled before this block; "
-CACHED = "differs from the cached call: "
-NO_CACHED = "what differs is unknown: JAX's cache has no signature that can be read"
-NO_ARGUMENT_DIFFERS = (
-    "no argument differs from the cached call: the mesh in effect or a setting of JAX differs, "
-    "or JAX had discarded the program"
-)
+COMPILED_BEFORE = "; compiled before it"
 ANOTHER_FUNCTION = "another function object of the same line: jit it once, outside of the loop"
 OTHER_CODE = "another function of the same line"
 OTHER_VALUES = "another function object of the same line, with other bound values: {}"
@@ -56,14 +50,12 @@ class Difference(NamedTuple):
     separator: str = ": "
 
 
-def reason_of(signature: Signature, earlier: Sequence[Signature], *, is_ordered: bool = True) -> str:
+def reason_of(signature: Signature, earlier: Sequence[Signature]) -> str:
     """Return what differs from the nearest of the earlier calls, the latest of equally near ones.
 
     Args:
         signature: The compiled call.
-        earlier: Earlier calls.
-        is_ordered: Whether the latest is last. JAX's caches have another order in each process: then it is
-            the one whose differences come first in the alphabet.
+        earlier: Earlier calls, the latest last.
     """
     related = [one for one in earlier if _is_related(signature, one)]
     if not related:
@@ -72,21 +64,12 @@ def reason_of(signature: Signature, earlier: Sequence[Signature], *, is_ordered:
     if not same:
         return _of_functions(signature, related)
     pairs = ((list(_differences(one, signature)), one) for one in reversed(same[-_MOST_EARLIER:]))
-    nearest, equal = min(
-        pairs, key=lambda pair: (_distance(pair[0]), "" if is_ordered else _differences_text(pair[0]))
-    )
+    nearest, equal = min(pairs, key=lambda pair: _distance(pair[0]))
     nearest = nearest or list(_renamed(equal, signature))
     if nearest:
         return printable(_differences_text(nearest))
     others = {"transformed": NO_INPUT_DIFFERS, "ahead of time": NOTHING_DIFFERS_AHEAD}
     return others.get(signature.kind, NOTHING_DIFFERS)
-
-
-def reason_of_cached(signature: Signature, cached: Sequence[Signature]) -> str:
-    """Return what differs from the nearest of the calls that were compiled before the block."""
-    reason = reason_of(signature, cached, is_ordered=False)
-    differs = NO_ARGUMENT_DIFFERS if reason == NOTHING_DIFFERS else CACHED + reason
-    return COMPILED_BEFORE + (differs if cached else NO_CACHED)
 
 
 def _distance(differences: Sequence[Difference]) -> tuple[int, int, int]:

@@ -15,7 +15,7 @@ from ..compat.compiled_calls import CompiledCall, Kind
 from ..compat.jax_stack import ContextValue, trace_context
 from ..compat.shardings import host_memory_kind, sharding_facts
 from ..compat.stages import jit_options, jit_parameters, slash_names
-from ..compat.values import is_array, is_sharding, is_structure, type_name
+from ..compat.values import is_array, is_sharding, type_name
 from ..layouts.spec import MeshAxes, effective_spec
 from ..origins.origins import code_of, wrapped_functions
 from ..quantities import format_devices
@@ -36,10 +36,10 @@ class Tree(NamedTuple):
 
 
 def tree_of(value: Any, serials: Serials) -> Tree:
-    """Return the structure of an argument, or of an argument whose structure is given instead."""
+    """Return the structure of an argument."""
     import jax
 
-    structure = value if is_structure(value) else jax.tree_util.tree_structure(value)
+    structure: Any = jax.tree_util.tree_structure(value)
     # The hashes of equal structures differ: JAX has other entries for classes in its own calls.
     kinds: list[Hashable] = [structure.num_nodes]
     try:
@@ -215,16 +215,13 @@ class Signature(NamedTuple):
     """Settings of JAX, the mesh, and the arguments of ``jax.jit``."""
 
 
-def signature_of(
-    call: CompiledCall, serials: Serials, function: Any = None, *, by_types: bool = False
-) -> Signature:
+def signature_of(call: CompiledCall, serials: Serials, function: Any = None) -> Signature:
     """Return the signature of a call.
 
     Args:
         call: The call.
         serials: Numbers of the objects of one watch.
         function: The user's function, if a library passes it as an argument of its own jitted function.
-        by_types: Read the arrays from the types of the program's arguments, as those of a cached call.
     """
     functions = [one for one in (call.function, function) if one is not None]
     context = trace_context()
@@ -247,11 +244,10 @@ def signature_of(
             if is_static:
                 signature.statics[name] = reader.static(value)
             else:
-                if not by_types:
-                    signature.leaves.update(leaves.of_argument(name, value))
+                signature.leaves.update(leaves.of_argument(name, value))
                 signature.trees[name] = tree_of(value, serials)
         context.update((name, ContextValue(text)) for name, text in jit_options(call.options).items())
-    if by_types or call.kind not in ("call", "pmap"):
+    else:
         names = dict(enumerate(slash_names(call.names)))
         for number, aval in enumerate(call.avals):
             path = names.get(number) or f"input {number}"
@@ -261,8 +257,11 @@ def signature_of(
     return signature
 
 
-def static_functions(call: CompiledCall) -> Iterator[FunctionType]:
-    """Yield the functions in a call's static arguments: ``equinox.filter_jit`` passes its function there."""
+def functions_of(call: CompiledCall) -> Iterator[Any]:
+    """Yield the function of a call, then those in its static arguments, as of ``equinox.filter_jit``."""
+    if call.function is None:
+        return
+    yield call.function
     waiting = [value for _, value, is_static in _arguments(call) if is_static]
     for _ in range(_MOST_STATIC_VALUES):
         if not waiting:

@@ -29,23 +29,18 @@ class Serials:
     def __init__(self) -> None:
         self._numbers = itertools.count()
         self._known: dict[int, tuple[weakref.ReferenceType[Any], int]] = {}
-        self._most = 4096
 
     def of(self, value: Any) -> int:
         """Return the number of an object: by its id, below 0, if it takes no weak references."""
-        known = self._known.get(id(value))
-        if known is not None and known[0]() is value:
-            return known[1]
-        number = next(self._numbers)
-        try:
-            reference = weakref.ref(value)
-        except TypeError:
-            return -id(value)
-        if len(self._known) > self._most:
-            self._known = {key: one for key, one in list(self._known.items()) if one[0]() is not None}
-            self._most = max(self._most, 2 * len(self._known))
-        self._known[id(value)] = reference, number
-        return number
+        key = id(value)
+        if key not in self._known:
+            try:
+                # Another object may have the id afterwards.
+                reference = weakref.ref(value, lambda _: self._known.pop(key, None))
+            except TypeError:
+                return -key
+            self._known[key] = reference, next(self._numbers)
+        return self._known[key][1]
 
 
 PYTHON = (dict, list, tuple, type(None))

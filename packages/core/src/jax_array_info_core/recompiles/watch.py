@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import inspect
+import itertools
 import threading
 import weakref
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple, Self
 
 from ..arrays.paths import SlashNotation, key_text
-from ..compat.compile_events import CompileEvent, add_compile_listener, remove_compile_listener
-from ..compat.compiled_calls import CompiledCall, cached_calls, unreadable_functions
-from ..compat.jitted import STATES, nnx_states, position_names
+from ..compat.compiled_calls import (
+    CompiledCall,
+    CompileEvent,
+    add_compile_listener,
+    remove_compile_listener,
+)
+from ..compat.jitted import (
+    STATES,
+    cache_entries,
+    jitted_types,
+    live_jitted_functions,
+    nnx_states,
+    position_names,
+)
 from ..errors import CheckError, TrackerError, UnsupportedValueError
 from ..grouping import by_key
 from ..origins.origins import (
@@ -29,8 +42,8 @@ from ..quantities import counted
 from ..reports.compiles import Compilation, CompilationsReport
 from ..reports.origin import Origin
 from ..text import plain_text, printable
-from .reasons import COMPILED_BEFORE, UNREADABLE, reason_of, reason_of_cached
-from .signatures import Signature, signature_of, static_functions, tree_of
+from .reasons import COMPILED_BEFORE, FIRST, UNREADABLE, reason_of
+from .signatures import Signature, functions_of, signature_of, tree_of
 from .statics import Reader, Serials
 
 MODULE = "equinox._jit"
@@ -103,8 +116,6 @@ def _with_user_paths(signature: Signature, call: CompiledCall, serials: Serials)
     return signature._replace(leaves=leaves, statics=statics, trees=trees, keywords=())
 
 
-_MOST_CACHED = 16
-"""Most cached calls that are compared with a call, inside the user's call."""
 _MOST_LINES = 20
 
 
@@ -113,9 +124,9 @@ def watch_compiles(*functions: Callable[..., Any], expect: int | None = None) ->
 
     The reason is what differs from the nearest earlier call that was compiled in the block: a shape, a dtype,
     a weak type, a sharding, a commitment, a static argument, the tree of an argument, a setting of JAX, the
-    mesh in effect, or the function object itself. The first compilation in the block of a function that has
-    a program from before it is compared with the calls in JAX's caches. Calls that find their program in
-    these caches cost nothing and are not seen. Compilations of all threads are recorded.
+    mesh in effect, or the function object itself. The first one in the block has nothing to be compared with;
+    it says whether the function was compiled before the block. Calls that find their program in JAX's caches
+    cost nothing and are not seen. Compilations of all threads are recorded.
 
     >>> import jax, jax.numpy as jnp
     >>> @jax.jit
@@ -163,14 +174,19 @@ class _Named(NamedTuple):
     """The function, if it was a static argument."""
 
 
+@dataclasses.dataclass
 class _Seen:
     """A compilation. Its reason is computed when it is asked for."""
 
-    def __init__(self, named: _Named, origin: Origin | None, event: CompileEvent) -> None:
-        self.name, self.definition, self.origin = named.name, named.definition, origin
-        self.seconds, self.is_cache_hit = float(event.seconds), event.is_cache_hit
-        self.signature: Signature | None = None
-        self.reason: str | None = None
+    named: _Named
+    origin: Origin | None
+    seconds: float
+    is_cache_hit: bool
+    was_compiled_before: bool
+    """Whether the function had a program before the block, and none in it."""
+
+    signature: Signature | None = None
+    reason: str | None = None
 
 
 class CompileWatch:
@@ -200,7 +216,8 @@ class CompileWatch:
     def _start(self) -> None:
         self._serials = Serials()
         self._seen: list[_Seen] = []
-        self._unreadable: dict[int, weakref.ReferenceType[Any]] = {}
+        self._compiled: dict[int, weakref.ReferenceType[Any]] = {}
+        """The jitted functions that had a program before the block, by the id of the function inside."""
         self._names: dict[tuple[str, str], _Named] = {}
         self._jax_seconds: list[float] = []
         self._others: list[None] = []
@@ -222,7 +239,13 @@ class CompileWatch:
         self._is_jax_own = functools.cache(files_of(JAX_MODULES))
         self._lines = UserLines()
         self._start()
-        self._unreadable = unreadable_functions()
+        layers = [reference() for target in self._targets for reference in target.layers]
+        jitted: list[Any] = [layer for layer in layers if type(layer) in jitted_types()]
+        self._compiled = {
+            id(one.__wrapped__): weakref.ref(one)
+            for one in (jitted if len(jitted) == len(self._targets) > 0 else live_jitted_functions())
+            if cache_entries(one)
+        }
         add_compile_listener(self._add)
 
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
@@ -234,30 +257,33 @@ class CompileWatch:
 
     def report(self) -> CompilationsReport:
         """Return the compilations so far, inside the block or after it."""
-        seen = list(self._seen)
         earlier: dict[Hashable, list[Signature]] = {}
-        for one in seen:
+        loaded: list[Compilation] = []
+        compiled: list[Compilation] = []
+        for one in list(self._seen):
             if one.signature is None:
                 one.reason = UNREADABLE
-                continue
-            before = earlier.setdefault((one.signature.kind, one.signature.group), [])
-            if one.reason is None:
-                one.reason = reason_of(one.signature, before)
-            before.append(one.signature)
-        rows = [
-            Compilation(
-                function=one.name,
-                definition=one.definition,
+            else:
+                before = earlier.setdefault((one.signature.kind, one.signature.group), [])
+                if any(other.functions == one.signature.functions for other in before):
+                    one.was_compiled_before = False
+                if one.was_compiled_before:
+                    one.reason = FIRST[one.signature.kind] + COMPILED_BEFORE
+                elif one.reason is None:
+                    one.reason = reason_of(one.signature, before)
+                before.append(one.signature)
+            row = Compilation(
+                function=one.named.name,
+                definition=one.named.definition,
                 origin=one.origin,
                 seconds=one.seconds,
-                reason=one.reason or UNREADABLE,
-                was_compiled_before=(one.reason or "").startswith(COMPILED_BEFORE),
+                reason=one.reason,
+                was_compiled_before=one.was_compiled_before,
             )
-            for one in seen
-        ]
+            (loaded if one.is_cache_hit else compiled).append(row)
         return CompilationsReport(
-            compilations=tuple(row for row, one in zip(rows, seen, strict=True) if not one.is_cache_hit),
-            cache_hits=tuple(row for row, one in zip(rows, seen, strict=True) if one.is_cache_hit),
+            compilations=tuple(compiled),
+            cache_hits=tuple(loaded),
             jax_count=len(self._jax_seconds),
             jax_seconds=sum(self._jax_seconds),
             other_count=len(self._others),
@@ -291,29 +317,34 @@ class CompileWatch:
                 self._others.append(None)
             return
         named = named or _Named(plain_text(getattr(call.function, "__name__", "?")), None)
-        seen = _Seen(named, self._lines.origin(event.lines), event)
+        seen = _Seen(
+            named,
+            self._lines.origin(event.lines),
+            float(event.seconds),
+            event.is_cache_hit,
+            self._was_compiled_before(call, named),
+        )
         # Reading the arguments may run code of the user's classes. The compilation still counts.
         with contextlib.suppress(Exception):
-            seen.signature = self._signature_of(call, named.argument)
-            seen.reason = self._reason_of_cached(call, seen, named)
+            signature = signature_of(call, self._serials, named.argument)
+            seen.signature = with_user_paths(signature, call, self._serials)
         self._seen.append(seen)
 
     def _named(self, call: CompiledCall) -> _Named | None:
         """Return the name and the definition of the function; None for a function of JAX itself."""
-        if call.function is not None:
-            # A library may wrap the user's function, or pass it as a static argument of its own.
-            functions = [call.function, *static_functions(call)]
-            for is_own in (self._lines.is_hidden, self._is_jax_own):
-                for function in functions:
-                    found = described(function, is_own, is_pmapped=call.kind == "pmap")
-                    if found.is_jax_own:
-                        continue
-                    definition = None if found.code is None else code_origin(found.code)
-                    argument = None if function is call.function else function
-                    named = _Named(found.name, definition, argument)
-                    if definition is not None:
-                        self._names[found.plain, definition.file] = named._replace(argument=None)
-                    return named
+        # A library may wrap the user's function, or pass it as a static argument of its own.
+        for is_own, function in itertools.product(
+            (self._lines.is_hidden, self._is_jax_own), functions_of(call)
+        ):
+            found = described(function, is_own, is_pmapped=call.kind == "pmap")
+            if found.is_jax_own:
+                continue
+            definition = None if found.code is None else code_origin(found.code)
+            argument = None if function is call.function else function
+            named = _Named(found.name, definition, argument)
+            if definition is not None:
+                self._names[found.plain, definition.file] = named._replace(argument=None)
+            return named
         if call.source is None or self._is_jax_own(call.source.file):
             return None
         name, file, line = call.source
@@ -324,39 +355,22 @@ class CompileWatch:
         """Return whether a function is one of the named functions or, without these, the user's."""
         if not self._targets:
             return not is_jax_own
-        functions = [] if call.function is None else [call.function, *static_functions(call)]
-        layers = [layer for function in functions for layer in wrapped_functions(function)]
+        layers = [layer for function in functions_of(call) for layer in wrapped_functions(function)]
         return any(
             any(reference() is layer for reference in target.layers for layer in layers)
             or bool(call.function is None and call.source and call.source[:2] in target.sources)
             for target in self._targets
         )
 
-    def _signature_of(self, call: CompiledCall, function: Any, *, by_types: bool = False) -> Signature:
-        signature = signature_of(call, self._serials, function, by_types=by_types)
-        return with_user_paths(signature, call, self._serials)
+    def _was_compiled_before(self, call: CompiledCall, named: _Named) -> bool:
+        """Return whether the function had a program before the block.
 
-    def _reason_of_cached(self, call: CompiledCall, seen: _Seen, named: _Named) -> str | None:
-        """Return what differs from the programs that a function had before the block; None if it had none."""
-        signature, argument = seen.signature, named.argument
-        if signature is None or signature.kind not in ("call", "pmap"):
-            return None
-        for one in self._seen:
-            other = one.signature
-            if other is None or (one.name, one.definition) != (seen.name, seen.definition):
-                continue
-            if other.kind == "ahead of time" or other[:3] == signature[:3]:
-                return None  # The function has programs of this block.
-        cached = cached_calls(call, self._unreadable)
-        if argument is not None:
-            # All functions of a library may share one jitted function.
-            cached = [
-                one for one in cached or () if any(inner is argument for inner in static_functions(one))
-            ]
-        if cached == []:
-            return None
-        read = functools.partial(self._signature_of, function=argument, by_types=True)
-        return reason_of_cached(read(call), [read(one) for one in (cached or ())[:_MOST_CACHED]])
+        All functions of a library may share one jitted function: then it is not known.
+        """
+        if call.kind not in ("call", "pmap") or named.argument is not None:
+            return False
+        jitted = self._compiled.get(id(call.function), lambda: None)()
+        return jitted is not None and jitted.__wrapped__ is call.function
 
 
 def _unexpected(expected: int | None, report: CompilationsReport) -> str:

@@ -346,7 +346,7 @@ class ReshardReport(Displayed):
 
     restored_nbytes: quantities.Total = 0
     """Bytes that a device of the target holds at most of all leaves. A restore from files needs all of them,
-    whatever the devices hold before. 0 in reports of earlier versions."""
+    whatever the devices hold before."""
 
     process_nbytes: quantities.Total | None = None
     """Part of ``nbytes`` that comes from other processes; None if the processes are not known."""

@@ -81,7 +81,7 @@ class Compilation:
 
     reason: str
     """What differs from the nearest earlier call of the function in the block, by path. For the first one,
-    what differs from a call in JAX's caches, or ``first in the block``."""
+    ``first in the block``, or ``first in the block; compiled before it``."""
 
     was_compiled_before: bool = False
     """Whether the function had a program from before the block. Known of the first one in the block only."""

@@ -32,7 +32,7 @@ from .timeline import TimelineReport
 from .tree import TreeMesh, TreeReport, TreeRow
 
 _NESTED = "nested as (*shard_counts, partial_sums * replicas)"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Version of the JSON form, raised when a field is removed or changes its meaning."""
 
 _REPORTS: dict[str, type] = {report.__name__: report for report in get_args(Report)}
@@ -136,7 +136,7 @@ def _read(text: str | bytes, kinds: Mapping[str, type]) -> Any:
     if type(version) is not int or version != SCHEMA_VERSION:
         raise ReportFormatError(
             f"schema_version {printable(repr(version))} cannot be read, only {SCHEMA_VERSION}: "
-            "use the version of jax-array-info that wrote the file, or a newer one"
+            "use the version of jax-array-info that wrote the file"
         )
     try:
         report: Any = msgspec.convert(fields, prepared(kinds[name]), dec_hook=_decode)

@@ -107,8 +107,7 @@ class ProgramMemory:
     """Temporary values that are live when the backward pass begins; None if there is none."""
 
     elsewhere: tuple[Temporary, ...] = ()
-    """Largest temporary values that are not live at the highest point, the most bytes first. Empty in reports
-    of earlier versions."""
+    """Largest temporary values that are not live at the highest point, the most bytes first."""
 
     @property
     def needed_nbytes(self) -> int | None:

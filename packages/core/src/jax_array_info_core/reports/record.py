@@ -81,11 +81,11 @@ class RecordStart:
 
     job: str | None = None
     """Id of the job, as the scheduler names it, such as ``123_4`` for a task of a SLURM array. None without
-    one, and in records of earlier versions."""
+    one."""
 
     rank: quantities.Size | None = None
-    """Rank that the launcher gave the process, as in ``SLURM_PROCID``; None without one, and in records of
-    earlier versions. Without ``jax.distributed.initialize()``, the processes of a launch all have index 0."""
+    """Rank that the launcher gave the process, as in ``SLURM_PROCID``; None without one. Without
+    ``jax.distributed.initialize()``, the processes of a launch all have index 0."""
 
     @property
     def recorder(self) -> tuple[float, str, int]:

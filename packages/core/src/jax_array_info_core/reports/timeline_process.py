@@ -64,7 +64,7 @@ class TimelineProcess:
     """Id of the process in its operating system."""
 
     job: str | None = None
-    """Id of its job, as the scheduler names it; None without one, and in records of earlier versions."""
+    """Id of its job, as the scheduler names it; None without one."""
 
     platform: str
     """Platform of its devices."""

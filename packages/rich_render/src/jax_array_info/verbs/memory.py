@@ -13,7 +13,6 @@ from jax_array_info_core import (
     memory_report,
 )
 from jax_array_info_core.errors import UnsupportedValueError, require_report
-from jax_array_info_core.names import with_former_keywords
 from jax_array_info_core.pages.folds import MaxRows
 from jax_array_info_core.reports import (
     DevicesReport,
@@ -144,7 +143,6 @@ def print_memory_profile(
     print_table(report, max_rows=max_rows)
 
 
-@with_former_keywords(holders="referrers")
 @verb
 def print_array_stats(
     report: LiveArrayReport | bool | None = None,

@@ -8,13 +8,13 @@ import inspect
 import re
 import sys
 import warnings
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextlib import AbstractContextManager
-from types import TracebackType
+from collections.abc import Callable
+from types import MethodType, TracebackType
 from typing import Any, TextIO, TypeVar, cast
 
 from jax_array_info_core import compat, format_bytes, live_array_report
 from jax_array_info_core.compat.jax_stack import frames
+from jax_array_info_core.compat.jitted import is_jitted
 from jax_array_info_core.delivery import deliver
 from jax_array_info_core.errors import UnsupportedValueError
 from jax_array_info_core.live.out_of_memory import KnownErrors, failed_program, out_of_memory_errors
@@ -33,45 +33,18 @@ from .show import show_rendered
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
-def run_within(block: Callable[[], AbstractContextManager[object]], function: _F) -> _F:
-    """Return a callable of the same kind that runs each call in a context of its own.
-
-    The context of a coroutine or a generator ends with its body, not when the call returns. A Python function
-    becomes another Python function. Another callable, such as a jitted function, is wrapped: its attributes
-    stay available, and it binds as a method as before.
-
-    Args:
-        block: Function that returns the context manager of one call.
-        function: A function, coroutine function, generator function, asynchronous generator function, or any
-            other callable.
-    """
-    checks = (inspect.isasyncgenfunction, inspect.iscoroutinefunction, inspect.isgeneratorfunction)
-    makers = (_asynchronous_generator, _coroutine, _generator)
-    called = function if _is_inspectable(function) else type(function).__call__
-    make = next((make for check, make in zip(checks, makers, strict=True) if check(called)), _plain)
-    run = make(block, function)
-    if inspect.isfunction(function) or (make is not _plain and _is_inspectable(function)):
-        return cast("_F", functools.wraps(function)(run))
-    return cast("_F", _Wrapped(block, run, function))
-
-
-def _is_inspectable(function: object) -> bool:
-    """Return whether ``inspect`` classifies the callable itself, and not its ``__call__``."""
-    return inspect.isroutine(function) or isinstance(function, functools.partial)
-
-
-class _Wrapped:
-    """A callable that is not a Python function, with a context around each call."""
+class _Jitted:
+    """A jitted function with a context around each call. Its attributes stay available."""
 
     __wrapped__: Callable[..., Any]
 
-    def __init__(self, block: _Block, run: _Function, function: _Function) -> None:
+    def __init__(self, block: _ReportOnOom, function: Callable[..., Any]) -> None:
         functools.update_wrapper(self, function, updated=())
         self._block = block
-        self._run = run
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        return self._run(*args, **kwargs)
+        with self._block.again():
+            return self.__wrapped__(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
         if name == "__wrapped__":  # not set yet while it is copied or unpickled
@@ -79,65 +52,11 @@ class _Wrapped:
         return getattr(self.__wrapped__, name)
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
-        """Bind as the callable does: a jitted function binds to the instance, a ``partial`` does not."""
-        bind = getattr(type(self.__wrapped__), "__get__", None)
-        bound = self.__wrapped__ if bind is None else bind(self.__wrapped__, instance, owner)
-        return self if bound is self.__wrapped__ else run_within(self._block, bound)
+        """Bind to the instance of a class, as functions do."""
+        return self if instance is None else MethodType(self, instance)
 
     def __repr__(self) -> str:
         return repr(self.__wrapped__)
-
-
-_Block = Callable[[], AbstractContextManager[object]]
-_Function = Callable[..., Any]
-
-
-def _plain(block: _Block, function: _Function) -> _Function:
-    def run(*args: Any, **kwargs: Any) -> Any:
-        with block():
-            return function(*args, **kwargs)
-
-    return run
-
-
-def _coroutine(block: _Block, function: _Function) -> _Function:
-    async def run(*args: Any, **kwargs: Any) -> Any:
-        with block():
-            return await function(*args, **kwargs)
-
-    return run
-
-
-def _generator(block: _Block, function: _Function) -> _Function:
-    def run(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-        with block():
-            return (yield from function(*args, **kwargs))
-
-    return run
-
-
-def _asynchronous_generator(block: _Block, function: _Function) -> _Function:
-    async def run(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
-        with block():
-            generator: AsyncGenerator[Any, Any] = function(*args, **kwargs)
-            # ``yield from`` does not exist here: forward sent values and thrown exceptions by hand.
-            answer: Awaitable[Any] = generator.asend(None)
-            while True:
-                try:
-                    value = await answer
-                except StopAsyncIteration:
-                    return
-                try:
-                    sent = yield value
-                except GeneratorExit:
-                    await generator.aclose()
-                    raise
-                except BaseException as error:
-                    answer = generator.athrow(error)
-                else:
-                    answer = generator.asend(sent)
-
-    return run
 
 
 _reported = KnownErrors()
@@ -188,10 +107,9 @@ def report_on_oom(file: TextIO | None = None) -> _ReportOnOom:
     the block was entered, or if the program exits normally, as with ``sys.exit(0)``. Within
     ``collect_reports``, the report is collected instead of printed.
 
-    It decorates any callable except a class: functions, jitted functions (``jax.jit``, ``nnx.jit``,
-    ``eqx.filter_jit``), bound methods and ``functools.partial``. Attributes such as ``lower``, ``trace`` and
-    ``clear_cache`` stay available. For coroutines and generators, including asynchronous ones, the block
-    covers the execution of their body.
+    It decorates functions, coroutine functions and jitted functions (``jax.jit``, ``nnx.jit``,
+    ``eqx.filter_jit``), also in the body of a class; below ``@staticmethod`` and ``@classmethod``. Attributes
+    such as ``lower``, ``trace`` and ``clear_cache`` stay available.
 
     Put it outside ``jax.jit`` and other transformations. Inside, it covers only the tracing of the function,
     and a warning is issued. JAX dispatches asynchronously, so an error may be raised only where you wait for
@@ -217,21 +135,38 @@ class _ReportOnOom:
         self._handled: list[KnownErrors] = []
 
     def __call__(self, function: _F) -> _F:
-        """Return a callable of the same kind that runs in such a block.
+        """Return a function of the same kind that runs in such a block.
 
         Raises:
-            UnsupportedValueError: (a ValueError) If ``function`` is a class, or is not callable.
+            TypeError: If ``function`` is not a function, a coroutine function or a jitted
+                function, as methods, partials and generators are not.
         """
-        if isinstance(function, type):
-            raise UnsupportedValueError(
-                f"cannot decorate the class {function.__qualname__}: write @report_on_oom() above its methods"
+        run: Callable[..., Any]
+        if isinstance(function, _Jitted) or is_jitted(function):
+            return cast("_F", _Jitted(self, function))
+        is_generator = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+        if not inspect.isfunction(function) or is_generator:
+            what = f"the generator function {function.__qualname__}" if is_generator else type(function)
+            raise TypeError(
+                f"cannot decorate {what}, only functions, coroutine functions and jitted functions: write "
+                "`with report_on_oom():` around the lines that allocate"
             )
-        if not callable(function):
-            raise UnsupportedValueError(
-                f"cannot decorate {type(function)}, which is not callable: write @report_on_oom() above"
-                " @jax.jit and below @classmethod and @property"
-            )
-        return run_within(lambda: _ReportOnOom(self._file), function)
+        if inspect.iscoroutinefunction(function):
+
+            async def run(*args: Any, **kwargs: Any) -> Any:
+                with self.again():
+                    return await function(*args, **kwargs)
+        else:
+
+            def run(*args: Any, **kwargs: Any) -> Any:
+                with self.again():
+                    return function(*args, **kwargs)
+
+        return cast("_F", functools.wraps(function)(run))
+
+    def again(self) -> _ReportOnOom:
+        """Return a block of its own for one call."""
+        return _ReportOnOom(self._file)
 
     def __enter__(self) -> None:
         if compat.is_staging():
