@@ -9,7 +9,7 @@ pytestmark = pytest.mark.oldest_and_newest
 
 MODULES = [
     "devices.memory",
-    "growth.tracker",
+    "live.growth",
     "live.report",
     "origins.profiles",
     "programs.caches",

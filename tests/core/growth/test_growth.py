@@ -8,7 +8,7 @@ import pytest
 
 from jax_array_info_core import compat, from_json, to_json, track_arrays
 from jax_array_info_core.errors import TrackerError
-from jax_array_info_core.growth import tracker
+from jax_array_info_core.live import growth as tracker
 from tests import growing
 from tests.arrays import mesh_of, sharded
 from tests.growing import born, elder, growth_of, make_cycles, no_collector, on_first

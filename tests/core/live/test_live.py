@@ -163,16 +163,21 @@ def test_each_label_is_a_group(no_arrays):
     )
 
 
+class StandIn(SimpleNamespace):
+    """A stand-in for an array. Unlike a plain namespace, it may have weak references."""
+
+
 def test_arrays_on_this_and_on_other_processes_are_two_groups():
-    here, elsewhere = (
-        SimpleNamespace(
+    arrays = [
+        StandIn(
+            aval=None,
             shape=(4,),
             dtype=np.dtype("float32"),
             sharding=NamedSharding(mesh_of((1,), ("a",), [FakeDevice(process, process)]), P()),
         )
-        for process in range(2)
-    )
-    groups = LiveArrays([here, here, elsewhere, elsewhere, elsewhere], origins=False).groups()
+        for process in (0, 0, 1, 1, 1)
+    ]
+    groups = LiveArrays(arrays, origins=False).groups()
     assert [(group.count, group.local_nbytes, group.device_counts) for group in groups] == [
         (2, 16, ((0, 2),)),
         (3, 0, ()),

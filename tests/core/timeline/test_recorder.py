@@ -180,7 +180,7 @@ def test_an_error_in_the_thread_is_one_warning_and_the_end_of_the_record(tmp_pat
     def broken(self, live_arrays, pause):
         raise ZeroDivisionError("of the recorder")
 
-    monkeypatch.setattr("jax_array_info_core.timeline.live_groups.LiveGroups.update", broken)
+    monkeypatch.setattr("jax_array_info_core.timeline.in_use.LiveGroups.update", broken)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with record_memory(tmp_path, every=0.01) as recorder:

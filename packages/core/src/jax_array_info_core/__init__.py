@@ -51,7 +51,7 @@ if TYPE_CHECKING:
         ArrayInfoError as ArrayInfoError,
         CheckError as CheckError,
     )
-    from .growth.tracker import (
+    from .live.growth import (
         ArrayTracker as ArrayTracker,
         track_arrays as track_arrays,
     )

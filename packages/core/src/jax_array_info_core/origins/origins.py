@@ -110,7 +110,8 @@ class UserLines:
         self._is_library = files_of(HIDDEN_MODULES)
         self._skipped = config.show_frames
         self.owner = functools.cache(self._owner)
-        self._origin_of = functools.cache(self._origin)
+        # A recorder asks as long as the program runs.
+        self._origin_of = functools.lru_cache(maxsize=4096)(self._origin)
 
     def _owner(self, file: str) -> Owner:
         """Return the owner of a file."""
@@ -194,24 +195,17 @@ def _plain(stack: Stack) -> Iterator[SourceLine]:
         yield SourceLine(file=file, line=line, function=name, cell=cell_number(file))
 
 
-def array_origins(*, callers: int = MOST_CALLERS) -> Callable[[Any], Origin | None]:
-    """Return a function from an array to its allocation site, None where JAX recorded none.
-
-    The function caches its results, since arrays from one call of one line have the same traceback.
+def traceback_origins(callers: int) -> Callable[[Any], Origin | None]:
+    """Return a function from the traceback of an array to its allocation site, with the settings of now.
 
     Args:
         callers: The most callers of a site.
     """
     lines = UserLines()
 
-    @functools.cache
-    def site_of(traceback: Any) -> Origin | None:
+    def origin(traceback: Any) -> Origin | None:
         found = lines.origin(compat.traceback_lines(traceback))
         return found and replace(found, callers=found.callers[:callers])
-
-    def origin(array: Any) -> Origin | None:
-        traceback = compat.traceback_of(array)
-        return None if traceback is None else site_of(traceback)
 
     return origin
 

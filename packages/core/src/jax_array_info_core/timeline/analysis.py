@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from ..grouping import by_key
-from ..growth.snapshot import Site
+from ..live.census import Site
 from ..reports.timeline import (
     LEAST_SAMPLES,
     MAX_POINTS,

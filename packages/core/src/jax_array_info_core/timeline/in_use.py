@@ -1,18 +1,23 @@
-"""Bytes in use on the devices of this process at one moment, read by the thread that asks."""
+"""Readings of a recorder: the bytes in use on the devices of this process, and groups of its live arrays."""
 
 from __future__ import annotations
 
+import heapq
 import time
+import weakref
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 from ..compat import shard_views
 from ..compat.devices import default_memory_kind, has_backends
+from ..config import shown_callers
 from ..devices.memory import device_memory
-from ..live.report import ShardedType, is_in_host_memory, sharded_type
+from ..live.census import Census, Kind, is_in_host_memory
+from ..reports.record import RecordGroup
 
 LONGEST = 0.005
 """Seconds after which the live arrays are left uncounted."""
@@ -20,12 +25,13 @@ MOST_ARRAYS = 5000
 """Number of live arrays past which counting them takes longer."""
 _SHARE = 200
 """The next attempt is so many times later as one took that was in vain."""
-_PIECE = 200
+_PIECE = 50
 """Number of arrays that are counted between two looks at the clock."""
-_MOST_KNOWN = 4096
-"""Number of combinations of shape, dtype and sharding that are remembered."""
 
-_type_of = attrgetter("shape", "dtype", "sharding")
+MOST_BYTES = 50
+"""Number of groups with the most bytes in a sample."""
+MOST_RISEN = 14
+"""Number of further groups in a sample, those that increased the most often."""
 
 
 class InUse(NamedTuple):
@@ -52,11 +58,11 @@ class LocalDevices:
         self._places = {device.id: place for place, device in enumerate(devices)}
         self._memory_kinds = {device.id: default_memory_kind(device) for device in devices}
 
-    def places(self, array_type: ShardedType) -> list[int]:
+    def places(self, kind: Kind) -> tuple[int, ...]:
         """Return the places of the devices whose memory has a shard of such an array."""
-        if is_in_host_memory(array_type, self._memory_kinds):
-            return []
-        return [self._places[device] for device in array_type.local_devices if device in self._places]
+        if is_in_host_memory(kind, self._memory_kinds):
+            return ()
+        return tuple(self._places[device] for device in kind.local_devices if device in self._places)
 
 
 class BytesInUse:
@@ -76,7 +82,7 @@ class BytesInUse:
         """
         self._devices, self._memory_of = devices, memory_of
         self._local = LocalDevices(devices)
-        self._known: dict[tuple[Any, ...], tuple[int, list[int]]] = {}
+        self._census = Census(callers=None)
         self._idle_until = 0.0
 
     def read(self) -> InUse:
@@ -103,27 +109,114 @@ class BytesInUse:
         import jax
 
         arrays = jax.live_arrays()
-        views = Counter(_type_of(view) for view, _ in shard_views(arrays))
-        counts: Counter[tuple[Any, ...]] = Counter()
+        counts: Counter[Kind] = Counter()
         rest = iter(arrays)
         while piece := [*islice(rest, _PIECE)]:
             if time.perf_counter() - start > LONGEST:
                 return None
-            counts.update(map(_type_of, piece))
+            counts.update(self._census.kinds(piece))
+        counts.subtract(self._census.kinds([view for view, _ in shard_views(arrays)]))
         total = [0] * len(self._devices)
-        for key, count in counts.items():
-            if key not in self._known:
-                if time.perf_counter() - start > LONGEST:
-                    return None
-                if len(self._known) >= _MOST_KNOWN:
-                    self._known.clear()
-                self._known[key] = self._bytes_of(*key)
-            nbytes, places = self._known[key]
-            for place in places:
-                total[place] += (count - views[key]) * nbytes
+        for kind, count in counts.items():
+            for place in self._local.places(kind):
+                total[place] += count * kind.template.shard_nbytes
         return total
 
-    def _bytes_of(self, shape: tuple[int, ...], dtype: Any, sharding: Any) -> tuple[int, list[int]]:
-        """Return the bytes of a shard, and the places of the devices that hold one in their memory."""
-        array_type = sharded_type(shape, dtype, sharding)
-        return array_type.template.shard_nbytes, self._local.places(array_type)
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class LiveGroup:
+    """Live arrays that agree in allocation site, shape, dtype and sharding."""
+
+    facts: RecordGroup
+    """Its line of a record, with 0 for its number."""
+
+    count: int = 0
+    """Number of live arrays."""
+
+    last_count: int = 0
+    """Number of live arrays in the sample before."""
+
+    rises: int = 0
+    """Number of samples in which the arrays became more, less those in which they became fewer: a model is
+    allocated once, a leak rises again and again."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on all devices of this process."""
+        return self.count * self.facts.shard_nbytes * len(self.facts.devices)
+
+
+class LiveGroups:
+    """Groups of the live arrays of this process. Views take no memory and are left out."""
+
+    def __init__(self, devices: Sequence[Any]) -> None:
+        """Begin without arrays.
+
+        Args:
+            devices: Devices of this process, of one platform.
+        """
+        self._local = LocalDevices(devices)
+        self._census = Census(callers=shown_callers())
+        self._groups: weakref.WeakValueDictionary[RecordGroup, LiveGroup] = weakref.WeakValueDictionary()
+        self._is_first = True
+        self.live: set[LiveGroup] = set()
+        """Groups with live arrays."""
+        self.device_nbytes = [0] * len(devices)
+        """Bytes of the live arrays on each device. A buffer that several arrays share counts for each."""
+
+    @property
+    def count(self) -> int:
+        """Number of live arrays."""
+        return self._census.counts.total()
+
+    def update(self, live_arrays: Callable[[], Iterable[Any]], pause: Callable[[], None]) -> int:
+        """Count the arrays that are alive now.
+
+        Args:
+            live_arrays: Returns all live arrays.
+            pause: Lets other threads run. No array is kept alive meanwhile.
+
+        Returns:
+            Number of new arrays that were freed in a pause, before they were read: they are not counted.
+        """
+        new, gone, lost = self._census.update(live_arrays, pause)
+        for kinds, sign in ((new, 1), (gone, -1)):
+            for kind, number in kinds.items():
+                self._add(self._group(kind), sign * number)
+        for group in self.live:
+            if not self._is_first:
+                group.rises += (group.count > group.last_count) - (group.count < group.last_count)
+            group.last_count = group.count
+        self._is_first = self._is_first and not self.live
+        return lost
+
+    def largest(self, pause: Callable[[], None]) -> list[LiveGroup]:
+        """Return the groups with the most bytes, then others that increased the most often."""
+        found = heapq.nlargest(MOST_BYTES, self.live, key=attrgetter("nbytes"))
+        pause()
+        others = (group for group in self.live.difference(found) if group.rises > 0)
+        return found + heapq.nlargest(MOST_RISEN, others, key=attrgetter("rises", "nbytes"))
+
+    def _group(self, kind: Kind) -> LiveGroup:
+        template = kind.template
+        key = RecordGroup(
+            id=0,
+            shape=template.shape,
+            dtype=template.dtype,
+            sharding=template.sharding,
+            memory_kind=template.memory_kind,
+            origin=kind.site.origin,
+            shard_nbytes=template.shard_nbytes,
+            devices=self._local.places(kind),
+        )
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = LiveGroup(replace(key, origin=template.origin))
+        return group
+
+    def _add(self, group: LiveGroup, number: int) -> None:
+        """Add a number of arrays to a group, or remove them."""
+        group.count += number
+        for place in group.facts.devices:
+            self.device_nbytes[place] += number * group.facts.shard_nbytes
+        (self.live.add if group.count else self.live.discard)(group)

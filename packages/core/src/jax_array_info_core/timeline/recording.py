@@ -17,7 +17,7 @@ from typing import Any
 from ..compat.devices import device_name, has_backends, process_count, process_index
 from ..devices.memory import device_memory
 from ..files.descriptors import LostError
-from ..live.report import known_origins
+from ..live.census import known_origins
 from ..reports.record import (
     RecordDevice,
     RecordEnd,
@@ -27,8 +27,7 @@ from ..reports.record import (
     RecordStart,
 )
 from ..text import plain_text
-from .in_use import InUse
-from .live_groups import LiveGroup, LiveGroups
+from .in_use import InUse, LiveGroup, LiveGroups
 from .requests import End, Failure, Moment, Request
 from .running import identity
 from .segments import Segment

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..growth.snapshot import Site
+from ..live.census import Site
 from ..reports.origin import Origin
 from ..reports.record import RecordGroup
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..growth.snapshot import Site
-from ..growth.trends import Level, Trend, Trends
+from ..live.census import Site
+from ..live.trends import Level, Trend, Trends
 from ..reports.timeline import SeriesKind, TimelineGrowth
 from .samples import NO_STEP, ArraysOfDevice, Numbers, Times
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from ..reports.origin import Origin
-from .snapshot import Allocation, Site
+from .census import Kind, Site
 
 _SEVERAL = 2
 """The least number of rises that count as a trend."""
@@ -32,13 +32,12 @@ _Levels = Mapping[Site, Level]
 _NOTHING = Level(0, 0)
 
 
-def levels_of(counts: Mapping[Allocation, int]) -> dict[Site, Level]:
+def levels_of(counts: Mapping[Kind, int]) -> dict[Site, Level]:
     """Return the level of each line, and of each dtype and shape of a line."""
     levels: dict[Site, Level] = {}
-    for allocation, count in counts.items():
-        array_type = allocation.array_type
-        nbytes = count * array_type.template.shard_nbytes * len(array_type.local_devices)
-        for site in {allocation.site, allocation.line}:
+    for kind, count in counts.items():
+        nbytes = count * kind.template.shard_nbytes * len(kind.local_devices)
+        for site in {kind.site, kind.line}:
             arrays_before, nbytes_before = levels.get(site, _NOTHING)
             levels[site] = Level(arrays_before + count, nbytes_before + nbytes)
     return levels

@@ -1,35 +1,93 @@
-"""A tracker of the live arrays over the steps of a program."""
+"""Growth of the live arrays between two moments, and over the steps of a program."""
 
 from __future__ import annotations
 
-import functools
 import gc
 import re
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import replace
 from itertools import chain
 from types import MappingProxyType, NoneType
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self, TypedDict
 
+from ..compat.jitted import attribute_dicts
+from ..config import shown_callers
 from ..errors import TrackerError, require
-from ..grouping import by_key
+from ..grouping import by_key, sums_by_key
 from ..holders.cycles import find_cycles
 from ..holders.search import OnProgress, checked_seconds, find_holders
-from ..live.report import DeviceBytes, device_bytes, known_origins, profile_nbytes
 from ..reading_lock import one_at_a_time
 from ..reports.growth import CollectedArrays, GrowthReport, OriginGrowth
-from .snapshot import (
-    Allocation,
+from ..reports.origin import Origin
+from .census import (
+    Alive,
+    Census,
+    DeviceBytes,
+    Kind,
     Site,
-    Snapshot,
-    allocation_of,
-    by_site,
-    called,
-    held_nbytes,
-    largest_content,
-    type_counts,
+    array_number,
+    device_bytes,
+    known_origins,
+    local_nbytes,
+    profile_nbytes,
 )
 from .trends import NO_TREND, Trends, levels_of
+
+
+def site_of(kind: Kind, separate: Container[Site]) -> Site:
+    """Return the line of a kind; its site with dtype and shape if that is one of the separate ones."""
+    return kind.site if kind.site in separate else kind.line
+
+
+def by_site(counts: Mapping[Kind, int], separate: Container[Site]) -> dict[Site, dict[Kind, int]]:
+    """Return the kinds of arrays of each line, each with its number of arrays.
+
+    Args:
+        counts: The number of arrays of each kind.
+        separate: The sites with dtype and shape to list separately from the other arrays of their lines.
+    """
+    sites: dict[Site, dict[Kind, int]] = {}
+    for kind, count in counts.items():
+        sites.setdefault(site_of(kind, separate), {})[kind] = count
+    return sites
+
+
+class Called(TypedDict):
+    """An allocation site with its callers."""
+
+    origin: Origin | None
+    caller_count: int
+
+
+def called(site: Site, counts: Mapping[Kind, int]) -> Called:
+    """Return a line with the callers that made most of some of its arrays, and the number of such callers."""
+    callers = sums_by_key(
+        (kind.template.origin.callers if kind.template.origin else (), count)
+        for kind, count in counts.items()
+    )
+    if site.origin is None or not callers:
+        return Called(origin=site.origin, caller_count=1)
+    origin = replace(site.origin, callers=max(callers, key=callers.__getitem__))
+    return Called(origin=origin, caller_count=len(callers))
+
+
+def largest_content(counts: Mapping[Kind, int]) -> str:
+    """Return dtype and shape of the arrays that take the most bytes on a device of this process."""
+    return str(
+        max(
+            (kind.template.shard_nbytes * count if kind.local_devices else 0, kind.site.content)
+            for kind, count in counts.items()
+        )[1]
+    )
+
+
+def held_nbytes(counts: Mapping[Kind, int]) -> tuple[tuple[int, int], ...]:
+    """Return ``(device id, bytes)`` of some arrays for each device of this process that has any of them."""
+    return tuple(sorted(local_nbytes(counts).items()))
+
+
+"""A tracker of the live arrays over the steps of a program."""
 
 
 class Collection(NamedTuple):
@@ -43,8 +101,8 @@ class Collection(NamedTuple):
 
 
 def collect_arrays(
+    census: Census,
     live_arrays: Callable[[], list[Any]],
-    snapshot_of: Callable[[list[Any]], Snapshot],
     *,
     max_seconds: float | None,
     on_progress: OnProgress | None,
@@ -52,22 +110,29 @@ def collect_arrays(
     """Run the garbage collector, and return the arrays that it freed with their reference cycles.
 
     Args:
+        census: The census of the arrays.
         live_arrays: Returns all live arrays.
-        snapshot_of: Returns their snapshot.
         max_seconds: The time limit for the search for cycles, in seconds; None for no limit.
         on_progress: Called while the search runs, with the seconds since its start.
     """
     arrays = live_arrays()
     cycles = find_cycles(arrays, max_seconds=max_seconds, on_progress=on_progress)
-    snapshot = snapshot_of(arrays)
-    del arrays
-    # Reference counting freed these, not the collection below.
-    snapshot.remove_gone()
+    census.update(lambda: arrays)
+    cycle_of = {array_number(array): cycles.paths.get(id(array)) for array in arrays}
+    arrays.clear()
+    # Reference counting freed some meanwhile, not the collection below.
+    census.update(live_arrays)
+    before = census.alive
+    # The collector clears weak references before it calls __del__, which may resurrect an object and all that
+    # it refers to. Arrays that are held here keep theirs. One with attributes may be in a cycle itself.
+    held = [array for array in live_arrays() if not any(attribute_dicts(array))]
     gc.collect()
-    snapshot.restore_references(live_arrays())
-    freed: dict[tuple[Site, str | None], Counter[Allocation]] = {}
-    for key, allocation in snapshot.remove_gone().items():
-        freed.setdefault((allocation.line, cycles.paths.get(key)), Counter())[allocation] += 1
+    held.clear()
+    census.update(live_arrays)
+    freed: dict[tuple[Site, str | None], Counter[Kind]] = {}
+    for number in before.owners - census.alive.owners:
+        kind = before.kinds[number]
+        freed.setdefault((kind.line, cycle_of.get(number)), Counter())[kind] += 1
     found = [
         CollectedArrays(
             **called(site, counts),
@@ -100,8 +165,8 @@ class Referrers(NamedTuple):
 
 
 def find_referrers(
-    snapshot: Snapshot,
-    before: Snapshot,
+    now: Alive,
+    before: Alive,
     sites: Container[Site],
     *,
     max_seconds: float | None,
@@ -110,18 +175,24 @@ def find_referrers(
     """Return the reference paths to the arrays of some sites that are alive and were not at entry.
 
     Args:
-        snapshot: The arrays that are alive now.
+        now: The arrays that are alive now.
         before: The arrays at entry.
         sites: The sites.
         max_seconds: The time limit in seconds; None for no limit.
         on_progress: Called while the search runs, with the seconds since its start.
     """
-    ids = {site: keys[:_MOST_SEARCHED] for site, keys in snapshot.ids_without(before, sites).items()}
-    arrays = snapshot.alive(chain.from_iterable(ids.values()))
+    new = now.owners - before.owners
+    numbers = by_key(
+        (site_of(kind, sites), number) for number, kind in reversed([*now.kinds.items()]) if number in new
+    )
+    numbers = {site: found[:_MOST_SEARCHED] for site, found in numbers.items() if site in sites}
+    references = (now.references[number] for number in chain.from_iterable(numbers.values()))
+    arrays = [array for reference in references if (array := reference()) is not None]
     found = find_holders(arrays, max_seconds=max_seconds, on_progress=on_progress)
+    paths_to = {array_number(array): found.paths.get(id(array), ()) for array in arrays}
     paths = {
-        site: _most_frequent_first(path for key in keys for path in found.paths.get(key, ()))
-        for site, keys in ids.items()
+        site: _most_frequent_first(path for key in keys for path in paths_to.get(key, ()))
+        for site, keys in numbers.items()
     }
     return Referrers(paths, "complete" if found.is_complete else "incomplete")
 
@@ -134,16 +205,16 @@ def _most_frequent_first(paths: Iterable[str]) -> tuple[str, ...]:
 
 
 def origin_growths(
-    new: Mapping[Allocation, int],
-    freed: Mapping[Allocation, int],
+    new: Mapping[Kind, int],
+    freed: Mapping[Kind, int],
     trends: Trends,
     holders: Mapping[Site, tuple[str, ...]],
 ) -> tuple[OriginGrowth, ...]:
     """Return the growth of each allocation site, steady growth first.
 
     Args:
-        new: The number of arrays of each allocation that are alive now and were not at entry.
-        freed: The number of arrays of each allocation that were alive at entry and are not now.
+        new: The number of arrays of each kind that are alive now and were not at entry.
+        freed: The number of arrays of each kind that were alive at entry and are not now.
         trends: The trends over the steps since entry.
         holders: The reference paths to the new arrays of each site that rose.
     """
@@ -190,10 +261,6 @@ def _rising_first(growth: OriginGrowth) -> tuple[object, ...]:
     )
 
 
-_MOST_ALLOCATIONS = 4096
-"""The most allocations that a tracker caches, with their bytes."""
-
-
 def track_arrays(platform: str | None = None) -> ArrayTracker:
     """Return a tracker that finds the arrays allocated, and those freed, since it was entered.
 
@@ -221,7 +288,7 @@ def track_arrays(platform: str | None = None) -> ArrayTracker:
 class _Entry(NamedTuple):
     """The live arrays at the entry of a tracker."""
 
-    snapshot: Snapshot
+    alive: Alive
     held: DeviceBytes
     trends: Trends
     """The trends over the steps since entry."""
@@ -237,15 +304,14 @@ class ArrayTracker:
     def __init__(self, platform: str | None = None) -> None:
         require(platform, (str, NoneType), 'the name of a platform, such as "cpu"')
         self._platform = platform
-        self._allocation_of = functools.lru_cache(maxsize=_MOST_ALLOCATIONS)(allocation_of)
+        self._census = Census(callers=None)
         self._entry: _Entry | None = None
-        self._latest: Snapshot | None = None
 
     def __enter__(self) -> Self:
         with one_at_a_time():
-            self._latest = None
-            snapshot, held = self._measured()
-            self._entry = _Entry(snapshot, held, Trends(levels_of(snapshot.counts)))
+            self._census = Census(callers=shown_callers())
+            held = self._measured()
+            self._entry = _Entry(self._census.alive, held, Trends(levels_of(self._census.counts)))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -262,7 +328,8 @@ class ArrayTracker:
         """
         with one_at_a_time():
             trends = self._entered().trends
-            trends.add(levels_of(self._snapshot(self._live_arrays()).counts))
+            self._census.update(self._live_arrays)
+            trends.add(levels_of(self._census.counts))
 
     def report(
         self,
@@ -315,25 +382,25 @@ class ArrayTracker:
             collection = Collection()
             if collect:
                 collection = collect_arrays(
-                    self._live_arrays, self._snapshot, max_seconds=max_seconds, on_progress=on_progress
+                    self._census, self._live_arrays, max_seconds=max_seconds, on_progress=on_progress
                 )
-            snapshot, held = self._measured()
-            before, trends = entry.snapshot, entry.trends
+            held = self._measured()
+            now, before, trends = self._census.alive, entry.alive, entry.trends
             found = Referrers()
             if referrers:
                 found = find_referrers(
-                    snapshot, before, trends.growing(), max_seconds=max_seconds, on_progress=on_progress
+                    now, before, trends.growing(), max_seconds=max_seconds, on_progress=on_progress
                 )
             origins = origin_growths(
-                snapshot.counts_without(before), before.counts_without(snapshot), trends, found.paths
+                now.counts_without(before), before.counts_without(now), trends, found.paths
             )
             steps = trends.steps
         return GrowthReport(
             platform=jax.local_devices(backend=self._platform)[0].platform,
             steps=steps,
             origins=origins,
-            count_before=before.counts.total(),
-            count=snapshot.counts.total(),
+            count_before=len(before.owners),
+            count=len(now.owners),
             nbytes_before=entry.held.on_devices,
             nbytes=held.on_devices,
             host_nbytes_before=entry.held.in_host,
@@ -344,7 +411,7 @@ class ArrayTracker:
             freed_by_collection=collection.freed,
             cycles=collection.cycles,
             holders=found.holders,
-            view_count=snapshot.view_count,
+            view_count=len(now.views),
         )
 
     def _entered(self) -> _Entry:
@@ -358,15 +425,11 @@ class ArrayTracker:
         arrays: list[Any] = jax.live_arrays(self._platform)
         return arrays
 
-    def _snapshot(self, arrays: list[Any]) -> Snapshot:
-        self._latest = Snapshot(arrays, self._allocation_of, self._latest)
-        return self._latest
-
-    def _measured(self) -> tuple[Snapshot, DeviceBytes]:
-        """Return a snapshot, and the bytes on each device."""
+    def _measured(self) -> DeviceBytes:
+        """Update the census, and return the bytes on each device."""
         import jax
 
         profile = profile_nbytes(self._platform)
-        snapshot = self._snapshot(self._live_arrays())
+        self._census.update(self._live_arrays)
         devices = jax.local_devices(backend=self._platform)
-        return snapshot, device_bytes(devices, profile, type_counts(snapshot.counts))
+        return device_bytes(devices, profile, self._census.counts)

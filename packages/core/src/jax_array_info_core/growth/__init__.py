@@ -1,1 +1,0 @@
-"""Growth of live arrays between two moments and from step to step."""
