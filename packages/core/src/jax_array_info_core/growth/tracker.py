@@ -13,7 +13,6 @@ from typing import Any, Literal, NamedTuple, Self
 
 from ..errors import TrackerError, require
 from ..grouping import by_key
-from ..holders.cycles import find_cycles
 from ..holders.search import OnProgress, checked_seconds, find_holders
 from ..live.report import DeviceBytes, device_bytes, known_origins, profile_nbytes
 from ..reading_lock import one_at_a_time
@@ -32,56 +31,36 @@ from .snapshot import (
 from .trends import NO_TREND, Trends, levels_of
 
 
-class Collection(NamedTuple):
-    """A run of the garbage collector."""
-
-    freed: tuple[CollectedArrays, ...] = ()
-    """The arrays that it freed and reference counting had not, the most bytes first."""
-
-    cycles: Literal["not asked", "complete", "incomplete"] = "not asked"
-    """Whether the search for the reference cycles that held them was complete."""
-
-
 def collect_arrays(
-    live_arrays: Callable[[], list[Any]],
-    snapshot_of: Callable[[list[Any]], Snapshot],
-    *,
-    max_seconds: float | None,
-    on_progress: OnProgress | None,
-) -> Collection:
-    """Run the garbage collector, and return the arrays that it freed with their reference cycles.
+    live_arrays: Callable[[], list[Any]], snapshot_of: Callable[[list[Any]], Snapshot]
+) -> tuple[CollectedArrays, ...]:
+    """Run the garbage collector, and return the arrays that it freed and reference counting had not.
 
     Args:
         live_arrays: Returns all live arrays.
         snapshot_of: Returns their snapshot.
-        max_seconds: The time limit for the search for cycles, in seconds; None for no limit.
-        on_progress: Called while the search runs, with the seconds since its start.
+
+    Returns:
+        The arrays by allocation site, the most bytes first.
     """
-    arrays = live_arrays()
-    cycles = find_cycles(arrays, max_seconds=max_seconds, on_progress=on_progress)
-    snapshot = snapshot_of(arrays)
-    del arrays
+    snapshot = snapshot_of(live_arrays())
     # Reference counting freed these, not the collection below.
     snapshot.remove_gone()
     gc.collect()
     snapshot.restore_references(live_arrays())
-    freed: dict[tuple[Site, str | None], Counter[Allocation]] = {}
-    for key, allocation in snapshot.remove_gone().items():
-        freed.setdefault((allocation.line, cycles.paths.get(key)), Counter())[allocation] += 1
+    freed: dict[Site, Counter[Allocation]] = {}
+    for allocation in snapshot.remove_gone().values():
+        freed.setdefault(allocation.line, Counter())[allocation] += 1
     found = [
         CollectedArrays(
             **called(site, counts),
             content=largest_content(counts),
             count=counts.total(),
             device_nbytes=held_nbytes(counts),
-            cycle=cycle,
         )
-        for (site, cycle), counts in freed.items()
+        for site, counts in freed.items()
     ]
-    return Collection(
-        tuple(sorted(found, key=lambda arrays: (-arrays.nbytes, -arrays.count, arrays.content))),
-        "complete" if cycles.is_complete else "incomplete",
-    )
+    return tuple(sorted(found, key=lambda arrays: (-arrays.nbytes, -arrays.count, arrays.content)))
 
 
 _MOST_SEARCHED = 1000
@@ -90,10 +69,13 @@ refer to them for one step only."""
 
 
 class Referrers(NamedTuple):
-    """A search for the referrers of new arrays."""
+    """What refers to new arrays."""
 
     paths: Mapping[Site, tuple[str, ...]] = MappingProxyType({})
-    """The reference paths to the arrays of each site."""
+    """The reference paths to the arrays of each site, one for each array."""
+
+    other_counts: Mapping[Site, int] = MappingProxyType({})
+    """The number of other references to the arrays of each site."""
 
     holders: Literal["not asked", "complete", "incomplete"] = "not asked"
     """Whether the search was complete."""
@@ -120,10 +102,11 @@ def find_referrers(
     arrays = snapshot.alive(chain.from_iterable(ids.values()))
     found = find_holders(arrays, max_seconds=max_seconds, on_progress=on_progress)
     paths = {
-        site: _most_frequent_first(path for key in keys for path in found.paths.get(key, ()))
+        site: _most_frequent_first(found.paths[key] for key in keys if key in found.paths)
         for site, keys in ids.items()
     }
-    return Referrers(paths, "complete" if found.is_complete else "incomplete")
+    others = {site: sum(found.other_counts.get(key, 0) for key in keys) for site, keys in ids.items()}
+    return Referrers(paths, others, "complete" if found.is_complete else "incomplete")
 
 
 def _most_frequent_first(paths: Iterable[str]) -> tuple[str, ...]:
@@ -137,7 +120,7 @@ def origin_growths(
     new: Mapping[Allocation, int],
     freed: Mapping[Allocation, int],
     trends: Trends,
-    holders: Mapping[Site, tuple[str, ...]],
+    found: Referrers,
 ) -> tuple[OriginGrowth, ...]:
     """Return the growth of each allocation site, steady growth first.
 
@@ -145,11 +128,11 @@ def origin_growths(
         new: The number of arrays of each allocation that are alive now and were not at entry.
         freed: The number of arrays of each allocation that were alive at entry and are not now.
         trends: The trends over the steps since entry.
-        holders: The reference paths to the new arrays of each site that rose.
+        found: What refers to the new arrays of each site that rose.
     """
     growing = trends.growing()
     new_at, freed_at = by_site(new, growing), by_site(freed, growing)
-    found = []
+    growths = []
     for site in {**new_at, **freed_at, **growing}:
         born, gone = new_at.get(site, {}), freed_at.get(site, {})
         trend = growing.get(site, NO_TREND)
@@ -170,10 +153,11 @@ def origin_growths(
             rose_nbytes=trend.by.nbytes,
             stopped_at=trend.stopped_at,
             rose_content=site.content if site in growing else None,
-            holders=holders.get(site, ()),
+            holders=found.paths.get(site, ()),
+            other_holder_count=found.other_counts.get(site, 0),
         )
-        found.append(growth)
-    return tuple(sorted(found, key=_rising_first))
+        growths.append(growth)
+    return tuple(sorted(growths, key=_rising_first))
 
 
 def _rising_first(growth: OriginGrowth) -> tuple[object, ...]:
@@ -297,11 +281,11 @@ class ArrayTracker:
                 only reference cycles kept alive. When Python runs the collector depends on the number of
                 objects, not on the device memory that they hold, so such arrays can occupy memory for a long
                 time. Arrays that other threads release during the collection are reported, too.
-            referrers: Whether to add the reference paths to the new arrays of each allocation site where they
-                increased from step to step, to the oldest 1000 of each.
-            max_seconds: Time limit of each search, for reference cycles (with ``collect``) and for referrers,
-                in seconds. None removes the limit.
-            on_progress: Function that is called repeatedly during a search, with the seconds since its start.
+            referrers: Whether to add the shortest reference path to each new array of the allocation sites
+                where arrays increased from step to step, to the oldest 1000 of each.
+            max_seconds: Time limit of the search for referrers, in seconds. None removes the limit.
+            on_progress: Function that is called repeatedly during the search, with the seconds since its
+                start.
 
         Raises:
             TrackerError: (a RuntimeError) If the tracker has not been entered.
@@ -312,11 +296,7 @@ class ArrayTracker:
         checked_seconds(max_seconds)
         with one_at_a_time():
             entry = self._entered()
-            collection = Collection()
-            if collect:
-                collection = collect_arrays(
-                    self._live_arrays, self._snapshot, max_seconds=max_seconds, on_progress=on_progress
-                )
+            freed = collect_arrays(self._live_arrays, self._snapshot) if collect else ()
             snapshot, held = self._measured()
             before, trends = entry.snapshot, entry.trends
             found = Referrers()
@@ -325,7 +305,7 @@ class ArrayTracker:
                     snapshot, before, trends.growing(), max_seconds=max_seconds, on_progress=on_progress
                 )
             origins = origin_growths(
-                snapshot.counts_without(before), before.counts_without(snapshot), trends, found.paths
+                snapshot.counts_without(before), before.counts_without(snapshot), trends, found
             )
             steps = trends.steps
         return GrowthReport(
@@ -341,8 +321,7 @@ class ArrayTracker:
             nbytes_source=held.source if held.source == entry.held.source else "arrays",
             origins_known=known_origins(),
             collected=collect,
-            freed_by_collection=collection.freed,
-            cycles=collection.cycles,
+            freed_by_collection=freed,
             holders=found.holders,
             view_count=snapshot.view_count,
         )
