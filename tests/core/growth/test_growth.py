@@ -181,7 +181,7 @@ def test_the_lists_dicts_and_objects_that_hold_rising_arrays_are_named(no_arrays
     ):
         report = leaked(keep, referrers=True)
         named = [path.rpartition(" ")[2] for path in report.origins[0].holders]
-        assert named[:4] == [path.format(step) for step in range(4)]
+        assert named == [path.format(step) for step in range(4)]
         assert report.holders == "complete"
 
 
@@ -228,7 +228,7 @@ def test_a_search_for_referrers_past_its_time_limit_is_incomplete(no_arrays):
 # Garbage collection
 
 
-def test_arrays_that_only_the_collector_frees_are_reported_with_their_cycle(no_arrays):
+def test_arrays_that_only_the_collector_frees_are_reported(no_arrays):
     with no_collector():
         make_cycles(1)
         with track_arrays() as growth:
@@ -238,8 +238,7 @@ def test_arrays_that_only_the_collector_frees_are_reported_with_their_cycle(no_a
             report = growth.report(collect=True, max_seconds=None)
     (freed,) = report.freed_by_collection
     assert (freed.origin.function, freed.count, freed.nbytes) == ("make_cycles", 3, 1200)
-    assert (freed.content, freed.cycle) == ("float32[100]", "Node.me → Node")
-    assert freed.caller_count == 2
+    assert (freed.content, freed.caller_count) == ("float32[100]", 2)
     assert report.collected
     # The rest of the report is about the arrays that are alive after the collection.
     assert (growth_of(report, "make_cycles").count, growth_of(report, "make_cycles").freed_count) == (0, 1)
@@ -286,19 +285,6 @@ def test_arrays_of_a_resurrected_object_are_alive(no_arrays):
         assert growth.report().freed_count == 0
         resurrected.clear()
         gc.collect()
-
-
-def test_a_search_for_cycles_past_its_time_limit_is_incomplete(no_arrays):
-    with no_collector(), track_arrays() as growth:
-        make_cycles(2)
-        assert growth.report().cycles == "not asked"
-        ended = growth.report(collect=True, max_seconds=0)
-        make_cycles(2)
-        full = growth.report(collect=True, max_seconds=None)
-    assert (ended.cycles, full.cycles) == ("incomplete", "complete")
-    assert [arrays.cycle for arrays in ended.freed_by_collection] == [None]
-    with pytest.raises(ValueError, match="max_seconds"):
-        growth.report(collect=True, max_seconds="long")
 
 
 def test_the_collector_runs_once_with_collect_and_never_without(no_arrays, monkeypatch):

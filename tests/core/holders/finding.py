@@ -8,16 +8,11 @@ from jax_array_info_core.holders.search import find_holders
 find_all = functools.partial(find_holders, max_seconds=None)
 
 
-def paths(array):
-    """Return the paths to an array without the paths from running functions, such as the test itself."""
-    found = find_all([array])
+def path_of(arrays):
+    """Return the path to the only array of a list, taken out of the list first; None without one."""
+    found = find_all([arrays.pop()])
     assert found.is_complete
-    return [path for path in found.paths[id(array)] if "() local " not in path]
-
-
-def find_without_variables(array):
-    """Return the paths to an array that no running function has in a variable."""
-    return next(iter(find_all([array.pop()]).paths.values()))
+    return next(iter(found.paths.values()), None)
 
 
 class Node:

@@ -10,9 +10,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jax_array_info_core.holders.search import find_holders
-from tests.core.holders.finding import find_all, find_without_variables, make_step, paths
-from tests.growing import no_collector
+from tests.core.holders.finding import make_step, path_of
 
 pytestmark = pytest.mark.own_process
 
@@ -45,50 +43,33 @@ HOLDERS = {
 
 
 @pytest.fixture(scope="module")
-def found():
-    """Return the paths to arrays that functions of a module hold, found in one search."""
+def train():
+    """Return a module whose variables are functions that hold arrays, and the arrays by variable."""
     train = sys.modules["train"] = types.ModuleType("train")
     arrays = {name: jnp.ones(3) for name in HOLDERS}
     for name, (make, _) in HOLDERS.items():
         setattr(train, name, make(arrays[name]))
-    try:
-        paths = find_holders(list(arrays.values()), max_seconds=None).paths
-    finally:
-        del sys.modules["train"]
-    return {
-        name: [path for path in paths[id(array)] if "() local " not in path] for name, array in arrays.items()
-    }
+    yield arrays
+    del sys.modules["train"]
 
 
 @pytest.mark.parametrize("name", HOLDERS)
-def test_a_function_in_a_container_is_named_by_the_container(name, found):
-    assert found[name] == [HOLDERS[name][1]]
-
-
-def test_an_unreferenced_function_is_named_by_its_own_name():
-    def make(w):
-        def loop():
-            return loop, w
-
-    arrays = [jnp.ones(3)]
-    with no_collector():
-        make(arrays[0])
-        name = f"{sys._getframe().f_code.co_name}.<locals>.make.<locals>.loop"
-        assert find_without_variables(arrays) == (f"closure of {name}: w",)
+def test_a_function_in_a_container_is_named_by_the_container(name, train):
+    assert path_of([train.pop(name)]) == HOLDERS[name][1]
 
 
 def test_a_path_from_a_context_variable_has_its_name():
     cache = contextvars.ContextVar("cache")
     token = cache.set({"w": jnp.ones(3)})
-    array = cache.get()["w"]
-    assert paths(array) == ["ContextVar cache['w']"]
+    assert path_of([cache.get()["w"]]) == "ContextVar cache['w']"
     cache.reset(token)
     context = contextvars.copy_context()
-    context.run(cache.set, [array])
-    assert paths(array) == ["ContextVar cache[0]"]
-    default = contextvars.ContextVar("default", default=array)
-    assert "default of ContextVar default" in paths(array)
-    assert default is not None
+    context.run(cache.set, [jnp.ones(3)])
+    assert path_of([*context[cache]]) == "ContextVar cache[0]"
+    arrays = [jnp.ones(3)]
+    default = contextvars.ContextVar("default", default=arrays[0])
+    assert default.get() is arrays[0]
+    assert path_of(arrays) == "default of ContextVar default"
 
 
 class Scratch(threading.local):
@@ -109,9 +90,8 @@ def test_a_thread_local_value_has_the_name_of_its_attribute(cls):
     thread = threading.Thread(target=work)
     thread.start()
     assert there.wait(60)
-    found = find_all(arrays).paths
+    there, mine = path_of(arrays), path_of(arrays)
     done.set()
     thread.join()
     name = f"{sys._getframe().f_code.co_name}() local local"
-    assert f"{name}.cache['x']" in found[id(arrays[0])]
-    assert f"{name}.other['y']" in found[id(arrays[1])]
+    assert (mine, there) == (f"{name}.cache['x']", f"{name}.other['y']")

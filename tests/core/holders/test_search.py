@@ -15,8 +15,9 @@ import pytest
 
 from jax_array_info_core.errors import SearchError
 from jax_array_info_core.holders.scopes import Owner, owner_of
-from jax_array_info_core.holders.search import MOST_HOLDERS, find_holders
-from tests.core.holders.finding import Node, find_all, find_without_variables, make_step, paths
+from jax_array_info_core.holders.search import find_holders
+from tests.core.holders.finding import Node, find_all, make_step, path_of
+from tests.growing import no_collector
 
 pytestmark = pytest.mark.own_process
 
@@ -32,34 +33,34 @@ def test_a_variable_of_a_running_function_has_a_path():
         return find_all([batch["x"]]).paths[id(batch["x"])]
 
     name = test_a_variable_of_a_running_function_has_a_path.__name__
-    assert main() == (f"{name}.<locals>.main() local batch['x']",)
+    assert main() == f"{name}.<locals>.main() local batch['x']"
 
 
 def test_a_closure_is_named_by_its_function_and_variable():
     step = make_step(jnp.ones(3))
-    assert paths(step.__closure__[0].cell_contents) == ["closure of make_step.<locals>.step: params"]
+    assert path_of([step.__closure__[0].cell_contents]) == "closure of make_step.<locals>.step: params"
 
 
 def test_defaults_and_attributes_of_functions_have_paths():
-    array = jnp.ones(3)
+    def make(w, bias, cache):
+        def step(x, w=w, *, bias=bias):
+            return x
 
-    def step(x, w=array, *, bias=array):
-        return x
+        step.cache = cache
+        return step
 
-    step.cache = array
-    name = f"{sys._getframe().f_code.co_name}.<locals>.step"
-    assert sorted(paths(array)) == [
-        f"default of {name}: bias",
-        f"default of {name}: w",
-        f"{name}.cache",
-    ]
+    step = make(*(jnp.ones(3) for _ in range(3)))
+    name = f"{sys._getframe().f_code.co_name}.<locals>.make.<locals>.step"
+    assert path_of([step.__defaults__[0]]) == f"default of {name}: w"
+    assert path_of([step.__kwdefaults__["bias"]]) == f"default of {name}: bias"
+    assert path_of([step.cache]) == f"{name}.cache"
 
 
 def test_a_class_attribute_has_the_path_of_its_class():
     class Trainer:
         _ema = (0, jnp.ones(3))
 
-    assert paths(Trainer._ema[1]) == [f"{Trainer.__qualname__}._ema[1]"]
+    assert path_of([Trainer._ema[1]]) == f"{Trainer.__qualname__}._ema[1]"
 
 
 def prefetch(array):
@@ -70,10 +71,11 @@ def prefetch(array):
 
 
 def test_a_variable_of_a_suspended_generator_has_a_path():
-    array = jnp.ones(3)
-    batches = prefetch(array)
+    batches = prefetch(jnp.ones(3))
     next(batches)
-    assert paths(array) == ["generator prefetch local next_batch['x']"]
+    assert (
+        path_of([batches.gi_frame.f_locals["next_batch"]["x"]]) == "generator prefetch local next_batch['x']"
+    )
 
 
 def test_a_variable_of_a_suspended_coroutine_has_a_path():
@@ -85,38 +87,35 @@ def test_a_variable_of_a_suspended_coroutine_has_a_path():
         yield 1
         yield array
 
-    array = jnp.ones(3)
-    one, two = fetch(array), agen(array)
+    arrays = [jnp.ones(3), jnp.ones(4)]
+    one, two = fetch(arrays[0]), agen(arrays[1])
     one.send(None)
     with pytest.raises(StopIteration):
         two.asend(None).send(None)
     name = sys._getframe().f_code.co_name
-    assert sorted(paths(array)) == [
-        f"coroutine {name}.<locals>.fetch local array",
-        f"generator {name}.<locals>.agen local array",
-    ]
+    assert path_of(arrays) == f"generator {name}.<locals>.agen local array"
+    assert path_of(arrays) == f"coroutine {name}.<locals>.fetch local array"
     one.close()
     with pytest.raises(StopIteration):
         two.aclose().send(None)
 
 
 def test_running_generators_and_coroutines_have_one_path_each():
-    array = jnp.ones(3)
-
     def batches(array):
-        yield find_all([array]).paths[id(array)]
+        yield find_all([array])
 
     async def fetch(array):
-        return find_all([array]).paths[id(array)]
+        return find_all([array])
 
     async def outer(array):
         return await fetch(array)
 
-    for found, names in (
-        (next(batches(array)), ["batches() local array"]),
-        (asyncio.run(outer(array)), ["fetch() local array", "outer() local array"]),
+    for found, name, others in (
+        (next(batches(jnp.ones(3))), "batches() local array", 0),
+        (asyncio.run(outer(jnp.ones(3))), "fetch() local array", 1),
     ):
-        assert [path.rpartition(".")[2] for path in found if "<locals>" in path] == names
+        assert [path.rpartition(".")[2] for path in found.paths.values()] == [name]
+        assert [*found.other_counts.values()] == [others]
 
 
 def test_module_variables_are_not_locals_of_a_module_body_in_a_traceback():
@@ -127,9 +126,9 @@ def test_module_variables_are_not_locals_of_a_module_body_in_a_traceback():
         kept = Node()
         kept.error = error
     # The namespace belongs to the test here, as that of a notebook belongs to IPython.
-    found = find_all([script["array"]]).paths[id(script["array"])]
-    assert found
-    assert not [path for path in found if "<module>() local" in path]
+    found = find_all([script["array"]])
+    assert "<module>() local" not in found.paths[id(script["array"])]
+    assert found.other_counts[id(script["array"])] == 0
     assert kept.error is not None
 
 
@@ -139,21 +138,20 @@ def test_ipython_counts_as_a_library_and_the_cells_of_a_notebook_as_the_user():
 
 
 def test_a_variable_of_another_thread_has_the_name_of_the_thread():
-    array = jnp.ones(3)
+    arrays = [jnp.ones(3)]
     started, go_on = threading.Event(), threading.Event()
 
     def load(kept):
         started.set()
         go_on.wait(60)
 
-    thread = threading.Thread(target=load, args=(array,), name="loader")
+    thread = threading.Thread(target=load, args=(arrays[0],), name="loader")
     thread.start()
     started.wait(60)
-    found = find_all([array]).paths[id(array)]
+    found = path_of(arrays)
     go_on.set()
     thread.join()
-    name = sys._getframe().f_code.co_name
-    assert f"thread loader: {name}.<locals>.load() local kept" in found
+    assert found == f"thread loader: {sys._getframe().f_code.co_name}.<locals>.load() local kept"
 
 
 def test_an_exception_keeps_the_variables_of_functions_in_its_traceback():
@@ -165,48 +163,33 @@ def test_an_exception_keeps_the_variables_of_functions_in_its_traceback():
         fail()
     except ValueError as error:
         kept = error
-    array = kept.__traceback__.tb_next.tb_frame.f_locals["lost"]
+    arrays = [kept.__traceback__.tb_next.tb_frame.f_locals["lost"]]
     name = sys._getframe().f_code.co_name
     assert (
-        f"{name}() local kept.__traceback__.tb_next.tb_frame → {name}.<locals>.fail() local lost"
-        in find_all([array]).paths[id(array)]
+        path_of(arrays)
+        == f"{name}() local kept.__traceback__.tb_next.tb_frame → {name}.<locals>.fail() local lost"
     )
 
 
-def test_at_most_five_paths_are_listed():
+def test_the_shortest_path_is_named_and_the_others_are_counted():
     def find(array, *states):
-        return find_all([array]).paths[id(array)]
+        (path,), (others,) = (part.values() for part in find_all([array])[:2])
+        return path, others
 
-    name = f"{test_at_most_five_paths_are_listed.__name__}.<locals>.find() local"
+    name = f"{test_the_shortest_path_is_named_and_the_others_are_counted.__name__}"
     array = jnp.ones(3)
-    state = {"a": array, "b": [array], "c": Params(array), "d": {"w": array}}
-    found = find(array, state)
-    assert len(set(found)) == len(found) == MOST_HOLDERS
-    assert found[0] == f"{name} array"
+    state = {"nested": {"w": array}, "a": array, "b": [array], "c": Params(array)}
+    assert find(array, state) == (f"{name}.<locals>.find() local array", 5)
+    arrays = [array]
     del array
-    found = find(state["a"])
-    assert {path.partition(" local ")[2] for path in found} == {
-        "array",
-        "state['a']",
-        "state['b'][0]",
-        "state['c'].w",
-        "state['d']['w']",
-    }
+    found = find_all([arrays.pop()])
+    assert [*found.paths.values()] == [f"{name}() local state['a']"]
+    assert [*found.other_counts.values()] == [3]
 
 
-def test_an_unnamed_object_in_a_cycle_is_named_by_its_class():
+def to_itself(w):
     node = Node()
-    node.me, node.w = node, jnp.ones(3)
-    arrays, alive = [node.w], weakref.ref(node)
-    del node
-    assert find_without_variables(arrays) == ("Node.w",)
-    gc.collect()
-    assert alive() is None
-
-
-def dict_of_itself(w):
-    loop = {"w": w}
-    loop["me"] = loop
+    node.me, node.w = node, w
 
 
 def list_of_itself(w):
@@ -234,33 +217,43 @@ def recursive_function(w):
         return w if n == 0 else loop(n - 1)
 
 
+def frame_of_an_exception(w):
+    try:
+        raise ValueError
+    except ValueError as error:
+        kept = error  # noqa: F841
+
+
+def jitted_method(w):
+    node = Node()
+    node.w = w
+    node.step = jax.jit(types.MethodType(lambda node, x: x + node.w, node))
+
+
 @pytest.mark.parametrize(
-    ("make", "path"),
+    "make",
     [
-        (dict_of_itself, "dict['w']"),
-        (list_of_itself, "list[0]"),
-        (list_in_a_dict_of_itself, "dict['layers'][0]['w']"),
-        (objects_of_each_other, "Node.other.w"),
-        (below_a_cycle, "Params.w['w'][0]"),
-        (recursive_function, "closure of recursive_function.<locals>.loop: w"),
+        to_itself,
+        list_of_itself,
+        list_in_a_dict_of_itself,
+        objects_of_each_other,
+        below_a_cycle,
+        recursive_function,
+        frame_of_an_exception,
+        jitted_method,
     ],
 )
-def test_an_array_that_only_a_cycle_refers_to_is_garbage(make, path):
-    gc.disable()
-    try:
+def test_an_array_that_only_a_cycle_refers_to_is_garbage_without_a_path(make):
+    with no_collector():
         arrays = [jnp.ones(3)]
         make(arrays[0])
         reference = weakref.ref(arrays[0])
         found = find_all(arrays)
-        (array_id,) = found.paths
-        assert (found.garbage, found.is_complete) == ({array_id}, True)
-        assert found.paths[array_id] == (path,)
+        assert found == ({}, {}, True, {id(arrays[0])})
         del arrays
         assert reference() is not None
         gc.collect()
         assert reference() is None
-    finally:
-        gc.enable()
 
 
 def test_a_cycle_with_a_name_or_with_a_referrer_in_c_is_not_garbage():
@@ -278,34 +271,34 @@ def test_a_cycle_with_a_name_or_with_a_referrer_in_c_is_not_garbage():
 def test_the_iterable_of_a_loop_is_named_by_its_type():
     # Only the loop refers to the iterator, the list and the arrays.
     found = [
-        find_without_variables([array for array in jax.live_arrays() if array.shape == (11, 13)])
+        path_of([array for array in jax.live_arrays() if array.shape == (11, 13)])
         for _ in map(len, [[jnp.ones((11, 13))]])
     ]
-    assert found == [("map[0]<list_iterator>[0][0]",)]
+    assert found == ["map[0]<list_iterator>[0][0]"]
 
 
-def test_variables_of_a_recursive_function_leave_room_for_other_paths():
+def test_the_variables_of_a_recursive_function_are_one_referrer():
     state = types.SimpleNamespace(w=jnp.ones(3))
 
     def recurse(w, depth):
-        return recurse(w, depth - 1) if depth else find_all([w]).paths[id(w)]
+        return recurse(w, depth - 1) if depth else find_all([w])
 
-    name = sys._getframe().f_code.co_name
-    assert {f"{name}.<locals>.recurse() local w", f"{name}() local state.w"} <= set(recurse(state.w, 8))
+    found = recurse(state.w, 8)
+    assert found.paths == {id(state.w): f"{sys._getframe().f_code.co_name}.<locals>.recurse() local w"}
+    assert found.other_counts == {id(state.w): 1}
 
 
 def test_variables_of_exec_and_of_a_class_body_have_paths():
-    found = {}
-    names = {"find": lambda w: found.update(find_all([w]).paths), "ones": jnp.ones}
-    exec("w = ones(3); w2 = w; find(w)", {}, names)
-    (paths,) = found.values()
-    assert {"exec local w", "exec local w2"} < set(paths)
+    found = []
+    names = {"path_of": path_of, "found": found, "ones": jnp.ones}
+    exec("w = ones(3); w2 = w; found.append(path_of([w]))", {}, names)
+    assert found == ["exec local w"]
 
     class Body:
         w = jnp.ones(3)
-        paths = find_all([w]).paths[id(w)]
+        path = find_all([w]).paths[id(w)]
 
-    assert Body.paths == (f"class {Body.__qualname__} local w",)
+    assert Body.path == f"class {Body.__qualname__} local w"
 
 
 def test_an_object_that_is_being_collected_has_a_path():
@@ -318,28 +311,30 @@ def test_an_object_that_is_being_collected_has_a_path():
     closing.me, closing.w = closing, jnp.ones(3)
     del closing
     gc.collect()
-    assert found == [(f"{Closing.__qualname__}.__del__() local self.w",)]
+    assert found == [f"{Closing.__qualname__}.__del__() local self.w"]
 
 
 def test_a_generator_expression_that_has_not_started_has_a_path():
     lazy = (array for array in [jnp.ones((13, 2))])
-    (array,) = (a for a in jax.live_arrays() if a.shape == (13, 2))
+    path = path_of([array for array in jax.live_arrays() if array.shape == (13, 2)])
     name = sys._getframe().f_code.co_name
-    (path,) = (path for path in paths(array) if path.startswith("generator"))
     assert path.startswith(f"generator {name}.<locals>.<genexpr> local .0<")
     assert lazy
 
 
 def test_user_names_come_before_library_names():
-    array = jnp.ones(3)
     json = sys.modules["json"]
-    json.kept = array
+    json.kept = state = jnp.ones(3)
     try:
-        found = find_all([array]).paths[id(array)]
+        found = find_all([state])
+        arrays = [state]
+        del state
+        library = path_of(arrays)
     finally:
         del json.kept
-    assert found[-1] == "json.kept"
-    assert len(found) == 2
+    name = sys._getframe().f_code.co_name
+    assert [*found.paths.values(), library] == [f"{name}() local state", "json.kept"]
+    assert [*found.other_counts.values()] == [1]
 
 
 def test_a_search_past_its_time_limit_is_incomplete():

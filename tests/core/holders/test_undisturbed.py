@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 from jax_array_info_core.holders.search import find_holders
-from tests.core.holders.finding import find_all
+from tests.core.holders.finding import find_all, path_of
 from tests.threads import meanwhile
 
 pytestmark = pytest.mark.own_process
@@ -81,10 +81,10 @@ def test_frozen_objects_are_found():
     gc.collect()
     gc.freeze()
     try:
-        found = find_all([state["w"]]).paths[id(state["w"])]
+        found = path_of([state["w"]])
     finally:
         gc.unfreeze()
-    assert f"{sys._getframe().f_code.co_name}() local state['w']" in found
+    assert found == f"{sys._getframe().f_code.co_name}() local state['w']"
 
 
 def test_tuples_that_other_threads_are_filling_are_not_disturbed():

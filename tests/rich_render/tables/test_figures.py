@@ -94,8 +94,8 @@ def test_growth_and_collected_arrays_add_up_per_device():
     )
     both = origins_together([growth, dataclasses.replace(growth, device_nbytes=((1, 3),))])
     assert (both.count, both.nbytes, both.freed_nbytes, both.count_per_step) == (4, 7, 4, 3)
-    freed = CollectedArrays(origin=None, content="int8[4]", count=1, device_nbytes=((0, 4),), cycle=None)
-    assert dataclasses.astuple(collected_together([freed, freed])) == (None, "", 2, ((0, 8),), None, 1)
+    freed = CollectedArrays(origin=None, content="int8[4]", count=1, device_nbytes=((0, 4),))
+    assert dataclasses.astuple(collected_together([freed, freed])) == (None, "", 2, ((0, 8),), 1)
     report = GrowthReport(
         platform="cpu",
         steps=0,

@@ -122,17 +122,25 @@ def test_referrers_begin_on_the_line_of_the_shape():
 
 
 def test_arrays_that_the_garbage_collector_frees_are_marked():
-    one = dataclasses.replace(group((3,), 12), holders=("dict['w']",), garbage_count=1)
-    two = dataclasses.replace(group((5,), 20, 2), holders=("Node.w",), garbage_count=2)
+    one = dataclasses.replace(group((3,), 12), garbage_count=1)
+    two = dataclasses.replace(group((5,), 20, 2), garbage_count=2)
     some = dataclasses.replace(group((7,), 28, 3), holders=("train.w",), garbage_count=1)
     report = dataclasses.replace(report_of(some, two, one), visible_devices=1, holders="complete")
-    assert [row[-1] for row in rows(report, width=120)][:6] == [
+    assert [row[-1] for row in rows(report, width=120)][:4] == [
         "train.w",
         "1 of 3: garbage in a reference cycle: gc.collect() frees it",
-        "Node.w",
         "garbage in reference cycles: gc.collect() frees them",
-        "dict['w']",
         "garbage in a reference cycle: gc.collect() frees it",
+    ]
+    words = "4 arrays (80.0 B) are garbage in reference cycles: gc.collect() frees them."
+    assert words in " ".join(to_text(report, width=120).split())
+
+
+def test_further_references_are_counted_with_the_paths_that_are_left_out():
+    made = dataclasses.replace(group((3,), 12), holders=("train.w",), other_holder_count=2)
+    assert [row[-1] for row in rows(dataclasses.replace(report_of(made), holders="complete"))][:2] == [
+        "train.w",
+        "and 2 more",
     ]
 
 

@@ -11,7 +11,7 @@ import operator
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain, compress, repeat
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..compat import referents, referents_of_each
 
@@ -19,20 +19,9 @@ _CHUNK = 128
 _MOST_NEAR = 50_000
 
 
-class Heap(NamedTuple):
-    """Objects of the program that can refer to others."""
-
-    objects: list[Any]
-    """The newest first. A search prepends the objects that are close to names, which are then listed twice.
-    Objects created later are missing, and so are never referrers."""
-
-    is_complete: bool
-    """Whether no object is missing. Otherwise the missing ones are referents of the listed ones."""
-
-
 def all_referrers(
     targets: Iterable[Any],
-    heap: Heap,
+    heap: list[Any],
     *,
     ignored: Collection[int],
     is_end: Callable[[Any], bool],
@@ -45,7 +34,7 @@ def all_referrers(
 
     Args:
         targets: The objects whose referrers are searched.
-        heap: The objects that may refer to them.
+        heap: The objects that may refer to them, as listed by ``listed_heap``; some may be listed twice.
         ignored: Ids of objects that do not count as referrers.
         is_end: Returns whether the search stops at an object, without searching for its referrers.
         is_late: Returns whether the time limit is reached.
@@ -78,26 +67,21 @@ def _referring_to(wanted: set[int], chunk: Sequence[Any]) -> Iterator[Any]:
     return compress(chunk, map(operator.not_, map(wanted.isdisjoint, ids)))
 
 
-def _with_referents(heap: Heap) -> Iterator[tuple[Sequence[Any], Sequence[Any]]]:
-    """Yield the objects of the heap in chunks, each with its referents.
+def _with_referents(heap: list[Any]) -> Iterator[tuple[Sequence[Any], Sequence[Any]]]:
+    """Yield all objects in chunks, each with its referents.
 
-    For an incomplete heap, these include the tuples that the listed objects refer to, and the objects in
-    the permanent generation (``gc.freeze``).
+    The list has no tuples and no objects in the permanent generation (``gc.freeze``). They follow the objects
+    that refer to them.
     """
-    objects, is_complete = heap
     is_frozen = gc.get_freeze_count() > 0
-    seen = set(map(id, objects)) if is_frozen else set[int]()
-    for start in range(0, len(objects), _CHUNK):
-        chunk = objects[start : start + _CHUNK]
+    seen = set(map(id, heap)) if is_frozen else set[int]()
+    for start in range(0, len(heap), _CHUNK):
+        chunk = heap[start : start + _CHUNK]
         while chunk:
             held = referents(*chunk)
             yield chunk, held
-            if is_complete:
-                break
-            new: Iterable[Any] = held
-            if not is_frozen:
-                new = compress(held, map(operator.is_, map(type, held), repeat(tuple)))
-            unseen = {id(thing): thing for thing in new if id(thing) not in seen and gc.is_tracked(thing)}
+            missing = held if is_frozen else compress(held, map(operator.is_, map(type, held), repeat(tuple)))
+            unseen = {id(thing): thing for thing in missing if id(thing) not in seen and gc.is_tracked(thing)}
             seen.update(unseen)
             chunk = list(unseen.values())
 
@@ -119,54 +103,42 @@ def near(roots: Iterable[Any], *, is_end: Callable[[Any], bool]) -> list[Any]:
     return list(reversed(found.values()))
 
 
-def listed_heap() -> Heap:
-    """Return the objects that the garbage collector tracks.
+def listed_heap() -> list[Any]:
+    """Return the objects that the garbage collector tracks, without tuples, the newest first.
 
     A tuple without referrers may be one that another thread is still filling. One more reference to it
-    would make ``tuple(generator)`` raise a SystemError in that thread. So tuples are left out while other
-    threads run.
+    would make ``tuple(generator)`` raise a SystemError in that thread.
     """
-    if len(sys._current_frames()) == 1:
-        objects, is_complete = gc.get_objects(), True
-    else:
-        # From young to old, so that an object promoted between two calls is listed twice, never missed.
-        young, middle, old = map(_listed_without_tuples, (0, 1, 2))
-        objects, is_complete = [*old, *middle, *young], False
-        for things in (young, middle):
-            # A later call may have listed these lists too. Emptied, they refer to nothing.
-            things.clear()
-    if gc.get_freeze_count():
-        objects.append(sys.modules)
-        is_complete = False
-    # The newest first: objects that a library creates at import seldom refer to arrays.
+    # From young to old, so that an object promoted between two calls is listed twice, never missed.
+    young, middle, old = map(_listed_without_tuples, (0, 1, 2))
+    # The garbage collector does not list frozen objects (gc.freeze). They are found from the modules.
+    objects = [sys.modules, *old, *middle, *young]
+    for things in (young, middle):
+        # A later call may have listed these lists too. Emptied, they refer to nothing.
+        things.clear()
+    # Objects that a library creates at import seldom refer to arrays.
     objects.reverse()
-    return Heap(objects, is_complete)
+    return objects
 
 
 def _listed_without_tuples(generation: int) -> list[Any]:
-    """Return the tracked objects of a generation, without tuples."""
+    """Return the tracked objects of a generation, without tuples.
+
+    Two listings are compared, one of the objects and one of their types. The second has the same order and
+    more objects at its end, so Nones follow the objects. On Python 3.11 and earlier, the garbage collector
+    may run between the two listings: then the second one is shorter, and no None follows.
+    """
     is_aligned = False
     while not is_aligned:
+        types = map(type, _listed_when_read(generation))
+        is_wanted = chain(map(operator.is_not, types, repeat(tuple)), (True,))
         # One call into C, so no other thread runs while its tuples have an extra reference.
-        listed = list(_without_tuples(generation))
+        listed = list(compress(chain(_listed_when_read(generation), repeat(None)), is_wanted))
         is_aligned = bool(listed) and listed[-1] is None
         things = [thing for thing in listed if thing is not None and thing is not listed]
         # The list existed while it was filled, so it contains itself. Clearing breaks that cycle.
         listed.clear()
     return things
-
-
-def _without_tuples(generation: int) -> Iterator[Any]:
-    """Yield the tracked objects of a generation, without tuples, followed by None.
-
-    Two listings are compared, one of the objects and one of their types. The second has the same order and
-    more objects at its end, so Nones follow the objects. Both contain these iterators, which keep the
-    listings alive until they are exhausted. On Python 3.11 and earlier, the garbage collector may run
-    between the two listings: then the second one is shorter, and no None follows.
-    """
-    types = map(type, _listed_when_read(generation))
-    is_wanted = chain(map(operator.is_not, types, repeat(tuple)), (True,))
-    return compress(chain(_listed_when_read(generation), repeat(None)), is_wanted)
 
 
 def _listed_when_read(generation: int) -> Iterator[Any]:

@@ -6,7 +6,7 @@ import enum
 import os
 import sys
 import threading
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from types import FrameType, ModuleType
 from typing import Any, NamedTuple
 
@@ -14,15 +14,24 @@ from ..compat import module_names
 from ..compat.jax_stack import frames, stacks_of_other_threads
 from ..config import config
 from ..origins.origins import HIDDEN_MODULES, JAX_MODULES, OUR_MODULES
-from .links import Link, Reader, frame_names
-from .names import copied_items, frame_locals, is_function, is_module_body, is_traced, name_in, word
+from .links import (
+    Link,
+    Reader,
+    copied_items,
+    frame_locals,
+    frame_names,
+    is_module_body,
+    is_traced,
+    name_in,
+    word,
+)
 
 _NOTEBOOKS = ("IPython", "ipykernel")
 """Modules that run the cells of a notebook."""
 
 
 class Owner(enum.IntEnum):
-    """The owner of a variable. Reference paths are listed in this order."""
+    """The owner of a variable. Reference paths are searched in this order."""
 
     USER = 0
     LIBRARY = 1
@@ -59,13 +68,14 @@ class Namespace(NamedTuple):
 
     def links(self, among: Collection[int]) -> Iterator[Link]:
         """Yield the links to the objects with the given ids."""
+        before = f"{self.label}." if self.label else ""
         for name, value in copied_items(self.names):
             if id(value) in among:
-                yield Link(f"{self.label}.{word(name)}" if self.label else word(name), value, "scope")
+                yield Link(f"{before}{word(name)}", value, True)
 
 
 class Scopes:
-    """The namespaces by id, and the variables of running functions."""
+    """The namespaces by id, and the variables of the running functions of all threads."""
 
     def __init__(self) -> None:
         self.namespaces: dict[int, Namespace] = {}
@@ -74,14 +84,17 @@ class Scopes:
         """Whether the variables of all running functions could be read."""
         for name, module in list(sys.modules.items()):
             if issubclass(type(module), ModuleType):
-                names = module_names(module)
-                self._add(names, _label(names, word(name)), word(name))
+                self._add(module_names(module), word(name), word(name))
+        self._add_stack(frames(), "", is_of_this_thread=True)
+        names = _thread_names()
+        for ident, stack in stacks_of_other_threads():
+            self._add_stack(stack, names.get(ident, f"thread {ident}: "), is_of_this_thread=False)
 
     def _add(self, names: Any, label: str, module: str | None) -> None:
         if issubclass(type(names), dict) and id(names) not in self.namespaces:
-            self.namespaces[id(names)] = Namespace(names, label, owner_of(module))
+            self.namespaces[id(names)] = Namespace(names, _label(names, label), owner_of(module))
 
-    def add_stack(self, stack: Iterator[FrameType], prefix: str, *, is_of_this_thread: bool) -> None:
+    def _add_stack(self, stack: Iterator[FrameType], prefix: str, *, is_of_this_thread: bool) -> None:
         """Add the variables of a thread's running functions, with a prefix before each name.
 
         Args:
@@ -91,52 +104,29 @@ class Scopes:
         """
         is_watched = False
         for frame in stack:
-            module = name_in(frame.f_globals)
-            is_of_module = id(frame.f_globals) in self.namespaces
-            if not is_of_module:
-                # Code run by exec may set any __name__, so its label does not use it.
-                self._add(frame.f_globals, _label(frame.f_globals, "__main__"), module)
-            is_body = is_module_body(frame)
+            module, is_of_module = name_in(frame.f_globals), id(frame.f_globals) in self.namespaces
+            # Code run by exec may set any __name__, so its label does not use it.
+            self._add(frame.f_globals, "__main__", module)
+            is_body, owner = is_module_body(frame), owner_of(module)
             # The dict that exec works on may be the f_locals of the calling function.
             is_exec = frame.f_code.co_name == "<module>" and not (is_body and is_of_module)
             is_watched = is_watched or is_exec or is_traced(frame, is_of_this_thread=is_of_this_thread)
-            owner = owner_of(module)
             if is_body or owner == Owner.MACHINERY:
                 continue
             variables = frame_locals(frame, is_watched=is_watched)
             self.is_complete = self.is_complete and variables is not None
-            named = _variable_names(frame, variables or ())
-            self.variables += ((owner, Link(f"{prefix}{name}", value, "scope")) for name, value in named)
+            for name, value in frame_names(frame, variables):
+                self.variables.append((owner, Link(f"{prefix}{name}", value, True)))
 
 
-def _variable_names(frame: FrameType, variables: Iterable[tuple[Any, Any]]) -> Iterable[tuple[str, Any]]:
-    if is_function(frame):
-        return frame_names(frame, variables)
-    is_exec = frame.f_code.co_name == "<module>"
-    scope = "exec" if is_exec else f"class {frame.f_code.co_qualname}"
-    return ((f"{scope} local {word(name)}", value) for name, value in variables)
-
-
-def running_scopes() -> Scopes:
-    """Return the scopes of all threads."""
-    scopes = Scopes()
-    scopes.add_stack(frames(), "", is_of_this_thread=True)
-    names = _thread_names()
-    for ident, stack in stacks_of_other_threads():
-        scopes.add_stack(stack, names.get(ident, f"thread {ident}: "), is_of_this_thread=False)
-    return scopes
-
-
-def _thread_names() -> dict[int, str]:
+def _thread_names() -> dict[Any, str]:
     """Return the prefix of the variables of each thread's functions, by the thread's ident."""
-    reader, main = Reader(), threading.main_thread()
-    names = {}
+    reader, names = Reader(), dict[Any, str]()
     for thread in threading.enumerate():
         # A Thread subclass may override properties with user code.
         kept = {word(name): value for name, value in reader.attributes(thread)}
-        ident = kept.get("_ident")
-        if type(ident) is int:
-            names[ident] = "" if thread is main else f"thread {word(kept.get('_name'))}: "
+        is_main = thread is threading.main_thread()
+        names[kept.get("_ident")] = "" if is_main else f"thread {word(kept.get('_name'))}: "
     return names
 
 

@@ -15,7 +15,6 @@ from ..compat.jitted import attribute_dicts
 from ..config import shown_callers
 from ..errors import TrackerError, require
 from ..grouping import by_key, sums_by_key
-from ..holders.cycles import find_cycles
 from ..holders.search import OnProgress, checked_seconds, find_holders
 from ..reading_lock import one_at_a_time
 from ..reports.growth import CollectedArrays, GrowthReport, OriginGrowth
@@ -87,39 +86,17 @@ def held_nbytes(counts: Mapping[Kind, int]) -> tuple[tuple[int, int], ...]:
     return tuple(sorted(local_nbytes(counts).items()))
 
 
-"""A tracker of the live arrays over the steps of a program."""
-
-
-class Collection(NamedTuple):
-    """A run of the garbage collector."""
-
-    freed: tuple[CollectedArrays, ...] = ()
-    """The arrays that it freed and reference counting had not, the most bytes first."""
-
-    cycles: Literal["not asked", "complete", "incomplete"] = "not asked"
-    """Whether the search for the reference cycles that held them was complete."""
-
-
-def collect_arrays(
-    census: Census,
-    live_arrays: Callable[[], list[Any]],
-    *,
-    max_seconds: float | None,
-    on_progress: OnProgress | None,
-) -> Collection:
-    """Run the garbage collector, and return the arrays that it freed with their reference cycles.
+def collect_arrays(census: Census, live_arrays: Callable[[], list[Any]]) -> tuple[CollectedArrays, ...]:
+    """Run the garbage collector, and return the arrays that it freed and reference counting had not.
 
     Args:
         census: The census of the arrays.
         live_arrays: Returns all live arrays.
-        max_seconds: The time limit for the search for cycles, in seconds; None for no limit.
-        on_progress: Called while the search runs, with the seconds since its start.
+
+    Returns:
+        The arrays by allocation site, the most bytes first.
     """
-    arrays = live_arrays()
-    cycles = find_cycles(arrays, max_seconds=max_seconds, on_progress=on_progress)
-    census.update(lambda: arrays)
-    cycle_of = {array_number(array): cycles.paths.get(id(array)) for array in arrays}
-    arrays.clear()
+    census.update(live_arrays)
     # Reference counting freed some meanwhile, not the collection below.
     census.update(live_arrays)
     before = census.alive
@@ -129,24 +106,20 @@ def collect_arrays(
     gc.collect()
     held.clear()
     census.update(live_arrays)
-    freed: dict[tuple[Site, str | None], Counter[Kind]] = {}
+    freed: dict[Site, Counter[Kind]] = {}
     for number in before.owners - census.alive.owners:
         kind = before.kinds[number]
-        freed.setdefault((kind.line, cycle_of.get(number)), Counter())[kind] += 1
+        freed.setdefault(kind.line, Counter())[kind] += 1
     found = [
         CollectedArrays(
             **called(site, counts),
             content=largest_content(counts),
             count=counts.total(),
             device_nbytes=held_nbytes(counts),
-            cycle=cycle,
         )
-        for (site, cycle), counts in freed.items()
+        for site, counts in freed.items()
     ]
-    return Collection(
-        tuple(sorted(found, key=lambda arrays: (-arrays.nbytes, -arrays.count, arrays.content))),
-        "complete" if cycles.is_complete else "incomplete",
-    )
+    return tuple(sorted(found, key=lambda arrays: (-arrays.nbytes, -arrays.count, arrays.content)))
 
 
 _MOST_SEARCHED = 1000
@@ -155,10 +128,13 @@ refer to them for one step only."""
 
 
 class Referrers(NamedTuple):
-    """A search for the referrers of new arrays."""
+    """What refers to new arrays."""
 
     paths: Mapping[Site, tuple[str, ...]] = MappingProxyType({})
-    """The reference paths to the arrays of each site."""
+    """The reference paths to the arrays of each site, one for each array."""
+
+    other_counts: Mapping[Site, int] = MappingProxyType({})
+    """The number of other references to the arrays of each site."""
 
     holders: Literal["not asked", "complete", "incomplete"] = "not asked"
     """Whether the search was complete."""
@@ -189,12 +165,14 @@ def find_referrers(
     references = (now.references[number] for number in chain.from_iterable(numbers.values()))
     arrays = [array for reference in references if (array := reference()) is not None]
     found = find_holders(arrays, max_seconds=max_seconds, on_progress=on_progress)
-    paths_to = {array_number(array): found.paths.get(id(array), ()) for array in arrays}
+    id_of = {array_number(array): id(array) for array in arrays}
+    ids = {site: [id_of[number] for number in keys if number in id_of] for site, keys in numbers.items()}
     paths = {
-        site: _most_frequent_first(path for key in keys for path in paths_to.get(key, ()))
-        for site, keys in numbers.items()
+        site: _most_frequent_first(found.paths[key] for key in keys if key in found.paths)
+        for site, keys in ids.items()
     }
-    return Referrers(paths, "complete" if found.is_complete else "incomplete")
+    others = {site: sum(found.other_counts.get(key, 0) for key in keys) for site, keys in ids.items()}
+    return Referrers(paths, others, "complete" if found.is_complete else "incomplete")
 
 
 def _most_frequent_first(paths: Iterable[str]) -> tuple[str, ...]:
@@ -208,7 +186,7 @@ def origin_growths(
     new: Mapping[Kind, int],
     freed: Mapping[Kind, int],
     trends: Trends,
-    holders: Mapping[Site, tuple[str, ...]],
+    found: Referrers,
 ) -> tuple[OriginGrowth, ...]:
     """Return the growth of each allocation site, steady growth first.
 
@@ -216,11 +194,11 @@ def origin_growths(
         new: The number of arrays of each kind that are alive now and were not at entry.
         freed: The number of arrays of each kind that were alive at entry and are not now.
         trends: The trends over the steps since entry.
-        holders: The reference paths to the new arrays of each site that rose.
+        found: What refers to the new arrays of each site that rose.
     """
     growing = trends.growing()
     new_at, freed_at = by_site(new, growing), by_site(freed, growing)
-    found = []
+    growths = []
     for site in {**new_at, **freed_at, **growing}:
         born, gone = new_at.get(site, {}), freed_at.get(site, {})
         trend = growing.get(site, NO_TREND)
@@ -241,10 +219,11 @@ def origin_growths(
             rose_nbytes=trend.by.nbytes,
             stopped_at=trend.stopped_at,
             rose_content=site.content if site in growing else None,
-            holders=holders.get(site, ()),
+            holders=found.paths.get(site, ()),
+            other_holder_count=found.other_counts.get(site, 0),
         )
-        found.append(growth)
-    return tuple(sorted(found, key=_rising_first))
+        growths.append(growth)
+    return tuple(sorted(growths, key=_rising_first))
 
 
 def _rising_first(growth: OriginGrowth) -> tuple[object, ...]:
@@ -364,11 +343,11 @@ class ArrayTracker:
                 only reference cycles kept alive. When Python runs the collector depends on the number of
                 objects, not on the device memory that they hold, so such arrays can occupy memory for a long
                 time. Arrays that other threads release during the collection are reported, too.
-            referrers: Whether to add the reference paths to the new arrays of each allocation site where they
-                increased from step to step, to the oldest 1000 of each.
-            max_seconds: Time limit of each search, for reference cycles (with ``collect``) and for referrers,
-                in seconds. None removes the limit.
-            on_progress: Function that is called repeatedly during a search, with the seconds since its start.
+            referrers: Whether to add the shortest reference path to each new array of the allocation sites
+                where arrays increased from step to step, to the oldest 1000 of each.
+            max_seconds: Time limit of the search for referrers, in seconds. None removes the limit.
+            on_progress: Function that is called repeatedly during the search, with the seconds since its
+                start.
 
         Raises:
             TrackerError: (a RuntimeError) If the tracker has not been entered.
@@ -379,11 +358,7 @@ class ArrayTracker:
         checked_seconds(max_seconds)
         with one_at_a_time():
             entry = self._entered()
-            collection = Collection()
-            if collect:
-                collection = collect_arrays(
-                    self._census, self._live_arrays, max_seconds=max_seconds, on_progress=on_progress
-                )
+            freed = collect_arrays(self._census, self._live_arrays) if collect else ()
             held = self._measured()
             now, before, trends = self._census.alive, entry.alive, entry.trends
             found = Referrers()
@@ -391,9 +366,7 @@ class ArrayTracker:
                 found = find_referrers(
                     now, before, trends.growing(), max_seconds=max_seconds, on_progress=on_progress
                 )
-            origins = origin_growths(
-                now.counts_without(before), before.counts_without(now), trends, found.paths
-            )
+            origins = origin_growths(now.counts_without(before), before.counts_without(now), trends, found)
             steps = trends.steps
         return GrowthReport(
             platform=jax.local_devices(backend=self._platform)[0].platform,
@@ -408,8 +381,7 @@ class ArrayTracker:
             nbytes_source=held.source if held.source == entry.held.source else "arrays",
             origins_known=known_origins(),
             collected=collect,
-            freed_by_collection=collection.freed,
-            cycles=collection.cycles,
+            freed_by_collection=freed,
             holders=found.holders,
             view_count=len(now.views),
         )

@@ -45,44 +45,47 @@ class LiveArrays:
         """Return the number of arrays of each kind. Views take no memory and are left out."""
         return sums_by_key((kind, count) for (kind, _, base), count in self._counts.items() if base is None)
 
-    def groups(self, holders: Holders | None = None) -> tuple[LiveArrayGroup, ...]:
+    def groups(self, found: Holders | None = None) -> tuple[LiveArrayGroup, ...]:
         """Return groups of arrays that differ at most in their devices, the largest first.
 
         Args:
-            holders: The reference paths to each array; None without a search for them.
+            found: What refers to each array; None without a search for it.
         """
         keys_of = by_key((_shown(*key), key) for key in self._counts)
-        paths_of: dict[tuple[Any, ...], list[Sequence[str]]] = {}
-        garbage: Counter[tuple[Any, ...]] = Counter()
-        if holders is not None:
+        ids_of: dict[tuple[Any, ...], list[int]] = {}
+        if found is not None:
             # jax.live_arrays() lists the newest first. Paths are listed from the oldest array.
-            for array, *key in reversed(list(zip(self._arrays, *self._columns, strict=False))):
-                paths_of.setdefault(_shown(*key), []).append(holders.paths.get(id(array), ()))
-                garbage[_shown(*key)] += id(array) in holders.garbage
+            rows = zip(self._arrays, *self._columns, strict=False)
+            ids_of = by_key((_shown(*key), id(array)) for array, *key in reversed(list(rows)))
         groups = [
-            self._group(keys, paths_of.get(shown, ()), garbage[shown]) for shown, keys in keys_of.items()
+            dataclasses.replace(self._group(keys), **({} if found is None else _held(found, ids_of[shown])))
+            for shown, keys in keys_of.items()
         ]
         return tuple(sorted(groups, key=_largest_first))
 
-    def _group(self, keys: Sequence[_Key], paths: Sequence[Sequence[str]], garbage: int) -> LiveArrayGroup:
+    def _group(self, keys: Sequence[_Key]) -> LiveArrayGroup:
         kind, label, views_of = keys[0]
         device_counts = sums_by_key(
             (device, self._counts[key]) for key in keys for device in key[0].local_devices
         )
-        # The first path of each array comes before any second path, which adds less.
-        first = [path for found in paths for path in found[:1]]
-        more = [path for found in paths for path in found[1:]]
         return dataclasses.replace(
             kind.template,
             shard_nbytes=kind.template.shard_nbytes if views_of is None else 0,
             label=label,
             count=sum(self._counts[key] for key in keys),
             device_counts=tuple(sorted(device_counts.items())),
-            holders=tuple(dict.fromkeys([*first, *more])),
-            unheld_count=sum(not found for found in paths),
-            garbage_count=garbage,
             views_of=views_of,
         )
+
+
+def _held(found: Holders, ids: Sequence[int]) -> dict[str, Any]:
+    """Return the fields of a group that say what refers to its arrays."""
+    return {
+        "holders": tuple(dict.fromkeys(found.paths[key] for key in ids if key in found.paths)),
+        "other_holder_count": sum(found.other_counts.get(key, 0) for key in ids),
+        "unheld_count": sum(key not in found.paths and key not in found.garbage for key in ids),
+        "garbage_count": sum(key in found.garbage for key in ids),
+    }
 
 
 def _shown(kind: Kind, *others: Any) -> tuple[Any, ...]:
@@ -137,8 +140,9 @@ def live_array_report(
         origins: Whether to add the allocation site of each group: the innermost line outside JAX, the
             standard library, ``config.hidden_modules`` and installed packages other than
             ``config.user_packages``.
-        referrers: Whether to add the reference paths to the arrays of each group. They begin at variables of
-            modules or running functions, closures, generators or classes.
+        referrers: Whether to add the shortest reference path to each array, and the number of further
+            references. Paths begin at variables of modules or running functions, closures, generators or
+            classes.
         max_seconds: Time limit of the search for referrers, in seconds. None removes the limit.
         on_progress: Function that is called repeatedly during the search, with the seconds since its start.
 

@@ -59,7 +59,7 @@ def growth_page(report: GrowthReport) -> Iterator[Listing]:
     yield _rises(report, rising, "warning")
     yield _rises(report, [growth for growth in risen if growth.stopped_at is not None])
     if risen and report.holders == "incomplete":
-        yield Sentence(SEARCH_INCOMPLETE.format("referrers"), hang=0)
+        yield Sentence(SEARCH_INCOMPLETE, hang=0)
     changed = [growth for growth in report.origins if growth.count or growth.freed_count]
     yield _table(report, changed)
     yield from said(_sums(report), hang=0)
@@ -181,15 +181,16 @@ def _risen(growth: OriginGrowth) -> str:
 
 
 def _held(growth: OriginGrowth, report: GrowthReport) -> str:
-    """Return what holds the arrays, or the reference cycle that did if none is alive; empty if not known."""
+    """Return what holds the arrays, or that reference cycles did if none is alive; empty if not known."""
     freed = () if growth.count or growth.origin is None else report.freed_by_collection
-    cycles = [one.cycle for one in freed if one.cycle and _place(one) == _place(growth)]
-    held = [*folded_references(growth.holders), *(f"the reference cycle {cycle}" for cycle in cycles)]
+    if any(_place(one) == _place(growth) for one in freed):
+        return ", held by reference cycles"
+    held = folded_references(growth.holders)
     if not held:
         is_searched = growth.count and report.holders != "not asked"
         return f", {no_referrer(report.holders)}" if is_searched else ""
-    others = f" and {more(len(held) - 1)}" if len(held) > 1 else ""
-    return f", held by {held[0]}{others}"
+    others = len(held) - 1 + growth.other_holder_count
+    return f", held by {held[0]}{f' and {more(others)}' if others else ''}"
 
 
 def _place(arrays: OriginGrowth | CollectedArrays) -> Origin | None:
@@ -236,14 +237,11 @@ def _collection(report: GrowthReport) -> Iterator[Listing]:
         lambda shown: said(map(_collected, shown), indent=2),
         lambda left: said([rest(left)], indent=2),
     )
-    is_incomplete = freed and report.cycles == "incomplete"
-    yield from said(that_apply((is_incomplete, SEARCH_INCOMPLETE.format("reference cycles"))), hang=0)
 
 
 def _collected(arrays: CollectedArrays) -> str:
     made = "" if arrays.origin is None else f", made at {_site(arrays)}"
-    cycle = "" if arrays.cycle is None else f", in the reference cycle {arrays.cycle}"
-    return f"{_arrays(arrays)}, {_bytes(arrays.device_nbytes)}, {arrays.content}{made}{cycle}"
+    return f"{_arrays(arrays)}, {_bytes(arrays.device_nbytes)}, {arrays.content}{made}"
 
 
 def _arrays(arrays: CollectedArrays) -> str:

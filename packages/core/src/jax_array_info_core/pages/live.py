@@ -9,7 +9,7 @@ from ..layouts.grid import copies_words
 from ..quantities import counted, format_bytes
 from ..reports import LiveArrayReport
 from ..reports.live import By, device_words, held_counts, is_in_host_memory
-from .blocks import CHECK, Block, Column, Limited, Row, Table, counted_path, that_apply
+from .blocks import CHECK, Block, Column, Limited, Row, Table, counted_path, more, that_apply
 from .live_rows import LiveArrayRow, live_array_rows, rest_row
 from .references import folded_references
 from .words import NO_ALLOCATION_SITES, SEARCH_INCOMPLETE, no_referrer, site_words
@@ -144,7 +144,8 @@ def live_page(
         caption="\n".join(
             that_apply(
                 (report.origins == "not told by this jax", NO_ALLOCATION_SITES),
-                (report.holders == "incomplete", SEARCH_INCOMPLETE.format("referrers")),
+                (report.holders == "incomplete", SEARCH_INCOMPLETE),
+                (report.garbage_count, _garbage_words(report)),
                 (
                     by != "device" and report.is_shared,
                     "Shared buffers are counted once per array, and once in the total.",
@@ -230,11 +231,20 @@ def _sharded_lines(row: LiveArrayRow, report: LiveArrayReport) -> Iterator[str]:
         yield f"{'on' if is_together else f'each on {each} of'} {device_words(report, *counts)}"
 
 
+def _garbage_words(report: LiveArrayReport) -> str:
+    """Return the number and the bytes of the arrays that only reference cycles keep alive."""
+    arrays, size = counted(report.garbage_count, "array", "arrays"), format_bytes(report.garbage_nbytes)
+    are, them = ("is", "it") if report.garbage_count == 1 else ("are", "them")
+    return f"{arrays} ({size}) {are} garbage in reference cycles: gc.collect() frees {them}."
+
+
 def _references(row: LiveArrayRow, report: LiveArrayReport, most: int) -> Sequence[str]:
     """Return the reference paths of the arrays of a row, one line each; a single one with their number."""
     paths = folded_references(path for group in row.groups for path in group.holders)
-    lines, rest = paths[:most], f"and {len(paths) - most} more"
-    if len(paths) > most:
+    lines = paths[:most]
+    others = len(paths) - len(lines) + sum(group.other_holder_count for group in row.groups)
+    if others:
+        rest = f"and {more(others)}"
         lines = [f"{lines[0]} {rest}"] if most == 1 else [*lines, rest]
     garbage = sum(group.garbage_count for group in row.groups)
     them, cycles = ("it", "a reference cycle") if garbage == 1 else ("them", "reference cycles")

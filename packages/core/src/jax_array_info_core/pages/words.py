@@ -16,7 +16,7 @@ from .blocks import Sentence
 
 NO_ALLOCATION_SITES = "Allocation sites are not available in this version of JAX."
 SEARCH_INCOMPLETE = (
-    "The search for {} was incomplete, so there may be more. max_seconds=None removes its time limit."
+    "The search for referrers was incomplete, so there may be more. max_seconds=None removes its time limit."
 )
 
 _REASONS = {

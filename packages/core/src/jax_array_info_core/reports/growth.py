@@ -78,9 +78,12 @@ class OriginGrowth:
     """Number of lines that called the allocation site for these arrays."""
 
     holders: tuple[str, ...] = ()
-    """Reference paths to the new arrays, such as ``train.losses[0]``, if they increased from step to step: to
-    the oldest 1000, with the most frequent paths first, where paths that differ in numbers alone are alike.
-    Empty if they were not requested (``referrers=True``)."""
+    """Shortest reference path to each new array, such as ``train.losses[0]``, if they increased from step to
+    step: to the oldest 1000, with the most frequent paths first, where paths that differ in numbers alone are
+    alike. Empty if they were not requested (``referrers=True``)."""
+
+    other_holder_count: quantities.Size = 0
+    """Number of further references to these arrays, besides the last one of each path."""
 
     @property
     def rose(self) -> bool:
@@ -100,7 +103,7 @@ class OriginGrowth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectedArrays:
-    """Arrays that ``gc.collect()`` freed, with the same allocation site and reference cycle."""
+    """Arrays that ``gc.collect()`` freed, with the same allocation site."""
 
     origin: Origin | None
     """Allocation site; None if unknown."""
@@ -113,9 +116,6 @@ class CollectedArrays:
 
     device_nbytes: DeviceNbytes
     """``(device id, bytes)`` of the arrays on each device of this process that held any of them."""
-
-    cycle: str | None
-    """Reference cycle that kept the arrays alive, such as ``Node.me → Node``; None if unknown."""
 
     caller_count: quantities.Count = 1
     """Number of lines that called the allocation site for these arrays."""
@@ -166,11 +166,6 @@ class GrowthReport(Displayed):
     freed_by_collection: tuple[CollectedArrays, ...] = ()
     """Arrays that ``gc.collect()`` freed, the largest entries first. They were part of a reference cycle, or
     reachable from one."""
-
-    cycles: Literal["not asked", "complete", "incomplete"] = "not asked"
-    """Result of the search for the reference cycles that kept these arrays alive. ``not asked``: no search
-    was requested, because ``collect`` was False; ``complete``: the search finished; ``incomplete``: it hit
-    its time limit."""
 
     holders: Literal["not asked", "complete", "incomplete"] = "not asked"
     """Result of the search for referrers. ``not asked``: no search was requested; ``complete``: the search
@@ -255,5 +250,4 @@ def collected_together(collected: Sequence[CollectedArrays]) -> CollectedArrays:
         content="",
         count=sum(arrays.count for arrays in collected),
         device_nbytes=added_nbytes(*(arrays.device_nbytes for arrays in collected)),
-        cycle=None,
     )

@@ -201,11 +201,14 @@ class LiveArrayGroup:
     """Allocation site; None if it was not requested (``origins=True``) or is unknown."""
 
     holders: tuple[str, ...] = ()
-    """Reference paths to the arrays, such as ``train.state.params['w']``; empty if they were not requested
-    (``referrers=True``)."""
+    """Shortest reference path to each array, such as ``train.state.params['w']``; empty if they were not
+    requested (``referrers=True``)."""
+
+    other_holder_count: quantities.Size = 0
+    """Number of further references to the arrays, besides the last one of each path."""
 
     unheld_count: quantities.Size = 0
-    """Number of arrays for which no referrer was found."""
+    """Number of arrays for which no referrer was found, garbage apart."""
 
     garbage_count: quantities.Size = 0
     """Number of arrays that only reference cycles keep alive, so that ``gc.collect()`` frees them; 0 if no
@@ -269,6 +272,16 @@ class LiveArrayReport(Displayed):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "totals", all_totals(self))
+
+    @property
+    def garbage_count(self) -> int:
+        """Number of arrays that only reference cycles keep alive; 0 without a complete search."""
+        return sum(group.garbage_count for group in self.groups)
+
+    @property
+    def garbage_nbytes(self) -> int:
+        """Bytes of these arrays, without replicas; views take none."""
+        return sum(group.nbytes * group.garbage_count for group in self.groups if group.views_of is None)
 
     @property
     def fullest_nbytes(self) -> int:

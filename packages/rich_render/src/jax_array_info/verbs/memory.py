@@ -219,8 +219,8 @@ def print_array_stats(
         origins: Whether to show the allocation site of each array, in the column ``made at``: the innermost
             line outside JAX, the standard library, ``config.hidden_modules`` and installed packages other
             than ``config.user_packages``.
-        referrers: Whether to show the Python referrers of each array, in the column ``held by``: at most five
-            reference paths, such as
+        referrers: Whether to show what refers to each array, in the column ``held by``: the shortest
+            reference path, and the number of further references. Paths have forms such as
             ``train.state.params['w']``, ``main() local batch``,
             ``closure of make_step.<locals>.step: params`` or ``generator prefetch local next_batch``. The
             search visits every object of the program and takes a second or more per million objects. On a
@@ -309,9 +309,8 @@ def print_growth(
         referrers: Whether to end the line of each site where arrays increased with a referrer of these
             arrays, such as ``held by train.losses[0:100]``, and the number of further ones: of the oldest
             1000 arrays. The search visits every object of the program.
-        max_seconds: Time limit of each search, in seconds: for the reference cycles that kept arrays alive
-            (with ``collect``), and for referrers. None removes the limit. On a terminal, a line on stderr
-            shows its progress after the first second.
+        max_seconds: Time limit of the search for referrers, in seconds. None removes the limit. On a
+            terminal, a line on stderr shows its progress after the first second.
 
     Raises:
         TrackerError: (a RuntimeError) If the tracker has not been entered.
@@ -321,8 +320,7 @@ def print_growth(
     if not isinstance(growth, ArrayTracker | GrowthReport):
         raise UnsupportedValueError(f"expected a tracker from track_arrays(), got {type(growth)}")
     if isinstance(growth, ArrayTracker):
-        searched = "referrers" if referrers else "reference cycles"
-        with progress_line(f"searching for {searched}", max_seconds) as on_progress:
+        with progress_line("searching for referrers", max_seconds) as on_progress:
             growth = growth.report(
                 collect=collect, referrers=referrers, max_seconds=max_seconds, on_progress=on_progress
             )
