@@ -186,7 +186,7 @@ def test_a_gigabyte_of_damage_takes_little_memory(tmp_path: Path) -> None:
 
 def test_a_record_past_the_limit_keeps_its_peak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two neighboring samples the fuller one stays, as often as it takes."""
-    monkeypatch.setattr(history, "_MOST_SAMPLES", 64)
+    monkeypatch.setattr(history, "MOST_NUMBERS", 64 * 3)
     samples = samples_of([GROUP], {0: lambda number: 1 + 30 * (number == 333)}, 1000)
     write_record(tmp_path, [record_start(), GROUP, *samples])
     report = timeline_report(tmp_path)
@@ -199,8 +199,11 @@ def test_a_record_past_the_limit_keeps_its_peak(tmp_path: Path, monkeypatch: pyt
 
 def test_a_record_with_too_many_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Marks past the limit are left out, and counted."""
-    monkeypatch.setattr(history, "_MOST_MARKS", 3)
+    monkeypatch.setattr(history, "MOST_OTHERS", 4 + 1 + 3 * 4)
     write_record(tmp_path, [*_lines(), *(record_mark(number, "eval") for number in range(5))])
     report = timeline_report(tmp_path)
     assert report.marks[0].count == 3
-    assert "2 lines left out; line 16: more than 3 marks" in report.unread[0].reason
+    assert (
+        "2 lines left out; line 16: more than 17 numbers of marks and devices in the folder"
+        in report.unread[0].reason
+    )
