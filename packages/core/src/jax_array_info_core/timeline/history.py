@@ -44,7 +44,6 @@ _OF_THING = 4
 
 _Pairs: TypeAlias = tuple[Sequence[int], Sequence[int]]
 """Keys, and as many numbers."""
-_NONE: _Pairs = (), ()
 
 
 class Room:
@@ -106,6 +105,8 @@ class Numbering:
 
     def apart(self, sample: RecordSample) -> tuple[_Pairs, _Pairs]:
         """Return the counts of a sample by group, and the bytes of its other groups by set of devices."""
+        if not self.others:
+            return (sample.groups, sample.counts), ((), ())
         counts, nbytes = {}, Counter[int]()
         for group, count in zip(sample.groups, sample.counts, strict=True):
             if group in self.others:
@@ -242,9 +243,7 @@ class History:
             raise FileFormatError("lists of different lengths")
         if sample.counts and max(sample.counts) >= _MOST_ARRAYS:
             raise FileFormatError("more arrays than a process can have")
-        counts, others = (sample.groups, sample.counts), _NONE
-        if segment.others:
-            counts, others = segment.apart(sample)
+        counts, others = segment.apart(sample)
         try:
             groups = [*map(segment.groups.__getitem__, counts[0])]
         except KeyError:

@@ -165,9 +165,10 @@ class SegmentReader:
         except FileFormatError as error:
             self.problem = str(error)
             return
-        for line in filter(None, self._lines()):
+        for line in self._lines():
             try:
-                history.add(line, segment)
+                if line is not None:
+                    history.add(line, segment)
             except FileFormatError as error:
                 self._leave_out(error)
 

@@ -29,7 +29,7 @@ _SHARE_OF_BEGINS = 4
 
 
 def device_key(kind: int, place: int) -> int:
-    """Return the key of bytes of a device, below 0. Those of other arrays have the number of their devices."""
+    """Return the key of bytes of a device, below 0. Other arrays have the number of their set of devices."""
     return -1 - 3 * place - kind
 
 
@@ -85,7 +85,8 @@ class Samples:
     """Samples in columns. A sample takes room for the numbers that it has: of its devices and groups."""
 
     def __init__(self) -> None:
-        self._time, self._step, self._begins, self._fullest = (array(code) for code in "dqbq")
+        self._time = array("d")
+        self._step, self._begins, self._fullest = array("q"), array("b"), array("q")
         self._bytes, self._counts = _Entries("q"), _Entries("I")
 
     def __len__(self) -> int:
@@ -240,7 +241,7 @@ class ArraysOfDevice(NamedTuple):
     bounds: list[int]
     """First entry of each rank, and the end."""
 
-    counts: npt.NDArray[np.uint32]
+    counts: Numbers | npt.NDArray[np.uint32]
     """Number of arrays of each entry."""
 
     at: npt.NDArray[np.uint32]
