@@ -199,11 +199,8 @@ def test_a_record_past_the_limit_keeps_its_peak(tmp_path: Path, monkeypatch: pyt
 
 def test_a_record_with_too_many_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Marks past the limit are left out, and counted."""
-    monkeypatch.setattr(history, "MOST_OTHERS", 4 + 1 + 3 * 4)
+    monkeypatch.setattr(history, "_MOST_MARKS", 3)
     write_record(tmp_path, [*_lines(), *(record_mark(number, "eval") for number in range(5))])
     report = timeline_report(tmp_path)
     assert report.marks[0].count == 3
-    assert (
-        "2 lines left out; line 16: more than 17 numbers of marks and devices in the folder"
-        in report.unread[0].reason
-    )
+    assert "2 lines left out; line 16: more than 3 marks" in report.unread[0].reason

@@ -31,7 +31,7 @@ MOST_OTHERS = 2**21
 """Maximum number of numbers of all else: bytes in marks, sets of devices, and a few for each thing."""
 _MOST_GROUPS = 2**13
 """Maximum number of groups of arrays. Those past it are other arrays."""
-_MOST_ERRORS = 100
+_MOST_MARKS, _MOST_ERRORS = 2**17, 100
 _MOST_ARRAYS = 2**32
 _MOST_NBYTES = 2**50
 """Upper bound of the bytes on a device, and of those of an array on it: sums of them fit into 64 bits."""
@@ -166,7 +166,7 @@ class History:
         """Begin a segment.
 
         Raises:
-            FileFormatError: If its devices cannot be told apart.
+            FileFormatError: If two of its devices have the same id.
         """
         devices = {device.id: device for device in start.devices}
         if len(devices) < len(start.devices):
@@ -194,6 +194,8 @@ class History:
                 self._add_sample(line, segment)
             case RecordMark():
                 segment.check(line.in_use, line.peak)
+                if len(self._marks) == _MOST_MARKS:
+                    raise FileFormatError(f"more than {_MOST_MARKS:,} marks")
                 self._room.take(_OF_THING + len(line.in_use) + len(line.peak))
                 segment.raise_peaks(line.in_use, line.peak)
                 self._marks.append(Moment.of(line, self._time_of(line), segment.places))
