@@ -56,7 +56,7 @@ import itertools, os, pathlib, random, signal, time
 from jax_array_info_core import timeline_report
 from jax_array_info_core.timeline.reading import read_line
 from jax_array_info_core.timeline.segments import Segment, segment_paths
-from jax_array_info_core.timeline.thinning import thin_segments
+from jax_array_info_core.timeline.segments import thin_segments
 from tests.core.timeline.samples import record_start, samples_of
 folder, samples = pathlib.Path("record").absolute(), samples_of([], {}, 200)
 folder.mkdir()

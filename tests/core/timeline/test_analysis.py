@@ -167,13 +167,13 @@ def test_the_end_of_a_mark(
     tmp_path: Path, marks: list[tuple[int, str, bool]], expected: dict[int, str | None]
 ) -> None:
     """A mark ends with its block, else at the next mark that has none, or with the block around it."""
-    from jax_array_info_core.timeline.history import Held, History
+    from jax_array_info_core.timeline.history import History, Room
     from jax_array_info_core.timeline.marks import OpenMarks
 
-    history = History(Held())
-    places = history.segment(record_start())
+    history = History(Room())
+    segment = history.begin(record_start())
     for second, name, is_end in marks:
-        history.add_mark(record_mark(second, name, is_end=is_end), places)
+        history.add(record_mark(second, name, is_end=is_end), segment)
     marks = OpenMarks(history.spans())
     found = {second: marks.at(START + second) for second in expected}
     assert found == expected
@@ -310,7 +310,7 @@ def test_a_peak_in_the_first_seconds_outlasts_thinning(
         for number, sample in enumerate(samples_of([LEAK], {LEAK.id: lambda number: 10 + number % 3}, 1000))
     ]
     write_record(tmp_path, [record_start(in_use_source="allocator"), LEAK, *samples])
-    monkeypatch.setattr(history, "_MOST_SAMPLES", 64)
+    monkeypatch.setattr(history, "MOST_NUMBERS", 64 * 4)
     peak = timeline_report(tmp_path).peak
     assert peak is not None
     assert (peak.nbytes, peak.since) == (900 * MIB, START)

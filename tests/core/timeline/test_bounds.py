@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from jax_array_info_core import timeline_report
 from jax_array_info_core.reports.record import RecordDevice, RecordMark, RecordSample
-from jax_array_info_core.timeline import history, reading, runs, samples, steady_growth
-from jax_array_info_core.timeline import timeline_report as module
-from jax_array_info_core.timeline.history import Held, History
+from jax_array_info_core.timeline import history, reading, runs, steady_growth
+from jax_array_info_core.timeline.history import History, Room
 from jax_array_info_core.timeline.marks import Moment, OpenMarks, Span
-from jax_array_info_core.timeline.segment_lines import SegmentLines
+from jax_array_info_core.timeline.samples import IN_USE, NO_STEP
 from jax_array_info_core.timeline.timeline_report import Follower
 
 from .samples import MIB, START, record_group, record_mark, record_start, samples_of, write_record
@@ -23,7 +21,7 @@ from .samples import MIB, START, record_group, record_mark, record_start, sample
 pytestmark = pytest.mark.oldest_and_newest
 
 GROUP = record_group(0, 7)
-MARK = Moment(0.0, "", False, np.zeros(0, np.intp), 0.0)
+MARK = Moment(0.0, "", False, (), 0.0)
 
 
 def _devices(*ids: int) -> tuple[RecordDevice, ...]:
@@ -46,10 +44,7 @@ def test_a_sample_takes_room_for_its_own_devices(tmp_path: Path) -> None:
     follower = Follower(tmp_path)
     report = follower.report()
     assert (report.device, report.processes[0].sample_count) == (3, 500)
-    assert follower._held.numbers == 2 * 500  # one for the sample itself
-    [found] = follower._histories.values()
-    [block] = found.samples._blocks
-    assert [len(column) for column in block.columns] == [500, 0, 0]
+    assert follower._room.numbers == 2 * 500  # one for the sample itself
 
 
 rows = st.lists(
@@ -66,41 +61,43 @@ rows = st.lists(
 @given(rows)
 def test_columns_are_those_of_the_lines(lines: list[tuple[tuple[int, ...], bool, list[int]]]) -> None:
     """Each device has its bytes in each sample, 0 where the sample has none. Its peak outlasts thinning."""
-    found = History(Held())
+    found = History(room := Room())
     use: dict[int, list[int]] = {0: [], 1: [], 2: []}
     peaks = {0: 0, 1: 0, 2: 0}
     for number, (ids, has_peak, values) in enumerate(lines):
-        segment = SegmentLines(found, record_start(segment=number, devices=_devices(*ids)))
+        segment = found.begin(record_start(segment=number, devices=_devices(*ids)))
         in_use = dict(zip(ids, values, strict=False))
         peak = tuple(value + 5 for value in in_use.values()) if has_peak else ()
         sample = RecordSample(time=START + number, in_use=tuple(in_use.values()), peak=peak)
-        segment.add(sample)
+        found.add(sample, segment)
         for device, column in use.items():
             column.append(in_use.get(device, 0))
             peaks[device] = max(peaks[device], in_use.get(device, -5) + 5 * has_peak)
     known = [*found.devices]
-    assert {device: found.in_use(device).tolist() for device in known} == {one: use[one] for one in known}
-    times = found.kept.times.tolist()
-    while len(found.kept.times) > 1:
-        before = len(found.kept.times)
+    assert {device: found.column(IN_USE, device).tolist() for device in known} == {
+        one: use[one] for one in known
+    }
+    times = found.samples.times.tolist()
+    while len(found.samples.times) > 1:
+        before = len(found.samples.times)
         found.thin()
-        assert len(found.kept.times) < before or before <= 3
-        kept = [times.index(time) for time in found.kept.times.tolist()]
+        assert len(found.samples.times) < before or before <= 3
+        kept = [times.index(time) for time in found.samples.times.tolist()]
         for device in known:
-            assert found.in_use(device).tolist() == [use[device][sample] for sample in kept]
+            assert found.column(IN_USE, device).tolist() == [use[device][sample] for sample in kept]
         fullest = max((max(use[device]) for device in known), default=0)
-        assert max((max(found.in_use(device)) for device in known), default=0) == fullest
-        assert found.held.numbers == found.samples.numbers
+        assert max((max(found.column(IN_USE, device)) for device in known), default=0) == fullest
+        assert room.numbers == found.samples.numbers
         if before <= 3:
             break
-    assert dict(zip(known, found.peak_of_places.tolist(), strict=True)) == {one: peaks[one] for one in known}
+    assert found.peaks == {one: peaks[one] for one in known}
 
 
 def test_a_record_with_too_many_numbers_is_read_thinned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The report says so. The peak stays."""
-    monkeypatch.setattr(module, "_MOST_NUMBERS", 500)
+    monkeypatch.setattr(history, "MOST_NUMBERS", 500)
     lines = [
         record_start(),
         GROUP,
@@ -109,7 +106,7 @@ def test_a_record_with_too_many_numbers_is_read_thinned(
     write_record(tmp_path, lines)
     follower = Follower(tmp_path)
     report = follower.report()
-    assert follower._held.numbers <= 500
+    assert follower._room.numbers <= 500
     assert (report.thinned, report.processes[0].sample_count) == (True, 1000)
     assert ", 1000 samples (thinned), " in report.extent
     assert report.peak is not None
@@ -118,17 +115,17 @@ def test_a_record_with_too_many_numbers_is_read_thinned(
 
 def test_all_runs_together_hold_a_number_of_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where each is small, and where no more samples can be left out."""
-    monkeypatch.setattr(module, "_MOST_NUMBERS", 300)
+    monkeypatch.setattr(history, "MOST_NUMBERS", 300)
     thinned = _counted(monkeypatch, History, "thin")
     for process in range(50):
         lines = [record_start(process=process), *samples_of([], {}, 20)]
         write_record(tmp_path, lines, f"process-{process}-a.jsonl")
     follower = Follower(tmp_path)
     report = follower.report(last=100.0)
-    assert follower._held.numbers <= 300
+    assert follower._room.numbers <= 300
     assert {one.sample_count for one in report.processes} == {20}
     assert len(thinned) < 50 * 20
-    monkeypatch.setattr(module, "_MOST_NUMBERS", 10)
+    monkeypatch.setattr(history, "MOST_NUMBERS", 10)
     del thinned[:]
     Follower(tmp_path).report(last=100.0)
     assert len(thinned) < 50 * 50
@@ -146,7 +143,7 @@ def test_first_samples_of_very_many_recorders_are_thinned_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise a folder of restarts would be kept as a whole."""
-    monkeypatch.setattr(history, "_MOST_SAMPLES", 16)
+    monkeypatch.setattr(history, "MOST_NUMBERS", 32)
     for number in range(100):
         start = record_start(started=START + number, time=START + number, pid=number)
         sample = RecordSample(time=START + number + 0.5, in_use=(1,))
@@ -224,12 +221,11 @@ def test_groups_in_a_few_samples_have_no_curve(tmp_path: Path, monkeypatch: pyte
 
 def test_devices_and_marks_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over all files of a folder. Each file that is left out has its reason."""
-    monkeypatch.setattr(module, "_MOST_DEVICES", 10)
-    monkeypatch.setattr(history, "_MOST_LINES", 6)
+    monkeypatch.setattr(history, "MOST_OTHERS", 4 * (2 * 8 + 6))
     for process in range(3):
         lines = [
-            record_start(process=process, devices=_devices(*range(4))),
-            RecordSample(time=START, in_use=(1,) * 4),
+            record_start(process=process, devices=_devices(*range(8 * process, 8 * process + 8))),
+            RecordSample(time=START, in_use=(1,) * 8),
             *(record_mark(number, "eval") for number in range(4)),
         ]
         write_record(tmp_path, lines, f"process-{process}-a.jsonl")
@@ -241,20 +237,20 @@ def test_devices_and_marks_are_bounded(tmp_path: Path, monkeypatch: pytest.Monke
     report = timeline_report(tmp_path)
     assert [one.process for one in report.processes] == [0, 1]
     reasons = {one.name: one.reason for one in report.unread}
-    assert reasons["process-2-a.jsonl"] == "more than 10 devices in the folder"
-    assert "more than 6 marks and errors in the folder" in reasons["process-1-a.jsonl"]
+    assert reasons["process-2-a.jsonl"] == "more than 88 numbers of marks and devices in the folder"
+    assert "more than 88 numbers of marks and devices in the folder" in reasons["process-1-a.jsonl"]
 
 
 def test_sets_of_devices_are_held_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Groups with the same devices share them. Past the limit, the bytes of a group are not in arrays."""
-    monkeypatch.setattr(history, "_MOST_SET_DEVICES", 5)
+    monkeypatch.setattr(history, "MOST_OTHERS", 4 * 4 + 5)
     sets = [(0, 1, 2)] * 50 + [(0, 1), (2, 3, 0)]
     groups = [record_group(number, 7, devices=devices) for number, devices in enumerate(sets)]
     sample = RecordSample(time=START, in_use=(60 * MIB,) * 4, groups=tuple(range(52)), counts=(1,) * 52)
     write_record(tmp_path, [record_start(devices=_devices(*range(4))), *groups, sample])
     follower = Follower(tmp_path)
     report = follower.report(device=0)
-    assert follower._held.set_devices == 5
+    assert follower._room.others == 4 * 4 + 5
     assert report.peak is not None
     assert report.peak.not_arrays_nbytes == 9 * MIB
     assert report.unread == ()
@@ -262,22 +258,23 @@ def test_sets_of_devices_are_held_once(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_a_thinned_sample_keeps_its_arrays() -> None:
     """Groups and counts stay with their sample, also where neighbors have none."""
-    found = History(Held())
-    segment = SegmentLines(found, record_start())
-    segment.add(GROUP)
+    found = History(Room())
+    segment = found.begin(record_start())
+    found.add(GROUP, segment)
     for number in range(9):
         groups, counts = ((0,), (number + 1,)) if number % 3 else ((), ())
-        segment.add(RecordSample(time=START + number, in_use=(number,), groups=groups, counts=counts))
+        sample = RecordSample(time=START + number, in_use=(number,), groups=groups, counts=counts)
+        found.add(sample, segment)
     found.thin()
-    kept = [int(time - START) for time in found.kept.times]
-    arrays = found.kept.arrays(found.sites(0))
+    kept = [int(time - START) for time in found.samples.times]
+    arrays = found.samples.arrays(found.sites(0))
     assert arrays.total_nbytes().tolist() == [(number + 1) * MIB if number % 3 else 0 for number in kept]
-    assert found.kept.steps[0] == samples.NO_STEP
+    assert found.samples.steps[0] == NO_STEP
 
 
 def test_marks_survive_thinning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are no samples."""
-    monkeypatch.setattr(module, "_MOST_NUMBERS", 100)
+    monkeypatch.setattr(history, "MOST_NUMBERS", 100)
     lines = [record_start(), *samples_of([], {}, 300), RecordMark(time=START + 200, name="eval")]
     write_record(tmp_path, lines)
     report = timeline_report(tmp_path)

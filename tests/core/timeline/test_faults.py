@@ -15,7 +15,7 @@ import errno, json, os, sys, types, warnings
 import jax.numpy as jnp
 from jax_array_info_core import record_memory
 from jax_array_info_core.files import descriptors
-from jax_array_info_core.timeline import recorder, recording, running, segments, thinning
+from jax_array_info_core.timeline import recorder, recording, segments
 
 recording._RETRY = 0.0
 
@@ -45,7 +45,7 @@ def session(number, name, error):
     """Run a small program with a recorder whose n-th call of the system fails, and return the calls."""
     failing = Failing(number, error)
     running_recorder = record_memory(f"record-{name}", every=0.001, max_nbytes=2**22)
-    for module in (descriptors, recorder, recording, running, segments, thinning):
+    for module in (descriptors, recorder, recording, segments):
         module.os = failing
     kept = []
     with warnings.catch_warnings(record=True) as caught:
@@ -58,7 +58,7 @@ def session(number, name, error):
                 with open(f"own-{name}", "a") as file:
                     print(sum(map(len, kept)), file=file)
     messages = [str(warning.message) for warning in caught]
-    for module in (descriptors, recorder, recording, running, segments, thinning):
+    for module in (descriptors, recorder, recording, segments):
         module.os = os
     running_recorder.stop()
     return failing.calls, messages

@@ -186,7 +186,7 @@ def test_a_gigabyte_of_damage_takes_little_memory(tmp_path: Path) -> None:
 
 def test_a_record_past_the_limit_keeps_its_peak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two neighboring samples the fuller one stays, as often as it takes."""
-    monkeypatch.setattr(history, "_MOST_SAMPLES", 64)
+    monkeypatch.setattr(history, "MOST_NUMBERS", 64 * 3)
     samples = samples_of([GROUP], {0: lambda number: 1 + 30 * (number == 333)}, 1000)
     write_record(tmp_path, [record_start(), GROUP, *samples])
     report = timeline_report(tmp_path)

@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec as P
 from jax_array_info_core import record_memory, timeline_report
 from jax_array_info_core.timeline import recording
 from jax_array_info_core.timeline.in_use import BytesInUse
-from jax_array_info_core.timeline.requests import Moment
+from jax_array_info_core.timeline.recording import Moment
 from tests.arrays import mesh_of
 from tests.growing import born
 from tests.records import of_kind, record_of, recorded, sample_count, until

@@ -12,8 +12,8 @@ from jax_array_info_core import from_json, timeline_report, to_json
 from jax_array_info_core.errors import UnsupportedValueError
 from jax_array_info_core.reports.record import RecordEnd, RecordOutOfMemory
 from jax_array_info_core.timeline import runs
-from jax_array_info_core.timeline.running import identity
 from jax_array_info_core.timeline.runs import Earlier, is_restart
+from jax_array_info_core.timeline.segments import identity
 from jax_array_info_core.timeline.timeline_report import Follower
 
 from .samples import MIB, START, record_group, record_start, samples_of, write_record

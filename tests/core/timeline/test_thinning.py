@@ -16,9 +16,8 @@ from jax_array_info_core.reports.record import (
     RecordOutOfMemory,
     RecordSample,
 )
-from jax_array_info_core.timeline import thinning
-from jax_array_info_core.timeline.segments import Segment, segment_paths
-from jax_array_info_core.timeline.thinning import FEWEST, thin_segments
+from jax_array_info_core.timeline import segments
+from jax_array_info_core.timeline.segments import FEWEST, Segment, segment_paths, thin_segments
 from tests.core.timeline.samples import record_start
 from tests.records import lines_in, of_kind, record_of
 
@@ -52,7 +51,7 @@ def thinned(folder, max_nbytes=0, process=0):
 
 
 def thinned_once(path):
-    for _ in (work := thinning._thin(path.parent, path.name)):
+    for _ in (work := segments._thin(path.parent, path.name)):
         pass
     work.close()
     start, *lines = lines_in(path)
@@ -228,7 +227,7 @@ def test_a_file_that_is_replaced_while_it_is_thinned_is_left_alone(tmp_path, nam
     path = written(folder, [sample(n, n % 7) for n in range(2000)])
     outside = tmp_path / "outside"
     outside.write_text("mine")
-    work = thinning._thin(folder, path.name)
+    work = segments._thin(folder, path.name)
     next(work)
     if name == "several names":
         os.link(path, tmp_path / "another")
@@ -251,7 +250,7 @@ def test_a_descriptor_that_the_program_takes_is_neither_read_nor_closed(tmp_path
     path = written(tmp_path, [sample(n, n % 7) for n in range(2000)])
     mine = tmp_path / "mine"
     mine.write_bytes(b"mine" * 100_000)
-    work = thinning._thin(tmp_path, path.name)
+    work = segments._thin(tmp_path, path.name)
     next(work)
     with open(mine, "rb", buffering=0) as file:
         taken = [number for number in range(3, 64) if is_at(number, path)]

@@ -14,7 +14,7 @@ from jax_array_info_core import from_json, timeline_report, to_json
 from jax_array_info_core.errors import UnsupportedValueError
 from jax_array_info_core.reports.record import RecordDevice, RecordEnd, RecordLine, RecordOutOfMemory
 from jax_array_info_core.timeline import timeline_report as module
-from jax_array_info_core.timeline.running import identity
+from jax_array_info_core.timeline.segments import identity
 from jax_array_info_core.timeline.timeline_report import Follower
 
 from .samples import (
@@ -133,7 +133,7 @@ def test_the_samples_of_other_processes_are_not_kept(tmp_path: Path) -> None:
         write_record(tmp_path, segment, f"process-{process}-a.jsonl")
     follower = Follower(tmp_path)
     follower.report()
-    kept = {run.process: len(history.kept) for run, history in follower._histories.items()}
+    kept = {run.process: len(history.samples) for run, history in follower._histories.items()}
     assert kept == {0: 10, 1: 0, 2: 0, 3: 0}
 
 

@@ -24,10 +24,9 @@ from ..reports.timeline import (
     TimelineSeries,
 )
 from .history import History
-from .marks import OpenMarks
-from .samples import NO_STEP, ArraysOfDevice, Numbers, Times
+from .marks import OpenMarks, Visit, Visits, kept_nbytes, most_added
+from .samples import IN_USE, NO_STEP, PEAK, ArraysOfDevice, Numbers, Times
 from .steady_growth import steady_growth
-from .visits import Visit, Visits, kept_nbytes, most_added
 
 _AROUND = 5
 """Number of samples before and after a jump."""
@@ -51,10 +50,10 @@ class DeviceHistory:
 
     def __init__(self, history: History, device: int) -> None:
         self.history, self.device = history, device
-        self.samples = history.kept
+        self.samples = history.samples
         self.times, self.steps, self.begins = self.samples.times, self.samples.steps, self.samples.begins
-        reported = history.in_use(device)
-        self.reported_peaks = history.reported_peaks(device)
+        reported = history.column(IN_USE, device)
+        self.reported_peaks = history.column(PEAK, device)
         self._sites = history.sites(device)
         self.arrays = self.samples.arrays(self._sites)
         self.array_nbytes = self.arrays.total_nbytes()

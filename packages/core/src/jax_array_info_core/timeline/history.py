@@ -1,105 +1,147 @@
-"""The record of one run of a process: its samples, marks and errors."""
+"""The record of one run of a process: its samples, marks and errors, within the room of a folder."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-
-import numpy as np
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from ..errors import FileFormatError
 from ..reports.record import (
     RecordDevice,
     RecordEnd,
     RecordGroup,
+    RecordLine,
     RecordMark,
     RecordOutOfMemory,
     RecordSample,
     RecordStart,
 )
 from ..text import clipped
-from .marks import UNKNOWN, Moment, Span, spans_of
-from .samples import IN_USE, PEAK, Numbers, Places, Samples, Sites
+from .marks import Moment, Span, spans_of
+from .samples import IN_USE, MOST_OF_GROUP, OTHER, PEAK, Numbers, Samples, Sites, device_key
 
-_MOST_SAMPLES = 2**18
-"""Maximum number of samples: three days at one a second. Of more, every second one is left out."""
+MOST_NUMBERS = 10**7
+"""Maximum number of numbers in samples. Of more, every second sample is left out."""
+MOST_OTHERS = 2**21
+"""Maximum number of numbers of all else: bytes in marks, sets of devices, and a few for each thing."""
 _MOST_GROUPS = 2**13
 """Maximum number of groups of arrays. Those past it are other arrays."""
-_MOST_SET_DEVICES = 2**20
-"""Maximum number of devices in all sets of devices of groups. Those past it have no bytes."""
-_MOST_MARKS = 2**17
-_MOST_LINES = 2**19
-"""Maximum number of marks and errors of all runs together."""
-_MOST_MARK_NUMBERS = 2**21
-"""Maximum number of bytes in marks, on each device. The others are unknown."""
-_MOST_DEVICES = 2**12
-_MOST_ERRORS = 100
+_MOST_MARKS, _MOST_ERRORS = 2**17, 100
+_MOST_ARRAYS = 2**32
+_MOST_NBYTES = 2**50
+"""Upper bound of the bytes on a device, and of those of an array on it: sums of them fit into 64 bits."""
+_MOST_AXES = 64
+"""Maximum number of axes of an array, as in NumPy."""
 _LONGEST_DISORDER = 2.0
 """Seconds by which lines may be out of order. More means that the clock was set back."""
+_OF_THING = 4
+"""Numbers of a mark, an error and a device, besides the bytes of a mark."""
+
+_Pairs: TypeAlias = tuple[Sequence[int], Sequence[int]]
+"""Keys, and as many numbers."""
+
+
+class Room:
+    """Room for the histories of all runs of a folder together."""
+
+    def __init__(self) -> None:
+        self.histories: list[History] = []
+        self.numbers = 0
+        """Numbers in samples."""
+        self.others = 0
+        self._most = MOST_NUMBERS
+
+    def take(self, count: int) -> None:
+        """Take room for numbers that are not in samples.
+
+        Raises:
+            FileFormatError: If there is none.
+        """
+        if self.others + count > MOST_OTHERS:
+            raise FileFormatError(f"more than {MOST_OTHERS:,} numbers of marks and devices in the folder")
+        self.others += count
+
+    def add_numbers(self, count: int) -> None:
+        """Count numbers of samples, and thin all histories if there are too many."""
+        self.numbers += count
+        if self.numbers > self._most:
+            for history in self.histories:
+                history.thin()
+            # One sample of each run stays.
+            self._most = max(MOST_NUMBERS, self.numbers * 3 // 2)
 
 
 @dataclass(slots=True)
-class Held:
-    """What the histories of all runs hold together."""
+class Numbering:
+    """What the numbers in the lines of a segment mean in its run."""
 
-    numbers: int = 0
-    """Numbers in samples."""
+    places: tuple[int, ...]
+    """Places of its devices."""
 
-    lines: int = 0
-    """Marks and errors."""
+    keys: tuple[array[int], ...]
+    """Keys of the bytes in use, the peak and the bytes of other arrays of each device."""
 
-    mark_numbers: int = 0
-    """Bytes in marks, on each device."""
+    peaks: list[int]
+    """Peak of each device so far: of the backend, else of any line."""
 
-    set_devices: int = 0
-    """Devices in sets of devices."""
+    groups: dict[int, int] = field(default_factory=dict)
+    """Numbers of its groups, by id."""
+
+    others: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Sets of devices of the groups past the limit, and the bytes of one of their arrays, by id."""
+
+    def check(self, *rows: Sequence[int]) -> None:
+        """Check bytes on each device, which may be unknown."""
+        for row in rows:
+            if row and len(row) != len(self.places):
+                raise FileFormatError(f"numbers for {len(row)} of {len(self.places)} devices")
+            if row and max(row) > _MOST_NBYTES:
+                raise FileFormatError("more bytes than a device can have")
+
+    def apart(self, sample: RecordSample) -> tuple[_Pairs, _Pairs]:
+        """Return the counts of a sample by group, and the bytes of its other groups by set of devices."""
+        if not self.others:
+            return (sample.groups, sample.counts), ((), ())
+        counts, nbytes = {}, Counter[int]()
+        for group, count in zip(sample.groups, sample.counts, strict=True):
+            if group in self.others:
+                devices, each = self.others[group]
+                nbytes[devices] = min(nbytes[devices] + count * each, MOST_OF_GROUP)
+            else:
+                counts[group] = count
+        return (tuple(counts), tuple(counts.values())), (tuple(nbytes), tuple(nbytes.values()))
+
+    def raise_peaks(self, *rows: Sequence[int]) -> None:
+        """Raise the peak of each device to its bytes, which may be unknown."""
+        for row in rows:
+            if row:
+                self.peaks = [*map(max, self.peaks, row)]
 
 
 class History:
     """The record of a run, line by line. Segments of a process that was restarted are joined.
 
     Args:
-        held: What all runs hold together.
+        room: Room of all runs of the folder.
     """
 
-    __slots__ = (
-        "_groups",
-        "_marks",
-        "_new_recorder",
-        "_now",
-        "_peaks",
-        "_places",
-        "_segment_places",
-        "_set_back",
-        "_set_places",
-        "_sets",
-        "devices",
-        "end",
-        "errors",
-        "first",
-        "held",
-        "is_thinned",
-        "kept_from",
-        "last",
-        "sample_count",
-        "samples",
-        "starts",
-        "step",
-    )
-
-    def __init__(self, held: Held) -> None:
-        self.held = held
+    def __init__(self, room: Room) -> None:
+        room.histories.append(self)
+        self._room = room
         self.starts: list[RecordStart] = []
         """First lines of its recorders, not of their further segments."""
         self.end: RecordEnd | None = None
         """Last line of the last recorder; None while it runs, and if it was killed."""
-        self.errors: list[RecordOutOfMemory] = []
+        self.errors: deque[RecordOutOfMemory] = deque(maxlen=_MOST_ERRORS)
         self.devices: dict[int, RecordDevice] = {}
         """Devices by id."""
-        self.samples: Samples | None = None
-        """The samples that are kept; None before the first, and once they are forgotten."""
+        self.samples = Samples()
+        """The samples that are kept."""
         self.is_thinned = False
         """Whether samples were left out because there were too many to hold."""
         self.first = 0.0
@@ -110,19 +152,62 @@ class History:
         self.sample_count = 0
         self._marks: list[Moment] = []
         self._groups: dict[RecordGroup, int] = {}
-        self._places: dict[int, int] = {}
-        self._segment_places: dict[tuple[int, ...], Places] = {}
-        """Places of the devices of segments: one object for the same ones."""
-        self._sets: dict[tuple[int, ...], int] = {}
+        self._sets: dict[tuple[int, ...], int] = {(): 0}
         """Numbers of sets of devices: most groups have one of a few."""
-        self._set_places: list[Places] = []
-        self._peaks = np.zeros(0, np.int64)
-        """Peaks of the samples that were left out, and of marks."""
-        self._now: tuple[Places, Sequence[int]] = (np.zeros(0, np.intp), ())
-        self._new_recorder = False
+        self._places: dict[int, int] = {}
+        self._segments: list[Numbering] = []
+        self._now: tuple[tuple[int, ...], Sequence[int]] = (), ()
+        self._has_new_recorder = False
         self._set_back = 0.0
         self.kept_from = -math.inf
         """Time before which samples are left out."""
+
+    def begin(self, start: RecordStart) -> Numbering:
+        """Begin a segment.
+
+        Raises:
+            FileFormatError: If two of its devices have the same id.
+        """
+        devices = {device.id: device for device in start.devices}
+        if len(devices) < len(start.devices):
+            raise FileFormatError("two devices with the same id")
+        if not self.starts or self.starts[-1].recorder != start.recorder:
+            self._set_back = max(self.last - start.time, 0.0)  # of a machine whose clock is behind
+            self.starts.append(replace(start, time=self.last) if self._set_back else start)
+            self.end = None
+            self._has_new_recorder = True
+        self.last = max(self.last, start.time + self._set_back)
+        self.devices |= devices
+        places = tuple(self._places.setdefault(one, len(self._places)) for one in devices)
+        keys = (array("i", (device_key(kind, one) for one in places)) for kind in (IN_USE, PEAK, OTHER))
+        self._segments.append(Numbering(places, tuple(keys), [0] * len(places)))
+        return self._segments[-1]
+
+    def add(self, line: RecordLine, segment: Numbering) -> None:
+        """Add a line of a segment.
+
+        Raises:
+            FileFormatError: If it does not fit the lines before it, or there is no room for it.
+        """
+        match line:
+            case RecordSample():
+                self._add_sample(line, segment)
+            case RecordMark():
+                segment.check(line.in_use, line.peak)
+                if len(self._marks) == _MOST_MARKS:
+                    raise FileFormatError(f"more than {_MOST_MARKS:,} marks")
+                self._room.take(_OF_THING + len(line.in_use) + len(line.peak))
+                segment.raise_peaks(line.in_use, line.peak)
+                self._marks.append(Moment.of(line, self._time_of(line), segment.places))
+            case RecordGroup():
+                self._add_group(line, segment)
+            case RecordOutOfMemory():
+                self._room.take(_OF_THING)
+                self.errors.append(replace(line, time=self._time_of(line), message=clipped(line.message)))
+            case RecordEnd():
+                self.end = replace(line, time=self._time_of(line), message=clipped(line.message))
+            case RecordStart():
+                raise FileFormatError("a second start")
 
     def _time_of(self, line: RecordSample | RecordMark | RecordOutOfMemory | RecordEnd) -> float:
         """Return the time of the next line, later by as much as the clock of the machine was set back."""
@@ -132,196 +217,90 @@ class History:
         self.last = max(self.last, time)
         return time
 
-    def segment(self, start: RecordStart) -> Places:
-        """Begin a segment, and return the places of its devices.
-
-        Raises:
-            FileFormatError: If it has more devices than can be read.
-        """
-        new = {device.id for device in start.devices if device.id not in self._places}
-        if len(self._places) + len(new) > _MOST_DEVICES:
-            raise FileFormatError(f"more than {_MOST_DEVICES:,} devices")
-        if not self.starts or self.starts[-1].recorder != start.recorder:
-            self._set_back = max(self.last - start.time, 0.0)  # of a machine whose clock is behind
-            self.starts.append(replace(start, time=self.last) if self._set_back else start)
-            self.end = None
-            self._new_recorder = True
-        for device in start.devices:
-            self._places.setdefault(device.id, len(self._places))
-            self.devices[device.id] = device
-        self.last = max(self.last, start.time + self._set_back)
-        key = tuple(self._places[device.id] for device in start.devices)
-        return self._segment_places.setdefault(key, np.array(key, np.intp))
-
-    def add(self, line: RecordOutOfMemory | RecordEnd) -> None:
-        """Add an error or the end."""
-        time = self._time_of(line)
-        line = replace(line, time=time, message=clipped(line.message))
-        if isinstance(line, RecordEnd):
-            self.end = line
-            return
-        self._check_count()
-        self.errors.append(line)
-        if len(self.errors) > _MOST_ERRORS:
-            del self.errors[0]
+    def _add_group(self, group: RecordGroup, segment: Numbering) -> None:
+        if max(group.devices, default=-1) >= len(segment.places):
+            raise FileFormatError("a group on a device that does not exist")
+        if group.shard_nbytes > _MOST_NBYTES:
+            raise FileFormatError("more bytes than a device can have")
+        if len(group.shape) > _MOST_AXES:
+            raise FileFormatError(f"more than {_MOST_AXES} axes")
+        devices = tuple(segment.places[one] for one in group.devices)
+        if devices not in self._sets:
+            with contextlib.suppress(FileFormatError):  # without room, its bytes are in no arrays
+                self._room.take(len(devices))
+                self._sets[devices] = len(self._sets)
+        number = self._sets.get(devices, 0)
+        plain = replace(group, id=0, devices=(number,))
+        if plain in self._groups or len(self._groups) < _MOST_GROUPS:
+            segment.groups[group.id] = self._groups.setdefault(plain, len(self._groups))
         else:
-            self.held.lines += 1
+            segment.others[group.id] = number, group.shard_nbytes
 
-    def add_mark(self, mark: RecordMark, places: Places) -> None:
-        """Add a mark, with its bytes by place unless there are too many.
-
-        Args:
-            mark: The mark.
-            places: Places of the devices of its segment.
-        """
-        time = self._time_of(mark)
-        self._check_count()
-        if len(self._marks) == _MOST_MARKS:
-            raise FileFormatError(f"more than {_MOST_MARKS:,} marks")
-        rows = UNKNOWN, UNKNOWN
-        if mark.in_use or mark.peak:
-            rows = self._rows_of(mark, places)
-        name = clipped(mark.name)
-        self._marks.append(Moment(time, name, mark.is_end, places, mark.time, mark.begin, *rows))
-        self.held.lines += 1
-
-    def _check_count(self) -> None:
-        if self.held.lines == _MOST_LINES:
-            raise FileFormatError(f"more than {_MOST_LINES:,} marks and errors in the folder")
-
-    def _rows_of(self, mark: RecordMark, places: Places) -> tuple[array[int], array[int]]:
-        """Return the bytes in use and the peaks of a mark by place."""
-        rows = array("q", mark.in_use), array("q", mark.peak)
-        if len(self._peaks) < len(self._places):
-            self._peaks = self.peak_of_places
-        for row in filter(None, rows):
-            np.maximum.at(self._peaks, places, np.frombuffer(row, np.int64))
-        self.held.mark_numbers += sum(map(len, rows))
-        if self.held.mark_numbers > _MOST_MARK_NUMBERS:
-            self.is_thinned = True
-            return UNKNOWN, UNKNOWN
-        return rows
-
-    def group(self, group: RecordGroup, places: Places) -> tuple[int | None, int | None]:
-        """Return the number of a group of arrays in all segments, and of its set of devices.
-
-        Each is None if there are too many.
-
-        Args:
-            group: The group.
-            places: Places of the devices of its segment.
-        """
-        devices = tuple(places[list(group.devices)].tolist())
-        if devices not in self._sets and self.held.set_devices + len(devices) <= _MOST_SET_DEVICES:
-            self.held.set_devices += len(devices)
-            self._sets[devices] = len(self._sets)
-            self._set_places.append(np.array(devices, np.intp))
-        number = self._sets.get(devices)
-        plain = replace(group, id=0, devices=() if number is None else (number,))
-        if plain not in self._groups and len(self._groups) == _MOST_GROUPS:
-            return None, number
-        return self._groups.setdefault(plain, len(self._groups)), number
-
-    def nbytes_on_devices(self, nbytes_of: Mapping[int | None, int], most: int) -> Numbers:
-        """Return the bytes on each device, at most a number, from those on sets of devices."""
-        found = np.zeros(len(self._places), np.int64)
-        for number, nbytes in nbytes_of.items():
-            if number is not None:
-                places = self._set_places[number]
-                found[places] = np.minimum(found[places] + min(nbytes, most), most)
-        return found
-
-    def add_sample(
-        self,
-        sample: RecordSample,
-        places: Places,
-        others: Sequence[int],
-        groups: Iterable[int],
-        counts: Sequence[int],
-    ) -> None:
-        """Add a sample.
-
-        Args:
-            sample: The sample.
-            places: Places of its devices.
-            others: Bytes of its other arrays on each of them; empty if there are none.
-            groups: Numbers of its groups.
-            counts: Number of arrays of each group.
-        """
+    def _add_sample(self, sample: RecordSample, segment: Numbering) -> None:
+        if not sample.in_use and segment.places:
+            raise FileFormatError(f"numbers for 0 of {len(segment.places)} devices")
+        rows = sample.in_use, sample.peak, sample.other_nbytes
+        segment.check(*rows)
+        if len(sample.groups) != len(sample.counts):
+            raise FileFormatError("lists of different lengths")
+        if sample.counts and max(sample.counts) >= _MOST_ARRAYS:
+            raise FileFormatError("more arrays than a process can have")
+        counts, others = segment.apart(sample)
+        try:
+            groups = [*map(segment.groups.__getitem__, counts[0])]
+        except KeyError:
+            raise FileFormatError("a group without its line") from None
+        segment.raise_peaks(sample.in_use, sample.peak)
         time = self._time_of(sample)
         self.first = self.first if self.sample_count else time
         self.step = self.step if sample.step is None else sample.step
         self.sample_count += 1
-        self._now = places, sample.in_use
-        if self.samples is None:
-            self.samples = Samples()
-        rows = sample.in_use, sample.peak, others
-        self.held.numbers += self.samples.add(
-            time, sample.step, self._new_recorder, places, rows, groups, counts
+        self._now = segment.places, sample.in_use
+        numbers = self.samples.add(
+            time,
+            sample.step,
+            is_begin=self._has_new_recorder,
+            fullest=max(sample.in_use, default=0),
+            nbytes=(*zip(segment.keys, rows, strict=True), others),
+            counts=(groups, counts[1]),
         )
-        self._new_recorder = False
-        if len(self.samples) > _MOST_SAMPLES:
-            self.thin()
+        self._has_new_recorder = False
+        self._room.add_numbers(numbers)
 
     def thin(self) -> None:
         """Leave out every second sample."""
-        if self.samples is not None and len(self.samples) > 1:
-            self._before_samples_go()
+        if len(self.samples) > 1:
+            before = self.samples.numbers
             self.samples.thin()
-            self.held.numbers += self.samples.numbers
+            self._room.numbers += self.samples.numbers - before
             self.is_thinned = True
 
     def forget_before(self, time: float) -> None:
         """Leave out the samples before a time, and the marks; at infinity all samples."""
         if time < math.inf:
             self.kept_from = time
-        if self.samples is not None:
-            self._before_samples_go()
-            if time == math.inf:
-                self.samples = None
-            else:
-                self.samples.keep_from(time)
-                self.held.numbers += self.samples.numbers
-
-    def _before_samples_go(self) -> None:
-        """Note the peaks of the samples."""
-        assert self.samples is not None
-        self._peaks = self.peak_of_places
-        self.held.numbers -= self.samples.numbers
+        before = self.samples.numbers
+        self.samples.keep_from(time)
+        self._room.numbers += self.samples.numbers - before
 
     @property
-    def peak_of_places(self) -> Numbers:
-        """The peak of each device: of the backend, else of any sample."""
-        found = np.zeros(len(self._places), np.int64)
-        found[: len(self._peaks)] = self._peaks
-        if self.samples is not None:
-            self.samples.raise_peaks(found)
-        return found
+    def peaks(self) -> dict[int, int]:
+        """The peak of each device by id: of the backend, else of any line."""
+        found = dict.fromkeys(self._places.values(), 0)
+        for segment in self._segments:
+            for place, peak in zip(segment.places, segment.peaks, strict=True):
+                found[place] = max(found[place], peak)
+        return {device: found[place] for device, place in self._places.items()}
 
     @property
-    def peak(self) -> int:
-        """The highest peak of a device."""
-        return max(self.peak_of_places.tolist(), default=0)
+    def now(self) -> dict[int, int]:
+        """The bytes in use on the devices of the last sample, by id."""
+        ids = [*self._places]
+        return {ids[place]: use for place, use in zip(*self._now, strict=True)}
 
-    @property
-    def now(self) -> dict[int, tuple[RecordDevice, int, int]]:
-        """The devices of the last sample by id, with their bytes in use and peak."""
-        ids, peaks = [*self._places], self.peak_of_places.tolist()
-        pairs = zip(self._now[0].tolist(), self._now[1], strict=True)
-        return {ids[place]: (self.devices[ids[place]], use, peaks[place]) for place, use in pairs}
-
-    def in_use(self, device: int) -> Numbers:
-        """Return the bytes in use on a device in each sample."""
-        return self.kept.column(IN_USE, self._places[device])
-
-    def reported_peaks(self, device: int) -> Numbers:
-        """Return the peak that the backend reported in each sample; 0 where it reported none."""
-        return self.kept.column(PEAK, self._places[device])
-
-    @property
-    def kept(self) -> Samples:
-        """The samples that are kept, which may be none."""
-        return self.samples or Samples()
+    def column(self, kind: int, device: int) -> Numbers:
+        """Return the bytes of a device in each sample; 0 where the sample has none."""
+        return self.samples.column(kind, self._places[device])
 
     def sites(self, device: int) -> Sites:
         """Return the allocation sites with arrays on a device."""
@@ -330,7 +309,7 @@ class History:
         return Sites([*self._groups], place, sets)
 
     def place(self, device: int) -> int:
-        """Return the place of a device in the columns."""
+        """Return the place of a device."""
         return self._places[device]
 
     def spans(self) -> list[Span]:

@@ -27,6 +27,7 @@ from ..reports.record import (
 )
 from ..stored.reading import open_regular
 from ..text import clipped, printable
+from .history import History, Numbering
 
 TimedLine: TypeAlias = RecordStart | RecordSample | RecordMark | RecordOutOfMemory | RecordEnd
 """Line with a time."""
@@ -139,6 +140,9 @@ class SegmentReader:
     _unparsed: int = 0
     """Number of lines so far that are no lines of a record."""
 
+    _numbering: Numbering | None = None
+    """What its lines mean in the history of its run; None until it is read into one."""
+
     _last: tuple[int, TimedLine | None] = (0, None)
     """Size of the file when its last line was looked for, and this line."""
 
@@ -152,10 +156,21 @@ class SegmentReader:
                 self.problem = "not a memory record"
         return self.start is not None and not self.problem
 
-    def new_lines(self) -> Iterator[RecordLine]:
-        """Yield the lines after the first that were completed since the last call."""
-        if self.open_start():
-            yield from filter(None, self._lines())
+    def read_into(self, history: History) -> None:
+        """Add the lines after the first that were completed since the last call to the history of its run."""
+        if self.start is None or self.problem:
+            return
+        try:
+            segment = self._numbering = self._numbering or history.begin(self.start)
+        except FileFormatError as error:
+            self.problem = str(error)
+            return
+        for line in self._lines():
+            try:
+                if line is not None:
+                    history.add(line, segment)
+            except FileFormatError as error:
+                self._leave_out(error)
 
     def _lines(self) -> Iterator[RecordLine | None]:
         """Yield the complete lines from the place that was reached, None for one that cannot be read."""
@@ -196,10 +211,18 @@ class SegmentReader:
             return self._last[1]
         return None
 
-    def leave_out(self, reason: str) -> None:
+    @property
+    def unread(self) -> str:
+        """Why the file or lines of it could not be read, in one line; empty if all were."""
+        if self.problem or not self.bad_lines:
+            return self.problem
+        noun = "line" if self.bad_lines == 1 else "lines"
+        return f"{self.bad_lines:,} {noun} left out; {self.first_problem}"
+
+    def _leave_out(self, problem: FileFormatError) -> None:
         """Count a line that cannot be used."""
         self.bad_lines += 1
-        self.first_problem = self.first_problem or f"line {self._line:,}: {reason}"
+        self.first_problem = self.first_problem or f"line {self._line:,}: {problem}"
 
     def _read(self, line: bytes) -> RecordLine | None:
         try:
@@ -208,7 +231,7 @@ class SegmentReader:
             return read_line(line)
         except FileFormatError as error:
             self._unparsed += 1
-            self.leave_out(str(error))
+            self._leave_out(error)
             return None
 
 
@@ -236,13 +259,3 @@ def _pass_line(file: BinaryIO) -> None:
         if end >= 0:
             file.seek(end + 1 - len(chunk), os.SEEK_CUR)
             return
-
-
-def unread_of(segment: SegmentReader) -> str:
-    """Return why a file or lines of it could not be read, in one line; empty if all were."""
-    if segment.problem:
-        return segment.problem
-    if segment.bad_lines:
-        noun = "line" if segment.bad_lines == 1 else "lines"
-        return f"{segment.bad_lines:,} {noun} left out; {segment.first_problem}"
-    return ""

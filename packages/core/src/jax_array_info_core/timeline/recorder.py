@@ -26,8 +26,7 @@ from ..quantities import LARGEST, format_number, parse_bytes
 from ..reports.record import EndReason
 from ..text import clipped, plain_text
 from .in_use import MOST_ARRAYS, BytesInUse, InUse
-from .recording import Recording
-from .requests import End, Failure, Moment, Request
+from .recording import End, Failure, Moment, Recording, Request
 
 # The thread imports none of our modules: two threads that import them at the same time may see a part of one.
 

@@ -1,4 +1,4 @@
-"""The samples of a recorder: what its thread reads and writes."""
+"""The thread of a recorder: what the program asks of it, and the samples that it reads and writes."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ import contextlib
 import errno
 import os
 import queue
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 from ..compat.devices import device_name, has_backends, process_count, process_index
 from ..devices.memory import device_memory
 from ..files.descriptors import LostError
 from ..live.census import known_origins
 from ..reports.record import (
+    EndReason,
     RecordDevice,
     RecordEnd,
     RecordMark,
@@ -28,10 +30,7 @@ from ..reports.record import (
 )
 from ..text import plain_text
 from .in_use import InUse, LiveGroup, LiveGroups
-from .requests import End, Failure, Moment, Request
-from .running import identity
-from .segments import Segment
-from .thinning import thin_segments
+from .segments import Segment, identity, thin_segments
 
 SEGMENTS = 16
 """A segment ends at this part of ``max_nbytes``."""
@@ -57,6 +56,39 @@ _MOST_MISSED = 1000
 _AT_ONCE = 250
 """Number of marks that are written at once. Where another thread never waits, as one that only marks, each
 operation on a file costs the 5 ms after which Python hands over its lock."""
+
+
+class Moment(NamedTuple):
+    """A mark, on its way to the thread."""
+
+    time: float
+    name: str
+    step: int | None
+    is_end: bool
+    bytes: InUse | None = InUse()
+    """Bytes in use at this moment; None before JAX has devices."""
+    begin: float | None = None
+    """Time at which the part began that ends here."""
+
+
+class Failure(NamedTuple):
+    """An allocation that failed, on its way to the thread."""
+
+    time: float
+    message: str
+    requested_nbytes: int | None
+    written: threading.Event
+    """Set when the arrays that were alive have been recorded."""
+
+
+class End(NamedTuple):
+    """The end of the recorder, on its way to the thread."""
+
+    reason: EndReason
+    message: str
+
+
+Request: TypeAlias = "Moment | Failure | End"
 
 
 def _pause() -> None:

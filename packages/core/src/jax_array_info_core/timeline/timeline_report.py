@@ -6,7 +6,7 @@ import itertools
 import math
 import os
 import time as clock
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,23 +20,20 @@ from ..reports.timeline_process import ProcessState, TimelineDevice, TimelinePro
 from ..stored.reading import Progress
 from ..text import printable
 from .analysis import DeviceHistory
-from .history import Held, History
+from .history import History, Room
 from .marks import OpenMarks
-from .reading import SUFFIX, SegmentReader, files_of, unread_of
-from .running import is_gone
+from .reading import SUFFIX, SegmentReader, files_of
 from .runs import Recorder, runs_of
 from .samples import NO_STEP
-from .segment_lines import SegmentLines
+from .segments import is_gone
 
 _PATIENCE, _LEAST_PATIENCE = 5, 15.0
 """A process that wrote nothing for so many times the time between samples is not heard from; the least, in
 seconds."""
 _MOST_UNREAD = 100
 _MOST_ERRORS = 1000
-_MOST_NUMBERS = 10**7
-"""Maximum number of numbers in samples, of all runs together. Of more, every second sample is left out."""
-_MOST_DEVICES = 2**19
-"""Maximum number of devices of all recorders together."""
+_OF_DEVICE = 4
+"""Numbers of a device."""
 
 
 def timeline_report(
@@ -88,13 +85,10 @@ class Follower:
     def _begin(self) -> None:
         """Forget all that was read."""
         self._segments: dict[Path, SegmentReader] = {}
-        self._devices: dict[object, tuple[RecordDevice, ...]] = {}
-        self._device_count = 0
+        self._devices: dict[tuple[RecordDevice, ...], tuple[RecordDevice, ...]] = {}
         self._recorders: dict[_Run, list[object]] = {}
-        self._histories: dict[_Run, History] = {}
-        self._lines: dict[Path, SegmentLines] = {}
-        self._held = Held()
-        self._most_numbers = _MOST_NUMBERS
+        self._room = Room()
+        self._histories: dict[_Run, History] = defaultdict(lambda: History(self._room))
 
     def report(
         self,
@@ -175,17 +169,17 @@ class Follower:
         kept: History | None = None
         highest = -1
         for run, recorders in runs.items():
-            history = self._histories.setdefault(run, History(self._held))
+            history = self._histories[run]
             for segment in (segment for one in recorders for segment in one.segments):
                 if on_progress is not None:
                     on_progress(number, count)
                 number += 1
-                self._read_segment(history, segment)
+                segment.read_into(history)
             if last is not None:
                 history.forget_before(history.last - last)
                 continue
             is_asked_for = all(of in (None, one) for of, one in zip(asked, run, strict=True))
-            if not is_asked_for or (peak := history.peak) <= highest:
+            if not is_asked_for or (peak := max(history.peaks.values(), default=0)) <= highest:
                 history.forget_before(math.inf)
                 continue
             if kept is not None:
@@ -220,42 +214,19 @@ class Follower:
         The devices of a recorder, which all of its segments name, are kept once.
         """
         is_new = segment.start is None
-        if not segment.open_start() or segment.start is None:
-            return False
-        if is_new:
-            key = segment.start.process, segment.start.recorder, segment.start.devices
-            if key not in self._devices:
-                self._device_count += len(segment.start.devices)
-                if self._device_count > _MOST_DEVICES:
-                    segment.problem = f"more than {_MOST_DEVICES:,} devices in the folder"
-                    return False
-                self._devices[key] = segment.start.devices
-            else:
-                segment.start = replace(segment.start, devices=self._devices[key])
-        return True
-
-    def _read_segment(self, history: History, segment: SegmentReader) -> None:
-        lines = self._lines.get(segment.path)
-        if lines is None and segment.start is not None:
+        if segment.open_start() and is_new and segment.start is not None:
+            devices = segment.start.devices
             try:
-                lines = self._lines[segment.path] = SegmentLines(history, segment.start)
+                if devices not in self._devices:
+                    self._room.take(_OF_DEVICE * len(devices))
+                devices = self._devices.setdefault(devices, devices)
+                segment.start = replace(segment.start, devices=devices)
             except FileFormatError as error:
                 segment.problem = str(error)
-        if lines is None:
-            return
-        for line in segment.new_lines():
-            try:
-                lines.add(line)
-            except FileFormatError as error:
-                segment.leave_out(str(error))
-            if self._held.numbers > self._most_numbers:
-                for one in self._histories.values():
-                    one.thin()
-                # One sample of each run stays.
-                self._most_numbers = max(_MOST_NUMBERS, self._held.numbers * 3 // 2)
+        return segment.start is not None and not segment.problem
 
     def _unread(self) -> tuple[UnreadRecord, ...]:
-        reasons = ((path.name, unread_of(segment)) for path, segment in sorted(self._segments.items()))
+        reasons = ((path.name, segment.unread) for path, segment in sorted(self._segments.items()))
         found = (UnreadRecord(name=name, reason=reason) for name, reason in reasons if reason)
         return tuple(itertools.islice(found, _MOST_UNREAD))
 
@@ -304,7 +275,7 @@ def _process(
     run: _Run, run_count: int, history: History, marks: OpenMarks, read_at: float
 ) -> TimelineProcess:
     start = history.starts[-1]
-    end = history.end
+    end, peaks = history.end, history.peaks
     return TimelineProcess(
         process=run.process,
         run=run.number,
@@ -325,13 +296,13 @@ def _process(
         in_use_source=start.in_use_source,
         devices=tuple(
             TimelineDevice(
-                id=device.id,
-                name=device.name,
+                id=device,
+                name=history.devices[device].name,
                 bytes_in_use=in_use,
-                peak_nbytes=peak,
-                bytes_limit=device.bytes_limit,
+                peak_nbytes=peaks[device],
+                bytes_limit=history.devices[device].bytes_limit,
             )
-            for _, (device, in_use, peak) in sorted(history.now.items())
+            for device, in_use in sorted(history.now.items())
         ),
     )
 
