@@ -10,11 +10,12 @@ import io
 import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # users have compiled files
 
 
 def times(
@@ -39,7 +40,12 @@ def times(
             start = clock()
             function()
             taken[function].append(clock() - start)
-    ours_median, theirs_median = map(statistics.median, taken.values())
+    show(name, *taken.values(), bound=bound)
+
+
+def show(name: str, ours: Sequence[float], theirs: Sequence[float], *, bound: str) -> None:
+    """Print the medians of two lists of seconds, their ratio and its bound."""
+    ours_median, theirs_median = map(statistics.median, (ours, theirs))
     print(
         f"{name}: {ours_median * 1e3:.3f} ms / {theirs_median * 1e3:.3f} ms"
         f" = {ours_median / theirs_median:.2f} x (bound: {bound})",

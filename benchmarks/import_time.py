@@ -1,4 +1,4 @@
-"""Cost of ``import jax_array_info`` in a new process."""
+"""Cost of ``import jax_array_info`` and of ``jai-cli --help`` in a new process."""
 
 from __future__ import annotations
 
@@ -11,14 +11,19 @@ import compare
 
 def running(code: str) -> Callable[[], object]:
     """Return a function that runs Python code in a new process."""
-    return lambda: subprocess.run([sys.executable, "-c", code], check=True)
+    return lambda: subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
 CASES = [
     ("import jax, jax_array_info", "import jax", "at most 1.05 x"),
-    ("import jax; from jax_array_info import sharding_info", "import jax", "at most 1.10 x"),
+    ("import jax; from jax_array_info import sharding_info", "import jax", "at most 1.12 x"),
     ("import jax_array_info", "import numpy, rich.console", "at most 1.3 x"),
     ("from jax_array_info import *", "import numpy, rich.console", "at most 2 x"),
+    (
+        "import sys; from jax_array_info_cli import main; sys.argv[1:] = ['--help']; main()",
+        "import click",
+        "at most 1.6 x",
+    ),
 ]
 
 if __name__ == "__main__":

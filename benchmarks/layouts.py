@@ -120,7 +120,7 @@ def command() -> None:
         "jai-cli show of 4096 devices, relative to import numpy, click, rich",
         lambda: subprocess.run([sys.executable, *show], check=True, capture_output=True),
         lambda: subprocess.run([sys.executable, "-c", libraries], check=True),
-        bound="at most 1.25 x",
+        bound="at most 1.3 x",
         rounds=9,
     )
 

@@ -85,6 +85,32 @@ def test_other_names_are_not_found(name):
         module.nothing  # noqa: B018
 
 
+@pytest.mark.parametrize(
+    ("name", "imports"),
+    [
+        ("jax_array_info", "__init__"),
+        ("jax_array_info_core", "__init__"),
+        ("jax_array_info_core.compat", "__init__"),
+        ("jax_array_info_core.layouts", "__init__"),
+        ("jax_array_info_core.reports", "all_reports"),
+    ],
+)
+def test_type_checkers_see_the_names_that_are_imported_at_first_use(name, imports):
+    package = importlib.import_module(name)
+    source = resources.files(name).joinpath(f"{imports}.py").read_text(encoding="utf-8")
+    seen = {
+        alias.name: "." * node.level + node.module
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.ImportFrom) and node.module
+        for alias in node.names
+        if alias.asname == alias.name
+    }
+    if imports == "all_reports":
+        seen["Report"] = ".all_reports"
+    places = package._PLACES.items()
+    assert seen == {public: place for place, names in places for public in names.split()}
+
+
 def test_the_top_has_at_most_87_names():
     import jax_array_info
 

@@ -35,6 +35,19 @@ MADE = {
     "log": ("log empty.log", {"logs"}),
 }
 """Commands that need no compilation, and the pages that they import."""
+HELP = {
+    "jax_array_info_cli": "commands output reporting standard_streams usage",
+    "jax_array_info_core": "config errors names quantities text",
+}
+SHOW = {
+    "jax_array_info_cli": f"{HELP['jax_array_info_cli']} commands.show",
+    "jax_array_info_core": f"{HELP['jax_array_info_core']} grouping layouts layouts.dtypes layouts.grid"
+    " layouts.layout layouts.notation layouts.spec notebooks pages pages.arrays pages.blocks pages.folds"
+    " pages.words plans plans.plan reports reports.array",
+    "jax_array_info": "engine engine.lines engine.render export export.notebook pictures pictures.fitting"
+    " pictures.of_reports pictures.palette pictures.subject pictures.text pictures.text_plan style",
+}
+"""All modules of the cheapest calls, below each package: one import more is a chain of many."""
 MODULES = {"check": {"check", "tree"}, "diff": {"diff", "tree"}, "log": {"recorded"}, "mesh": {"show"}}
 """Modules of commands that read a tree as ``jai-cli tree`` does, or share a file."""
 PARTS = {"ProgramReport": {"program_timelines"}}
@@ -94,3 +107,25 @@ def test_the_list_of_commands_imports_none(words, folder):
     assert below("jax_array_info_cli.commands", found) == set()
     assert not below("jax_array_info_core.pages", found)
     assert not any(name.startswith("jax_array_info.") for name in found)
+
+
+@pytest.mark.parametrize(
+    ("words", "modules"), [("--help", HELP), ("show 4096,4096 --mesh a=64,b=64 --spec a,b", SHOW)]
+)
+def test_the_cheapest_commands_import_these_modules_and_no_other(words, modules, folder):
+    expected = {f"{package}.{name}" for package, names in modules.items() for name in names.split()}
+    assert imported(words, folder) == expected | {*modules}
+
+
+def test_a_panel_needs_at_most_60_modules_and_of_reports_only_its_own():
+    code = """
+import sys
+import jax.numpy as jnp
+from jax_array_info import sharding_info
+sharding_info(jnp.zeros((8, 4)))
+print("imported:", *sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    found = [name for name in done.stdout.rpartition("imported:")[2].split() if "jax_array_info" in name]
+    assert len(found) <= 60
+    assert below("jax_array_info_core.reports", found) == {"array"}

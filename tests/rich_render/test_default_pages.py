@@ -7,8 +7,7 @@ from io import StringIO
 import pytest
 
 from jax_array_info import to_text
-from jax_array_info.engine.console import on_console
-from jax_array_info.engine.render import print_page, render, shown_blocks, text_of
+from jax_array_info.engine.render import on_console, print_page, render, shown_blocks, text_of
 from jax_array_info.reports import CheckReport, ProgramReport, TreeReport
 from jax_array_info.style import terminal_console
 from jax_array_info_core.pages import page

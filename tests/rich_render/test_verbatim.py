@@ -2,8 +2,7 @@
 
 import pytest
 
-from jax_array_info.engine.console import on_console
-from jax_array_info.engine.render import text_of
+from jax_array_info.engine.render import on_console, text_of
 from jax_array_info_core.pages.blocks import Rule, Verbatim
 
 pytestmark = pytest.mark.oldest_and_newest

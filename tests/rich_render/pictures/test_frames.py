@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from jax_array_info import planned_mesh_report, to_svg, to_text
-from jax_array_info.pictures.links import link_words
+from jax_array_info.pictures.subject import link_words
 from jax_array_info.pictures.text import mesh_picture
 from jax_array_info_core.layouts.links import AxisLinks, Neighbors
 from tests.arrays import FakeDevice, mesh_of

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from jax_array_info import to_text
-from jax_array_info.engine.console import on_console
-from jax_array_info.engine.render import text_of
+from jax_array_info.engine.render import on_console, text_of
 from jax_array_info_core.pages.blocks import Column, Table
 from jax_array_info_core.pages.references import folded_references
 from tests.rich_render.tables.live_reports import group

@@ -9,8 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from jax.sharding import SingleDeviceSharding
 
-from jax_array_info.engine.console import on_console
-from jax_array_info.engine.render import render, text_of, to_text
+from jax_array_info.engine.render import on_console, render, text_of, to_text
 from jax_array_info.reports import Finding, FindingLeaf, ProgramMemory
 from jax_array_info_core import reshard_report
 from jax_array_info_core.pages.blocks import cut

@@ -141,8 +141,50 @@ if TYPE_CHECKING:
         tree_report as tree_report,
     )
 
+_PLACES = {
+    ".arrays.array_report": "array_report",
+    ".arrays.labels": "label_array label_of",
+    ".arrays.meshes": "mesh_report planned_mesh_report",
+    ".changes.gates": "assert_no_regression",
+    ".changes.reshard": "reshard_report",
+    ".changes.tree_diff": "tree_diff_report",
+    ".checks.check": "assert_tree check_report",
+    ".compat.shardings": "sharding_layout",
+    ".config": "Config config",
+    ".delivery": "collect_reports",
+    ".devices.memory": "devices_report memory_report",
+    ".errors": "ArrayInfoError CheckError",
+    ".growth.tracker": "ArrayTracker track_arrays",
+    ".hosts.files": "load_report save_report",
+    ".hosts.gather": "gather_reports",
+    ".hosts.hosts_report": "hosts_report",
+    ".layouts.layout": "ShardingLayout",
+    ".live.report": "live_array_report",
+    ".origins.profiles": "memory_profile_report",
+    ".plans.plan": "xla_report dtype_bits planned_report shard_report spec_layout spec_problems uneven_axes",
+    ".programs.assertions": "assert_donated assert_no_collective assert_program_sharding assert_sent",
+    ".programs.caches": "compile_caches_report",
+    ".programs.compiled": "topology_mesh",
+    ".programs.compiler_log": "log_report",
+    ".programs.program_diff": "program_diff_report",
+    ".programs.program_report": "program_report",
+    ".programs.program_timeline": "program_timeline_report",
+    ".propagation.assertions": "assert_no_conflict",
+    ".propagation.propagation_report": "propagation_report",
+    ".quantities": "format_bytes format_devices",
+    ".recompiles.watch": "CompileWatch watch_compiles",
+    ".reports.json": "from_json json_schema to_json",
+    ".reports.metrics": "metrics",
+    ".timeline.recorder": "MemoryRecorder record_memory",
+    ".timeline.timeline_report": "timeline_report",
+    ".trees.files": "load_tree save_tree",
+    ".trees.path_rules": "PathRules",
+    ".trees.structs": "sharded_structs",
+    ".trees.tree_report": "tree_report",
+}
+"""Public names by the module from which each is imported at first use."""
 
-__all__, _get, _names = import_on_demand(__name__)
+__all__, _get, _names = import_on_demand(__name__, _PLACES)
 
 if not TYPE_CHECKING:  # mypy would otherwise accept any misspelt name
     __getattr__, __dir__ = _get, _names

@@ -8,13 +8,15 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from . import compat
 from .compat.jax_stack import is_foreign_thread
-from .reports import Report
 
-_R = TypeVar("_R", bound=Report)
+if TYPE_CHECKING:
+    from .reports import Report
+
+_R = TypeVar("_R", bound="Report")
 
 Order = tuple[int, int]
 """Sort key of a report: its position in the order of the program."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
-import pkgutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -15,7 +13,7 @@ _ROOMS = ("errors", "layouts", "reports")
 
 
 def import_on_demand(
-    package: str, table: str = "__init__", rooms: Sequence[str] = _ROOMS
+    package: str, places: Mapping[str, str], rooms: Sequence[str] = _ROOMS
 ) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
     """Return ``__all__``, ``__getattr__`` and ``__dir__`` of a package that imports names at first use.
 
@@ -23,29 +21,21 @@ def import_on_demand(
 
     Args:
         package: Name of the package.
-        table: Module of the package with the imports that type checkers read. Its names are those that it
-            imports as ``name as name``.
+        places: The public names by the module that has them, with spaces between names. Type checkers read
+            the imports under ``TYPE_CHECKING`` instead; a test compares the two.
         rooms: Submodules that are listed, too.
     """
     known = vars(sys.modules[package])
-    source = pkgutil.get_data(package, f"{table}.py")
-    assert source is not None
-    module_of = {
-        alias.name: "." * node.level + node.module
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.ImportFrom) and node.module
-        for alias in node.names
-        if alias.asname == alias.name
-    }
-    for name in module_of:  # a reloaded module still has the names of the first load
+    place_of = {name: place for place, names in places.items() for name in names.split()}
+    for name in place_of:  # a reloaded module still has the names of the first load
         known.pop(name, None)
 
     def get(name: str) -> Any:
-        if sys.is_finalizing() and name in module_of:
+        if sys.is_finalizing() and name in place_of:
             # Imports fail while the interpreter shuts down, and nothing is printed then.
             return lambda *args, **options: None
-        if name in module_of:
-            known[name] = getattr(import_module(module_of[name], package), name)
+        if name in place_of:
+            known[name] = getattr(import_module(place_of[name], package), name)
             return known[name]
         if not name.startswith("_") and find_spec(f"{package}.{name}") is not None:
             return import_module(f"{package}.{name}")
@@ -54,5 +44,5 @@ def import_on_demand(
     def names() -> list[str]:
         return sorted([*listed, *rooms, *(name for name in known if name.startswith("__"))])
 
-    listed = sorted(name for name in module_of if not name.endswith("Error"))
+    listed = sorted(name for name in place_of if not name.endswith("Error"))
     return listed, get, names

@@ -8,6 +8,8 @@ from typing import Any
 
 from .quantities import LARGEST, format_number
 
+UNKNOWN = "unknown"
+"""What is printed of a fact that is not known."""
 MAX_TEXT = 2000
 """Maximum length of names, labels, paths and lines of errors; longer ones are clipped."""
 ESCAPE_SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[@-_]")

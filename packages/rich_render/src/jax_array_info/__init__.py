@@ -176,7 +176,38 @@ if TYPE_CHECKING:
         print_tree as print_tree,
     )
 
-__all__, _get, _names = import_on_demand(__name__)
+_PLACES = {
+    "jax_array_info_core": (
+        "ArrayInfoError ArrayTracker CheckError CompileWatch Config MemoryRecorder PathRules "
+        "ShardingLayout array_report assert_donated assert_no_collective assert_no_conflict "
+        "assert_no_regression assert_sent assert_tree assert_program_sharding check_report "
+        "collect_reports compile_caches_report config devices_report from_json gather_reports "
+        "hosts_report json_schema label_array label_of live_array_report load_report load_tree log_report "
+        "memory_profile_report memory_report planned_mesh_report mesh_report metrics planned_report "
+        "program_diff_report program_report program_timeline_report propagation_report record_memory "
+        "reshard_report save_report save_tree shard_report sharded_structs sharding_layout spec_layout "
+        "timeline_report to_json topology_mesh track_arrays tree_diff_report tree_report watch_compiles "
+        "xla_report"
+    ),
+    ".engine.render": "to_text",
+    ".export.formats": "save_picture to_html to_svg",
+    ".pictures.text": "array_picture",
+    ".verbs.hosts": "print_hosts",
+    ".verbs.memory": (
+        "pretty_memory_stats print_memory_profile print_memory_stats print_growth print_array_stats"
+    ),
+    ".verbs.oom": "report_on_oom",
+    ".verbs.programs": (
+        "print_compile_caches print_compilations print_log print_program print_program_diff print_propagation"
+    ),
+    ".verbs.sharding": "print_mesh sharding_info sharding_vis simple_array_info tap_sharding",
+    ".verbs.show": "print_report",
+    ".verbs.timeline": "print_program_timeline print_timeline",
+    ".verbs.trees": "print_check print_reshard print_tree_diff print_tree",
+}
+"""Public names by the module from which each is imported at first use."""
+
+__all__, _get, _names = import_on_demand(__name__, _PLACES)
 
 if not TYPE_CHECKING:  # mypy would accept any misspelled name otherwise
     __getattr__, __dir__ = _get, _names

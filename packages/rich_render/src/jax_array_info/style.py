@@ -121,8 +121,11 @@ def wrapped(text: str, width: int) -> list[str]:
 
     The width is in terminal columns; wide characters, such as Chinese ones, take two.
     """
+    text = clipped(text)
+    if cell_len(text.rstrip()) <= width:  # as are most labels of a large picture
+        return [text.rstrip()]
     lines = [""]
-    for piece in _pieces(clipped(text), width):
+    for piece in _pieces(text, width):
         if lines[-1] and cell_len(lines[-1] + piece.rstrip()) > width:
             lines.append("")
         lines[-1] += piece

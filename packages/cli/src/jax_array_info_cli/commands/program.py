@@ -128,7 +128,7 @@ def program(
     from jax_array_info_core.compat.topology_names import parse_topology
     from jax_array_info_core.errors import TopologyError
     from jax_array_info_core.layouts import parse_mesh
-    from jax_array_info_core.layouts.bandwidths import parse_bandwidths
+    from jax_array_info_core.layouts.links import parse_bandwidths
 
     problems = Problems()
     if dcn is not None and topology is None:

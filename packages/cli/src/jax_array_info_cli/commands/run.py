@@ -216,7 +216,7 @@ def _run_cells(show: Callable[[str, str], None]) -> None:
 
 def _print_cells(console: Console) -> None:
     """Print each cell with its output."""
-    from jax_array_info.engine.console import titled_code
+    from jax_array_info.engine.render import titled_code
 
     with contextlib.redirect_stdout(console.file):
         _run_cells(lambda *cell: console.print(titled_code(*cell, width=console.width)))

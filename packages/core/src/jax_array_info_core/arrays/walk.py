@@ -7,7 +7,7 @@ import dataclasses
 import inspect
 from collections.abc import Callable
 from types import MemberDescriptorType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,9 +19,11 @@ from ..compat.shardings import describe_sharding, has_devices, is_named
 from ..errors import LayoutError
 from ..layouts.spec import Spec, as_spec
 from ..reports.array import ArrayReport, ShardingDescription
-from ..reports.tree import VariableKind
 from ..text import plain_text
 from .paths import Notation
+
+if TYPE_CHECKING:
+    from ..reports.tree import VariableKind
 
 
 def object_report(value: Any, name: str | None) -> ArrayReport:

@@ -10,17 +10,18 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ..errors import LayoutError, ProcessError
 from ..layouts.layout import DevicePlacement, Processes
-from ..layouts.links import Places, wraps_of
 from ..layouts.spec import MeshAxes
 from ..text import plain_text
-from .topology_names import TPUS
 from .values import DeviceFacts, is_abstract_mesh, private
+
+if TYPE_CHECKING:
+    from ..layouts.links import Places
 
 
 def device_name(device: object) -> str:
@@ -56,6 +57,9 @@ def device_places(devices: Sequence[Any]) -> Places:
     Args:
         devices: The devices, at least one.
     """
+    from ..layouts.links import Places, wraps_of  # arrays need neither
+    from .topology_names import TPUS
+
     platform = devices[0].platform
     hosts = _numbers(devices, "process_index")
     slices = _numbers(devices, "slice_index")

@@ -35,5 +35,16 @@ if TYPE_CHECKING:
     from .xla_sharding import (
         XlaSharding as XlaSharding,
     )
-else:
-    __all__, __getattr__, __dir__ = import_on_demand(__name__, rooms=())
+
+_PLACES = {
+    ".grid": "Grids describe_pattern flat_grids",
+    ".layout": "LocalPart ShardingLayout",
+    ".notation": "format_mesh format_spec parse_mesh parse_shape parse_spec",
+    ".spec": "MeshAxes Spec UnevenAxis",
+    ".xla": "parse_xla_sharding spec_of_xla",
+    ".xla_sharding": "XlaSharding",
+}
+"""Public names by the module from which each is imported at first use."""
+
+if not TYPE_CHECKING:
+    __all__, __getattr__, __dir__ = import_on_demand(__name__, _PLACES, rooms=())

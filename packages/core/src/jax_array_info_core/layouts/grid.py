@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..quantities import format_device_ids, format_number
+from ..quantities import format_device_ids
 from .layout import ShardingLayout
 
 
@@ -134,27 +134,13 @@ def describe_pattern(
     holders = layout.device_ids.reshape(*layout.shard_counts, layout.partial_sums, layout.replicas)
     if layout.partial_sums > 1:
         spacing = _spacing_text(np.sort(holders[..., 0], axis=-1))
-        lines.append(f"{layout.partial_sums} partial sums of each shard{_over(layout.unreduced)}, {spacing}")
+        over = f" over {', '.join(layout.unreduced)}" if layout.unreduced else ""
+        lines.append(f"{layout.partial_sums} partial sums of each shard{over}, {spacing}")
     if layout.replicas > 1:
         spacing = _spacing_text(np.sort(holders, axis=-1))
         of = "shard" if layout.partial_sums == 1 else "partial sum"
         lines.append(f"{layout.replicas} {copies} of each {of}, {spacing}")
     return tuple(lines)
-
-
-def copies_words(
-    unreduced: Sequence[str], partial_sums: int, replicas: int, replicated_over: Sequence[str] = ()
-) -> str:
-    """Return ``4 partial sums over model``, ``2 replicas over data`` or both; empty without copies."""
-    words = [f"{format_number(partial_sums)} partial sums{_over(unreduced)}"] if partial_sums > 1 else []
-    if replicas > 1:
-        of_each = " of each" if words else ""
-        words.append(f"{format_number(replicas)} replicas{of_each}{_over(replicated_over)}")
-    return ", ".join(words)
-
-
-def _over(unreduced: Sequence[str]) -> str:
-    return f" over {', '.join(unreduced)}" if unreduced else ""
 
 
 def _shards_text(shards: NDArray[Any]) -> str:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from ..layouts import MeshAxes, ShardingLayout, format_spec
-from ..layouts.grid import copies_words
 from ..quantities import format_bytes, format_device_ids, format_devices
-from ..reports import ArrayReport, ContainerLeaf, MeshReport, ShardReport, XlaReport
 from ..text import shape_text
 from .blocks import (
     TIMES,
@@ -25,7 +23,10 @@ from .blocks import (
     said,
     that_apply,
 )
-from .words import index_words, manual_words, mesh_words, size_words, unknown_words
+from .words import copies_words, index_words, manual_words, mesh_words, size_words, unknown_words
+
+if TYPE_CHECKING:
+    from ..reports import ArrayReport, ContainerLeaf, MeshReport, ShardReport, XlaReport
 
 MAX_WORDS = 160
 MAX_FRACTION = 9

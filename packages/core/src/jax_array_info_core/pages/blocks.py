@@ -1,11 +1,13 @@
-"""Blocks of a page: what a report says, without a console, a width, an encoding or a color."""
+"""Blocks of a page: what a report says, without a console, a width, an encoding or a color.
+
+They are named tuples: each call that prints imports them all, and a dataclass takes four times as long.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 from ..quantities import counted
 from .folds import check_max_rows, split_rows
@@ -25,8 +27,7 @@ Kind = Literal["words", "number", "path", "text", "names", "centered"]
 words, names between keys, attributes and words; others only where there is no other way."""
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(NamedTuple):
     """A text with a look."""
 
     text: str
@@ -47,8 +48,7 @@ Grouping: TypeAlias = "Sequence[Sequence[str]]"
 """The columns of a table: names of those that are stacked in each. Names without content are left out."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sentence:
+class Sentence(NamedTuple):
     """A text that is wrapped to the width."""
 
     text: str
@@ -61,15 +61,13 @@ class Sentence:
     """Its end, which stands on a line of its own if the whole is longer than a line."""
 
 
-@dataclass(frozen=True, slots=True)
-class Verbatim:
+class Verbatim(NamedTuple):
     """Lines of code or of output, with their indentation and their blank lines."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(NamedTuple):
     """A horizontal line with a title."""
 
     title: str
@@ -77,8 +75,7 @@ class Rule:
     """Text at its right end, where there is room."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entries:
+class Entries(NamedTuple):
     """A list: the bytes, the path and any number of facts of each entry; each may be empty.
 
     An entry is one line if it fits; else its facts are below its path.
@@ -89,8 +86,7 @@ class Entries:
     """Whether the facts are aligned, where the widest entry fits."""
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(NamedTuple):
     """A column of a table."""
 
     name: str
@@ -117,8 +113,7 @@ class Column:
         return self.head or self.name
 
 
-@dataclass(frozen=True, slots=True)
-class Branch:
+class Branch(NamedTuple):
     """A row of a table that a page can fold: a leaf, or a prefix of paths with the sums of its leaves."""
 
     row: Row
@@ -130,8 +125,7 @@ _T = TypeVar("_T")
 _S = TypeVar("_S")
 
 
-@dataclass(frozen=True, slots=True)
-class Limited(Generic[_T, _S]):
+class Limited(NamedTuple, Generic[_T, _S]):
     """Rows or blocks of things; a page may show the first ones only."""
 
     things: Sequence[_T]
@@ -162,8 +156,7 @@ class Limited(Generic[_T, _S]):
 Section: TypeAlias = "Sequence[Row] | Limited[Any, Row]"
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(NamedTuple):
     """Rows of cells. Columns without content are left out."""
 
     title: str
@@ -196,8 +189,7 @@ class Table:
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class Panel:
+class Panel(NamedTuple):
     """Lines in a box, with a title."""
 
     title: str
@@ -205,8 +197,7 @@ class Panel:
     """Lines; one in several looks is a sequence."""
 
 
-@dataclass(frozen=True, slots=True)
-class Picture:
+class Picture(NamedTuple):
     """The drawing of a report, or of its layout."""
 
     of: Report
@@ -214,8 +205,7 @@ class Picture:
     """Whether a console shows it, too."""
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(NamedTuple):
     """The user's source with notes of a report in its margin, which pages with links show."""
 
     of: Report
@@ -299,7 +289,7 @@ def cut(blocks: Iterable[Listing], most: int | None) -> Iterator[Block]:
         elif isinstance(block, Table):
             sections = [_parts(section, most) for section in block.sections]
             if any(shown for shown, *_ in sections):
-                yield replace(block, sections=[*chain(*sections)])
+                yield block._replace(sections=[*chain(*sections)])
         else:
             yield block
 

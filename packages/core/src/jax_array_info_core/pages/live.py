@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
-from ..layouts.grid import copies_words
 from ..quantities import counted, format_bytes
 from ..reports import LiveArrayReport
 from ..reports.live import By, device_words, held_counts, is_in_host_memory
 from .blocks import CHECK, Block, Column, Limited, Row, Table, counted_path, more, that_apply
 from .live_rows import LiveArrayRow, live_array_rows, rest_row
 from .references import folded_references
-from .words import NO_ALLOCATION_SITES, SEARCH_INCOMPLETE, no_referrer, site_words
+from .words import NO_ALLOCATION_SITES, SEARCH_INCOMPLETE, copies_words, no_referrer, site_words
 
 NARROW = 80
 """Pages up to this width have no column ``of total``."""
@@ -161,7 +159,7 @@ def live_page(
 def _columns(report: LiveArrayReport, by: By) -> list[Column]:
     if by == "shape":
         is_sharded = report.visible_devices > 1
-        return [replace(one, is_kept=is_sharded) if one.name == "sharded" else one for one in _SHAPES]
+        return [one._replace(is_kept=is_sharded) if one.name == "sharded" else one for one in _SHAPES]
     size = "per device" if by == "device" or report.device is not None else "max per device"
     # The report has no bytes on the devices of other processes.
     devices = "all" if len(report.device_nbytes) >= report.visible_devices else "local"

@@ -22,6 +22,7 @@ from ..reports import (
 )
 from ..reports.changes import rule_lines
 from ..reports.collectives import axes_words
+from ..text import UNKNOWN
 from .blocks import (
     Block,
     Column,
@@ -37,7 +38,7 @@ from .blocks import (
     that_apply,
 )
 from .folds import folded
-from .program_words import UNKNOWN, folded_text, kept_words, without_indices
+from .program_words import folded_text, kept_words, without_indices
 from .words import change_words, more_or_less, origin_words, rule_results
 
 _FIGURES = {

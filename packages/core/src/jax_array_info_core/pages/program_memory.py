@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from ..layouts.dtypes import type_text
 from ..quantities import counted, format_bytes, known_sum
 from ..reports import BackwardLine, ProgramMemory, ProgramReport, Temporary
+from ..text import UNKNOWN
 from .blocks import Column, Listing, Row, Sentence, Table, counted_path, limited, listed, more, that_apply
-from .program_words import UNKNOWN, kept_words, platform_words, scope_words
+from .program_words import kept_words, platform_words, scope_words
 from .words import origin_words
 
 _REUSED = "reused by donation"

@@ -16,11 +16,11 @@ from ..reports import (
     Temporary,
 )
 from ..reports.collectives import axes_words
+from ..text import UNKNOWN
 from .blocks import AT_MOST, TIMES, some, that_apply
 from .folds import folded_paths
 from .words import mesh_words
 
-UNKNOWN = "unknown"
 _MOST_SCOPES = 3
 _PATH = re.compile(r"(?<!\S)([^\s/]*+/\S*)")
 """A path in a text; in a group, so that ``split`` keeps it."""

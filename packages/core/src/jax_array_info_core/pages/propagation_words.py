@@ -23,9 +23,10 @@ from ..reports import (
     ReplicatedValue,
 )
 from ..reports.propagation import OperationFact
+from ..text import UNKNOWN
 from .blocks import counted_path, some
 from .links import Link, Pieces, Target, folded_pieces, line_target, text_of_pieces
-from .program_words import UNKNOWN, folded_text, without_indices
+from .program_words import folded_text, without_indices
 from .words import manual_words, mesh_words, origin_words
 
 MOST_OPS = 4

@@ -10,7 +10,6 @@ from typing import TypeAlias
 
 from ..layouts import MeshAxes, Spec, UnevenAxis
 from ..layouts.dtypes import type_text
-from ..layouts.grid import copies_words
 from ..layouts.spec import effective_spec
 from ..quantities import LARGEST, counted, format_bytes, format_devices, format_number, grouped
 from ..reports import (
@@ -27,7 +26,7 @@ from ..reports.tree import both_memories, other_leaves_words, shorter_leaves_wor
 from ..text import clipped
 from .blocks import AT_MOST, TIMES, Note, counted_path, more, some, that_apply
 from .tree_rows import LeafGroup, LeafSums, is_counted, is_finite
-from .words import mesh_words, reason_words
+from .words import copies_words, mesh_words, reason_words
 
 _MOST_PATHS = 3
 """Maximum number of other paths of an array that are listed."""

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from .. import config
 from ..config import shown_callers
 from ..layouts import MeshAxes
-from ..quantities import format_bytes
-from ..reports import ArrayReport, Origin
+from ..quantities import format_bytes, format_number
 from ..reports import array as unknown_reasons
-from ..reports.live import UNKNOWN
+from ..text import UNKNOWN
 from .blocks import Sentence
+
+if TYPE_CHECKING:
+    from ..reports import ArrayReport, Origin
 
 NO_ALLOCATION_SITES = "Allocation sites are not available in this version of JAX."
 SEARCH_INCOMPLETE = (
@@ -125,3 +128,18 @@ def rule_results(lines: Iterable[str]) -> Iterator[Sentence]:
 def size_words(nbytes: int | None, absent: str = "") -> str:
     """Return a number of bytes, or another text if it is not known."""
     return absent if nbytes is None else format_bytes(nbytes)
+
+
+def copies_words(
+    unreduced: Sequence[str], partial_sums: int, replicas: int, replicated_over: Sequence[str] = ()
+) -> str:
+    """Return ``4 partial sums over model``, ``2 replicas over data`` or both; empty without copies."""
+    words = [f"{format_number(partial_sums)} partial sums{_over(unreduced)}"] if partial_sums > 1 else []
+    if replicas > 1:
+        of_each = " of each" if words else ""
+        words.append(f"{format_number(replicas)} replicas{of_each}{_over(replicated_over)}")
+    return ", ".join(words)
+
+
+def _over(unreduced: Sequence[str]) -> str:
+    return f" over {', '.join(unreduced)}" if unreduced else ""

@@ -6,23 +6,24 @@ import contextlib
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import LayoutError, SpecError, UnsupportedValueError, require, require_report
 from ..layouts import dtypes
-from ..layouts.copied import Copied, parse_copied
 from ..layouts.dtypes import packed_nbytes
 from ..layouts.grid import describe_pattern
 from ..layouts.layout import MAX_AXES, MAX_DEVICES, ShardingLayout, as_shape, mesh_layout
 from ..layouts.notation import format_mesh
 from ..layouts.spec import MeshAxes, Spec, SpecLike, UnevenAxis, as_spec, mesh_sizes
-from ..layouts.xla import spec_of_xla
 from ..quantities import LARGEST, counted, format_number
 from ..reports.array import ArrayReport, ShardingDescription
-from ..reports.mesh import ShardReport, XlaReport
 from ..text import plain_text
+
+if TYPE_CHECKING:
+    from ..layouts.xla import Copied
+    from ..reports.mesh import ShardReport, XlaReport
 
 
 def spec_problems(shape: Sequence[int], mesh: Any, spec: SpecLike) -> list[str]:
@@ -266,6 +267,8 @@ def shard_report(report: ArrayReport, device_id: int) -> ShardReport:
     >>> shard.index, shard.nbytes, shard.holders
     (((8, 12), (0, 16)), 256, (4, 5))
     """
+    from ..reports.mesh import ShardReport  # plans of arrays do not need it
+
     require_report(report, ArrayReport)
     require(device_id, (int, np.integer), "the id of a device, an integer")
     layout = report.layout
@@ -327,6 +330,8 @@ def xla_reports(text: str, mesh: Any = None, shape: Sequence[int] | None = None)
 
     Arguments and errors are those of ``xla_report``, which explains one.
     """
+    from ..layouts.xla import parse_copied  # plans do not need it
+
     require(text, str, 'an XLA sharding as text, such as "{devices=[2,4]<=[8]}"')
     sizes = None if mesh is None else mesh_sizes(mesh)
     return [
@@ -336,6 +341,9 @@ def xla_reports(text: str, mesh: Any = None, shape: Sequence[int] | None = None)
 
 
 def _explained(copied: Copied, mesh: Mapping[str, int] | None, shape: Sequence[int] | None) -> XlaReport:
+    from ..layouts.xla import spec_of_xla
+    from ..reports.mesh import XlaReport
+
     sharding = copied.sharding
     if copied.spec is not None and sharding.kind != "replicated":
         return XlaReport(

@@ -8,8 +8,7 @@ from typing import Any
 
 from ..errors import CheckError, UnsupportedValueError, require_report
 from ..hlo.collectives import COLLECTIVES
-from ..layouts.bandwidths import as_link
-from ..layouts.links import MAY_BE, Link
+from ..layouts.links import MAY_BE, Link, as_link
 from ..layouts.notation import as_nbytes
 from ..layouts.spec import SpecLike, as_spec, placement
 from ..quantities import counted, format_bytes

@@ -50,9 +50,8 @@ from ..hlo.module import Instruction, Module
 from ..hlo.op_names import scope_of
 from ..hlo.read import read_module
 from ..hlo.resharding import replicated_values
-from ..layouts.bandwidths import as_bandwidths
 from ..layouts.dtypes import dtype_name
-from ..layouts.links import Link
+from ..layouts.links import Link, as_bandwidths
 from ..layouts.notation import as_nbytes
 from ..layouts.spec import mesh_sizes
 from ..origins.origins import UserLines, code_origin, described_for_user

@@ -5,16 +5,53 @@ They hold plain values and numpy arrays of device ids. They keep no JAX array al
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..names import import_on_demand
 
 if TYPE_CHECKING:
     from .all_reports import *  # noqa: F403
-else:
-    _classes, _get, __dir__ = import_on_demand(__name__, "all_reports", rooms=())
-    __all__ = sorted({*_classes, "Report"} - {"ShardingLayout"})
 
-    def __getattr__(name: str) -> Any:
-        return import_module(".all_reports", __name__).Report if name == "Report" else _get(name)
+_PLACES = {
+    ".all_reports": "Report",
+    ".array": "ArrayReport BatchAxes ContainerLeaf Leaf ShardingDescription",
+    ".backward": "BackwardLine LiveAtBackward SavedForBackward",
+    ".changes": (
+        "DonationChange FigureChange LeafChange LeafValues ProgramDiff ReshardReport ReshardRow "
+        "RuleResult SentChange SentLine ShardingChange TemporaryChange TreeDiff ValuesDiff"
+    ),
+    ".checks": "CheckReport",
+    ".collectives": "Collective SentBytes SentOverLink SentTotals",
+    ".compiles": "Compilation CompilationsReport CompileCache CompileCachesReport LogReport UnusableDonation",
+    ".control_flow": "ControlFlow FlopTotals PerIteration",
+    ".devices": "DeviceReport DevicesReport MemoryProfileReport MemoryReport ProfileRow",
+    ".findings": "Finding FindingLeaf",
+    ".growth": "CollectedArrays GrowthReport OriginGrowth",
+    ".hosts": "HostArray HostDevice HostDifference HostSummary HostsReport UnreadHost",
+    "..layouts.layout": "ShardingLayout",
+    "..layouts.links": "AxisLinks Neighbors",
+    ".live": "LiveArrayGroup LiveArrayReport",
+    ".mesh": "MeshReport ShardReport XlaReport",
+    ".origin": "Origin SourceLine",
+    ".program": "Constraint Donation ProgramReport ProgramValue Rematerialization UncountedFlops",
+    ".program_memory": "LargeBuffer OutOfMemory ProgramMemory Temporary",
+    ".program_timeline": "ProgramSeries ProgramTimelineReport",
+    ".propagation": (
+        "AxisOrigin Because Conflict ConflictOperand Loss PropagatedLeaf PropagatedValue "
+        "PropagationReport ReplicatedValue"
+    ),
+    ".repeated": "RepeatedValue",
+    ".timeline": (
+        "TimelineGroup TimelineGrowth TimelineJump TimelineMark TimelineOutOfMemory TimelinePeak "
+        "TimelineReport TimelineSeries UnreadRecord"
+    ),
+    ".timeline_process": "TimelineDevice TimelineProcess",
+    ".tree": (
+        "ElsewhereBytes ExcessBytes LeafStatistics TreeMesh TreeReport TreeRow UnmatchedAxes UnmatchedName"
+    ),
+}
+"""Public names by the module from which each is imported at first use."""
+
+if not TYPE_CHECKING:
+    _classes, __getattr__, __dir__ = import_on_demand(__name__, _PLACES, rooms=())
+    __all__ = sorted({*_classes} - {"ShardingLayout"})

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from .. import quantities
 from ..layouts.dtypes import bits_of_name, packed_nbytes, type_text
@@ -14,6 +13,9 @@ from ..layouts.layout import LocalPart, ShardingLayout
 from ..layouts.notation import format_mesh
 from ..layouts.spec import MeshAxes, Spec, effective_spec, other_types, placement
 from ..notebooks import Displayed
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 Dim: TypeAlias = "quantities.Size | str"
 """Length of an axis; the text of the symbol where a traced shape is symbolic."""
@@ -402,6 +404,8 @@ class ArrayReport(Displayed):
     @property
     def local_share(self) -> Fraction | None:
         """Fraction of the elements on devices of this process; None without a ``local_part``."""
+        from fractions import Fraction  # only several processes need it
+
         if self.layout is None or self.local_part is None:
             return None
         count = math.prod(self.layout.shape)

@@ -10,6 +10,7 @@ from typing import Literal, get_args
 from .. import quantities
 from ..grouping import by_key, sums_by_key
 from ..notebooks import Displayed
+from ..text import UNKNOWN
 from .devices import DeviceNbytes, fullest_nbytes
 from .origin import Origin
 
@@ -18,8 +19,6 @@ TotalsBy = Literal["origin", "device", "dtype", "sharding"]
 
 By = Literal["shape", "origin", "device", "dtype", "sharding"]
 """Grouping of the rows of a table: ``shape`` for one row per group of similar arrays, else totals."""
-
-UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,11 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from .. import compat
-from ..arrays.array_report import array_report
-from ..compat import values
 from ..compat.arrays import traced_facts
 from ..compat.jax_stack import caller_outside
-from ..delivery import CallSite, Order, call_site, deliver
+from ..delivery import CallSite, Order, call_site
 from ..reports import Report
 from ..reports.array import IN_A_JET, NOT_AVAILABLE, NOT_COMPILED, SPARSE, TRANSPOSED, ArrayReport, BatchAxes
 from ..text import plain_shape, plain_text
@@ -158,9 +156,9 @@ _R = TypeVar("_R", bound=Report)
 
 
 def report_when_known(value: Any, name: str | None, show: Show) -> None:
-    """Deliver the report of a value as soon as its sharding is known.
+    """Deliver the report of a traced value as soon as its sharding is known.
 
-    For a traced value whose sharding XLA chooses, this is at compile time, otherwise immediately. Equal
+    Where XLA chooses the sharding, this is at compile time, otherwise immediately. Equal
     reports of one call in a compiled program are shown once, with their number.
     """
     pending = _pending_report(value, name, show)
@@ -175,10 +173,7 @@ def tap_when_known(value: Any, name: str | None, show: Show) -> Any:
 
 
 def _pending_report(value: Any, name: str | None, show: Show) -> PendingReport | None:
-    """Return a report that is resolved at compile time; None if it could be delivered immediately."""
-    if not values.is_tracer(value):
-        deliver(array_report(value, name), show)
-        return None
+    """Return a report that is resolved at compile time; None if it is already known and delivered."""
     facts = traced_facts(value)
     name = None if name is None else plain_text(name)
     call = Call(show, name, caller_outside("jax_array_info"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..arrays.paths import SlashNotation
 from ..arrays.walk import (
@@ -22,7 +22,9 @@ from ..compat import values
 from ..errors import UnsupportedValueError
 from ..layouts.spec import Spec
 from ..notebooks import Displayed
-from ..reports.tree import TreeReport, VariableKind
+
+if TYPE_CHECKING:
+    from ..reports.tree import VariableKind
 
 
 class TreeLeaf(NamedTuple):
@@ -293,7 +295,7 @@ def opened(tree: Any) -> Any:
         UnsupportedValueError: (a ValueError) If it is a report on something else than a tree.
     """
     if not issubclass(type(tree), str | os.PathLike):
-        if issubclass(type(tree), Displayed) and type(tree) is not TreeReport:
+        if issubclass(type(tree), Displayed) and not _is_report(tree):
             raise UnsupportedValueError(f"expected a tree of arrays or a TreeReport, got {type(tree)}")
         return tree
     from .files import load_tree
@@ -301,9 +303,15 @@ def opened(tree: Any) -> Any:
     return load_tree(tree)
 
 
+def _is_report(value: Any) -> bool:
+    from ..reports.tree import TreeReport  # panels of single arrays do not need it
+
+    return type(value) is TreeReport
+
+
 def require_tree(value: Any) -> None:
     """Raise UnsupportedValueError for a value that is neither an array nor a container, such as None."""
-    if type(value) is TreeReport:
+    if _is_report(value):
         return
     found = tree_leaves(value)
     if [*found.other_paths, *found.none_paths] == [""]:

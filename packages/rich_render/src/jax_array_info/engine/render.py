@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from io import BytesIO, TextIOWrapper
 from itertools import chain, product
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, RenderableType
-from rich.table import Table as Grid
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.panel import Panel as RichPanel
 from rich.text import Text
 
 from jax_array_info_core.pages import page
 from jax_array_info_core.pages.blocks import (
     Block,
+    Entries,
     Limited,
     Listing,
+    Note,
+    Panel,
     Picture,
     Rule,
     Sentence,
     Table,
+    Verbatim,
     cut,
     left_out,
     longest_list,
@@ -30,14 +34,13 @@ from jax_array_info_core.pages.folds import MaxRows
 from jax_array_info_core.quantities import counted
 from jax_array_info_core.reports import ArrayReport
 
-from ..pictures.text import LEAST_WIDTH
-from ..style import shows_colors
-from .console import on_console
+from ..pictures.fitting import LEAST_WIDTH
+from ..style import ForConsole, shows_colors
+from .lines import LOOKS, Lines, Writing
 
 if TYPE_CHECKING:
     from jax_array_info_core.reports import Report
     from jax_array_info_core.reports.findings import Syntax
-
 
 _GAP = 2
 _LEAST_COLUMN = 36
@@ -221,8 +224,81 @@ def print_columns(
         for reports in columns:
             print_page(console, drawn(reports))
         return
+    from rich.table import Table as Grid  # only several columns need it
+
     grid = Grid.grid(padding=(0, _GAP), pad_edge=False)
     for _ in columns:
         grid.add_column(max_width=width)
     grid.add_row(*map(drawn, columns))
     console.print(grid, highlight=False)
+
+
+def on_console(blocks: Iterable[Block], *, width: int = 80, use_color: bool = False) -> ForConsole:
+    """Return blocks as a renderable, for a console of any encoding.
+
+    Args:
+        blocks: The blocks.
+        width: Maximum line length in characters.
+        use_color: Whether to fill the cells of pictures.
+    """
+    known = list(blocks)
+
+    def make(console: Console, options: ConsoleOptions) -> RenderableType:
+        return Group(*_drawn(known, console, options, min(width, options.max_width), use_color))
+
+    return ForConsole(make)
+
+
+def titled_code(title: str, code: str, *, width: int) -> ForConsole:
+    """Return code below its title."""
+    return on_console([Sentence(""), Rule(title), Verbatim(code)], width=width)
+
+
+def _drawn(
+    blocks: Iterable[Block], console: Console, options: ConsoleOptions, width: int, use_color: bool
+) -> Iterator[RenderableType]:
+    writing = Writing(options.encoding)
+    lines = Lines(width, writing)
+    for block in blocks:
+        if isinstance(block, (Table, Panel, Picture)) and not lines.is_empty:
+            yield lines.text()
+            lines = Lines(width, writing)
+        match block:
+            case Sentence():
+                lines.write(block)
+            case Verbatim():
+                lines.write_verbatim(block.text)
+            case Rule():
+                lines.write_rule(block)
+            case Entries():
+                lines.write_entries(block)
+            case Table():
+                from .tables import drawn_table  # panels do not need it
+
+                yield drawn_table(block, width, writing)
+            case Panel():
+                yield _panel(block, options.max_width, writing)
+            case Picture(of, in_text=True):
+                from ..pictures.of_reports import picture
+
+                yield picture(of, console, width=width, encoding=options.encoding, use_color=use_color)
+    if not lines.is_empty:
+        yield lines.text()
+
+
+def _panel(block: Panel, width: int, writing: Writing) -> RichPanel:
+    """Return a box as wide as its text. A title that is too long becomes its first line."""
+
+    def text(note: str | Note) -> Text:
+        one = Note(note) if isinstance(note, str) else note
+        return Text(writing.safe(one.text), LOOKS[one.look])
+
+    lines = [
+        text(line) if isinstance(line, (str, Note)) else Text.assemble(*map(text, line))
+        for line in block.lines
+    ]
+    title = text(Note(block.title, "answer")) if block.title else None
+    if title is not None and title.cell_len > width - 6:
+        lines.insert(0, title)
+        title = None
+    return RichPanel(Text("\n").join(lines), title=title, expand=False)

@@ -26,9 +26,8 @@ from jax_array_info_core.reports import (
 )
 from jax_array_info_core.text import clipped, printable
 
-from ..engine.console import on_console
 from ..engine.html import blocks_html
-from ..engine.render import shown_blocks
+from ..engine.render import on_console, shown_blocks
 from ..pictures.of_reports import figure
 from ..pictures.palette import ColorMap
 from ..pictures.svg import layout_figures

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 import weakref
 from collections.abc import Callable, Sequence
@@ -11,19 +10,25 @@ from typing import TYPE_CHECKING, Any
 from jax_array_info_core.notebooks import Bundle, Displayed
 
 if TYPE_CHECKING:
+    import logging
+
     from rich.console import RenderableType
 
     from jax_array_info_core.reports import Report
 
     from .document import Part
 
-_log = logging.getLogger("jax_array_info")
-
 _ON_DEVICES = ("array", "abstract", "tracer")
 """Kinds of leaves that make a container a tree of arrays. NumPy arrays alone do not: a tuple of them, which
 many functions of other libraries return, is worth more with its values."""
 
 _PLAIN = frozenset({int, float, complex, str, bytes, bool, type(None)})
+
+
+def _log() -> logging.Logger:
+    import logging  # only failures need it; the command starts faster without
+
+    return logging.getLogger("jax_array_info")
 
 
 def reports_bundle(reports: Sequence[Any], width: int = 80) -> Bundle:
@@ -36,7 +41,7 @@ def reports_bundle(reports: Sequence[Any], width: int = 80) -> Bundle:
         return bundle_of(Group(*(render(report, width=width) for report in reports)), reports, width)
     except Exception:
         # A failed picture must not break the cell.
-        _log.exception("could not display %s", ", ".join(type(report).__name__ for report in reports))
+        _log().exception("could not display %s", ", ".join(type(report).__name__ for report in reports))
         return {"text/plain": "\n".join(map(repr, reports))}
 
 
@@ -67,7 +72,7 @@ def bundle_of(
             bundle["image/svg+xml"] = columns_svg([parts], width=width)
     except Exception:
         # A failed picture must never end a run.
-        _log.exception("could not draw the picture; only the text is shown")
+        _log().exception("could not draw the picture; only the text is shown")
     return bundle
 
 
@@ -171,7 +176,7 @@ def _bundle(value: Any) -> Bundle | None:
         return reports_bundle(reports, 80 if shows_html() else terminal_console().width)
     except Exception:
         # The value of a cell can be anything, and the cell must show something.
-        _log.exception("could not display the report of a %s", type(value).__name__)
+        _log().exception("could not display the report of a %s", type(value).__name__)
         return None
 
 

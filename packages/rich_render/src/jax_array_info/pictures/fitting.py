@@ -17,6 +17,9 @@ from jax_array_info_core.text import printable
 
 from .palette import DeviceGroup
 
+LEAST_WIDTH = 20
+"""Least width of a picture in characters."""
+
 
 def first_and_last(count: int, most: int) -> list[int]:
     """Return at most ``most`` items of ``range(count)``: all, or the first and last ones with one gap.

@@ -7,25 +7,13 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
-from jax_array_info_core import ShardingLayout
-from jax_array_info_core.reports import (
-    ArrayReport,
-    HostsReport,
-    MeshReport,
-    ProgramTimelineReport,
-    TimelineReport,
-    XlaReport,
-)
-
 from .. import style
 
 if TYPE_CHECKING:
-    from jax_array_info_core.reports import Report
-
     from ..svg import Figure
 
 
-def picture(report: Report, console: Console, *, width: int, encoding: str, use_color: bool) -> Text:
+def picture(report: Any, console: Console, *, width: int, encoding: str, use_color: bool) -> Text:
     """Return the drawing of a report as text.
 
     Args:
@@ -39,17 +27,18 @@ def picture(report: Report, console: Console, *, width: int, encoding: str, use_
         TypeError: If the report has no drawing.
     """
     areas_color = use_color and style.has_many_colors(console)
-    match report:
-        case HostsReport():
+    match type(report).__name__:  # the classes of the others are not imported for one
+        case "HostsReport":
             from .hosts import hosts_picture
 
             drawn = hosts_picture(report, width=width, use_color=use_color)
-        case ArrayReport() | MeshReport() | ShardingLayout() | XlaReport():
-            from .text import LEAST_WIDTH, array_picture, mesh_picture
+        case "ArrayReport" | "MeshReport" | "ShardingLayout" | "XlaReport" as name:
+            from .fitting import LEAST_WIDTH
+            from .text import array_picture, mesh_picture
 
-            draw: Any = mesh_picture if isinstance(report, MeshReport) else array_picture
+            draw: Any = mesh_picture if name == "MeshReport" else array_picture
             drawn = draw(report, max_width=max(width, LEAST_WIDTH), encoding=encoding, use_color=use_color)
-        case TimelineReport() | ProgramTimelineReport():
+        case "TimelineReport" | "ProgramTimelineReport":
             from .timeline import timeline_picture
 
             drawn = timeline_picture(report, width=width, use_color=areas_color, encoding=encoding)
@@ -58,18 +47,18 @@ def picture(report: Report, console: Console, *, width: int, encoding: str, use_
     return style.folding(drawn)
 
 
-def figure(report: Report) -> Figure:
+def figure(report: Any) -> Figure:
     """Return the drawing of a report as a figure, unless it is that of a layout.
 
     Raises:
         TypeError: If the report has no such drawing.
     """
-    match report:
-        case HostsReport():
+    match type(report).__name__:
+        case "HostsReport":
             from .hosts import hosts_figure
 
             return hosts_figure(report)
-        case TimelineReport() | ProgramTimelineReport():
+        case "TimelineReport" | "ProgramTimelineReport":
             from .timeline import timeline_figure
 
             return timeline_figure(report)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,20 +14,22 @@ from numpy.typing import NDArray
 from jax_array_info_core import ShardingLayout, format_bytes
 from jax_array_info_core.layouts import Grids, Spec, describe_pattern, flat_grids
 from jax_array_info_core.layouts.dtypes import packed_nbytes
-from jax_array_info_core.layouts.grid import copies_words
 from jax_array_info_core.layouts.layout import Processes
 from jax_array_info_core.pages.blocks import that_apply
-from jax_array_info_core.pages.words import mesh_words, size_words
-from jax_array_info_core.quantities import counted, format_device_ids
-from jax_array_info_core.reports import ArrayReport, MeshReport, XlaReport
-from jax_array_info_core.reports.findings import findings_words
-from jax_array_info_core.reports.mesh import Placed
+from jax_array_info_core.pages.words import copies_words, mesh_words, size_words
+from jax_array_info_core.quantities import counted, format_device_ids, format_number
+from jax_array_info_core.reports import ArrayReport
 from jax_array_info_core.text import clipped, printable, shape_text
 
 from ..style import wrapped
 from .fitting import LISTED_WIDTH, first_and_last, listed_devices
-from .links import link_words
 from .palette import DeviceGroup
+
+if TYPE_CHECKING:
+    from jax_array_info_core.layouts.links import AxisLinks, Neighbors
+    from jax_array_info_core.reports import MeshReport
+    from jax_array_info_core.reports.mesh import Placed
+
 
 Weights = NDArray[np.int8]
 """Weights of lines: 0 between devices of one host, 1 round a host, 2 round a slice."""
@@ -153,6 +155,8 @@ def subject_of(report: Placed) -> Subject | None:
     layout = report if isinstance(report, ShardingLayout) else report.layout
     if layout is None:
         return None
+    from jax_array_info_core.reports import MeshReport, XlaReport
+
     match report:
         case MeshReport():
             return mesh_subject(report)
@@ -176,6 +180,8 @@ def array_subject(
 
 def mesh_subject(report: MeshReport, encoding: str = "utf-8") -> Subject:
     """Return the subject of a mesh; its caption is like ``mesh data=4, model=2 (Explicit)``."""
+    from jax_array_info_core.reports.findings import findings_words  # arrays have none
+
     mesh = report.axes
     names = tuple(printable(clipped(name), encoding) for name in mesh.names)
     axes = [
@@ -336,3 +342,79 @@ def _process_lines(layout: ShardingLayout, width: int) -> list[str]:
         lines.insert(len(lines) // 2, "...")
         lines.append(f"showing {len(chosen)} of {len(entries)} processes")
     return lines
+
+
+def link_words(links: AxisLinks) -> str:
+    """Return how the devices along a mesh axis are connected, such as ``ICI, ring of 8 in z, 1 hop``.
+
+    Several links are counted in pairs of neighbors, the slowest first.
+    """
+    from jax_array_info_core.layouts.links import LINK_WORDS  # arrays have no links
+
+    kinds = {each.link for each in links.neighbors}
+    if not kinds:
+        return "one device"
+    if len(links.neighbors) == 1:
+        [only] = links.neighbors
+        words = LINK_WORDS[only.link]
+        if only.link == "ici":
+            words += _form_words(links) + (f", {_hops(only)}" if only.hops else "")
+    elif kinds == {"ici"}:
+        words = f"ICI{_form_words(links)}: {_counted(links, '{hops}')}"
+    else:
+        words = _counted(links, "{link} {hops}")
+    if crossing := _crossing(links):
+        return f"{crossing}: {words}"
+    if "dcn" in kinds:
+        return f"{words}, {counted(links.slice_count, 'slice', 'slices')}"
+    if kinds == {"same-host"}:
+        return "inside a host"
+    if links.leaves_host == "never" and kinds != {"same-chip"}:
+        return f"inside a host: {words}"
+    if kinds <= {"ici", "same-chip"}:
+        return words
+    if links.host_count is None:
+        return f"{words}, {counted(links.process_count, 'process', 'processes')}"
+    return f"{words}, {counted(links.host_count, 'host', 'hosts')}"
+
+
+def _crossing(links: AxisLinks) -> str:
+    """Return in how many groups slices, hosts or processes are crossed; empty if in all or none."""
+    for noun, where, count in (
+        ("slices", links.leaves_slice, links.groups_over_slices),
+        ("hosts", links.leaves_host, links.groups_over_hosts),
+        ("processes", links.leaves_process, links.groups_over_processes),
+    ):
+        if where == "partly" and count is not None:
+            groups = counted(links.group_count, "group", "groups")
+            return f"crosses {noun} in {format_number(count)} of {groups}"
+    return ""
+
+
+def _form_words(links: AxisLinks) -> str:
+    """Return the form of the groups of an axis in the torus, such as ``, ring of 8 in z``."""
+    if links.form is not None:
+        return f", {links.form} of {links.chip_count} in {_sides(links)}"
+    return f" in {_sides(links)}" if links.sides else ""
+
+
+def _sides(links: AxisLinks) -> str:
+    *others, last = map(printable, links.sides)
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def _hops(each: Neighbors) -> str:
+    if each.link != "ici":
+        return ""
+    return "hops unknown" if each.hops is None else counted(each.hops, "hop", "hops")
+
+
+def _counted(links: AxisLinks, form: str) -> str:
+    """Return the links of an axis with the number of pairs of neighbors of each."""
+    from jax_array_info_core.layouts.links import LINK_WORDS
+
+    pieces = (
+        (format_number(each.pair_count), form.format(link=LINK_WORDS[each.link], hops=_hops(each)).strip())
+        for each in links.neighbors
+    )
+    return ", ".join(f"{count} × {words}" for count, words in pieces)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral, Real
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from rich.cells import cell_len
 from rich.style import Style
@@ -20,19 +20,20 @@ from rich.text import Text
 from jax_array_info_core import ShardingLayout
 from jax_array_info_core.errors import UnsupportedValueError, require
 from jax_array_info_core.layouts import MeshAxes
-from jax_array_info_core.reports import ArrayReport, MeshReport, XlaReport
-from jax_array_info_core.reports.mesh import Placed, shared_mesh
+from jax_array_info_core.reports import ArrayReport
 from jax_array_info_core.text import plain_text, printable
 
 from .. import style
 from ..style import wrapped
-from .fitting import label_formats
+from .fitting import LEAST_WIDTH, label_formats
 from .palette import ColorMap, DeviceGroup, group_styles
 from .subject import Subject, array_subject, facet_title, footer, left_out, mesh_subject
 from .text_plan import Canvas, TextPlan, text_plan
 
+if TYPE_CHECKING:
+    from jax_array_info_core.reports import MeshReport, XlaReport
+
 MAX_LINES = 40
-LEAST_WIDTH = 20
 MOST_SCALE = 1000
 _BORDER = Style(underline=True)
 """Style of the last line of a cell with no rule below it."""
@@ -83,7 +84,10 @@ def array_picture(
     │device 0│device 1│
     └────────┴────────┘
     """
-    require(layout, get_args(Placed), "a layout or the report of an array, which array_report returns")
+    if not isinstance(layout, ShardingLayout | ArrayReport):
+        from jax_array_info_core.reports.mesh import Placed  # arrays do not need it
+
+        require(layout, get_args(Placed), "a layout or the report of an array, which array_report returns")
     known = layout if isinstance(layout, ShardingLayout) else layout.layout
     if known is None:
         raise UnsupportedValueError(
@@ -117,6 +121,8 @@ def array_picture(
     plan = text_plan(formats, subject.grids, canvas)
     looks: dict[DeviceGroup, Style] = {}
     if use_color:
+        from jax_array_info_core.reports.mesh import shared_mesh
+
         cells = (group for facet in plan.groups for row in facet for group in row)
         looks = group_styles(cells, shared_mesh([report or layout]), color_map)
     below = _wrapped([*plan.labels.notes, *left_out(subject, plan.shown), *foot], max_width)
@@ -128,9 +134,11 @@ def _mesh_of(mesh: Any, layout: ShardingLayout) -> MeshReport | None:
     """Return the report of a mesh with the given layout; None without a mesh."""
     if mesh is None:
         return None
+    from jax_array_info_core import mesh_report
+    from jax_array_info_core.reports import MeshReport
+
     if isinstance(mesh, MeshAxes):
         return MeshReport(axes=mesh, layout=layout)
-    from jax_array_info_core import mesh_report
 
     return replace(mesh if isinstance(mesh, MeshReport) else mesh_report(mesh), layout=layout)
 

@@ -25,8 +25,7 @@ from jax_array_info_core.reports import LiveArrayReport
 from jax_array_info_core.text import printable
 from jax_array_info_core.timeline.recorder import record_out_of_memory
 
-from ..engine.console import on_console
-from ..engine.render import shown_blocks
+from ..engine.render import on_console, shown_blocks
 from ..style import WIDEST
 from .show import show_rendered
 

@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from jax_array_info_core import (
-    ShardingLayout,
-    array_report,
-    label_array,
-    mesh_report,
-)
+from jax_array_info_core import ShardingLayout, array_report
 from jax_array_info_core.arrays.walk import content_of
 from jax_array_info_core.compat import values
-from jax_array_info_core.compat.given_programs import ProgramForm, program_form
 from jax_array_info_core.delivery import deliver
 from jax_array_info_core.errors import UnsupportedValueError
 from jax_array_info_core.notebooks import Displayed
-from jax_array_info_core.pages.words import undrawn_words
-from jax_array_info_core.reports import ArrayReport, MeshReport, Report, TreeReport
+from jax_array_info_core.reports import ArrayReport
 from jax_array_info_core.text import plain_text
-from jax_array_info_core.traced.traced_report import report_when_known, tap_when_known
 from jax_array_info_core.trees.leaves import is_tree
 
-from ..pictures.palette import ColorMap, check_color_map
-from ..pictures.text import LEAST_WIDTH, array_picture, check_size
 from ..style import ForConsole, folding, shows_colors, written
 from .show import print_report, show_rendered, show_table, verb
 
 if TYPE_CHECKING:
-    from ..export.document import Part
+    from jax_array_info_core.compat.given_programs import ProgramForm
+    from jax_array_info_core.reports import Report, TreeReport
 
+    from ..export.document import Part
+    from ..pictures.palette import ColorMap
 
 _T = TypeVar("_T")
 
@@ -111,25 +104,25 @@ def sharding_info(value: Any, name: str | None = None) -> None:
             get no labels.
     """
     if isinstance(value, Displayed):
-        print_report(cast(Report, value))
+        print_report(cast("Report", value))
         return
     value = content_of(value)
     if values.is_mesh(value) and not value.empty:
-        print_report(mesh_report(value))
+        print_mesh(value)
         return
     if is_tree(value):
         from jax_array_info_core.trees.tree_report import report_tree_when_known  # only trees need it
 
         report_tree_when_known(value, name, _show_tree)
         return
-    form = None if values.is_array_type(value) else program_form(value)
+    form = None if values.is_array_type(value) else _program_form(value)
     if form == "compiled":
         from .programs import print_program  # only programs need it
 
         print_program(value)
         return
     _label(value, name)
-    report_when_known(value, name, _show_panel if form is None else partial(_show_uncompiled, form))
+    _report_when_known(value, name, _show_panel if form is None else partial(_show_uncompiled, form))
 
 
 @verb
@@ -204,14 +197,36 @@ def tap_sharding(value: _T, name: str | None = None) -> _T:
     _label(content, name)
     if content is not value:
         # The caller gets the same box back, so the call cannot be part of its content.
-        report_when_known(content, name, _show_panel)
+        _report_when_known(content, name, _show_panel)
         return value
-    result: _T = tap_when_known(value, name, _show_panel)
-    return result
+    if not values.is_tracer(value):
+        deliver(array_report(value, name), _show_panel)
+        return value
+    from jax_array_info_core.traced.traced_report import tap_when_known
+
+    tapped: _T = tap_when_known(value, name, _show_panel)
+    return tapped
+
+
+def _program_form(value: Any) -> ProgramForm | None:
+    from jax_array_info_core.compat.given_programs import program_form  # arrays do not need it
+
+    return program_form(value)
+
+
+def _report_when_known(value: Any, name: str | None, show: Callable[..., None]) -> None:
+    if not values.is_tracer(value):
+        deliver(array_report(value, name), show)
+        return
+    from jax_array_info_core.traced.traced_report import report_when_known  # only traced values need it
+
+    report_when_known(value, name, show)
 
 
 def _label(value: Any, name: str | None) -> None:
     if name is not None and values.is_array(value):
+        from jax_array_info_core import label_array  # only named arrays need it
+
         label_array(value, plain_text(name))
 
 
@@ -283,6 +298,12 @@ def sharding_vis(
         ValueError: If ``scale`` or ``max_width`` leaves no room for a picture, or ``color_map`` does not
             return colors.
     """
+    from jax_array_info_core.pages.words import undrawn_words
+
+    from ..pictures.fitting import LEAST_WIDTH
+    from ..pictures.palette import check_color_map
+    from ..pictures.text import array_picture, check_size
+
     check_size(scale, max_width)
     if not isinstance(array, (ShardingLayout, ArrayReport)):
         array = content_of(array)
@@ -311,7 +332,7 @@ def sharding_vis(
         )
 
     if values.is_tracer(array):
-        report_when_known(array, None, show)
+        _report_when_known(array, None, show)
     else:
         # Not while JAX traces: the color map is a user's function and might add operations to the program.
         check_color_map(color_map)
@@ -374,4 +395,7 @@ def print_mesh(mesh: Any) -> None:
         UnsupportedValueError: (a ValueError) If ``mesh`` is not one of these.
         SpecError: (a ValueError) If the size of an axis in the mapping is less than 1.
     """
+    from jax_array_info_core import mesh_report
+    from jax_array_info_core.reports import MeshReport
+
     print_report(mesh if isinstance(mesh, MeshReport) else mesh_report(mesh))
