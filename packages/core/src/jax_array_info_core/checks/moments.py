@@ -224,14 +224,17 @@ def added_moments(
     others = sum(bool(row.shape) and _is_float(row) for row in state)
     besides = f", besides {counted(others, 'leaf', 'leaves')} of optimizer state" if others else ""
     return AddedMoments(
-        [_moment(row, dtype) for row in parameters for _ in keys],
+        [_moment(row, key, dtype) for row in parameters for key in keys],
         f"{optimizer}: {words}{like} for {each} {where}{besides}",
     )
 
 
-def _moment(parameter: TreeRow, dtype: str | None) -> TreeRow:
-    """Return a moment of a parameter, in a dtype of its own or in that of the parameter."""
-    moment = replace(parameter, same_as=None)
+def _moment(parameter: TreeRow, key: str, dtype: str | None) -> TreeRow:
+    """Return a moment of a parameter, in a dtype of its own or in that of the parameter.
+
+    No leaf of a tree has its path, since a path has no line break.
+    """
+    moment = replace(parameter, path=f"{parameter.path}\n{key}", same_as=None)
     if dtype is None:
         return moment
     bits = bits_of_name(dtype)

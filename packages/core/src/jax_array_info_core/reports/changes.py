@@ -9,12 +9,12 @@ from typing import Literal
 from .. import quantities
 from ..layouts.spec import Spec
 from ..notebooks import Displayed
-from .array import Leaf, ShardingDescription
+from .array import Leaf, ShardingDescription, require_own_paths
 from .findings import Syntax
 from .origin import Origin
 from .program import Donation
 from .program_memory import Temporary
-from .tree import TreeMesh, TreeRow
+from .tree import TreeMesh, TreeRow, require_meshes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -373,6 +373,12 @@ class TreeDiff(Displayed):
 
     syntax: Syntax = "python"
     """Language in which the printed report names arguments."""
+
+    def __post_init__(self) -> None:
+        if self.values is not None:
+            require_own_paths("leaves", (leaf.path for leaf in self.values.leaves))
+        require_meshes([*self.removed, *(change.before for change in self.changed)], self.meshes_before)
+        require_meshes([*self.added, *(change.after for change in self.changed)], self.meshes_after)
 
     @property
     def has_same_layouts(self) -> bool:
