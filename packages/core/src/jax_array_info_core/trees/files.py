@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from ..errors import FileFormatError, LayoutError, ReportFormatError, require
-from ..files.whole import write_whole
 from ..layouts.dtypes import name_of
 from ..layouts.layout import ShardingLayout, mesh_layout
 from ..layouts.spec import Spec
@@ -28,7 +27,6 @@ from ..reports.tree import TreeReport, TreeRow
 from ..stored.leaves import Progress, StoredLeaf, StoredTree
 from ..stored.reading import Budget, json_text, open_regular, parse_json, read_whole, size_of
 from ..text import printable
-from .logical_axes import LogicalAxes
 from .path_rules import without_box_keys
 from .rows import DeviceSets, row_of_report
 from .totals import tree_of_rows
@@ -128,49 +126,6 @@ _BOM = b"\xef\xbb\xbf"
 _REPORT = re.compile(r'\s*\{\s*"report"\s*:')
 """Start of the JSON of a report, which then needs to be parsed only once."""
 _READ = "a report of save_tree, a sharding dump of MaxText, safetensors, .npz, .npy, or an Orbax checkpoint"
-
-
-def save_tree(
-    tree: Any,
-    path: str | os.PathLike[str],
-    *,
-    mesh: Any = None,
-    specs: Any = None,
-    logical_axes: LogicalAxes | None = None,
-) -> None:
-    """Write the report on a tree to a file, as JSON. ``load_tree`` reads it.
-
-    The file is replaced completely or not at all. It contains shapes, dtypes, shardings and bytes, but no
-    elements.
-
-    Args:
-        tree: A tree of arrays, a TreeReport or a path, as for ``tree_report``.
-        path: Path of the file.
-        mesh: Mesh to plan for, as for ``tree_report``.
-        specs: Specs to plan for, as for ``tree_report``.
-        logical_axes: Rules for logical axis names, as for ``tree_report``.
-
-    Raises:
-        OSError: If the file cannot be written.
-        SpecError: (a ValueError) If a spec does not fit its leaf or the mesh. No file is written.
-        UnsupportedValueError: (a ValueError) If ``mesh`` is not a mesh, or ``path`` not a path.
-
-    >>> import os, tempfile, numpy
-    >>> from jax_array_info_core import load_tree, save_tree
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     save_tree({"w": numpy.zeros((8, 4), "float32")}, os.path.join(folder, "tree.json"))
-    ...     [row] = load_tree(os.path.join(folder, "tree.json")).rows
-    >>> row.path, row.shape, row.nbytes
-    ('w', (8, 4), 128)
-    """
-    from ..reports.json import to_json
-    from .tree_report import tree_report
-
-    require(path, (str, os.PathLike), "the path of the file after the tree: save_tree(tree, 'tree.json')")
-    plan = {"mesh": mesh, "specs": specs, "logical_axes": logical_axes}
-    is_whole = type(tree) is TreeReport and all(part is None for part in plan.values())
-    report = tree if is_whole else tree_report(tree, **plan)
-    write_whole(Path(path), f"{to_json(report)}\n".encode())
 
 
 def load_tree(path: str | os.PathLike[str], *, dtype: Any = "float32", item: str | None = None) -> TreeReport:

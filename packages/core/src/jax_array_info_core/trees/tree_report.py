@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..arrays.walk import MAX_DEPTH, PLAIN
 from ..compat import values
 from ..delivery import deliver
-from ..errors import SpecError
+from ..errors import SpecError, require
 from ..grouping import by_key
 from ..layouts.spec import Spec
 from ..quantities import counted
@@ -17,9 +19,9 @@ from ..reports.array import ArrayReport
 from ..reports.tree import TreeReport, VariableKind
 from ..text import plain_text
 from ..traced.traced_report import TracedValue, report_together
-from .leaves import opened, tree_leaves
+from .leaves import tree_leaves
 from .logical_axes import LogicalAxes
-from .plan import plan_tree
+from .plan import opened, plan_tree
 from .rows import DeviceSets, leaf_report, row_of_report
 from .statistics import with_statistics
 from .totals import tree_of_rows
@@ -121,6 +123,49 @@ def tree_report(
     if planned.problems:
         raise spec_error(planned.problems)
     return with_statistics(planned.report, tree) if statistics else planned.report
+
+
+def save_tree(
+    tree: Any,
+    path: str | os.PathLike[str],
+    *,
+    mesh: Any = None,
+    specs: Any = None,
+    logical_axes: LogicalAxes | None = None,
+) -> None:
+    """Write the report on a tree to a file, as JSON. ``load_tree`` reads it.
+
+    The file is replaced completely or not at all. It contains shapes, dtypes, shardings and bytes, but no
+    elements.
+
+    Args:
+        tree: A tree of arrays, a TreeReport or a path, as for ``tree_report``.
+        path: Path of the file.
+        mesh: Mesh to plan for, as for ``tree_report``.
+        specs: Specs to plan for, as for ``tree_report``.
+        logical_axes: Rules for logical axis names, as for ``tree_report``.
+
+    Raises:
+        OSError: If the file cannot be written.
+        SpecError: (a ValueError) If a spec does not fit its leaf or the mesh. No file is written.
+        UnsupportedValueError: (a ValueError) If ``mesh`` is not a mesh, or ``path`` not a path.
+
+    >>> import os, tempfile, numpy
+    >>> from jax_array_info_core import load_tree, save_tree
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_tree({"w": numpy.zeros((8, 4), "float32")}, os.path.join(folder, "tree.json"))
+    ...     [row] = load_tree(os.path.join(folder, "tree.json")).rows
+    >>> row.path, row.shape, row.nbytes
+    ('w', (8, 4), 128)
+    """
+    from ..files.whole import write_whole
+    from ..reports.json import to_json
+
+    require(path, (str, os.PathLike), "the path of the file after the tree: save_tree(tree, 'tree.json')")
+    plan = {"mesh": mesh, "specs": specs, "logical_axes": logical_axes}
+    is_whole = type(tree) is TreeReport and all(part is None for part in plan.values())
+    report = tree if is_whole else tree_report(tree, **plan)
+    write_whole(Path(path), f"{to_json(report)}\n".encode())
 
 
 _NNX_OBJECTS = ("Object", "Pytree", "Variable")
