@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from programs import batch, params, step
 
 from jax_array_info import propagation_report, sharded_structs
-from jax_array_info_core.propagation import process
+from jax_array_info_core.propagation import helper
 
 lowered = step.lower(params, batch)
 x = sharded_structs(
@@ -22,7 +22,7 @@ def trace_and_lower() -> None:
 
 
 def report_with_a_new_process() -> None:
-    for worker in process._WORKERS.values():
+    for worker in helper._WORKERS.values():
         worker.close()
     jax.clear_caches()
     propagation_report(step, params, batch)

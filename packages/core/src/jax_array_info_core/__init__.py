@@ -102,13 +102,11 @@ if TYPE_CHECKING:
     from .programs.program_report import (
         program_report as program_report,
     )
-    from .propagation.assertions import (
-        assert_no_conflict as assert_no_conflict,
-    )
     from .programs.program_timeline import (
         program_timeline_report as program_timeline_report,
     )
     from .propagation.propagation_report import (
+        assert_no_conflict as assert_no_conflict,
         propagation_report as propagation_report,
     )
     from .quantities import (
@@ -129,15 +127,13 @@ if TYPE_CHECKING:
     from .timeline.recorder import MemoryRecorder as MemoryRecorder, record_memory as record_memory
     from .trees.files import (
         load_tree as load_tree,
-        save_tree as save_tree,
     )
-    from .trees.path_rules import (
+    from .trees.specs import (
         PathRules as PathRules,
     )
-    from .trees.structs import (
-        sharded_structs as sharded_structs,
-    )
     from .trees.tree_report import (
+        save_tree as save_tree,
+        sharded_structs as sharded_structs,
         tree_report as tree_report,
     )
 

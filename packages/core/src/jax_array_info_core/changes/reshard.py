@@ -13,8 +13,8 @@ from ..layouts.spec import as_spec
 from ..plans.plan import strict_problems
 from ..reports.changes import ReshardReport, ReshardRow
 from ..reports.tree import TreeMesh, TreeReport, TreeRow
-from ..trees.path_rules import matched_paths, specs_by_path
 from ..trees.plan import opened
+from ..trees.specs import matched_paths, specs_by_path
 from ..trees.tree_report import spec_error
 from .places import (
     Place,

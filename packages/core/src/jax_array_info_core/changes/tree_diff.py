@@ -19,9 +19,9 @@ from ..reports.tree import TreeMesh, TreeReport, TreeRow, axes_of
 from ..text import printable
 from ..trees.files import read_stored
 from ..trees.leaves import require_tree
-from ..trees.path_rules import matched_paths
 from ..trees.plan import opened
 from ..trees.rows import same_tiles
+from ..trees.specs import matched_paths
 from ..trees.tree_report import tree_report
 from .values import StoredSide, values_diff
 

@@ -18,7 +18,7 @@ from ..reports.tree import TreeReport
 from ..stored.elements import Box, TooLargeError, lengths_of
 from ..stored.leaves import Progress, StoredLeaf, StoredTree
 from ..trees.files import errors_of_file
-from ..trees.path_rules import matched_paths
+from ..trees.specs import matched_paths
 
 _VOID = {1: "uint8", 2: "bfloat16"}
 """The dtypes as which bytes without a type are read, by their size. NumPy stores bfloat16 in this way."""

@@ -15,9 +15,9 @@ from ..reports.findings import Finding, known_codes, reported
 from ..reports.floors import MIN_NBYTES, Limits
 from ..reports.tree import TreeReport, TreeRow, elsewhere_bytes
 from ..trees.leaves import require_tree
-from ..trees.logical_axes import LogicalAxes
 from ..trees.plan import PlannedTree, opened, plan_tree
 from ..trees.rows import Avoidable, avoidable
+from ..trees.specs import LogicalAxes
 from ..trees.totals import holds_fullest, tree_of_rows
 from .arguments import (
     checked_devices,

@@ -13,9 +13,9 @@ from ..layouts.spec import MeshAxes, as_spec, other_types
 from ..quantities import bytes_apart, counted, format_bytes
 from ..reports.findings import Finding, Option, most_first, remedies
 from ..reports.tree import TreeMesh, TreeReport, TreeRow
-from ..trees.path_rules import specs_by_path, without_surplus
 from ..trees.plan import PlannedTree, Planner
 from ..trees.rows import DeviceSets, kept_for_last_rows
+from ..trees.specs import specs_by_path, without_surplus
 from .findings import (
     both_axes,
     has_known_sharding,

@@ -18,17 +18,17 @@ import numpy as np
 from ..errors import FileFormatError, LayoutError, ReportFormatError, require
 from ..layouts.dtypes import name_of
 from ..layouts.layout import ShardingLayout, mesh_layout
-from ..layouts.spec import Spec
+from ..layouts.spec import MeshAxes, Spec
 from ..plans.plan import dtype_bits, spec_problems
 from ..quantities import format_number
 from ..reports import Report
-from ..reports.array import ArrayReport
+from ..reports.array import ArrayReport, ShardingDescription
 from ..reports.tree import TreeReport, TreeRow
-from ..stored.leaves import Progress, StoredLeaf, StoredTree
+from ..stored.leaves import Progress, StoredLeaf, StoredSharding, StoredTree
 from ..stored.reading import Budget, json_text, open_regular, parse_json, read_whole, size_of
 from ..text import printable
-from .path_rules import without_box_keys
 from .rows import DeviceSets, row_of_report
+from .specs import without_box_keys
 from .totals import tree_of_rows
 
 
@@ -50,7 +50,7 @@ def report_of_stored(tree: StoredTree, name: str, budget: Budget) -> TreeReport:
         row = known.get(key)
         if row is None:
             mesh = leaf.sharding and leaf.sharding.mesh
-            budget.spend("axes", len(leaf.shape) + (len(mesh.sizes) if mesh else 0))
+            budget.spend("axes", len(leaf.shape) + len(mesh or ()))
             count = len(devices.sets)
             row = known[key] = row_of_report("", _tree_of_stored(leaf), devices)
             for added in devices.sets[count:]:
@@ -69,7 +69,7 @@ def report_of_stored(tree: StoredTree, name: str, budget: Budget) -> TreeReport:
 def _tree_of_stored(leaf: StoredLeaf) -> ArrayReport:
     """Return the report of a leaf."""
     sharding = leaf.sharding
-    mesh = sharding.mesh.shape if sharding and sharding.mesh else {}
+    mesh = dict(sharding.mesh or ()) if sharding else {}
     spec = sharding.spec if sharding else None
     for problem in spec_problems(leaf.shape, mesh, spec or Spec(())):
         raise FileFormatError(f"{_shown(leaf)}: {problem}")
@@ -90,10 +90,18 @@ def _tree_of_stored(leaf: StoredLeaf) -> ArrayReport:
         nbytes=nbytes,
         shard_nbytes=nbytes if layout is None else leaf.nbytes_of(layout.shard_shape),
         source="array" if sharding else "unknown",
-        sharding=sharding,
+        sharding=sharding and _described(sharding),
         layout=layout,
         devices=tuple(sorted(leaf.device_ids or ())),
     )
+
+
+def _described(sharding: StoredSharding) -> ShardingDescription:
+    if sharding.mesh is None:
+        return ShardingDescription(type="SingleDeviceSharding")
+    sizes = dict(sharding.mesh)
+    mesh = MeshAxes(tuple(sizes), tuple(sizes.values()))
+    return ShardingDescription(type="NamedSharding", spec=sharding.spec, mesh=mesh)
 
 
 def _layout(leaf: StoredLeaf) -> ShardingLayout | None:
@@ -108,13 +116,15 @@ def _layout(leaf: StoredLeaf) -> ShardingLayout | None:
             if ids is None
             else ShardingLayout(shape=shape, device_ids=ids.reshape((1,) * len(shape) + (-1,)))
         )
+    mesh = dict(sharding.mesh)
+    sizes = tuple(mesh.values())
     if ids is not None:
-        if len(np.unique(ids)) != math.prod(sharding.mesh.sizes):
-            raise ValueError(f"a mesh of sizes {sharding.mesh.sizes} with {len(np.unique(ids))} devices")
-        ids = ids.reshape(sharding.mesh.sizes)
+        if len(np.unique(ids)) != math.prod(sizes):
+            raise ValueError(f"a mesh of sizes {sizes} with {len(np.unique(ids))} devices")
+        ids = ids.reshape(sizes)
     else:  # only the shape of the layout matters: without memory for each device
-        ids = np.broadcast_to(np.int64(0), sharding.mesh.sizes)
-    return mesh_layout(shape, sharding.mesh.shape, sharding.spec.axes, ids, unreduced=sharding.spec.unreduced)
+        ids = np.broadcast_to(np.int64(0), sizes)
+    return mesh_layout(shape, mesh, sharding.spec.axes, ids, unreduced=sharding.spec.unreduced)
 
 
 def _shown(leaf: StoredLeaf) -> str:

@@ -25,9 +25,8 @@ from ..reports.array import ArrayReport, ShardingDescription
 from ..reports.tree import TreeMesh, TreeReport, TreeRow, UnmatchedAxes
 from ..text import plain_text
 from .leaves import tree_leaves
-from .logical_axes import LogicalAxes, LogicalRules
-from .path_rules import specs_by_path
 from .rows import DeviceSet, DeviceSets, row_of_report, rows_of_leaves
+from .specs import LogicalAxes, LogicalRules, specs_by_path
 from .totals import tree_of_rows
 
 _FIELDS = tuple(field.name for field in dataclasses.fields(TreeRow))
