@@ -19,7 +19,7 @@ from ..reports.findings import Finding, FindingLeaf, Option, remedies
 from ..reports.tree import TreeMesh, TreeRow
 from ..text import plain_text
 from ..trees.specs import path_matches, unmatched_problem
-from .moments import MOMENTS
+from .memory import MOMENTS
 
 
 def checked_limit(max_replicated: Any) -> float:

@@ -30,6 +30,14 @@ from .arguments import (
     not_checked,
     opaque_leaves,
 )
+from .differing import (
+    differing_moments,
+    expectation,
+    incompatible_devices,
+    odd_one_out,
+    odd_ones,
+    unexpected_shardings,
+)
 from .findings import (
     avoidable_replication,
     fewer_devices,
@@ -41,17 +49,14 @@ from .findings import (
     unused_axes,
     unused_mesh_axes,
 )
-from .host_memory import exceeded_host_memory, host_bytes
-from .moments import (
+from .memory import (
     AddedMoments,
     added_moments,
-    differing_moments,
+    exceeded_host_memory,
     exceeded_memory,
-    expectation,
+    host_bytes,
     moments_of,
-    unexpected_shardings,
 )
-from .odd_ones import incompatible_devices, odd_one_out, odd_ones
 
 UNPLACED = ("abstract", "planned")
 """Kinds of leaves that count in full on each device if they have no sharding."""
