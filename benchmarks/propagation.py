@@ -5,11 +5,12 @@ from __future__ import annotations
 import compare
 import jax
 import jax.numpy as jnp
-from programs import batch, params, step
+from programs import LAYERS, batch, layer, step
 
 from jax_array_info import propagation_report, sharded_structs
 from jax_array_info_core.propagation import helper
 
+params = [layer] * LAYERS
 lowered = step.lower(params, batch)
 x = sharded_structs(
     jax.ShapeDtypeStruct((256, 512), jnp.float32), mesh={"data": 8}, specs=jax.sharding.PartitionSpec("data")
