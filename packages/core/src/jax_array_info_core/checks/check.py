@@ -402,18 +402,18 @@ def _replanned_count(tree: Any, planned: PlannedTree, ignored: Collection[str]) 
     A plan for another mesh, and of arrays that are not on a mesh yet, says nothing about the arrays in any
     case. Of a TreeReport, no array is at hand.
     """
-    own = plan_tree(tree).report
-    if type(tree) is TreeReport or own is planned.report:
+    if type(tree) is TreeReport or planned.own is None:
         return 0
-    meshes = planned.report.meshes
+    rows, sets = planned.own
+    own_meshes, meshes = [one.mesh for one in sets], planned.report.meshes
     return sum(
         row.kind == "array"
         and row.path not in ignored
         and row.mesh is not None
         and new.mesh is not None
-        and own.meshes[row.mesh].axes == meshes[new.mesh].axes
-        and not same_sharding(row, own.meshes, new, meshes)
-        for row, new in zip(own.rows, planned.report.rows, strict=True)
+        and own_meshes[row.mesh].axes == meshes[new.mesh].axes
+        and not same_sharding(row, own_meshes, new, meshes)
+        for row, new in zip(rows, planned.report.rows, strict=True)
     )
 
 

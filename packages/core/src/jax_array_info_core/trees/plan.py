@@ -251,6 +251,9 @@ class PlannedTree:
     """Leaves that have a sharding without a spec, and that are planned as replicated only because a mesh was
     passed: each as it is, with its devices, by path."""
 
+    own: tuple[Sequence[TreeRow], Sequence[DeviceSet]] | None = None
+    """The leaves as they are, with the device sets to which these refer; None without a plan."""
+
 
 def plan_tree(
     tree: Any,
@@ -309,6 +312,7 @@ def plan_tree(
         found.objects,
         planner.mesh,
         unspecified,
+        (found.rows, sets),
     )
 
 
