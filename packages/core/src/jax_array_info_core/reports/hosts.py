@@ -9,7 +9,7 @@ from typing import Literal
 from .. import quantities
 from ..layouts.dtypes import type_text
 from ..notebooks import Displayed
-from ..quantities import counted, format_bytes, format_device_ids, format_number
+from ..quantities import counted, format_bytes, format_device_ids
 from ..text import printable
 from .array import Dim
 from .findings import Finding, Syntax
@@ -91,11 +91,6 @@ class HostSummary:
     digest: str = ""
     """Hash of the set of arrays: shape, dtype, sharding, label or path, and number of each. Equal for equal
     sets; empty for a report of devices."""
-
-    def __post_init__(self) -> None:
-        if self.process >= self.process_count or self.process_count > MAX_PROCESSES:
-            numbers = f"{format_number(self.process)} of {format_number(self.process_count)}"
-            raise ValueError(f"process {numbers}")
 
     @property
     def device(self) -> HostDevice | None:

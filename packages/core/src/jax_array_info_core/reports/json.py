@@ -17,7 +17,7 @@ from ..reading_lock import prepared
 from ..text import printable
 from . import Report
 from .changes import TreeDiff
-from .hosts import HostSummary
+from .hosts import MAX_PROCESSES, HostSummary
 from .record import LINES
 from .tree import TreeMesh, TreeReport
 
@@ -85,6 +85,9 @@ def summary_from_json(text: str | bytes) -> HostSummary:
         ReportFormatError: (a ValueError) If the text is not such a summary.
     """
     summary: HostSummary = _read(text, {HostSummary.__name__: HostSummary})
+    if summary.process >= summary.process_count or summary.process_count > MAX_PROCESSES:
+        numbers = f"{format_number(summary.process)} of {format_number(summary.process_count)}"
+        raise ReportFormatError(f"not a valid HostSummary: process {numbers}")
     return summary
 
 
