@@ -5,11 +5,12 @@ from __future__ import annotations
 import compare
 import jax
 import jax.numpy as jnp
-from programs import batch, params, step
+from programs import LAYERS, batch, layer, step
 
 from jax_array_info import propagation_report, sharded_structs
-from jax_array_info_core.propagation import process
+from jax_array_info_core.propagation import helper
 
+params = [layer] * LAYERS
 lowered = step.lower(params, batch)
 x = sharded_structs(
     jax.ShapeDtypeStruct((256, 512), jnp.float32), mesh={"data": 8}, specs=jax.sharding.PartitionSpec("data")
@@ -22,7 +23,7 @@ def trace_and_lower() -> None:
 
 
 def report_with_a_new_process() -> None:
-    for worker in process._WORKERS.values():
+    for worker in helper._WORKERS.values():
         worker.close()
     jax.clear_caches()
     propagation_report(step, params, batch)

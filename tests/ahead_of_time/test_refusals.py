@@ -12,9 +12,9 @@ from jax.sharding import PartitionSpec as P
 
 from jax_array_info.engine.render import render, text_of
 from jax_array_info_core import from_json, program_report, to_json, topology_mesh
-from jax_array_info_core.hlo.assignment import read_assignment
+from jax_array_info_core.hlo.liveness import read_assignment
 from jax_array_info_core.hlo.messages import program_in
-from jax_array_info_core.hlo.read import read_module
+from jax_array_info_core.hlo.module import read_module
 from jax_array_info_core.origins.origins import UserLines
 from tests.programs import abstract, block
 

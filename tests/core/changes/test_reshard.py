@@ -18,7 +18,7 @@ from jax_array_info_core.changes.reshard import reshard_report
 from jax_array_info_core.errors import SpecError
 from jax_array_info_core.plans.plan import uneven_axes
 from jax_array_info_core.reports import TreeMesh
-from jax_array_info_core.trees.path_rules import PathRules
+from jax_array_info_core.trees.specs import PathRules
 from jax_array_info_core.trees.tree_report import tree_report
 from tests.arrays import FakeDevice, mesh_of, sharded
 

@@ -5,10 +5,8 @@ import pytest
 from jax_array_info_core.hlo.buffers import elementwise_parameters, fused_updates
 from jax_array_info_core.hlo.collectives import _moving
 from jax_array_info_core.hlo.dataflow import Dataflow
-from jax_array_info_core.hlo.flops import _costs
-from jax_array_info_core.hlo.loops import executions
-from jax_array_info_core.hlo.module import _content, calling
-from jax_array_info_core.hlo.read import read_module
+from jax_array_info_core.hlo.loops import _costs, executions
+from jax_array_info_core.hlo.module import _content, calling, read_module
 from jax_array_info_core.hlo.schedule import schedule_of
 from tests.hlo_texts import EVERYWHERE, records
 

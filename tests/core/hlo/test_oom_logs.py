@@ -8,10 +8,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from jax_array_info_core.hlo import oom_logs
+from jax_array_info_core.hlo.messages import ArrayShape
 from jax_array_info_core.hlo.module import Frame
 from jax_array_info_core.hlo.oom_logs import ALLOCATOR as ALLOCATOR_WORDS
 from jax_array_info_core.hlo.oom_logs import STATUS, ErrorScanner, ListedBuffer, Refusal
-from jax_array_info_core.hlo.shapes import ArrayShape
 from jax_array_info_core.hlo.warnings import LogScanner
 from tests.logs import ALLOCATOR, FAILED_ON_GPU, FAILED_ON_TPU, REFUSED
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jax_array_info_core.hlo.op_names import scope_of
+from jax_array_info_core.hlo.source import scope_of
 
 pytestmark = pytest.mark.oldest_and_newest
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from jax_array_info_core.hlo.collectives import movements
 from jax_array_info_core.hlo.dataflow import Dataflow, Value
 from jax_array_info_core.hlo.loops import executions
-from jax_array_info_core.hlo.slices import ProgramSlices
+from jax_array_info_core.hlo.replica_groups import ProgramSlices
 from jax_array_info_core.layouts.links import Places
 from jax_array_info_core.layouts.spec import MeshAxes
 from jax_array_info_core.origins.origins import UserLines

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jax_array_info_core.hlo.messages import ArrayShape
 from jax_array_info_core.hlo.module import Frame
-from jax_array_info_core.hlo.shapes import ArrayShape
 from jax_array_info_core.hlo.warnings import (
     DonationWarning,
     RematerializationWarning,

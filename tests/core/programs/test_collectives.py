@@ -5,9 +5,8 @@ from functools import cache
 import pytest
 
 from jax_array_info_core.hlo.loops import executions
-from jax_array_info_core.hlo.messages import NEWEST_FIELD, hlo_classes
-from jax_array_info_core.hlo.protobuf import message_classes
-from jax_array_info_core.hlo.read import read_module
+from jax_array_info_core.hlo.messages import NEWEST_FIELD, hlo_classes, message_classes
+from jax_array_info_core.hlo.module import read_module
 from jax_array_info_core.layouts.spec import MeshAxes
 from jax_array_info_core.origins.origins import UserLines
 from jax_array_info_core.programs.collectives import collectives_of, totals_of

@@ -18,7 +18,7 @@ from jax_array_info_core.compat.stages import (
     program_record,
 )
 from jax_array_info_core.errors import CheckError
-from jax_array_info_core.hlo.read import read_module
+from jax_array_info_core.hlo.module import read_module
 from jax_array_info_core.layouts import MeshAxes, Spec
 from jax_array_info_core.programs.donations import UNUSED, common_end, donations_of
 from jax_array_info_core.reports import Donation, ProgramValue, ShardingDescription

@@ -2,15 +2,19 @@
 
 import contextlib
 import gc
+import sys
 
 import jax
 import jax.numpy as jnp
 import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import program_report
 from jax_array_info_core.hlo.dataflow import Dataflow
 from jax_array_info_core.programs import collector
 from jax_array_info_core.programs import program_report as in_file
+from tests.arrays import mesh_of
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -77,3 +81,32 @@ def test_a_report_with_a_timeline_connects_the_values_of_a_program_once(monkeypa
     compiled = jax.jit(lambda x: jnp.fft.fft(x @ x.T)).lower(jnp.ones((8, 4))).compile()
     program_report(compiled, timeline=True)
     assert len(made) == 1
+
+
+def calls_in_report(count):
+    """Return the number of Python's calls in the report on as many arguments, whose outputs lie otherwise."""
+    mesh = mesh_of((2, 2), ("data", "tensor"))
+    shape = jax.ShapeDtypeStruct((4, 4), jnp.float32, sharding=NamedSharding(mesh, P("data")))
+    function = jax.jit(
+        lambda params: [one + 1 for one in params], out_shardings=NamedSharding(mesh, P(None, "tensor"))
+    )
+    compiled = function.lower([shape] * count).compile()
+    calls = 0
+
+    def counted(_frame, event, _argument):
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(counted)
+    try:
+        report = program_report(compiled)
+    finally:
+        sys.setprofile(None)
+    assert len(report.arguments) == len(report.outputs) == count
+    return calls
+
+
+@pytest.mark.needs_devices(4)
+def test_a_report_makes_as_many_calls_for_each_of_2000_arguments_as_for_each_of_200():
+    calls_in_report(10)  # imports, and what is cached
+    assert calls_in_report(2000) < 1.05 * 10 * calls_in_report(200)

@@ -296,7 +296,7 @@ def test_an_output_that_propagation_shards_in_another_way_is_a_caveat():
 
 @with_shardy
 def test_where_shardy_fails_the_report_stands_with_a_caveat(monkeypatch):
-    monkeypatch.setattr("jax_array_info_core.propagation.process._WORKERS", {})
+    monkeypatch.setattr("jax_array_info_core.propagation.helper._WORKERS", {})
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     report = program_report(jax.grad(loss), *step_arguments(cube()))
     assert report.collectives
@@ -343,7 +343,7 @@ def test_a_report_its_page_and_a_failing_assertion_have_the_reasons(function, co
 
 def test_a_helper_is_started_for_collectives_only(monkeypatch):
     workers = {}
-    monkeypatch.setattr("jax_array_info_core.propagation.process._WORKERS", workers)
+    monkeypatch.setattr("jax_array_info_core.propagation.helper._WORKERS", workers)
     program_report(jnp.sin, jnp.ones(8))
     program_timeline_report(jnp.matmul, square("fsdp"), square("fsdp"))
     report = program_report(jnp.matmul, square("fsdp"), square("fsdp"), explain=False)

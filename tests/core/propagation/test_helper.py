@@ -16,22 +16,22 @@ pytestmark = [*needs_shardy, pytest.mark.own_process, pytest.mark.newest, on_lin
 START = """
 import ctypes, json, os, random, signal, socket, sys, time
 from pathlib import Path
-from jax_array_info_core.propagation import process
+from jax_array_info_core.propagation import helper
 from tests.core.propagation.helpers import has_ended, worker_of
 
 bytecode = Path(sys.argv[1]).read_bytes()
 
 def ask():
-    assert process.ask(bytecode)["meshes"]
+    assert helper.ask(bytecode)["meshes"]
 
-def helper():
-    return process._WORKERS[os.getpid()]._helper
+def started():
+    return helper._WORKERS[os.getpid()]._helper
 
 def numbers():
-    return helper().watcher, worker_of(helper())
+    return started().watcher, worker_of(started())
 
 def close():
-    process._WORKERS[os.getpid()].close()
+    helper._WORKERS[os.getpid()].close()
 
 def has_child():
     try:
@@ -70,7 +70,7 @@ def test_a_program_that_waits_for_all_children_meets_its_own(run):
 waits = [os.wait, lambda: os.waitpid(-1, 0), lambda: (os.waitid(os.P_ALL, 0, os.WEXITED).si_pid,)]
 found = []
 for wait in waits:
-    process.start()
+    helper.start()
     assert not has_child()
     ask()
     own, met = {os.fork() or os._exit(0) for _ in range(2)}, set()
@@ -115,12 +115,12 @@ found = {}
 for name, setting in settings.items():
     setting()
     for _ in range(2):
-        process.start()
+        helper.start()
         found.setdefault(name, []).append(has_child())
         ask()
         found[name].append(has_child())
-        if helper() is not None:
-            os.kill(worker_of(helper()), signal.SIGKILL)
+        if started() is not None:
+            os.kill(worker_of(started()), signal.SIGKILL)
     close()
 print(json.dumps(sum(found.values(), [])))
 """)
@@ -196,7 +196,7 @@ closes = [lambda number: os.closerange(3, 1000), os.close, lambda number: os.dup
 found = []
 for close_number in closes:
     ask()
-    number = helper().socket.number
+    number = started().socket.number
     found += numbers()
     close_number(number)
     own = os.open({str(path)!r}, os.O_RDWR | os.O_CREAT | os.O_APPEND)

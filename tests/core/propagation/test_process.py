@@ -11,8 +11,7 @@ import pytest
 from jax_array_info import to_text
 from jax_array_info_core import propagation_report
 from jax_array_info_core.errors import UnsupportedValueError
-from jax_array_info_core.propagation.helper import NoAnswerError
-from jax_array_info_core.propagation.process import Worker
+from jax_array_info_core.propagation.helper import NoAnswerError, Worker
 from tests.core.propagation.helpers import has_ended, on_linux, worker_of
 from tests.core.propagation.programs import needs_shardy, struct
 from tests.threads import in_threads
@@ -115,7 +114,7 @@ def test_a_damaged_module_is_a_reason(worker, bytecode, damaged):
 
 
 def test_a_program_that_cannot_be_started_is_a_reason_in_the_report(monkeypatch):
-    monkeypatch.setattr("jax_array_info_core.propagation.process._WORKERS", {})
+    monkeypatch.setattr("jax_array_info_core.propagation.helper._WORKERS", {})
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     report = propagation_report(jnp.sin, struct((8,), "data"))
     assert "/nowhere/python" in report.reason
@@ -130,7 +129,7 @@ def test_a_process_without_a_python_has_a_reason_with_its_name(monkeypatch, byte
 
 
 def test_a_crash_leaves_the_rest_of_a_report_of_a_program(tmp_path, monkeypatch):
-    monkeypatch.setattr("jax_array_info_core.propagation.process._WORKERS", {})
+    monkeypatch.setattr("jax_array_info_core.propagation.helper._WORKERS", {})
     (tmp_path / "jaxlib").mkdir()
     (tmp_path / "jaxlib" / "__init__.py").write_text(CRASHES["SIGSEGV"])
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
@@ -151,7 +150,7 @@ def test_a_version_that_lacks_a_pass_is_named(monkeypatch, version):
 
 
 def test_a_report_without_an_answer_has_what_was_requested(monkeypatch):
-    monkeypatch.setattr("jax_array_info_core.propagation.process._WORKERS", {})
+    monkeypatch.setattr("jax_array_info_core.propagation.helper._WORKERS", {})
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     report = propagation_report(jnp.sin, struct((8,), "data"))
     assert (report.mesh.shape, report.device_count) == ({"data": 4, "model": 2}, 8)

@@ -40,6 +40,12 @@ def test_contradictions_are_named(text, problem):
         from_json(text)
 
 
+def test_a_contradiction_cannot_be_made_either():
+    value = STEP.arguments[0]
+    with pytest.raises(ValueError, match=f"2 arguments have the path {value.path!r}"):
+        replace(STEP, arguments=(value, value))
+
+
 def test_a_program_that_does_not_fit_a_gpu_has_its_memory():
     """The compiler for GPUs refuses no program."""
     report = replace(TOO_LARGE, platform="gpu", memory=SCAN.memory)

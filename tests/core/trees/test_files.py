@@ -23,9 +23,8 @@ from jax_array_info_core import (
     tree_report,
 )
 from jax_array_info_core.errors import FileFormatError, SpecError, UnsupportedValueError
-from jax_array_info_core.layouts import MeshAxes, Spec
-from jax_array_info_core.reports import ShardingDescription
-from jax_array_info_core.stored.array_files import StoredLeaf, StoredTree
+from jax_array_info_core.layouts import Spec
+from jax_array_info_core.stored.array_files import StoredLeaf, StoredSharding, StoredTree
 from jax_array_info_core.stored.reading import LIMITS, Budget
 from jax_array_info_core.trees.files import report_of_stored
 
@@ -77,9 +76,7 @@ def stored_report():
             path="params/w",
             shape=(16, 6),
             dtype="float32",
-            sharding=ShardingDescription(
-                type="NamedSharding", spec=Spec((("fsdp",),)), mesh=MeshAxes(("fsdp",), (4,))
-            ),
+            sharding=StoredSharding(Spec((("fsdp",),)), (("fsdp", 4),)),
         ),
         StoredLeaf(path="params/b", shape=(6,), dtype="bfloat16", logical=Spec((("embed",),))),
     ]
@@ -99,8 +96,7 @@ def test_device_ids_tell_meshes_apart():
     """Two meshes on different devices hold their leaves on different devices."""
 
     def on(path, *ids):
-        spec, mesh = Spec((("x",),)), MeshAxes(("x",), (2,))
-        sharding = ShardingDescription(type="NamedSharding", spec=spec, mesh=mesh)
+        sharding = StoredSharding(Spec((("x",),)), (("x", 2),))
         return StoredLeaf(path=path, shape=(4,), dtype="int8", sharding=sharding, device_ids=ids)
 
     apart = report_of_stored(

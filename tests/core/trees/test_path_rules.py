@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jax_array_info_core import PathRules
-from jax_array_info_core.trees.path_rules import path_matches
+from jax_array_info_core.trees.specs import path_matches
 
 pytestmark = pytest.mark.oldest_and_newest
 

@@ -11,7 +11,7 @@ from jax_array_info_core.pages import trees
 from jax_array_info_core.pages.blocks import Table, cut
 from jax_array_info_core.pages.folds import number_ranges, path_keys, path_pieces
 from jax_array_info_core.pages.tree_rows import leaf_groups, leaf_sums
-from jax_array_info_core.reports import ElsewhereBytes, LeafStatistics, TreeReport, TreeRow
+from jax_array_info_core.reports import ElsewhereBytes, LeafStatistics, TreeMesh, TreeReport, TreeRow
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -23,7 +23,8 @@ def leaf(path, **fields):
 
 def tree(*rows):
     rows = [leaf(row) if isinstance(row, str) else row for row in rows]
-    return TreeReport(name=None, type_name="dict", rows=tuple(rows))
+    devices = TreeMesh(axes=None, device_count=2)
+    return TreeReport(name=None, type_name="dict", rows=tuple(rows), meshes=(devices, devices))
 
 
 def paths(report, **options):
@@ -66,12 +67,12 @@ def test_several_indices_fold_if_the_leaves_have_all_combinations():
         {"is_deleted": True},
         {"source": "compiler"},
         {"memory_kind": "pinned_host"},
-        {"same_as": "a"},
+        {"same_as": "b"},
     ],
 )
 def test_a_leaf_that_differs_in_a_printed_fact_has_its_own_row(fields):
-    rows = tree(leaf("a/0"), leaf("a/1", **fields), leaf("a/2"))
-    assert [path for path, _, _ in paths(rows)] == ["a/0,2", "a/1"]
+    rows = tree(leaf("b"), leaf("a/0"), leaf("a/1", **fields), leaf("a/2"))
+    assert [path for path, _, _ in paths(rows)] == ["b", "a/0,2", "a/1"]
 
 
 def test_numbers_in_names_fold_from_three_on():
@@ -211,11 +212,6 @@ def test_prefixes_that_fold_add_up_to_what_is_below_them(chosen, depth, most):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trees, "_MOST_ROWS", most)
         check(table(report, depth=depth).tree(), len(chosen))
-
-
-def test_leaves_with_the_same_path_have_a_row_each():
-    assert paths(tree("a", "a")) == [("a", 1, 64), ("a", 1, 64)]
-    assert len(table(tree("a/b", "a/b")).tree()[0].below) == 2
 
 
 def test_only_the_order_of_the_tree_folds():

@@ -185,9 +185,9 @@ def test_what_is_unusual_about_a_leaf_is_below_its_path():
 
 
 def test_the_spec_is_shown_without_mesh_axes_of_size_1():
-    spec = Spec((("one",), ("data", "one"), (), ()))
-    [row] = cells(tree(leaf("w", (1, 64, 32, 128), shard=(1, 16, 32, 128), replicas=2, spec=spec)))
-    assert row[3] == "P(None, 'data')"
+    for axes in ((("one",), ("data",), (), ()), ((), ("data", "one"), (), ())):
+        [row] = cells(tree(leaf("w", (1, 64, 32, 128), shard=(1, 16, 32, 128), replicas=2, spec=Spec(axes))))
+        assert row[3] == "P(None, 'data')"
     open_spec = Spec((("data",), ()), unconstrained=(1,))
     [row] = cells(tree(leaf("w", (64, 64), shard=(16, 64), replicas=2, spec=open_spec)))
     assert row[3] == "P('data', UNCONSTRAINED)"

@@ -102,13 +102,11 @@ if TYPE_CHECKING:
     from .programs.program_report import (
         program_report as program_report,
     )
-    from .propagation.assertions import (
-        assert_no_conflict as assert_no_conflict,
-    )
     from .programs.program_timeline import (
         program_timeline_report as program_timeline_report,
     )
     from .propagation.propagation_report import (
+        assert_no_conflict as assert_no_conflict,
         propagation_report as propagation_report,
     )
     from .quantities import (
@@ -129,15 +127,13 @@ if TYPE_CHECKING:
     from .timeline.recorder import MemoryRecorder as MemoryRecorder, record_memory as record_memory
     from .trees.files import (
         load_tree as load_tree,
-        save_tree as save_tree,
     )
-    from .trees.path_rules import (
+    from .trees.specs import (
         PathRules as PathRules,
     )
-    from .trees.structs import (
-        sharded_structs as sharded_structs,
-    )
     from .trees.tree_report import (
+        save_tree as save_tree,
+        sharded_structs as sharded_structs,
         tree_report as tree_report,
     )
 
@@ -154,11 +150,11 @@ _PLACES = {
     ".delivery": "collect_reports",
     ".devices.memory": "devices_report memory_report",
     ".errors": "ArrayInfoError CheckError",
-    ".growth.tracker": "ArrayTracker track_arrays",
     ".hosts.files": "load_report save_report",
     ".hosts.gather": "gather_reports",
     ".hosts.hosts_report": "hosts_report",
     ".layouts.layout": "ShardingLayout",
+    ".live.growth": "ArrayTracker track_arrays",
     ".live.report": "live_array_report",
     ".origins.profiles": "memory_profile_report",
     ".plans.plan": "xla_report dtype_bits planned_report shard_report spec_layout spec_problems uneven_axes",
@@ -178,7 +174,7 @@ _PLACES = {
     ".timeline.recorder": "MemoryRecorder record_memory",
     ".timeline.timeline_report": "timeline_report",
     ".trees.files": "load_tree save_tree",
-    ".trees.path_rules": "PathRules",
+    ".trees.specs": "PathRules",
     ".trees.structs": "sharded_structs",
     ".trees.tree_report": "tree_report",
 }

@@ -23,8 +23,9 @@ from ..layouts.traffic import HeldShards, held_shards, missing_elements, missing
 from ..plans.plan import strict_problems
 from ..reports.changes import ReshardReport, ReshardRow
 from ..reports.tree import TreeMesh, TreeReport, TreeRow
-from ..trees.leaves import is_tree, opened, tree_leaves
-from ..trees.path_rules import matched_paths, specs_by_path
+from ..trees.leaves import is_tree, tree_leaves
+from ..trees.plan import opened
+from ..trees.specs import matched_paths, specs_by_path
 from ..trees.tree_report import spec_error, tree_report
 
 

@@ -16,9 +16,10 @@ from ..layouts.spec import Spec, effective_axes, other_types, placement
 from ..reports.changes import ChangedField, LeafChange, TreeDiff
 from ..reports.tree import TreeMesh, TreeReport, TreeRow, axes_of
 from ..text import printable
-from ..trees.leaves import opened, require_tree
-from ..trees.path_rules import matched_paths
+from ..trees.leaves import require_tree
+from ..trees.plan import opened
 from ..trees.rows import same_tiles
+from ..trees.specs import matched_paths
 from ..trees.tree_report import tree_report
 
 VALUES_REFUSED = "values of files are not compared: load them, then numpy.testing"

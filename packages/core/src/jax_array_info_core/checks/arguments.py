@@ -18,8 +18,8 @@ from ..quantities import counted
 from ..reports.findings import Finding, FindingLeaf, Option, remedies
 from ..reports.tree import TreeMesh, TreeRow
 from ..text import plain_text
-from ..trees.path_rules import path_matches, unmatched_problem
-from .moments import MOMENTS
+from ..trees.specs import path_matches, unmatched_problem
+from .memory import MOMENTS
 
 
 def checked_limit(max_replicated: Any) -> float:

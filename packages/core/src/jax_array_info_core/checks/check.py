@@ -14,10 +14,10 @@ from ..reports.checks import CheckReport
 from ..reports.findings import Finding, known_codes, reported
 from ..reports.floors import MIN_NBYTES, Limits
 from ..reports.tree import TreeReport, TreeRow, elsewhere_bytes
-from ..trees.leaves import opened, require_tree
-from ..trees.logical_axes import LogicalAxes
-from ..trees.plan import PlannedTree, plan_tree
+from ..trees.leaves import require_tree
+from ..trees.plan import PlannedTree, opened, plan_tree
 from ..trees.rows import Avoidable, avoidable
+from ..trees.specs import LogicalAxes
 from ..trees.totals import holds_fullest, tree_of_rows
 from .arguments import (
     checked_devices,
@@ -30,6 +30,14 @@ from .arguments import (
     not_checked,
     opaque_leaves,
 )
+from .differing import (
+    differing_moments,
+    expectation,
+    incompatible_devices,
+    odd_one_out,
+    odd_ones,
+    unexpected_shardings,
+)
 from .findings import (
     avoidable_replication,
     fewer_devices,
@@ -41,17 +49,14 @@ from .findings import (
     unused_axes,
     unused_mesh_axes,
 )
-from .host_memory import exceeded_host_memory, host_bytes
-from .moments import (
+from .memory import (
     AddedMoments,
     added_moments,
-    differing_moments,
+    exceeded_host_memory,
     exceeded_memory,
-    expectation,
+    host_bytes,
     moments_of,
-    unexpected_shardings,
 )
-from .odd_ones import incompatible_devices, odd_one_out, odd_ones
 
 UNPLACED = ("abstract", "planned")
 """Kinds of leaves that count in full on each device if they have no sharding."""
@@ -397,18 +402,18 @@ def _replanned_count(tree: Any, planned: PlannedTree, ignored: Collection[str]) 
     A plan for another mesh, and of arrays that are not on a mesh yet, says nothing about the arrays in any
     case. Of a TreeReport, no array is at hand.
     """
-    own = plan_tree(tree).report
-    if type(tree) is TreeReport or own is planned.report:
+    if type(tree) is TreeReport or planned.own is None:
         return 0
-    meshes = planned.report.meshes
+    rows, sets = planned.own
+    own_meshes, meshes = [one.mesh for one in sets], planned.report.meshes
     return sum(
         row.kind == "array"
         and row.path not in ignored
         and row.mesh is not None
         and new.mesh is not None
-        and own.meshes[row.mesh].axes == meshes[new.mesh].axes
-        and not same_sharding(row, own.meshes, new, meshes)
-        for row, new in zip(own.rows, planned.report.rows, strict=True)
+        and own_meshes[row.mesh].axes == meshes[new.mesh].axes
+        and not same_sharding(row, own_meshes, new, meshes)
+        for row, new in zip(rows, planned.report.rows, strict=True)
     )
 
 

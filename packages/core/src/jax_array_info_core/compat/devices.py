@@ -173,12 +173,15 @@ def mesh_placement(mesh: Any) -> MeshPlacement:
 
     The result is cached, since reading 65,536 device ids is slow. JAX itself keeps meshes alive.
     """
-    sizes = {plain_text(name): int(size) for name, size in mesh.shape.items()}
-    axes = MeshAxes(tuple(sizes), tuple(sizes.values()), mesh_axis_types(mesh))
     if is_abstract_mesh(mesh):
-        return MeshPlacement(axes, None, None, ())
+        return MeshPlacement(_axes(mesh), None, None, ())
     found = device_placement([] if mesh.empty else mesh.devices.ravel().tolist())
-    return MeshPlacement(axes, found.ids.reshape(mesh.devices.shape), found.platform, found.processes)
+    return MeshPlacement(_axes(mesh), found.ids.reshape(mesh.devices.shape), found.platform, found.processes)
+
+
+def _axes(mesh: Any) -> MeshAxes:
+    sizes = {plain_text(name): int(size) for name, size in mesh.shape.items()}
+    return MeshAxes(tuple(sizes), tuple(sizes.values()), mesh_axis_types(mesh))
 
 
 def mesh_axis_types(mesh: Any) -> tuple[str, ...]:

@@ -99,9 +99,13 @@ def lowering_place(module_context: Any) -> LoweringPlace | None:
     if hasattr(context, "num_devices"):
         return LoweringPlace(context.num_devices)
     # pmap up to JAX 0.7.2
-    names = tuple(name if isinstance(name, str) else "unnamed" for name in context.axis_env.names)
-    mesh = MeshAxes(names, tuple(context.axis_env.sizes))
-    return LoweringPlace(math.prod(mesh.sizes), mesh, frozenset(names))
+    axes = context.axis_env
+    sizes = {
+        name if isinstance(name, str) else "unnamed": size
+        for name, size in zip(axes.names, axes.sizes, strict=True)
+    }
+    mesh = MeshAxes(tuple(sizes), tuple(sizes.values()))
+    return LoweringPlace(math.prod(axes.sizes), mesh, frozenset(sizes))
 
 
 SETTINGS = (

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from .dataflow import Value
+from .messages import ArrayShape
 from .module import Computation, Instruction, Passing, operations
-from .shapes import ArrayShape
 
 _VIEWS = operations(Passing.VIEW)
 _IN_PLACE = ("dynamic-update-slice", "scatter", "set-dimension-size")

@@ -11,10 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .dataflow import Dataflow, Value
+from .messages import ArrayShape
 from .module import Computation, Instruction, Module
-from .replica_groups import has_devices, longest_chain, pairs_of, read_pairs, replica_groups
-from .shapes import ArrayShape
-from .slices import ProgramSlices, is_between_slices, kind_between_slices, target_ids
+from .replica_groups import (
+    ProgramSlices,
+    has_devices,
+    is_between_slices,
+    kind_between_slices,
+    longest_chain,
+    pairs_of,
+    read_pairs,
+    replica_groups,
+    target_ids,
+)
 
 _GROUPED = frozenset(
     {

@@ -20,7 +20,7 @@ from .module import (
     calls_of,
     operations,
 )
-from .slices import rendezvous
+from .replica_groups import rendezvous
 
 _IDENTITIES = operations(Passing.SAME)
 

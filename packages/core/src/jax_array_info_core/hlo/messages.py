@@ -1,11 +1,59 @@
-"""The messages of XLA's ``hlo.proto`` and ``xla_data.proto``, as far as they are read."""
+"""XLA's messages, as far as they are read, and the types of values in them."""
 
 from __future__ import annotations
 
 import functools
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
-from .protobuf import message_classes
+from ..layouts.dtypes import bits_of_name, named_in_full, packed_nbytes
+
+
+def message_classes(name: str, messages: Mapping[str, str]) -> dict[str, Any]:
+    """Return the class of each message by its name.
+
+    >>> point = message_classes("example", {"Point": "x 1 int32, names 2 *string"})["Point"]
+    >>> point(x=3, names=["a"]).ByteSize()
+    5
+
+    Args:
+        name: Name of the package.
+        messages: Fields of each message: name, number and type. A ``*`` is that of a repeated field.
+    """
+    # They take 30 ms to import.
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    kinds = descriptor_pb2.FieldDescriptorProto
+    package = f"jax_array_info.{name}"
+    file = descriptor_pb2.FileDescriptorProto(name=f"{package}.proto", package=package, syntax="proto3")
+    for message_name, fields in messages.items():
+        message = file.message_type.add(name=message_name)
+        for text in fields.split(","):
+            field_name, number, kind = text.split()
+            label = kinds.LABEL_REPEATED if kind.startswith("*") else kinds.LABEL_OPTIONAL
+            field = message.field.add(name=field_name, number=int(number), label=label)
+            kind = kind.removeprefix("*")
+            if kind in messages:
+                field.type, field.type_name = kinds.TYPE_MESSAGE, f".{package}.{kind}"
+            else:
+                field.type = kinds.Type.Value(f"TYPE_{kind.upper()}")
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    found = {one: pool.FindMessageTypeByName(f"{package}.{one}") for one in messages}
+    if not hasattr(message_factory, "GetMessageClass"):  # protobuf before 4.22
+        factory = message_factory.MessageFactory()
+        return {one: factory.GetPrototype(kind) for one, kind in found.items()}  # type: ignore[attr-defined]
+    return {one: message_factory.GetMessageClass(kind) for one, kind in found.items()}
+
+
+def unknown_fields(message: Any) -> frozenset[int]:
+    """Return the numbers of the fields in a message that its class does not have."""
+    try:
+        from google.protobuf.unknown_fields import UnknownFieldSet
+    except ImportError:  # protobuf before 4.21
+        return frozenset(one.field_number for one in message.UnknownFields())
+    return frozenset(one.field_number for one in UnknownFieldSet(message))  # type: ignore[attr-defined]
+
 
 MESSAGES = {
     "LayoutProto": "memory_space 8 int64",
@@ -113,3 +161,78 @@ def program_in(record: bytes) -> tuple[bytes, Any]:
     """
     found = hlo_classes()["HloProto"].FromString(record)
     return bytes(found.hlo_module.SerializeToString()), found.buffer_assignment
+
+
+WITHOUT_DATA = ("token", "opaque")
+_UNKNOWN = "unknown type"
+"""Start of the name of a type that is not known, such as ``unknown type 40``."""
+
+
+class ArrayShape(NamedTuple):
+    """Type of an array on one device."""
+
+    dtype: str
+    """Name in JAX, such as ``float32``; the name in XLA for types that JAX lacks, such as ``token``."""
+
+    dims: tuple[int, ...]
+    """Shape."""
+
+    nbytes: int
+    """Bytes, packed below 8 bits; 0 for tokens and other types without data."""
+
+    memory_space: int = 0
+    """XLA's memory space: 0 for the default, such as HBM; others, such as 1 for VMEM on TPU."""
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether the size of its elements is not known."""
+        return self.dtype.startswith(_UNKNOWN)
+
+
+class Type(NamedTuple):
+    """Type of the result of an instruction."""
+
+    shapes: tuple[ArrayShape, ...]
+    """Arrays, nested tuples flattened."""
+
+    groups: tuple[int, ...]
+    """Index of the outermost tuple element of each; empty if the type is not a tuple."""
+
+
+def dtype_of(name: str) -> str | None:
+    """Return JAX's name of a type of XLA, such as ``float32`` for ``f32``.
+
+    XLA's own name for types without data, such as ``token``. None if the type is not known.
+    """
+    return name if name in WITHOUT_DATA else named_in_full(name)
+
+
+class Types:
+    """The types in a program. Few of them differ."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Type] = {}
+
+    def of(self, shape: Any) -> Type:
+        """Return the type that a ``ShapeProto`` describes."""
+        key = shape.SerializeToString()
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._new(shape)
+        return found
+
+    def _new(self, shape: Any) -> Type:
+        if shape.element_type != TUPLE:
+            return Type((_array_shape(shape),), ())
+        parts = [self.of(part).shapes for part in shape.tuple_shapes]
+        groups = (place for place, part in enumerate(parts) for _ in part)
+        return Type(tuple(leaf for part in parts for leaf in part), tuple(groups))
+
+
+def _array_shape(shape: Any) -> ArrayShape:
+    while shape.element_type == BUFFER:
+        shape = shape.tuple_shapes[0]
+    number, dims = shape.element_type, tuple(shape.dimensions)
+    dtype = dtype_of(PRIMITIVES[number]) if 0 < number < len(PRIMITIVES) else None
+    nbytes = 0 if dtype is None or dtype in WITHOUT_DATA else packed_nbytes(dims, bits_of_name(dtype))
+    return ArrayShape(dtype or f"{_UNKNOWN} {number}", dims, nbytes or 0, shape.layout.memory_space)

@@ -1,4 +1,4 @@
-"""A compiled program."""
+"""A compiled program, read from XLA's record of it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .messages import PRIMITIVES
-from .shapes import ArrayShape, Type, Types
-from .stacks import Frame, StackFrames
+from .messages import PRIMITIVES, ArrayShape, Type, Types, hlo_classes
+from .source import Frame, StackFrames
 
 Role = Literal["body", "condition", "branch", "callee", "element", "unknown"]
 """Part of a computation in the instruction that calls it:
@@ -435,3 +434,27 @@ def operations(kind: Passing) -> frozenset[str]:
     ['convert', 'copy', 'copy-start', 'reshape', 'transpose']
     """
     return frozenset(opcode for opcode, passing in PASSING.items() if kind in passing)
+
+
+def read_module(data: bytes, mlir: str | None = None) -> Module:
+    """Return the program in a serialized ``HloModuleProto``, of any version of JAX since 0.4.38.
+
+    Args:
+        data: What ``HloModule.as_serialized_hlo_module_proto()`` returns.
+        mlir: Text of the lowered program, by which the numbers of stack frames are corrected; empty if it is
+            not known. None if they are right.
+
+    Raises:
+        google.protobuf.message.DecodeError: If the data is not such a message.
+    """
+    message = hlo_classes()["HloModuleProto"].FromString(data)
+    stacks = StackFrames(message.stack_frame_index)
+    if mlir is not None and message.device_assignment.computation_count > 1:
+        used = {
+            (one.metadata.op_name, one.metadata.stack_frame_id)
+            for computation in message.computations
+            for one in computation.instructions
+            if one.metadata.op_name and one.metadata.stack_frame_id
+        }
+        stacks.renumber(mlir, used)
+    return Module(message, stacks)

@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 from ..quantities import LARGEST
 from ..text import ESCAPE_SEQUENCE
-from .notation import read_array, read_metadata
-from .shapes import ArrayShape
-from .stacks import Frame
+from .messages import ArrayShape
+from .source import Frame, read_array, read_metadata
 
 _SIZE = r"(\d{1,19}(?:\.\d{1,15})?[KMGTP]?)(?!\d)(?:i?B)?"
 _UNITS = {unit: 1024**power for power, unit in enumerate("KMGTP", 1)}

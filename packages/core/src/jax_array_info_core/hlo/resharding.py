@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from .collectives import Movement
 from .dataflow import Dataflow, Value
-from .integers import computed
 from .module import PASSING
-from .replication import is_of_user
+from .replication import computed, is_of_user
 
 _PASSES = (PASSING.keys() - {"dynamic-slice", "ragged-all-to-all"}) | {"all-gather-done", "get-tuple-element"}
 """Operations whose result is all of their first operand, in another form, or an element of it."""

@@ -10,10 +10,9 @@ from typing import NamedTuple
 
 from ..layouts.dtypes import bits_of_name, packed_nbytes
 from ..text import ESCAPE_SEQUENCE
-from .notation import MOST_AXES, read_array, read_metadata
+from .messages import ArrayShape, dtype_of
 from .oom_logs import WORDS, ErrorScanner, Refusal, positions
-from .shapes import ArrayShape, dtype_of
-from .stacks import Frame
+from .source import MOST_AXES, Frame, read_array, read_metadata
 
 REMATERIALIZATION = "Involuntary full rematerialization"
 """Words of XLA's warning in all versions."""

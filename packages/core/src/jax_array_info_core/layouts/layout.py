@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Mapping, Sequence
@@ -48,6 +49,12 @@ Index = tuple[slice, ...]
 """A slice with start and stop for each axis of an array, as in ``array[index]``."""
 Processes = tuple[tuple[int, tuple[int, ...]], ...]
 """``(process index, ids of its devices)``, in ascending order of the index."""
+
+
+@functools.lru_cache(maxsize=64)
+def _owned(processes: Processes) -> NDArray[np.int64]:
+    """Return the ids of all devices of some processes; layouts on one mesh share its processes."""
+    return np.array([device for _, devices in processes for device in devices], np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -98,6 +105,8 @@ class ShardingLayout(Displayed):
             )
         if self.shape and min(self.shape) < 0:
             raise LayoutError(f"an array of shape {self.shape} has an axis of negative length")
+        if self.processes and not np.isin(self.device_ids, _owned(self.processes)).all():
+            raise LayoutError("a layout with devices that belong to no process")
         # A view, so that the caller's own array stays writable.
         frozen = self.device_ids.astype(np.int64, copy=False).view()
         frozen.flags.writeable = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import operator
 import sys
@@ -10,8 +11,8 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from ..errors import SpecError, UnsupportedValueError
-from ..quantities import format_number
+from ..errors import LayoutError, SpecError, UnsupportedValueError
+from ..quantities import LARGEST, format_number
 from ..text import plain_text
 
 
@@ -27,6 +28,17 @@ class MeshAxes:
 
     types: tuple[str, ...] = ()
     """``Auto``, ``Explicit`` or ``Manual`` for each axis; empty in versions of JAX without axis types."""
+
+    def __post_init__(self) -> None:
+        count = len(self.names)
+        if len(self.sizes) != count or len(self.types) not in (0, count):
+            raise LayoutError(
+                f"a mesh with {count} names, {len(self.sizes)} sizes and {len(self.types)} types of axes"
+            )
+        if len(set(self.names)) < count:
+            raise LayoutError(f"a mesh with two axes of the same name: {self.names}")
+        if not 1 <= math.prod(self.sizes) <= LARGEST:
+            raise LayoutError(f"a mesh of sizes {self.sizes}")
 
     @property
     def shape(self) -> dict[str, int]:
@@ -69,6 +81,18 @@ class Spec:
     unreduced: tuple[str, ...] = ()
     """Mesh axes over which the values are partial sums."""
 
+    def __post_init__(self) -> None:
+        for axis in self.unconstrained:
+            if not 0 <= axis < len(self.axes):
+                raise LayoutError(
+                    f"a spec of {len(self.axes)} entries that leaves axis {format_number(axis)} to XLA"
+                )
+
+    @property
+    def used(self) -> tuple[str, ...]:
+        """All mesh axes that the spec names, in its order."""
+        return (*itertools.chain.from_iterable(self.axes), *self.unreduced)
+
     def __str__(self) -> str:
         unconstrained = set(self.unconstrained)
         entries = tuple(
@@ -84,6 +108,19 @@ class Spec:
 def _entry(names: tuple[str, ...]) -> str:
     """Return one entry of a PartitionSpec as JAX prints it."""
     return repr((names[0] if len(names) == 1 else names) if names else None)
+
+
+def require_names(what: str, spec: Spec | None, mesh: MeshAxes | None) -> None:
+    """Raise an error if a spec names an axis that its mesh does not have.
+
+    Raises:
+        LayoutError: (a ValueError) If it does.
+    """
+    if spec is None or mesh is None:
+        return
+    if unknown := sorted(set(spec.used).difference(mesh.names)):
+        names = ", ".join(map(repr, unknown))
+        raise LayoutError(f"{what}: a spec with {names} over a mesh with {mesh.names}")
 
 
 def effective_axes(spec: Spec, sizes: Mapping[str, int], ndim: int) -> tuple[tuple[str, ...], ...]:
@@ -294,6 +331,10 @@ class UnevenAxis:
 
     fitting_count: int
     """Number of shards over the mesh axes in ``fitting``; 1 if it is empty."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.axis < len(self.shape) or min(self.count, self.fitting_count) < 1:
+            raise LayoutError(f"an uneven axis {format_number(self.axis)} of shape {self.shape}")
 
     @property
     def padded(self) -> int:

@@ -20,7 +20,7 @@ import numpy as np
 
 from .. import compat
 from ..config import config
-from ..hlo.op_names import without_repeats
+from ..hlo.source import without_repeats
 from ..reports.origin import MOST_CALLERS, Origin, SourceLine
 from ..text import clipped
 

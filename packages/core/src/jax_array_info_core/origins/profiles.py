@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from ..compat.devices import device_name
 from ..errors import ProfileError, UnsupportedValueError
 from ..grouping import sums_by_key
-from ..hlo.protobuf import message_classes
+from ..hlo.messages import message_classes
 from ..reports.devices import MemoryProfileReport, ProfileRow
 from ..reports.origin import Origin
 from ..text import printable

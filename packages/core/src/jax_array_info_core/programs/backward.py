@@ -14,12 +14,12 @@ from ..compat.residuals import NestedDerivativesError, SavedValue, saved_values,
 from ..compat.stages import ProgramLeaf, Stages, output_leaves
 from ..hlo.liveness import LiveValue, Temporaries
 from ..hlo.module import Module
-from ..hlo.op_names import is_nested_derivative, pass_of
 from ..hlo.schedule import schedule_of
+from ..hlo.source import is_nested_derivative, pass_of
 from ..layouts.dtypes import bits_per_element, packed_nbytes
 from ..origins.origins import Owner, UserLines
 from ..propagation.graph import Graph, shard_of
-from ..propagation.process import ask
+from ..propagation.helper import ask
 from ..propagation.propagation_report import results_of
 from ..quantities import known_sum
 from ..reports.backward import BackwardLine, LiveAtBackward, SavedForBackward

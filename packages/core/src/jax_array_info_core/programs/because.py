@@ -14,7 +14,7 @@ from ..grouping import by_key
 from ..hlo.module import Instruction
 from ..layouts.spec import effective_spec, placement
 from ..origins.origins import UserLines
-from ..propagation.causes import MOVING, UPDATE_SLICE, Cause, Causes, Role
+from ..propagation.explanation import MOVING, UPDATE_SLICE, Cause, Causes, Role
 from ..propagation.graph import Graph, Key, Operation, Value
 from ..propagation.helper import NoAnswerError
 from ..propagation.propagation_report import explanation_of, results_of

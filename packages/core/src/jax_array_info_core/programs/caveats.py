@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from ..compat.topology_names import Topology
-from ..hlo.locations import source_lines
 from ..hlo.module import Instruction, Module
 from ..hlo.schedule import schedule_of
+from ..hlo.source import source_lines
 from ..layouts.dtypes import bits_of_name
 from ..origins.origins import UserLines
 from ..reports.collectives import Collective

@@ -18,9 +18,8 @@ from ..hlo.collectives import COLLECTIVES, Movement, movements
 from ..hlo.dataflow import Dataflow, Value
 from ..hlo.loops import Executions, loops_of
 from ..hlo.module import Instruction, Module, Passing, operations
-from ..hlo.op_names import pass_of, scope_of
-from ..hlo.replica_groups import group_axes, pair_axes
-from ..hlo.slices import ProgramSlices
+from ..hlo.replica_groups import ProgramSlices, group_axes, pair_axes
+from ..hlo.source import pass_of, scope_of
 from ..layouts.links import LINKS, Link, Places
 from ..layouts.spec import MeshAxes, shard_dims
 from ..origins.origins import UserLines

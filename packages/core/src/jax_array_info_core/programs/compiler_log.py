@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 from ..compat.devices import mesh_axes
 from ..compat.values import is_mesh
 from ..errors import FileFormatError, SpecError, require
+from ..hlo.messages import ArrayShape
 from ..hlo.oom_logs import Refusal
-from ..hlo.shapes import ArrayShape
 from ..hlo.warnings import DonationWarning, LogFinding, LogScanner, RematerializationWarning
 from ..layouts.spec import MeshAxes, mesh_sizes
 from ..origins.origins import UserLines
@@ -22,7 +22,7 @@ from ..reports.compiles import LogReport, UnusableDonation
 from ..reports.findings import known_codes
 from ..text import plain_text
 from .full_replication import ranked, rematerialization
-from .out_of_memory import logged_errors
+from .memory import logged_errors
 
 _CHUNK = 1 << 20
 _MOST = 10_000

@@ -43,19 +43,17 @@ from ..compat.values import is_sharding
 from ..errors import UnsupportedValueError
 from ..hlo.collectives import instruction_text, may_send, movements
 from ..hlo.dataflow import Dataflow
-from ..hlo.flops import counted_flops
 from ..hlo.liveness import LiveValue, temporaries_of
-from ..hlo.loops import Executions, executions
-from ..hlo.module import Instruction, Module
-from ..hlo.op_names import scope_of
-from ..hlo.read import read_module
+from ..hlo.loops import Executions, counted_flops, executions
+from ..hlo.module import Instruction, Module, read_module
 from ..hlo.resharding import replicated_values
+from ..hlo.source import scope_of
 from ..layouts.dtypes import dtype_name
 from ..layouts.links import Link, as_bandwidths
 from ..layouts.notation import as_nbytes
 from ..layouts.spec import mesh_sizes
 from ..origins.origins import UserLines, code_origin, described_for_user
-from ..propagation.process import start
+from ..propagation.helper import start
 from ..reports.backward import SavedForBackward
 from ..reports.findings import known_codes
 from ..reports.floors import MIN_NBYTES
@@ -71,12 +69,9 @@ from .compiled import CompiledStages, compiled_stages, gpu_shortage
 from .constraints import constraints_of, with_padding
 from .control_flow import ControlFlows
 from .donations import donatable, donations_of, sharing
-from .full_replication import rematerializations_of
-from .memory import timeline_of, with_host_apart
-from .next_call import MOST_CALLS, next_arguments, passed_on, steady_nbytes
-from .out_of_memory import out_of_memory_of
-from .repeated import repeated_of
-from .updates import with_lost_axes, with_replaced
+from .full_replication import rematerializations_of, repeated_of
+from .memory import out_of_memory_of, timeline_of, with_host_apart
+from .updates import MOST_CALLS, next_arguments, passed_on, steady_nbytes, with_lost_axes, with_replaced
 
 _KEPT = "reduce_precision"
 """Last part of the name of a value that ``jax.checkpoint`` keeps."""

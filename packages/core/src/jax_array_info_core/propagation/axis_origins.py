@@ -65,6 +65,7 @@ class AxisOrigins:
         self._equal: dict[tuple[Any, ...], AxisOrigin] = {}
         self._together: dict[tuple[int, ...], tuple[AxisOrigin, ...]] = {}
         self._has = functools.cache(self._shares)
+        self._named = functools.cache(self._said)
         self._lines_of: dict[int, Origin | None] = {}
         self._equal_lines: dict[Origin, Origin] = {}
         self._numbers: dict[SourceLine, int] = {}
@@ -166,10 +167,10 @@ class AxisOrigins:
 
     def origin(self, value: Value, name: str) -> AxisOrigin:
         """Return the origin of a mesh axis of a value, without the way."""
-        found = self._followed(value, name)
-        if found is None:
-            found = self._origins[id(value), name] = self._nearest(value, name)
-        return found
+        key = id(value), name
+        if key not in self._origins:
+            self._origins[key] = self._followed(value, name) or self._nearest(value, name)
+        return self._origins[key]
 
     def _followed(self, value: Value, name: str) -> AxisOrigin | None:
         """Return the origin along the values that have the axis from each other; None if that ends."""
@@ -220,7 +221,7 @@ class AxisOrigins:
         """Return the constraint or the ``shard_map`` that Shardy names."""
         return self._graph.named.get(text.partition(": ")[0].removesuffix("_input").removesuffix("_output"))
 
-    def _named(self, value: Value, name: str) -> AxisOrigin | Value | None:
+    def _said(self, value: Value, name: str) -> AxisOrigin | Value | None:
         """Return the origin that Shardy names, or a value that has the axis from the same; None if unknown.
 
         An origin without the axis in its own sharding is none. Shardy names one for an argument that only a

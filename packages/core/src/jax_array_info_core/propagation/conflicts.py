@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 from ..grouping import by_key
-from ..hlo.op_names import pass_of
+from ..hlo.source import pass_of
 from ..layouts.dtypes import bits_of_name, named_in_full, packed_nbytes
 from ..layouts.spec import MeshAxes, Spec
 from ..reports.propagation import (

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from ..grouping import by_key
-from ..hlo.stacks import Frame
+from ..hlo.source import Frame
 
 Axes = tuple[tuple[str, ...], ...]
 """Mesh axes, or parts of them, of each dimension."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -11,7 +12,7 @@ from .. import quantities
 from ..layouts.dtypes import bits_of_name, packed_nbytes, type_text
 from ..layouts.layout import LocalPart, ShardingLayout
 from ..layouts.notation import format_mesh
-from ..layouts.spec import MeshAxes, Spec, effective_spec, other_types, placement
+from ..layouts.spec import MeshAxes, Spec, effective_spec, other_types, placement, require_names
 from ..notebooks import Displayed
 
 if TYPE_CHECKING:
@@ -81,6 +82,9 @@ class ShardingDescription:
     text: str | None = None
     """Text form of a sharding without a spec, such as XLA's ``{devices=[8,1]<=[8]}``."""
 
+    def __post_init__(self) -> None:
+        require_names("a sharding", self.spec, self.mesh)
+
     @property
     def unused_axes(self) -> tuple[str, ...]:
         """Mesh axes of size 2 or more over which the array is replicated.
@@ -135,6 +139,13 @@ def same_sharding(
     if one.spec is not None or other.spec is not None or one.type != other.type:
         return None
     return one.text == other.text
+
+
+def require_own_paths(what: str, paths: Iterable[str]) -> None:
+    """Raise a ValueError if two leaves of a tree have the same path."""
+    for path, count in Counter(paths).items():
+        if count > 1:
+            raise ValueError(f"{count} {what} have the path {path!r}")
 
 
 def elsewhere(kind: ValueKind, sharding: object) -> Elsewhere | None:
@@ -340,6 +351,10 @@ class ArrayReport(Displayed):
     def __post_init__(self) -> None:
         if self.bits is None and self.dtype is not None:
             object.__setattr__(self, "bits", bits_of_name(self.dtype))
+        if self.local_part is not None:
+            whole = 0 if self.layout is None else math.prod(self.layout.shape)
+            if not 0 <= self.local_part.element_count <= whole:
+                raise ValueError("a local part larger than the array")
 
     @property
     def elsewhere(self) -> Elsewhere | None:

@@ -13,7 +13,7 @@ from .array import Leaf, ShardingDescription
 from .origin import Origin
 from .program import Donation
 from .program_memory import Temporary
-from .tree import TreeMesh, TreeRow
+from .tree import TreeMesh, TreeRow, require_meshes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,6 +288,10 @@ class TreeDiff(Displayed):
 
     rules: tuple[RuleResult, ...] = ()
     """Results of the rules of ``jai-cli diff --fail-on``."""
+
+    def __post_init__(self) -> None:
+        require_meshes([*self.removed, *(change.before for change in self.changed)], self.meshes_before)
+        require_meshes([*self.added, *(change.after for change in self.changed)], self.meshes_after)
 
     @property
     def is_empty(self) -> bool:

@@ -152,6 +152,12 @@ class CheckReport(Displayed):
     syntax: Syntax = "python"
     """Language in which the printed report names arguments."""
 
+    def __post_init__(self) -> None:
+        if self.avoidable_nbytes > self.fullest_device_nbytes:
+            raise ValueError("avoidable_nbytes is more than fullest_device_nbytes")
+        if self.small_shard_nbytes > self.avoidable_nbytes:
+            raise ValueError("small_shard_nbytes is more than avoidable_nbytes")
+
     @property
     def passed(self) -> bool:
         """Whether there are no findings."""

@@ -74,6 +74,14 @@ class MeshReport(Displayed):
     """Axes that leave a host, a slice or a process although they would not in the order of
     ``jax.make_mesh``."""
 
+    def __post_init__(self) -> None:
+        if self.axes.sizes != self.layout.shape:
+            raise ValueError(f"a mesh of sizes {self.axes.sizes} with a layout of shape {self.layout.shape}")
+        for noun, owners in (("host", self.hosts), ("slice", self.slices)):
+            owned = [device for _, devices in owners for device in devices]
+            if owners and not np.isin(self.layout.device_ids, owned).all():
+                raise ValueError(f"a mesh with devices in no {noun}")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class XlaReport(Displayed):
@@ -144,8 +152,7 @@ def mesh_device_ids(report: Placed) -> NDArray[np.int64] | None:
 
 def _fits(mesh: MeshAxes, layout: ShardingLayout) -> bool:
     """Return whether a layout has one device for each position in a mesh; one read from JSON may not."""
-    is_sound = len(mesh.names) == len(mesh.sizes) and min(mesh.sizes, default=1) > 0
-    return is_sound and math.prod(mesh.sizes) == layout.device_ids.size
+    return min(mesh.sizes, default=1) > 0 and math.prod(mesh.sizes) == layout.device_ids.size
 
 
 def _unplaced(layout: ShardingLayout, mesh: MeshAxes, spec: Spec) -> NDArray[np.int64] | None:

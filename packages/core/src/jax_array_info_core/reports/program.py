@@ -11,7 +11,7 @@ from ..grouping import by_key
 from ..layouts.spec import MeshAxes, Spec, effective_spec
 from ..notebooks import Displayed
 from ..quantities import counted, format_bytes
-from .array import Leaf, ShardingDescription, same_sharding
+from .array import Leaf, ShardingDescription, require_own_paths, same_sharding
 from .collectives import Collective, SentTotals
 from .control_flow import FlopTotals
 from .findings import Finding, findings_words
@@ -404,6 +404,8 @@ class ProgramReport(Displayed):
     """Findings, computed from the other fields."""
 
     def __post_init__(self) -> None:
+        for what, values in (("arguments", self.arguments), ("outputs", self.outputs)):
+            require_own_paths(what, (value.path for value in values))
         object.__setattr__(self, "findings", program_findings(self))
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Literal
 
@@ -104,6 +105,16 @@ class ProgramTimelineReport(Displayed):
 
     out_of_memory: OutOfMemory | None = None
     """The program does not fit: the compiler's refusal. Without points, except for a GPU topology."""
+
+    def __post_init__(self) -> None:
+        count = len(self.points)
+        if any(after <= before for before, after in itertools.pairwise(self.points)):
+            raise ValueError("points that are not in the order of the schedule")
+        figures = (self.operations, self.live_nbytes, self.total_nbytes, *(one.nbytes for one in self.series))
+        if any(len(each) != count for each in figures):
+            raise ValueError(f"figures of other than the {count} points")
+        if self.peak is not None and self.peak >= count:
+            raise ValueError(f"a peak at point {quantities.format_number(self.peak)} of {count}")
 
     @property
     def peak_nbytes(self) -> int | None:

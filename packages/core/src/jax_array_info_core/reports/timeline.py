@@ -342,6 +342,13 @@ class TimelineReport(Displayed):
     """Whether the timeline has only some of the samples, because the record has too many to hold: of two
     neighbors, the one with more bytes in use on its fullest device stays."""
 
+    def __post_init__(self) -> None:
+        figures = (self.steps, self.in_use, *(series.nbytes for series in self.series))
+        if any(len(each) != len(self.times) for each in figures):
+            raise ValueError("series with different numbers of points")
+        if list(self.times) != sorted(self.times):
+            raise ValueError("times that do not ascend")
+
     @property
     def chosen(self) -> TimelineProcess | None:
         """The process of the timeline; None without one."""

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from .. import quantities
 from ..grouping import by_key
-from ..layouts.spec import MeshAxes, Spec, UnevenAxis
+from ..layouts.spec import MeshAxes, Spec, UnevenAxis, require_names
 from ..notebooks import Displayed
-from ..quantities import counted, format_bytes, grouped
-from .array import Dim, Elsewhere, Leaf, Source, ValueKind, elsewhere
+from ..quantities import counted, format_bytes, format_number, grouped
+from .array import Dim, Elsewhere, Leaf, Source, ValueKind, elsewhere, require_own_paths
 
 ExcessCause = Literal[
     "fully replicated", "replicated over", "partial sums", "padding", "device set", "no sharding"
@@ -91,6 +92,12 @@ class TreeMesh:
 
     process_count: quantities.Count = 1
     """Number of processes that the devices belong to."""
+
+    def __post_init__(self) -> None:
+        if self.axes is not None and math.prod(self.axes.sizes) != self.device_count:
+            raise ValueError(f"a mesh of sizes {self.axes.sizes} with {self.device_count} devices")
+        if self.devices is not None and len(set(self.devices)) != self.device_count:
+            raise ValueError(f"{len(set(self.devices))} device ids for {self.device_count} devices")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,6 +188,24 @@ class TreeRow(Leaf):
     full_path: str | None = None
     """Path with the keys of boxes, such as ``layers/0/kernel/value``; None if there are none."""
 
+    def __post_init__(self) -> None:
+        Leaf.__post_init__(self)
+        shape, shard_shape, spec = tuple(self.shape), self.shard_shape, self.spec
+        if shard_shape is not None and list(map(type, shard_shape)) != list(map(type, shape)):
+            raise ValueError(
+                f"{self.path}: shards of shape {tuple(shard_shape)} of an array of shape {shape}"
+            )
+        if spec is not None and len(spec.axes) > len(shape):
+            raise ValueError(
+                f"{self.path}: a spec with {len(spec.axes)} entries for an array of shape {shape}"
+            )
+        if spec is not None and len(set(spec.used)) < len(spec.used):
+            raise ValueError(f"{self.path}: a spec with the same mesh axis twice")
+        if any(axis.shape != shape for axis in self.uneven):
+            raise ValueError(f"{self.path}: an uneven axis of another shape than {shape}")
+        if not all(0 <= axis < len(shape) for axis in self.batched_axes):
+            raise ValueError(f"{self.path}: a batched axis that shape {shape} does not have")
+
     @property
     def host_memory_kind(self) -> str | None:
         """The memory kind in host memory; None for the default memory of the devices."""
@@ -217,6 +242,23 @@ def both_memories(nbytes: int, host_nbytes: int, host_memory_kinds: Iterable[str
     """
     on_host = f" and {format_bytes(host_nbytes)} in {', '.join(host_memory_kinds)}" if host_nbytes else ""
     return f"{format_bytes(nbytes)}{on_host}"
+
+
+def require_meshes(rows: Iterable[TreeRow], meshes: Sequence[TreeMesh]) -> None:
+    """Raise a ValueError if leaves have the same path, or one does not fit its mesh."""
+    paths = []
+    for row in rows:
+        paths.append(row.path)
+        if row.mesh is None:
+            continue
+        if not 0 <= row.mesh < len(meshes):
+            raise ValueError(f"{row.path} is on mesh {format_number(row.mesh)} of {len(meshes)} meshes")
+        mesh = meshes[row.mesh]
+        require_names(row.path, row.spec, mesh.axes)
+        for number, noun in ((row.replicas, "replicas"), (row.partial_sums, "partial sums")):
+            if number > mesh.device_count:
+                raise ValueError(f"{row.path}: {number} {noun} on {mesh.device_count} devices")
+    require_own_paths("leaves", paths)
 
 
 def axes_of(row: TreeRow, meshes: Sequence[TreeMesh]) -> MeshAxes | None:
@@ -415,6 +457,16 @@ class TreeReport(Displayed):
     shorter_count: quantities.Size = 0
     """Number of leaves that are planned as replicated because they have fewer axes than a spec that is for
     all leaves of the tree or of a subtree."""
+
+    def __post_init__(self) -> None:
+        if self.avoidable_nbytes > self.fullest_device_nbytes:
+            raise ValueError("avoidable_nbytes is more than fullest_device_nbytes")
+        require_meshes(self.rows, self.meshes)
+        earlier: set[str] = set()
+        for row in self.rows:
+            if row.same_as is not None and row.same_as not in earlier:
+                raise ValueError(f"{row.path} is the same as {row.same_as!r}, which is not an earlier leaf")
+            earlier.add(row.path)
 
     @property
     def host_memory_kinds(self) -> tuple[str, ...]:

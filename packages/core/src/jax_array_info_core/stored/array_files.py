@@ -15,11 +15,21 @@ from typing import Any, BinaryIO, NamedTuple
 from ..arrays.paths import path_text
 from ..errors import FileFormatError
 from ..layouts.dtypes import bits_of_name, is_full_name
-from ..layouts.spec import MeshAxes, Spec
+from ..layouts.spec import Spec
 from ..reading_lock import prepared
-from ..reports.array import Leaf, ShardingDescription
+from ..reports.array import Leaf
 from ..text import printable, unquoted
 from .reading import Budget, Progress, decoded, errors_about, open_regular, size_of
+
+
+class StoredSharding(NamedTuple):
+    """A sharding as a file has it: it need not fit its array, or be possible at all."""
+
+    spec: Spec | None = None
+    """Spec of a NamedSharding."""
+
+    mesh: tuple[tuple[str, int], ...] | None = None
+    """Name and size of each mesh axis of a NamedSharding; None for a SingleDeviceSharding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +39,7 @@ class StoredLeaf(Leaf):
     shape: tuple[int, ...]
     """Global shape."""
 
-    sharding: ShardingDescription | None = None
+    sharding: StoredSharding | None = None
     """Sharding of the leaf; None if the file has none."""
 
     device_ids: tuple[int, ...] | None = None
@@ -432,7 +442,7 @@ def maxtext_tree(dump: dict[str, Any], dtype: str, budget: Budget) -> StoredTree
     """
     import msgspec
 
-    meshes: dict[tuple[Any, ...], MeshAxes] = {}
+    meshes: dict[tuple[Any, ...], tuple[tuple[str, int], ...]] = {}
     leaves = []
     budget.spend("arrays", len(dump))
     for text, fields in dump.items():
@@ -449,7 +459,7 @@ def maxtext_tree(dump: dict[str, Any], dtype: str, budget: Budget) -> StoredTree
             key = (leaf.mesh.axis_names, *leaf.mesh.shape.items())
             if key not in meshes:
                 meshes[key] = _mesh_axes(text, leaf.mesh)
-            sharding = ShardingDescription(type="NamedSharding", spec=spec, mesh=meshes[key])
+            sharding = StoredSharding(spec, meshes[key])
         leaves.append(
             StoredLeaf(
                 path=path_text(keys_of(text)),
@@ -462,7 +472,7 @@ def maxtext_tree(dump: dict[str, Any], dtype: str, budget: Budget) -> StoredTree
     return StoredTree(type_name="MaxText dump", leaves=leaves)
 
 
-def _mesh_axes(text: str, mesh: _Mesh) -> MeshAxes:
+def _mesh_axes(text: str, mesh: _Mesh) -> tuple[tuple[str, int], ...]:
     names = mesh.axis_names
     if len(set(names)) < len(names) or set(names) != set(mesh.shape):
         axes = ", ".join(map(repr, names))
@@ -471,7 +481,7 @@ def _mesh_axes(text: str, mesh: _Mesh) -> MeshAxes:
                 f"{text}: the mesh has the axes {axes}, but sizes of {', '.join(map(repr, mesh.shape))}"
             )
         )
-    return MeshAxes(names, tuple(mesh.shape[name] for name in names))
+    return tuple((name, mesh.shape[name]) for name in names)
 
 
 def keys_of(text: str) -> tuple[str, ...]:

@@ -18,11 +18,10 @@ from typing import NamedTuple
 
 from ..arrays.paths import path_text
 from ..errors import FileFormatError
-from ..layouts.spec import MeshAxes, as_spec
-from ..reports.array import ShardingDescription
+from ..layouts.spec import as_spec
 from ..text import printable
 from . import ocdbt
-from .array_files import StoredLeaf, StoredTree, dtype_of_code
+from .array_files import StoredLeaf, StoredSharding, StoredTree, dtype_of_code
 from .reading import LIMITS, Budget, decoded, errors_about, read_whole
 
 _SECONDS = 15
@@ -369,7 +368,7 @@ def _entries(metadata: _Metadata) -> tuple[list[list[str]], int]:
     return arrays, others
 
 
-_OnDevices = tuple[ShardingDescription, tuple[int, ...] | None]
+_OnDevices = tuple[StoredSharding, tuple[int, ...] | None]
 """A sharding, and the ids of its devices; None for the positions in its mesh."""
 
 
@@ -396,9 +395,10 @@ def _sharding(text: str, ids: dict[str, tuple[int, ...]], budget: Budget) -> _On
     if max(map(len, (stored.shape, stored.axis_names, stored.partition_spec))) > _MAX_AXES:
         raise FileFormatError(f"a mesh or a spec of more than {_MAX_AXES} axes")
     if stored.sharding_type == "NamedSharding":
-        mesh = MeshAxes(stored.axis_names, stored.shape)
-        if len(set(mesh.names)) != len(mesh.sizes):
-            raise FileFormatError(printable(f"a mesh of sizes {mesh.sizes} with the axes {mesh.names}"))
+        mesh = dict(zip(stored.axis_names, stored.shape, strict=False))
+        if not len(mesh) == len(stored.axis_names) == len(stored.shape):
+            names = stored.axis_names
+            raise FileFormatError(printable(f"a mesh of sizes {stored.shape} with the axes {names}"))
         devices = text[text.find('"device_mesh"') :] if '"device_mesh"' in text else ""
         if devices not in ids:
             budget.spend("devices", count := devices.count('"id"'))
@@ -406,6 +406,6 @@ def _sharding(text: str, ids: dict[str, tuple[int, ...]], budget: Budget) -> _On
             if len(ids[devices]) < count:
                 raise FileFormatError("the ids of the devices are not valid")
         spec = as_spec(stored.partition_spec)
-        return ShardingDescription(type="NamedSharding", spec=spec, mesh=mesh), ids[devices] or None
+        return StoredSharding(spec, tuple(mesh.items())), ids[devices] or None
     number = re.search(r"\d{1,9}", stored.device_str or "")
-    return number and (ShardingDescription(type="SingleDeviceSharding"), (int(number[0]),))
+    return number and (StoredSharding(), (int(number[0]),))

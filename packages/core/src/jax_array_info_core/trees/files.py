@@ -15,18 +15,18 @@ from typing import Any
 import numpy as np
 
 from ..errors import FileFormatError, LayoutError, ReportFormatError, require
-from ..files.whole import write_whole
 from ..layouts.dtypes import name_of
 from ..layouts.layout import ShardingLayout, mesh_layout
-from ..layouts.spec import Spec
+from ..layouts.spec import MeshAxes, Spec
 from ..plans.plan import dtype_bits, spec_problems
 from ..quantities import format_number
 from ..reports import Report
-from ..reports.array import ArrayReport
+from ..reports.array import ArrayReport, ShardingDescription
 from ..reports.tree import TreeReport, TreeRow
 from ..stored.array_files import (
     NPY_MAGIC,
     StoredLeaf,
+    StoredSharding,
     StoredTree,
     indexed_tree,
     is_maxtext,
@@ -38,9 +38,8 @@ from ..stored.array_files import (
 )
 from ..stored.reading import Budget, Progress, json_text, open_regular, parse_json, read_whole, size_of
 from ..text import printable
-from .logical_axes import LogicalAxes
-from .path_rules import without_box_keys
 from .rows import DeviceSets, row_of_report
+from .specs import without_box_keys
 from .totals import tree_of_rows
 
 
@@ -62,7 +61,7 @@ def report_of_stored(tree: StoredTree, name: str, budget: Budget) -> TreeReport:
         row = known.get(key)
         if row is None:
             mesh = leaf.sharding and leaf.sharding.mesh
-            budget.spend("axes", len(leaf.shape) + (len(mesh.sizes) if mesh else 0))
+            budget.spend("axes", len(leaf.shape) + len(mesh or ()))
             count = len(devices.sets)
             row = known[key] = row_of_report("", _tree_of_stored(leaf), devices)
             for added in devices.sets[count:]:
@@ -81,7 +80,7 @@ def report_of_stored(tree: StoredTree, name: str, budget: Budget) -> TreeReport:
 def _tree_of_stored(leaf: StoredLeaf) -> ArrayReport:
     """Return the report of a leaf."""
     sharding = leaf.sharding
-    mesh = sharding.mesh.shape if sharding and sharding.mesh else {}
+    mesh = dict(sharding.mesh or ()) if sharding else {}
     spec = sharding.spec if sharding else None
     for problem in spec_problems(leaf.shape, mesh, spec or Spec(())):
         raise FileFormatError(f"{_shown(leaf)}: {problem}")
@@ -102,10 +101,18 @@ def _tree_of_stored(leaf: StoredLeaf) -> ArrayReport:
         nbytes=nbytes,
         shard_nbytes=nbytes if layout is None else leaf.nbytes_of(layout.shard_shape),
         source="array" if sharding else "unknown",
-        sharding=sharding,
+        sharding=sharding and _described(sharding),
         layout=layout,
         devices=tuple(sorted(leaf.device_ids or ())),
     )
+
+
+def _described(sharding: StoredSharding) -> ShardingDescription:
+    if sharding.mesh is None:
+        return ShardingDescription(type="SingleDeviceSharding")
+    sizes = dict(sharding.mesh)
+    mesh = MeshAxes(tuple(sizes), tuple(sizes.values()))
+    return ShardingDescription(type="NamedSharding", spec=sharding.spec, mesh=mesh)
 
 
 def _layout(leaf: StoredLeaf) -> ShardingLayout | None:
@@ -120,13 +127,15 @@ def _layout(leaf: StoredLeaf) -> ShardingLayout | None:
             if ids is None
             else ShardingLayout(shape=shape, device_ids=ids.reshape((1,) * len(shape) + (-1,)))
         )
+    mesh = dict(sharding.mesh)
+    sizes = tuple(mesh.values())
     if ids is not None:
-        if len(np.unique(ids)) != math.prod(sharding.mesh.sizes):
-            raise ValueError(f"a mesh of sizes {sharding.mesh.sizes} with {len(np.unique(ids))} devices")
-        ids = ids.reshape(sharding.mesh.sizes)
+        if len(np.unique(ids)) != math.prod(sizes):
+            raise ValueError(f"a mesh of sizes {sizes} with {len(np.unique(ids))} devices")
+        ids = ids.reshape(sizes)
     else:  # only the shape of the layout matters: without memory for each device
-        ids = np.broadcast_to(np.int64(0), sharding.mesh.sizes)
-    return mesh_layout(shape, sharding.mesh.shape, sharding.spec.axes, ids, unreduced=sharding.spec.unreduced)
+        ids = np.broadcast_to(np.int64(0), sizes)
+    return mesh_layout(shape, mesh, sharding.spec.axes, ids, unreduced=sharding.spec.unreduced)
 
 
 def _shown(leaf: StoredLeaf) -> str:
@@ -138,49 +147,6 @@ _BOM = b"\xef\xbb\xbf"
 _REPORT = re.compile(r'\s*\{\s*"report"\s*:')
 """Start of the JSON of a report, which then needs to be parsed only once."""
 _READ = "a report of save_tree, a sharding dump of MaxText, safetensors, .npz, .npy, or an Orbax checkpoint"
-
-
-def save_tree(
-    tree: Any,
-    path: str | os.PathLike[str],
-    *,
-    mesh: Any = None,
-    specs: Any = None,
-    logical_axes: LogicalAxes | None = None,
-) -> None:
-    """Write the report on a tree to a file, as JSON. ``load_tree`` reads it.
-
-    The file is replaced completely or not at all. It contains shapes, dtypes, shardings and bytes, but no
-    elements.
-
-    Args:
-        tree: A tree of arrays, a TreeReport or a path, as for ``tree_report``.
-        path: Path of the file.
-        mesh: Mesh to plan for, as for ``tree_report``.
-        specs: Specs to plan for, as for ``tree_report``.
-        logical_axes: Rules for logical axis names, as for ``tree_report``.
-
-    Raises:
-        OSError: If the file cannot be written.
-        SpecError: (a ValueError) If a spec does not fit its leaf or the mesh. No file is written.
-        UnsupportedValueError: (a ValueError) If ``mesh`` is not a mesh, or ``path`` not a path.
-
-    >>> import os, tempfile, numpy
-    >>> from jax_array_info_core import load_tree, save_tree
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     save_tree({"w": numpy.zeros((8, 4), "float32")}, os.path.join(folder, "tree.json"))
-    ...     [row] = load_tree(os.path.join(folder, "tree.json")).rows
-    >>> row.path, row.shape, row.nbytes
-    ('w', (8, 4), 128)
-    """
-    from ..reports.json import to_json
-    from .tree_report import tree_report
-
-    require(path, (str, os.PathLike), "the path of the file after the tree: save_tree(tree, 'tree.json')")
-    plan = {"mesh": mesh, "specs": specs, "logical_axes": logical_axes}
-    is_whole = type(tree) is TreeReport and all(part is None for part in plan.values())
-    report = tree if is_whole else tree_report(tree, **plan)
-    write_whole(Path(path), f"{to_json(report)}\n".encode())
 
 
 def load_tree(path: str | os.PathLike[str], *, dtype: Any = "float32", item: str | None = None) -> TreeReport:

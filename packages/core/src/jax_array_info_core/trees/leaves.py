@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,7 +20,6 @@ from ..arrays.walk import (
 from ..compat import values
 from ..errors import UnsupportedValueError
 from ..layouts.spec import Spec
-from ..notebooks import Displayed
 
 if TYPE_CHECKING:
     from ..reports.tree import VariableKind
@@ -282,25 +280,6 @@ class _EntryWalk(_BoxWalk):
 
     def add_other(self, path: str, value: Any) -> None:
         self.found.append((self.path_of(path), value))
-
-
-def opened(tree: Any) -> Any:
-    """Return a tree; of a str or a path, the TreeReport of that file or directory, as ``load_tree`` does.
-
-    Every function that takes a tree opens it first: as a leaf, a path would be a tree without arrays.
-
-    Raises:
-        FileFormatError: (a ValueError) If the file cannot be read, or its format is not known.
-        FileNotFoundError: (an OSError) If it does not exist.
-        UnsupportedValueError: (a ValueError) If it is a report on something else than a tree.
-    """
-    if not issubclass(type(tree), str | os.PathLike):
-        if issubclass(type(tree), Displayed) and not _is_report(tree):
-            raise UnsupportedValueError(f"expected a tree of arrays or a TreeReport, got {type(tree)}")
-        return tree
-    from .files import load_tree
-
-    return load_tree(tree)
 
 
 def _is_report(value: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import os
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -15,17 +16,17 @@ from ..compat import values
 from ..compat.devices import mesh_placement
 from ..compat.shardings import is_named, sharding_facts
 from ..compat.values import ArrayFacts, KnownSharding
-from ..errors import SpecError
+from ..errors import SpecError, UnsupportedValueError
 from ..layouts.layout import mesh_layout
 from ..layouts.spec import MeshAxes, Spec, as_spec, mesh_sizes
+from ..notebooks import Displayed
 from ..plans.plan import planned_axes, spec_problems
 from ..reports.array import ArrayReport, ShardingDescription
 from ..reports.tree import TreeMesh, TreeReport, TreeRow, UnmatchedAxes
 from ..text import plain_text
-from .leaves import opened, tree_leaves
-from .logical_axes import LogicalAxes, LogicalRules
-from .path_rules import specs_by_path
+from .leaves import tree_leaves
 from .rows import DeviceSet, DeviceSets, row_of_report, rows_of_leaves
+from .specs import LogicalAxes, LogicalRules, specs_by_path
 from .totals import tree_of_rows
 
 _FIELDS = tuple(field.name for field in dataclasses.fields(TreeRow))
@@ -250,6 +251,9 @@ class PlannedTree:
     """Leaves that have a sharding without a spec, and that are planned as replicated only because a mesh was
     passed: each as it is, with its devices, by path."""
 
+    own: tuple[Sequence[TreeRow], Sequence[DeviceSet]] | None = None
+    """The leaves as they are, with the device sets to which these refer; None without a plan."""
+
 
 def plan_tree(
     tree: Any,
@@ -308,6 +312,7 @@ def plan_tree(
         found.objects,
         planner.mesh,
         unspecified,
+        (found.rows, sets),
     )
 
 
@@ -365,3 +370,22 @@ def used_sets(
     place = {index: number for number, index in enumerate(order)}
     moved = [row if row.mesh is None else replace(row, mesh=place[row.mesh]) for row in rows]
     return moved, [sets[index] for index in order]
+
+
+def opened(tree: Any) -> Any:
+    """Return a tree; of a str or a path, the TreeReport of that file or directory, as ``load_tree`` does.
+
+    Every function that takes a tree opens it first: as a leaf, a path would be a tree without arrays.
+
+    Raises:
+        FileFormatError: (a ValueError) If the file cannot be read, or its format is not known.
+        FileNotFoundError: (an OSError) If it does not exist.
+        UnsupportedValueError: (a ValueError) If it is a report on something else than a tree.
+    """
+    if not issubclass(type(tree), str | os.PathLike):
+        if issubclass(type(tree), Displayed) and type(tree) is not TreeReport:
+            raise UnsupportedValueError(f"expected a tree of arrays or a TreeReport, got {type(tree)}")
+        return tree
+    from .files import load_tree
+
+    return load_tree(tree)

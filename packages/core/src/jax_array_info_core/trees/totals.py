@@ -47,6 +47,8 @@ def tree_of_rows(
     ideal = -(-nbytes // count)
     is_full = [_holds(found, universe, fullest) for found in devices]
     params = [row for row in once if row.variable == "parameter" or f"{row.path}/".startswith("params/")]
+    # Of several meshes in a file, each may have the fullest device.
+    avoidable = sum(row.avoidable_nbytes for row in on_devices if row.mesh is not None and is_full[row.mesh])
     return TreeReport(
         name=name,
         type_name=type_name,
@@ -62,9 +64,7 @@ def tree_of_rows(
         emptiest_device_nbytes=least,
         ideal_nbytes=ideal,
         excess=_excess(on_devices, devices, is_full, count, most - ideal),
-        avoidable_nbytes=sum(
-            row.avoidable_nbytes for row in on_devices if row.mesh is not None and is_full[row.mesh]
-        ),
+        avoidable_nbytes=min(most, avoidable),
         numpy_nbytes=sum(row.nbytes or 0 for row in once if row.kind == "numpy"),
         elsewhere=elsewhere_bytes(rows),
         host_nbytes=int(max(hosted_per_device(rows, devices)[1], default=0)),

@@ -1,15 +1,19 @@
-"""The report on a tree."""
+"""The report on a tree, the file of it, and a tree as ShapeDtypeStructs with shardings."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..arrays.paths import key_path_keys, path_text
 from ..arrays.walk import MAX_DEPTH, PLAIN
 from ..compat import values
+from ..compat.values import is_array_type
 from ..delivery import deliver
-from ..errors import SpecError
+from ..errors import SpecError, UnsupportedValueError, require
 from ..grouping import by_key
 from ..layouts.spec import Spec
 from ..quantities import counted
@@ -17,10 +21,10 @@ from ..reports.array import ArrayReport
 from ..reports.tree import TreeReport, VariableKind
 from ..text import plain_text
 from ..traced.traced_report import TracedValue, report_together
-from .leaves import opened, tree_leaves
-from .logical_axes import LogicalAxes
-from .plan import plan_tree
+from .leaves import tree_leaves
+from .plan import opened, plan_tree
 from .rows import DeviceSets, leaf_report, row_of_report
+from .specs import LogicalAxes
 from .statistics import with_statistics
 from .totals import tree_of_rows
 
@@ -121,6 +125,49 @@ def tree_report(
     if planned.problems:
         raise spec_error(planned.problems)
     return with_statistics(planned.report, tree) if statistics else planned.report
+
+
+def save_tree(
+    tree: Any,
+    path: str | os.PathLike[str],
+    *,
+    mesh: Any = None,
+    specs: Any = None,
+    logical_axes: LogicalAxes | None = None,
+) -> None:
+    """Write the report on a tree to a file, as JSON. ``load_tree`` reads it.
+
+    The file is replaced completely or not at all. It contains shapes, dtypes, shardings and bytes, but no
+    elements.
+
+    Args:
+        tree: A tree of arrays, a TreeReport or a path, as for ``tree_report``.
+        path: Path of the file.
+        mesh: Mesh to plan for, as for ``tree_report``.
+        specs: Specs to plan for, as for ``tree_report``.
+        logical_axes: Rules for logical axis names, as for ``tree_report``.
+
+    Raises:
+        OSError: If the file cannot be written.
+        SpecError: (a ValueError) If a spec does not fit its leaf or the mesh. No file is written.
+        UnsupportedValueError: (a ValueError) If ``mesh`` is not a mesh, or ``path`` not a path.
+
+    >>> import os, tempfile, numpy
+    >>> from jax_array_info_core import load_tree, save_tree
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_tree({"w": numpy.zeros((8, 4), "float32")}, os.path.join(folder, "tree.json"))
+    ...     [row] = load_tree(os.path.join(folder, "tree.json")).rows
+    >>> row.path, row.shape, row.nbytes
+    ('w', (8, 4), 128)
+    """
+    from ..files.whole import write_whole
+    from ..reports.json import to_json
+
+    require(path, (str, os.PathLike), "the path of the file after the tree: save_tree(tree, 'tree.json')")
+    plan = {"mesh": mesh, "specs": specs, "logical_axes": logical_axes}
+    is_whole = type(tree) is TreeReport and all(part is None for part in plan.values())
+    report = tree if is_whole else tree_report(tree, **plan)
+    write_whole(Path(path), f"{to_json(report)}\n".encode())
 
 
 _NNX_OBJECTS = ("Object", "Pytree", "Variable")
@@ -253,3 +300,55 @@ def _report(tree: Any, name: str | None, show: Show, *, taps: bool) -> dict[int,
     inspected = report_together(parts, build, show)
     traced = [part for part in parts if isinstance(part, TracedValue)]
     return {id(part.value): result for part, result in zip(traced, inspected, strict=True) if part.taps}
+
+
+def sharded_structs(tree: Any, *, mesh: Any, specs: Any) -> Any:
+    """Return a tree of ShapeDtypeStructs, each with its sharding, to plan a function without devices.
+
+    Args:
+        tree: A tree of arrays or ShapeDtypeStructs, such as the result of ``jax.eval_shape``. Leaves that are
+            not arrays stay as they are. What is in host memory stays there.
+        mesh: A Mesh, an AbstractMesh, or the size of each mesh axis by name, such as ``{"data": 256}``. Of a
+            mapping, XLA chooses the shardings that are not requested (axes of type Auto).
+        specs: A tree or prefix of PartitionSpecs, one spec for all leaves, or ``PathRules``. Leaves with
+            fewer axes than a spec for all of them are replicated, as in ``tree_report``.
+
+    Raises:
+        SpecError: (a ValueError) If a spec does not fit its leaf or the mesh, or ``specs`` does not fit the
+            tree.
+        UnsupportedValueError: (a ValueError) If ``mesh`` is not a mesh, or ``tree`` a path or a report.
+
+    >>> import jax, jax.numpy as jnp
+    >>> from jax.sharding import PartitionSpec as P
+    >>> params = {"w": jax.ShapeDtypeStruct((8192, 1024), jnp.float32)}
+    >>> sharded_structs(params, mesh={"fsdp": 8}, specs=P("fsdp"))["w"].sharding.spec
+    P('fsdp',)
+    """
+    import jax
+
+    from ..compat.propagation import mesh_of_jax, sharded_struct
+
+    if isinstance(tree, str | os.PathLike | TreeReport):
+        raise UnsupportedValueError(
+            f"expected a tree of arrays or ShapeDtypeStructs, got {type(tree)}: a file or a report has rows, "
+            "and not the tree that a function takes"
+        )
+    planned = plan_tree(tree, mesh=mesh, specs=specs)
+    if planned.problems:
+        raise spec_error(planned.problems)
+    on = mesh_of_jax(mesh)
+    found = {row.full_path or row.path: row for row in planned.report.rows}
+
+    def struct(keys: Any, leaf: Any) -> Any:
+        path = path_text(key_path_keys(keys))
+        row = found.get(path)
+        spec = None if row is None else row.spec
+        if spec is None and is_array_type(leaf):
+            raise UnsupportedValueError(
+                f"the leaf {path or '(root)'} has no spec: pass a tree of plain arrays"
+            )
+        if row is None or spec is None:
+            return leaf
+        return sharded_struct(leaf, on, spec, row.memory_kind if row.is_in_host_memory else None)
+
+    return jax.tree_util.tree_map_with_path(struct, tree)

@@ -13,7 +13,7 @@ from jax_array_info_core.pages.folds import MaxRows
 from jax_array_info_core.pages.tree_rows import Sort, check_view
 from jax_array_info_core.reports import CheckReport, ReshardReport, TreeDiff, TreeReport
 from jax_array_info_core.reports.floors import MIN_NBYTES
-from jax_array_info_core.trees.logical_axes import LogicalAxes
+from jax_array_info_core.trees.specs import LogicalAxes
 from jax_array_info_core.trees.tree_report import report_tree_when_known
 
 from .show import print_table, report_of, report_on_two, show_table, verb

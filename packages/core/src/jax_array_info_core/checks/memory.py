@@ -1,28 +1,23 @@
-"""Leaves with another sharding than expected, and optimizer state with another one than its parameter."""
+"""Optimizer state, and the memory of devices and hosts that a tree takes with it."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ..compat import values
+import numpy as np
+
+from ..arrays.meshes import devices_per_host
 from ..layouts.dtypes import bits_of_name, packed_nbytes
-from ..layouts.spec import MeshAxes, as_spec, other_types
 from ..quantities import bytes_apart, counted, format_bytes
-from ..reports.findings import Finding, Option, most_first, remedies
-from ..reports.tree import TreeMesh, TreeReport, TreeRow
-from ..trees.path_rules import specs_by_path, without_surplus
-from ..trees.plan import PlannedTree, Planner
-from ..trees.rows import DeviceSets, kept_for_last_rows
-from .findings import (
-    both_axes,
-    has_known_sharding,
-    is_sharded_further,
-    leaf_of,
-    same_sharding,
-)
+from ..reports.checks import HostUnit
+from ..reports.findings import Finding, Option, remedies
+from ..reports.tree import TreeReport, TreeRow
+from ..trees.rows import DeviceSet, kept_for_last_rows
+from ..trees.totals import hosted_per_device
+from .findings import leaf_of
 
 _STATE_KEYS = frozenset({"mu", "nu", "trace"})
 """Keys in the states of optax below which the tree of the parameters is repeated."""
@@ -224,14 +219,17 @@ def added_moments(
     others = sum(bool(row.shape) and _is_float(row) for row in state)
     besides = f", besides {counted(others, 'leaf', 'leaves')} of optimizer state" if others else ""
     return AddedMoments(
-        [_moment(row, dtype) for row in parameters for _ in keys],
+        [_moment(row, key, dtype) for row in parameters for key in keys],
         f"{optimizer}: {words}{like} for {each} {where}{besides}",
     )
 
 
-def _moment(parameter: TreeRow, dtype: str | None) -> TreeRow:
-    """Return a moment of a parameter, in a dtype of its own or in that of the parameter."""
-    moment = replace(parameter, same_as=None)
+def _moment(parameter: TreeRow, key: str, dtype: str | None) -> TreeRow:
+    """Return a moment of a parameter, in a dtype of its own or in that of the parameter.
+
+    No leaf of a tree has its path, since a path has no line break.
+    """
+    moment = replace(parameter, path=f"{parameter.path}\n{key}", same_as=None)
     if dtype is None:
         return moment
     bits = bits_of_name(dtype)
@@ -297,168 +295,95 @@ def uncounted_memory(rows: Sequence[TreeRow]) -> Finding:
     )
 
 
-class Expectation(NamedTuple):
-    """The leaves of a tree, each with its expected sharding."""
+class HostBytes(NamedTuple):
+    """Bytes in host memory of the devices of one host, process or of all."""
 
-    rows: Mapping[str, TreeRow]
-    """Each leaf by path. One that may have any sharding is as in the tree."""
+    nbytes: int
+    """Their sum, of the host with the most."""
 
-    meshes: Sequence[TreeMesh]
-    """The meshes of these rows."""
+    ideal_nbytes: int
+    """Bytes of a host if each leaf in host memory were on one device only, and the hosts had equal parts."""
 
-    problems: Mapping[str, str]
-    """Problem of each expected spec that is invalid, by path."""
+    device_count: int
+    """Number of devices of that host."""
 
-    named: frozenset[str]
-    """Paths of the leaves that have an expected sharding."""
-
-    shorter: Collection[str]
-    """Paths of leaves with fewer axes than a spec for all leaves, which are expected to be replicated."""
-
-    def accepts_any(self, row: TreeRow) -> bool:
-        """Return whether any sharding of a leaf is as expected."""
-        return self.rows[row.path] is row and row.path not in self.problems
+    unit: HostUnit
+    """What the devices are those of."""
 
 
-def expectation(expect: Any, planned: PlannedTree) -> Expectation:
-    """Return the leaves of a tree with their expected shardings.
+def host_bytes(report: TreeReport, devices: Sequence[DeviceSet], hosts: int | None) -> HostBytes:
+    """Return the bytes of a tree in host memory, summed over the devices of a host.
 
-    A leaf without a mesh, such as a NumPy array, is expected on the mesh of the other leaves if they have one
-    in common.
+    The devices of a host are those of a process. Unless they are TPUs, several processes may be on a host.
+    Where the processes are not known, all devices count as one.
 
     Args:
-        expect: A tree or prefix of specs and shardings, or PathRules.
-        planned: The tree.
+        report: The tree.
+        devices: The device sets to which ``TreeRow.mesh`` refers.
+        hosts: Number of hosts, each with the same number of consecutive devices. None for the processes.
 
     Raises:
-        SpecError: If ``expect`` does not fit the tree, or a pattern matches nothing.
+        SpecError: (a ValueError) If the devices cannot be divided among the hosts.
+        UnsupportedValueError: (a ValueError) If ``hosts`` is not an integer.
     """
-    rows, meshes = planned.report.rows, planned.report.meshes
-    entries, shorter = specs_by_path(expect, rows, planned.side_paths, argument="expect")
-    devices = DeviceSets()
-    devices.sets = list(planned.devices)
-    named = list(dict.fromkeys(mesh.axes for mesh in meshes if mesh.axes is not None))
-    whole = MeshAxes(("devices",), (planned.report.device_count,))
-    on_own = Planner(devices, None, None, has_specs=True)
-    on_common = Planner(devices, named[0], None, has_specs=True) if len(named) == 1 else on_own
-    on_all = Planner(devices, whole, None, has_specs=True)
-
-    def expected(row: TreeRow, entry: Any) -> TreeRow:
-        spec = None if entry is None or values.is_sharding(entry) else as_spec(entry)
-        if spec is not None:
-            entry = without_surplus(spec, len(row.shape)) or spec
-        if row.mesh is not None and meshes[row.mesh].axes is not None:
-            return row if spec is not None and spec == row.spec else on_own.planned(row, entry)
-        if not named and spec is not None and not any(spec.axes):
-            return on_all.planned(row, entry)
-        return on_common.planned(row, entry)
-
-    by_path = {row.path: expected(row, entry) for row, entry in zip(rows, entries, strict=True)}
-    problems: dict[str, str] = {}
-    for planner in {id(planner): planner for planner in (on_own, on_common, on_all)}.values():
-        for path, problem in planner.problems:
-            problems[path] = f"{problems[path]}; {problem}" if path in problems else problem
-    named_paths = frozenset(row.path for row, entry in zip(rows, entries, strict=True) if entry is not None)
-    return Expectation(by_path, [found.mesh for found in devices.sets], problems, named_paths, shorter)
-
-
-def unexpected_shardings(
-    rows: Iterable[TreeRow], meshes: Sequence[TreeMesh], expected: Expectation
-) -> Finding | None:
-    """Return the finding on leaves whose sharding is not the expected one."""
-    leaves = []
-    for row in rows:
-        wanted = expected.rows[row.path]
-        if problem := expected.problems.get(row.path):
-            leaves.append(leaf_of(row, row.shard_nbytes, remedy=f"in expect, {problem}"))
-        elif wanted is row or not has_known_sharding(row):
-            continue
-        elif (
-            not same_sharding(row, meshes, wanted, expected.meshes)
-            or row.host_memory_kind != wanted.host_memory_kind
-            or (row.kind != "planned" and other_types(*both_axes(row, meshes, wanted, expected.meshes)))
-        ):
-            remedy = sharding_words(row, meshes, wanted, expected.meshes)
-            leaves.append(leaf_of(row, row.shard_nbytes, expected=wanted, remedy=remedy))
-    if not leaves:
-        return None
-    return Finding(
-        kind="unexpected sharding",
-        problem=f"{counted(len(leaves), 'leaf has', 'leaves have')} another sharding than the expected one.",
-        **remedies("Change their shardings, or correct {expect}.", expect=Option("expect")),
-        nbytes=sum(leaf.nbytes or 0 for leaf in leaves),
-        leaves=most_first(leaves),
+    ids, nbytes = hosted_per_device(report.rows, devices)
+    owners, unit = _owners(ids, devices, hosts, len(nbytes))
+    sums = {owner: sum(nbytes[owners == owner].tolist()) for owner in np.unique(owners).tolist()}
+    fullest = max(sums, key=lambda owner: sums[owner])
+    return HostBytes(
+        nbytes=sums[fullest],
+        ideal_nbytes=-(-report.host_global_nbytes // len(sums)),
+        device_count=int(np.count_nonzero(owners == fullest)),
+        unit=unit,
     )
 
 
-def differing_moments(
-    moments: Iterable[Moment], rows: Sequence[TreeRow], meshes: Sequence[TreeMesh]
-) -> Finding | None:
-    """Return the finding on optimizer state that is sharded differently from its parameter.
+def _owners(
+    ids: np.ndarray[Any, Any], devices: Sequence[DeviceSet], hosts: int | None, count: int
+) -> tuple[np.ndarray[Any, Any], HostUnit]:
+    """Return the number of the host or the process of each device, and what it is."""
+    if count == 1:
+        return np.zeros(1, np.int64), "host"
+    if hosts is not None:
+        return np.arange(count) // devices_per_host(count, hosts), "host"
+    owners = np.zeros(count, np.int64)
+    if any(found.ids is None and found.mesh.platform is None for found in devices):
+        return owners, "all devices"
+    if any(found.mesh.process_count > 1 and not found.processes for found in devices):
+        return owners, "all devices"
+    for found in devices:
+        for process, of_process in found.processes:
+            owners[np.isin(ids, of_process)] = process
+    is_one = all(found.mesh.process_count == 1 or found.mesh.platform == "tpu" for found in devices)
+    return owners, "host" if is_one else "process"
 
-    State that is sharded over more mesh axes than its parameter is intended, as in ZeRO-1.
+
+def exceeded_host_memory(
+    required: HostBytes, limit: int, optimizer_words: str, uncounted: Sequence[TreeRow]
+) -> Finding | None:
+    """Return the finding on a tree that does not fit the memory of a host, or may not fit.
 
     Args:
-        moments: The optimizer state of the tree.
-        rows: The leaves that findings may be about.
-        meshes: The meshes of the leaves.
+        required: The bytes in host memory, with those of the optimizer state that will be added.
+        limit: Memory of a host.
+        optimizer_words: That state in words; empty if it takes no host memory.
+        uncounted: Leaves of unknown size, unless another finding is about them.
     """
-    differing = [
-        moment
-        for moment in moments
-        if not same_sharding(moment.row, meshes, moment.parameter, meshes)
-        and not is_sharded_further(moment.row, moment.parameter, meshes)
-        and has_known_sharding(moment.row)
-        and has_known_sharding(moment.parameter)
-    ]
-    if differing:
-        paths = {row.path for row in rows}
-        differing = [moment for moment in differing if moment.row.path in paths]
-    if not differing:
-        return None
-    now = sum(moment.row.shard_nbytes or 0 for moment in differing)
-    then = sum(_nbytes_like(moment.row, moment.parameter) for moment in differing)
+    if required.nbytes <= limit:
+        return uncounted_memory(uncounted) if uncounted else None
+    devices = counted(required.device_count, "device", "devices")
+    place = f"all {devices}" if required.unit == "all devices" else f"a {required.unit} of {devices}"
+    added = f", with {optimizer_words}" if optimizer_words else ""
+    if required.unit == "all devices":
+        fix = remedies("If the devices are on several hosts, pass {hosts}.", hosts=Option("hosts"))
+    elif required.ideal_nbytes <= limit:
+        even = format_bytes(required.ideal_nbytes)
+        fix = remedies(f"Evenly sharded, without replicas, it would take {even} per {required.unit}.")
+    else:
+        fix = remedies("Leave fewer leaves in host memory, or shard them over more hosts.")
     return Finding(
-        kind="moments",
-        problem=(
-            f"{counted(len(differing), 'leaf is', 'leaves are')} sharded differently from the parameter with "
-            f"the same path: {format_bytes(now)} per device, {format_bytes(then)} if sharded like it."
-        ),
-        **remedies(
-            "Create the optimizer state inside jit with out_shardings, or with device_put. If the difference "
-            "is intended, list the paths in {ignore}.",
-            ignore=Option("ignore"),
-        ),
-        nbytes=now,
-        leaves=most_first(
-            leaf_of(
-                row,
-                row.shard_nbytes,
-                expected=parameter,
-                remedy=sharding_words(row, meshes, parameter, meshes),
-            )
-            for row, parameter in differing
-        ),
+        kind="memory",
+        problem=f"The tree takes {format_bytes(required.nbytes)} of host memory for {place}{added}, "
+        f"{format_bytes(required.nbytes - limit)} more than the {format_bytes(limit)} of a host.",
+        **fix,
     )
-
-
-def sharding_words(
-    row: TreeRow, meshes: Sequence[TreeMesh], wanted: TreeRow, wanted_meshes: Sequence[TreeMesh]
-) -> str:
-    """Return the shardings of two leaves that have no spec, and axis types and memory kinds that differ."""
-    words = [] if row.spec is not None else [row.sharding_text]
-    words += [] if wanted.spec is not None else [f"expected {wanted.sharding_text}"]
-    axes, wanted_axes = both_axes(row, meshes, wanted, wanted_meshes)
-    if axes is not None and wanted_axes is not None and other_types(axes, wanted_axes):
-        words.append(f"axis types {axes.types_text}, expected {wanted_axes.types_text}")
-    if row.host_memory_kind != wanted.host_memory_kind:
-        kinds = (one.host_memory_kind or "device memory" for one in (row, wanted))
-        words.append("in {}, expected in {}".format(*kinds))
-    return ", ".join(words)
-
-
-def _nbytes_like(row: TreeRow, parameter: TreeRow) -> int:
-    """Return the bytes per device of a leaf if it were sharded like its parameter."""
-    if parameter.shard_shape is None:
-        return row.shard_nbytes or 0
-    return row.nbytes_of(parameter.shard_shape) or 0
