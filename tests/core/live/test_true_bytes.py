@@ -194,7 +194,7 @@ def test_reports_are_right_while_sixteen_threads_create_and_delete_arrays(no_arr
         while not is_late:  # at least once, however late the thread begins
             is_late = time.monotonic() >= end
             mine += [jax.device_put(np.full(1000, number, np.float32)) for _ in range(most - len(mine))]
-            report = live_array_report(origins=True, holders=number == 0, max_seconds=0.2)
+            report = live_array_report(origins=True, referrers=number == 0, max_seconds=0.2)
             seen.append((report.array_count, report.device_nbytes[0][1]))
             mine[0].delete()
             del mine[:kept]

@@ -17,8 +17,8 @@ _PLACES = {
     ".array": "ArrayReport BatchAxes ContainerLeaf Leaf ShardingDescription",
     ".backward": "BackwardLine LiveAtBackward SavedForBackward",
     ".changes": (
-        "DonationChange FigureChange LeafChange LeafValues ProgramDiff ReshardReport ReshardRow "
-        "RuleResult SentChange SentLine ShardingChange TemporaryChange TreeDiff ValuesDiff"
+        "DonationChange FigureChange LeafChange ProgramDiff ReshardReport ReshardRow "
+        "RuleResult SentChange SentLine ShardingChange TemporaryChange TreeDiff"
     ),
     ".checks": "CheckReport",
     ".collectives": "Collective SentBytes SentOverLink SentTotals",
