@@ -3,9 +3,9 @@
 import jax
 import numpy as np
 import pytest
-from jax.sharding import AbstractMesh
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec as P
 
-from jax_array_info import from_json, mesh_report, planned_mesh_report, to_json
+from jax_array_info import array_report, from_json, mesh_report, planned_mesh_report, to_json
 from jax_array_info_core.errors import SpecError, TopologyError, UnsupportedValueError
 from tests.arrays import FakeDevice, mesh_of
 
@@ -202,3 +202,12 @@ def test_a_shuffled_mesh_of_gpus_with_slices_is_a_finding():
     [finding] = mesh_report(mesh_of((2, 4), ("data", "model"), devices)).findings
     assert finding.mesh_axes == ("model",)
     assert "create_hybrid_device_mesh((1, 4), (2, 1))" in finding.remedy
+
+
+@pytest.mark.parametrize("sizes", [(0,), (2, 0)])
+def test_an_array_on_a_mesh_without_devices_has_a_spec_and_no_mesh(sizes):
+    if not _is_new():
+        pytest.skip("AbstractMesh takes other arguments before JAX 0.6")
+    mesh = AbstractMesh(sizes, ("a", "b")[: len(sizes)])
+    report = array_report(jax.ShapeDtypeStruct((8,), "float32", sharding=NamedSharding(mesh, P("a"))))
+    assert (str(report.sharding), report.sharding.mesh, report.layout) == ("P('a',)", None, None)

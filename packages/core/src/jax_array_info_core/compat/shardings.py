@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
@@ -58,9 +59,10 @@ def describe_sharding(sharding: Any, ndim: int) -> ShardingDescription:
     """Return the type of a sharding with its spec and mesh, or with XLA's text for it."""
     class_name = type(sharding).__name__
     if is_named(sharding):
-        return ShardingDescription(
-            type=class_name, spec=as_spec(sharding.spec), mesh=mesh_axes(sharding.mesh)
-        )
+        mesh = None
+        with contextlib.suppress(LayoutError):  # JAX accepts axes of size 0 and two of one name
+            mesh = mesh_axes(sharding.mesh)
+        return ShardingDescription(type=class_name, spec=as_spec(sharding.spec), mesh=mesh)
     return ShardingDescription(
         type=class_name, text=None if sharding.num_devices == 1 else _xla_text(sharding, ndim)
     )
