@@ -3,7 +3,8 @@
 import jax
 import numpy as np
 import pytest
-from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec as P
+from jax.sharding import AbstractMesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from jax_array_info import array_report, from_json, mesh_report, planned_mesh_report, to_json
 from jax_array_info_core.errors import SpecError, TopologyError, UnsupportedValueError
