@@ -1,4 +1,4 @@
-"""Leaves and trees as files describe them: safetensors, files of NumPy, and MaxText's dumps."""
+"""Trees in safetensors files, files of NumPy, and MaxText's dumps."""
 
 from __future__ import annotations
 
@@ -17,54 +17,18 @@ from ..errors import FileFormatError
 from ..layouts.dtypes import bits_of_name, is_full_name
 from ..layouts.spec import Spec
 from ..reading_lock import prepared
-from ..reports.array import Leaf
 from ..text import printable, unquoted
-from .reading import Budget, Progress, decoded, errors_about, open_regular, size_of
-
-
-class StoredSharding(NamedTuple):
-    """A sharding as a file has it: it need not fit its array, or be possible at all."""
-
-    spec: Spec | None = None
-    """Spec of a NamedSharding."""
-
-    mesh: tuple[tuple[str, int], ...] | None = None
-    """Name and size of each mesh axis of a NamedSharding; None for a SingleDeviceSharding."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredLeaf(Leaf):
-    """An array in a file."""
-
-    shape: tuple[int, ...]
-    """Global shape."""
-
-    sharding: StoredSharding | None = None
-    """Sharding of the leaf; None if the file has none."""
-
-    device_ids: tuple[int, ...] | None = None
-    """Ids of the devices, in the order of the mesh; None for its positions 0…n−1."""
-
-    logical: Spec | None = None
-    """Logical axis names."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredTree:
-    """The arrays in a file or a checkpoint."""
-
-    type_name: str
-    """Name of the format."""
-
-    leaves: Sequence[StoredLeaf]
-    """The arrays."""
-
-    others: int = 0
-    """Number of entries that are not arrays."""
-
-    part: str = ""
-    """The part of a checkpoint that was read, such as ``step 10``."""
-
+from .reading import (
+    Budget,
+    Progress,
+    StoredLeaf,
+    StoredSharding,
+    StoredTree,
+    decoded,
+    errors_about,
+    open_regular,
+    size_of,
+)
 
 NPY_MAGIC = b"\x93NUMPY"
 _WIDTHS = {1: 2, 2: 4, 3: 4}

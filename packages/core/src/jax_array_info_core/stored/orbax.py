@@ -21,8 +21,8 @@ from ..errors import FileFormatError
 from ..layouts.spec import as_spec
 from ..text import printable
 from . import ocdbt
-from .array_files import StoredLeaf, StoredSharding, StoredTree, dtype_of_code
-from .reading import LIMITS, Budget, decoded, errors_about, read_whole
+from .array_files import dtype_of_code
+from .reading import LIMITS, Budget, StoredLeaf, StoredSharding, StoredTree, decoded, errors_about, read_whole
 
 _SECONDS = 15
 """Longest time in which the database is read."""

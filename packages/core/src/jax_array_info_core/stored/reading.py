@@ -1,4 +1,4 @@
-"""Reading of regular files and JSON, within a budget."""
+"""Regular files and JSON, read within a budget, and the arrays that they describe."""
 
 from __future__ import annotations
 
@@ -7,16 +7,64 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, TypeVar
+from typing import Any, BinaryIO, Literal, NamedTuple, TypeVar
 
 from ..errors import FileFormatError
+from ..layouts.spec import Spec
 from ..reading_lock import prepared
+from ..reports.array import Leaf
 from ..text import printable
 
 Progress = Callable[[int, int], None]
 """Is called with the number of parts that were read, and the number of all parts."""
+
+
+class StoredSharding(NamedTuple):
+    """A sharding as a file has it: it need not fit its array, or be possible at all."""
+
+    spec: Spec | None = None
+    """Spec of a NamedSharding."""
+
+    mesh: tuple[tuple[str, int], ...] | None = None
+    """Name and size of each mesh axis of a NamedSharding; None for a SingleDeviceSharding."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredLeaf(Leaf):
+    """An array in a file."""
+
+    shape: tuple[int, ...]
+    """Global shape."""
+
+    sharding: StoredSharding | None = None
+    """Sharding of the leaf; None if the file has none."""
+
+    device_ids: tuple[int, ...] | None = None
+    """Ids of the devices, in the order of the mesh; None for its positions 0…n−1."""
+
+    logical: Spec | None = None
+    """Logical axis names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredTree:
+    """The arrays in a file or a checkpoint."""
+
+    type_name: str
+    """Name of the format."""
+
+    leaves: Sequence[StoredLeaf]
+    """The arrays."""
+
+    others: int = 0
+    """Number of entries that are not arrays."""
+
+    part: str = ""
+    """The part of a checkpoint that was read, such as ``step 10``."""
+
 
 Unit = Literal["bytes", "values", "axes", "arrays", "devices"]
 

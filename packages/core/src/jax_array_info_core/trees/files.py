@@ -25,9 +25,6 @@ from ..reports.array import ArrayReport, ShardingDescription
 from ..reports.tree import TreeReport, TreeRow
 from ..stored.array_files import (
     NPY_MAGIC,
-    StoredLeaf,
-    StoredSharding,
-    StoredTree,
     indexed_tree,
     is_maxtext,
     is_safetensors,
@@ -36,7 +33,18 @@ from ..stored.array_files import (
     npz_tree,
     safetensors_tree,
 )
-from ..stored.reading import Budget, Progress, json_text, open_regular, parse_json, read_whole, size_of
+from ..stored.reading import (
+    Budget,
+    Progress,
+    StoredLeaf,
+    StoredSharding,
+    StoredTree,
+    json_text,
+    open_regular,
+    parse_json,
+    read_whole,
+    size_of,
+)
 from ..text import printable
 from .rows import DeviceSets, row_of_report
 from .specs import without_box_keys
