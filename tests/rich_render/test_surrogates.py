@@ -10,7 +10,7 @@ from jax_array_info import save_picture, to_html, to_svg, to_text
 from jax_array_info.export.notebook import reports_bundle
 from tests.core.reports.test_surrogates import TEXTS, reports_with
 
-pytestmark = pytest.mark.once_per_version
+pytestmark = pytest.mark.oldest_and_newest
 
 
 @given(TEXTS)

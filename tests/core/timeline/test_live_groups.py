@@ -125,10 +125,10 @@ def test_views_are_left_out_until_they_hold_the_memory(no_arrays):
 
 
 def test_the_largest_groups_come_first_then_those_that_increased_most_often(no_arrays):
-    large = [jnp.zeros((1000 + number,)) for number in range(MOST_BYTES)]
+    large = [jax.device_put(np.zeros(1000 + number, np.float32)) for number in range(MOST_BYTES)]
     small, groups = [], LiveGroups(jax.local_devices())
     for _ in range(2):
-        small += [jnp.zeros((1 + number,), jnp.int8) for number in range(30)]
+        small += [jax.device_put(np.zeros(1 + number, np.int8)) for number in range(30)]
         updated(groups)
     found = groups.largest(nothing)
     assert len(found) == MOST_BYTES + MOST_RISEN
@@ -141,7 +141,7 @@ def test_the_largest_groups_come_first_then_those_that_increased_most_often(no_a
 
 def test_a_leak_is_among_the_groups_of_a_model_that_is_built_later(no_arrays):
     groups = updated()
-    model = [jnp.zeros((1000 + number,)) for number in range(MOST_BYTES + 50)]
+    model = [jax.device_put(np.zeros(1000 + number, np.float32)) for number in range(MOST_BYTES + 50)]
     leak = []
     for _ in range(3):
         leak += born(1)
