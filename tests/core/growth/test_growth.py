@@ -172,6 +172,7 @@ def leaked(keep, steps=4, **options):
         return growth.report(max_seconds=None, **options)
 
 
+@pytest.mark.own_process
 def test_the_lists_dicts_and_objects_that_hold_rising_arrays_are_named(no_arrays):
     losses, cache, meter = [], {}, Meter()
     for keep, path in (
@@ -193,6 +194,7 @@ def test_without_a_search_or_a_rise_no_referrer_is_named(no_arrays):
     assert ([one.holders for one in rose.origins], rose.holders) == ([()], "not asked")
 
 
+@pytest.mark.own_process
 def test_what_holds_most_of_the_rising_arrays_is_named_first(no_arrays):
     first, losses = [], []
     report = leaked(lambda step, loss: (losses if step else first).append(loss), referrers=True)
@@ -201,6 +203,7 @@ def test_what_holds_most_of_the_rising_arrays_is_named_first(no_arrays):
     assert "first[0]" in named[3:]
 
 
+@pytest.mark.own_process
 def test_the_oldest_arrays_of_a_site_are_searched_and_each_site_for_itself(no_arrays, monkeypatch):
     monkeypatch.setattr(tracker, "_MOST_SEARCHED", 2)
     small, large = [], []
@@ -216,6 +219,7 @@ def test_the_oldest_arrays_of_a_site_are_searched_and_each_site_for_itself(no_ar
     ]
 
 
+@pytest.mark.own_process
 def test_a_search_for_referrers_past_its_time_limit_is_incomplete(no_arrays):
     losses = []
     with track_arrays() as growth:

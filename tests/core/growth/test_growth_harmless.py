@@ -27,6 +27,7 @@ def test_between_its_steps_a_tracker_costs_nothing(no_arrays):
             assert [reference.__callback__ for reference in weakref.getweakrefs(array)] == [None]
 
 
+@pytest.mark.own_process
 def test_a_tracker_keeps_no_array_alive_and_adds_none(no_arrays):
     with no_collector():
         old = jnp.ones((4,))
@@ -47,6 +48,7 @@ def test_a_tracker_keeps_no_array_alive_and_adds_none(no_arrays):
     assert reports[0].new_count == 1
 
 
+@pytest.mark.own_process
 def test_a_tracker_does_not_name_itself_as_a_referrer(no_arrays):
     """Arrays that no name leads to have no path, so that any reference of the tracker would be found."""
     hidden = np.empty(4, object)  # the garbage collector does not see the elements of a NumPy array
