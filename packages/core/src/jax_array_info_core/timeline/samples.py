@@ -46,13 +46,14 @@ class _Entries:
 
     def add(self, *numbers: tuple[Iterable[int], Sequence[int]]) -> int:
         """Add a sample, keys with as many numbers or with none, and return how many numbers it has."""
-        before = len(self.keys)
+        all_keys, all_values = self.keys, self.values
+        before = len(all_keys)
         for keys, values in numbers:
             if values:
-                self.keys.extend(keys)
-                self.values.extend(values)
-        self.stops.append(len(self.keys))
-        return len(self.keys) - before
+                all_keys.extend(keys)
+                all_values.extend(values)
+        self.stops.append(len(all_keys))
+        return len(all_keys) - before
 
     def of(self, samples: Numbers | None) -> _Entries:
         """Return those of some samples, or of all for None."""
@@ -167,6 +168,18 @@ class Samples:
         is_of = keys == device_key(kind, place)
         found[self._bytes.at[is_of]] = values[is_of]
         return found
+
+    def peaks(self, count: int) -> Numbers:
+        """Return the most bytes of each device, in use or as its peak.
+
+        Args:
+            count: Number of devices.
+        """
+        keys, values = self._bytes.columns
+        is_of, found = keys < 0, np.zeros(3 * count, np.int64)
+        np.maximum.at(found, -1 - keys[is_of], values[is_of])
+        by_kind = found.reshape(count, 3)
+        return np.maximum(by_kind[:, IN_USE], by_kind[:, PEAK])
 
     def arrays(self, sites: Sites, samples: Numbers | None = None) -> ArraysOfDevice:
         """Return the live arrays on a device.
