@@ -266,6 +266,11 @@ def test_devices_and_marks_are_bounded(tmp_path: Path, monkeypatch: pytest.Monke
     assert "more than 88 numbers of marks and devices in the folder" in reasons["process-1-a.jsonl"]
 
 
+def test_a_run_on_eight_devices_keeps_all_its_marks() -> None:
+    """With their bytes in use and peaks."""
+    assert history._MOST_MARKS * (history._OF_THING + 2 * 8) < history.MOST_OTHERS
+
+
 def test_sets_of_devices_are_held_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Groups with the same devices share them. Past the limit, the bytes of a group are not in arrays."""
     monkeypatch.setattr(history, "MOST_OTHERS", 4 * 4 + 5)

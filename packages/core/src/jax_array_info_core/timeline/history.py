@@ -29,7 +29,7 @@ from .samples import IN_USE, MOST_OF_GROUP, OTHER, PEAK, Numbers, Samples, Sites
 
 MOST_NUMBERS = 10**7
 """Maximum number of numbers in samples. Of more, every second sample is left out."""
-MOST_OTHERS = 2**21
+MOST_OTHERS = 2**22
 """Maximum number of numbers of all else: bytes in marks, sets of devices, and a few for each thing."""
 _MOST_GROUPS = 2**13
 """Maximum number of groups of arrays. Those past it are other arrays."""

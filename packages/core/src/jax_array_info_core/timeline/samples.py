@@ -135,8 +135,8 @@ class Samples:
     def thin(self) -> None:
         """Leave out every second sample: of two, the one with more bytes on its fullest device stays.
 
-        The last one, which ends the parts of the program, and that with most bytes of each device stay, too, if
-        these are a few.
+        The last one, which ends the parts of the program, and the fullest one of each device stay, too, if
+        they are a few.
         """
         use = np.array(self._fullest)
         even = use[: len(use) // 2 * 2].reshape(-1, 2)
