@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jax_array_info_core import timeline_report
-from jax_array_info_core.reports.record import RecordDevice, RecordMark, RecordSample
+from jax_array_info_core.reports.record import RecordDevice, RecordEnd, RecordMark, RecordSample
 from jax_array_info_core.timeline import history, reading, runs, steady_growth
 from jax_array_info_core.timeline.history import History, Room
 from jax_array_info_core.timeline.marks import Moment, OpenMarks, Span
@@ -111,6 +111,31 @@ def test_a_record_with_too_many_numbers_is_read_thinned(
     assert ", 1000 samples (thinned), " in report.extent
     assert report.peak is not None
     assert (report.peak.nbytes, report.peak.time) == (31 * MIB, START + 333)
+
+
+def test_the_last_sample_and_the_peak_of_each_device_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of a device that is not the fullest, and where the sample before the last has more bytes.
+
+    The last sample ends a part of the program.
+    """
+    lines = [record_start(devices=_devices(0, 1))]
+    for number in range(400):
+        in_use = (9 + number % 7 + 90 * (number == 398), 1 + 3 * (number == 301))
+        lines.append(RecordSample(time=START + number, in_use=in_use))
+        if number == 150:
+            lines.append(RecordMark(time=START + 150.5, name="train", in_use=(5, 1)))
+    write_record(tmp_path, [*lines, RecordEnd(time=START + 399, reason="exited")])
+    monkeypatch.setattr(history, "MOST_NUMBERS", 3 * 400 - 1)  # the last sample is thinned, too
+    for device, peak, kept in ((0, (105, 398), 4), (1, (4, 301), 0)):
+        report = timeline_report(tmp_path, device=device)
+        assert report.thinned
+        assert report.peak is not None
+        assert (report.peak.nbytes, report.peak.time - START) == peak
+        assert (report.times[0], report.times[-1]) == (START, START + 399)
+        [mark] = report.marks
+        assert (mark.kept_nbytes, mark.peak_nbytes) == (kept, peak[0])
 
 
 def test_all_runs_together_hold_a_number_of_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,6 +264,11 @@ def test_devices_and_marks_are_bounded(tmp_path: Path, monkeypatch: pytest.Monke
     reasons = {one.name: one.reason for one in report.unread}
     assert reasons["process-2-a.jsonl"] == "more than 88 numbers of marks and devices in the folder"
     assert "more than 88 numbers of marks and devices in the folder" in reasons["process-1-a.jsonl"]
+
+
+def test_a_run_on_eight_devices_keeps_all_its_marks() -> None:
+    """With their bytes in use and peaks."""
+    assert history._MOST_MARKS * (history._OF_THING + 2 * 8) < history.MOST_OTHERS
 
 
 def test_sets_of_devices_are_held_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

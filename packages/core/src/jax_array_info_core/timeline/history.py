@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+import numpy as np
+
 from ..errors import FileFormatError
 from ..reports.record import (
     RecordDevice,
@@ -27,7 +29,7 @@ from .samples import IN_USE, MOST_OF_GROUP, OTHER, PEAK, Numbers, Samples, Sites
 
 MOST_NUMBERS = 10**7
 """Maximum number of numbers in samples. Of more, every second sample is left out."""
-MOST_OTHERS = 2**21
+MOST_OTHERS = 2**22
 """Maximum number of numbers of all else: bytes in marks, sets of devices, and a few for each thing."""
 _MOST_GROUPS = 2**13
 """Maximum number of groups of arrays. Those past it are other arrays."""
@@ -86,9 +88,6 @@ class Numbering:
     keys: tuple[array[int], ...]
     """Keys of the bytes in use, the peak and the bytes of other arrays of each device."""
 
-    peaks: list[int]
-    """Peak of each device so far: of the backend, else of any line."""
-
     groups: dict[int, int] = field(default_factory=dict)
     """Numbers of its groups, by id."""
 
@@ -97,10 +96,11 @@ class Numbering:
 
     def check(self, *rows: Sequence[int]) -> None:
         """Check bytes on each device, which may be unknown."""
-        for row in rows:
-            if row and len(row) != len(self.places):
-                raise FileFormatError(f"numbers for {len(row)} of {len(self.places)} devices")
-            if row and max(row) > _MOST_NBYTES:
+        count = len(self.places)
+        for row in filter(None, rows):
+            if len(row) != count:
+                raise FileFormatError(f"numbers for {len(row)} of {count} devices")
+            if max(row) > _MOST_NBYTES:
                 raise FileFormatError("more bytes than a device can have")
 
     def apart(self, sample: RecordSample) -> tuple[_Pairs, _Pairs]:
@@ -115,12 +115,6 @@ class Numbering:
             else:
                 counts[group] = count
         return (tuple(counts), tuple(counts.values())), (tuple(nbytes), tuple(nbytes.values()))
-
-    def raise_peaks(self, *rows: Sequence[int]) -> None:
-        """Raise the peak of each device to its bytes, which may be unknown."""
-        for row in rows:
-            if row:
-                self.peaks = [*map(max, self.peaks, row)]
 
 
 class History:
@@ -155,7 +149,8 @@ class History:
         self._sets: dict[tuple[int, ...], int] = {(): 0}
         """Numbers of sets of devices: most groups have one of a few."""
         self._places: dict[int, int] = {}
-        self._segments: list[Numbering] = []
+        self._peaks: list[int] = []
+        """Peak of each device, but for those in the samples that are kept."""
         self._now: tuple[tuple[int, ...], Sequence[int]] = (), ()
         self._has_new_recorder = False
         self._set_back = 0.0
@@ -180,8 +175,8 @@ class History:
         self.devices |= devices
         places = tuple(self._places.setdefault(one, len(self._places)) for one in devices)
         keys = (array("i", (device_key(kind, one) for one in places)) for kind in (IN_USE, PEAK, OTHER))
-        self._segments.append(Numbering(places, tuple(keys), [0] * len(places)))
-        return self._segments[-1]
+        self._peaks += [0] * (len(self._places) - len(self._peaks))
+        return Numbering(places, tuple(keys))
 
     def add(self, line: RecordLine, segment: Numbering) -> None:
         """Add a line of a segment.
@@ -197,7 +192,9 @@ class History:
                 if len(self._marks) == _MOST_MARKS:
                     raise FileFormatError(f"more than {_MOST_MARKS:,} marks")
                 self._room.take(_OF_THING + len(line.in_use) + len(line.peak))
-                segment.raise_peaks(line.in_use, line.peak)
+                for row in (line.in_use, line.peak):
+                    for place, nbytes in zip(segment.places, row, strict=False):  # which may be unknown
+                        self._peaks[place] = max(self._peaks[place], nbytes)
                 self._marks.append(Moment.of(line, self._time_of(line), segment.places))
             case RecordGroup():
                 self._add_group(line, segment)
@@ -250,7 +247,6 @@ class History:
             groups = [*map(segment.groups.__getitem__, counts[0])]
         except KeyError:
             raise FileFormatError("a group without its line") from None
-        segment.raise_peaks(sample.in_use, sample.peak)
         time = self._time_of(sample)
         self.first = self.first if self.sample_count else time
         self.step = self.step if sample.step is None else sample.step
@@ -270,27 +266,28 @@ class History:
     def thin(self) -> None:
         """Leave out every second sample."""
         if len(self.samples) > 1:
-            before = self.samples.numbers
+            self._before_samples_go()
             self.samples.thin()
-            self._room.numbers += self.samples.numbers - before
+            self._room.numbers += self.samples.numbers
             self.is_thinned = True
 
     def forget_before(self, time: float) -> None:
         """Leave out the samples before a time, and the marks; at infinity all samples."""
         if time < math.inf:
             self.kept_from = time
-        before = self.samples.numbers
+        self._before_samples_go()
         self.samples.keep_from(time)
-        self._room.numbers += self.samples.numbers - before
+        self._room.numbers += self.samples.numbers
+
+    def _before_samples_go(self) -> None:
+        self._peaks = [*self.peaks.values()]
+        self._room.numbers -= self.samples.numbers
 
     @property
     def peaks(self) -> dict[int, int]:
         """The peak of each device by id: of the backend, else of any line."""
-        found = dict.fromkeys(self._places.values(), 0)
-        for segment in self._segments:
-            for place, peak in zip(segment.places, segment.peaks, strict=True):
-                found[place] = max(found[place], peak)
-        return {device: found[place] for device, place in self._places.items()}
+        found = np.maximum(self._peaks, self.samples.peaks(len(self._places)))
+        return dict(zip(self._places, found.tolist(), strict=True))
 
     @property
     def now(self) -> dict[int, int]:

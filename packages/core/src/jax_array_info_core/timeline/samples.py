@@ -20,17 +20,21 @@ Times = npt.NDArray[np.float64]
 
 IN_USE, PEAK, OTHER = range(3)
 """Numbers of a device."""
+_OF_DEVICE = 3
+"""How many these are."""
 NO_STEP = -(2**63)
 """Step of a sample before the first one."""
 MOST_OF_GROUP = 2**42
 """Upper bound of the bytes of a group on a device: sums of as many as a line can have fit into 64 bits."""
 _SHARE_OF_BEGINS = 4
 """Part of the samples up to which the first samples of recorders all stay: one fourth."""
+_SHARE_OF_DEVICES = 8
+"""Part of the samples up to which the last one and those with most bytes of a device stay: one eighth."""
 
 
 def device_key(kind: int, place: int) -> int:
     """Return the key of bytes of a device, below 0. Other arrays have the number of their set of devices."""
-    return -1 - 3 * place - kind
+    return -1 - _OF_DEVICE * place - kind
 
 
 class _Entries:
@@ -46,13 +50,14 @@ class _Entries:
 
     def add(self, *numbers: tuple[Iterable[int], Sequence[int]]) -> int:
         """Add a sample, keys with as many numbers or with none, and return how many numbers it has."""
-        before = len(self.keys)
+        all_keys, all_values = self.keys, self.values
+        before = len(all_keys)
         for keys, values in numbers:
             if values:
-                self.keys.extend(keys)
-                self.values.extend(values)
-        self.stops.append(len(self.keys))
-        return len(self.keys) - before
+                all_keys.extend(keys)
+                all_values.extend(values)
+        self.stops.append(len(all_keys))
+        return len(all_keys) - before
 
     def of(self, samples: Numbers | None) -> _Entries:
         """Return those of some samples, or of all for None."""
@@ -128,14 +133,31 @@ class Samples:
             self._keep(np.arange(bisect_left(self._time, time), len(self)))
 
     def thin(self) -> None:
-        """Leave out every second sample: of two, the one with more bytes on its fullest device stays."""
+        """Leave out every second sample: of two, the one with more bytes on its fullest device stays.
+
+        The last one, which ends the parts of the program, and the fullest one of each device stay, too, if
+        they are a few.
+        """
         use = np.array(self._fullest)
         even = use[: len(use) // 2 * 2].reshape(-1, 2)
         kept = np.arange(0, even.size, 2) + (even[:, 1] > even[:, 0])
-        kept = np.append(kept, len(use) - 1) if len(use) % 2 else kept
         # Without the first sample of a recorder, a peak after it has no begin.
-        few = self.begins if len(self.begins) * _SHARE_OF_BEGINS < len(use) else self.begins[:1]
-        self._keep(np.union1d(kept, few))
+        begins = self.begins if len(self.begins) * _SHARE_OF_BEGINS < len(use) else self.begins[:1]
+        few = np.append(self._highest(), len(use) - 1)
+        few = few if len(few) * _SHARE_OF_DEVICES < len(use) else few[len(few) - len(use) % 2 :]
+        self._keep(np.unique(np.concatenate([kept, begins, few])))
+
+    def _highest(self) -> Numbers:
+        """Return the first sample with most bytes in use on each device."""
+        keys, values = self._bytes.columns
+        is_of = (keys < 0) & ((-1 - keys) % _OF_DEVICE == IN_USE)
+        places, values, at = (-1 - keys[is_of]) // _OF_DEVICE, values[is_of], self._bytes.at[is_of]
+        most = np.zeros(int(places.max(initial=-1)) + 1, np.int64)
+        np.maximum.at(most, places, values)
+        found = np.full(len(most), len(self), np.uint32)
+        is_most = values == most[places]
+        np.minimum.at(found, places[is_most], at[is_most])
+        return found[found < len(self)].astype(np.int64)
 
     def _keep(self, kept: Numbers) -> None:
         """Leave out all samples but some."""
@@ -167,6 +189,18 @@ class Samples:
         is_of = keys == device_key(kind, place)
         found[self._bytes.at[is_of]] = values[is_of]
         return found
+
+    def peaks(self, count: int) -> Numbers:
+        """Return the most bytes of each device, in use or as its peak.
+
+        Args:
+            count: Number of devices.
+        """
+        keys, values = self._bytes.columns
+        is_of, found = keys < 0, np.zeros(_OF_DEVICE * count, np.int64)
+        np.maximum.at(found, -1 - keys[is_of], values[is_of])
+        by_kind = found.reshape(count, _OF_DEVICE)
+        return np.maximum(by_kind[:, IN_USE], by_kind[:, PEAK])
 
     def arrays(self, sites: Sites, samples: Numbers | None = None) -> ArraysOfDevice:
         """Return the live arrays on a device.
