@@ -83,6 +83,7 @@ def test_other_names_are_not_found(name):
     assert set(module.__all__) <= set(dir(module))
     with pytest.raises(AttributeError, match=f"module '{name}' has no attribute 'nothing'"):
         module.nothing  # noqa: B018
+    assert not any(hasattr(module, text) for text in ("nothing.at_all", "errors.at_all", "", "\0"))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import sys
+from collections import Counter
 
 import jax
 import jax.numpy as jnp
@@ -84,29 +85,33 @@ def test_a_report_with_a_timeline_connects_the_values_of_a_program_once(monkeypa
 
 
 def calls_in_report(count):
-    """Return the number of Python's calls in the report on as many arguments, whose outputs lie otherwise."""
+    """Return the calls of each function in the report on as many arguments, whose outputs lie otherwise."""
     mesh = mesh_of((2, 2), ("data", "tensor"))
     shape = jax.ShapeDtypeStruct((4, 4), jnp.float32, sharding=NamedSharding(mesh, P("data")))
     function = jax.jit(
         lambda params: [one + 1 for one in params], out_shardings=NamedSharding(mesh, P(None, "tensor"))
     )
     compiled = function.lower([shape] * count).compile()
-    calls = 0
+    calls = Counter()
 
-    def counted(_frame, event, _argument):
-        nonlocal calls
-        calls += event == "call"
+    def counted(frame, event, _argument):
+        if event == "call":
+            calls[frame.f_code] += 1
 
     sys.setprofile(counted)
     try:
         report = program_report(compiled)
     finally:
         sys.setprofile(None)
-    assert len(report.arguments) == len(report.outputs) == count
+    assert len(report.arguments) == count
+    assert len(report.outputs) in (count, 0)  # old versions of JAX compile without telling them
     return calls
 
 
 @pytest.mark.needs_devices(4)
-def test_a_report_makes_as_many_calls_for_each_of_2000_arguments_as_for_each_of_200():
+def test_no_function_of_a_report_is_called_more_often_for_each_argument_where_there_are_more():
+    """Each function by itself: 80 arguments show what the sum of all calls shows only for thousands."""
     calls_in_report(10)  # imports, and what is cached
-    assert calls_in_report(2000) < 1.05 * 10 * calls_in_report(200)
+    few, many = calls_in_report(20), calls_in_report(80)
+    assert sum(many.values()) > 80 * 1000
+    assert [code for code, calls in many.items() if calls > 1.1 * 4 * max(few[code], 20)] == []

@@ -10,7 +10,7 @@ from jax.experimental import layout
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info_core import PathRules, from_json, to_json, tree_report
+from jax_array_info_core import PathRules, check_report, from_json, to_json, tree_report
 from jax_array_info_core.errors import SpecError, UnsupportedValueError
 from jax_array_info_core.layouts import Spec
 from tests.arrays import mesh_of, sharded
@@ -405,3 +405,26 @@ def test_the_metadata_of_flax_boxes_are_logical_names():
         "P('embed', 'mlp')",
         "P('fsdp', None)",
     )
+
+
+@dataclasses.dataclass
+class ArrayLike:
+    """A leaf whose sharding is not checked, as that of a ShapeDtypeStruct in JAX 0.4.38."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    sharding: NamedSharding
+
+    def __array__(self, *_, **__):
+        raise AssertionError("data is not read")
+
+
+@pytest.mark.needs_devices(8)
+@pytest.mark.parametrize("shape", [(), (4,)])
+def test_a_spec_with_more_entries_than_the_array_has_axes_leaves_the_sharding_unknown(shape):
+    leaf = ArrayLike(shape, np.dtype("float32"), NamedSharding(mesh_of((4, 2), ("a", "b")), P("a", "b")))
+    report = tree_report({"w": leaf})
+    assert (row(report, "w").spec, row(report, "w").sharding) == (None, "NamedSharding")
+    assert row(report, "w").shard_shape is None
+    assert from_json(to_json(report)) == report
+    assert [finding.name for finding in check_report({"w": leaf}).findings] == ["not-checked"]

@@ -37,7 +37,7 @@ def import_on_demand(
         if name in place_of:
             known[name] = getattr(import_module(place_of[name], package), name)
             return known[name]
-        if not name.startswith("_") and find_spec(f"{package}.{name}") is not None:
+        if name.isidentifier() and not name.startswith("_") and find_spec(f"{package}.{name}") is not None:
             return import_module(f"{package}.{name}")
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 

@@ -196,13 +196,16 @@ def row_of_report(
     elif shard_shape is None and is_local and report.unknown_because is None:
         shard_shape, shard_nbytes = shape, report.nbytes
     kind = report.memory_kind
+    spec = sharding.spec if sharding else None
+    if spec is not None and len(spec.axes) > len(shape):
+        spec = None  # JAX 0.4.38 lets a ShapeDtypeStruct have a spec that is too long; its shards are unknown
     row = TreeRow(
         path=path,
         kind=report.kind,
         shape=shape,
         dtype=report.dtype or "?",
         bits=report.bits,
-        spec=sharding.spec if sharding else None,
+        spec=spec,
         mesh=index,
         sharding=sharding.type if sharding else None,
         xla=sharding.text if sharding and sharding.spec is None else None,
