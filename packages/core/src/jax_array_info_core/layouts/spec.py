@@ -204,7 +204,7 @@ def effective_spec(spec: Spec, sizes: Mapping[str, int]) -> Spec:
     >>> str(effective_spec(Spec((("x", "y"), ("y",))), {"x": 8, "y": 1}))
     "P('x',)"
     """
-    least = max((axis + 1 for axis in spec.unconstrained if axis < len(spec.axes)), default=0)
+    least = max((axis + 1 for axis in spec.unconstrained), default=0)
     return replace(spec, axes=effective_axes(spec, sizes, least))
 
 
