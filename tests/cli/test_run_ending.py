@@ -243,3 +243,53 @@ def test_a_slow_reader_gets_all_lines(tmp_path):
         prefix = f"[{process}] "
         said = [line.removeprefix(prefix) for line in lines if line.startswith(prefix)]
         assert said == [*map(str, range(40_000)), "last"]
+
+
+def test_an_interrupt_loses_no_output(tmp_path):
+    program = write_program(
+        tmp_path,
+        """
+        import os
+        try:
+            while True:
+                os.write(1, b"x\\n" * 2000)  # small enough to be written in one piece
+        finally:
+            os.write(1, b"y\\n" * 2000)
+        """,
+    )
+    for _ in range(5):
+        launcher = start("--processes", 2, program)
+        for _ in range(100_000):
+            launcher.stdout.readline()
+        launcher.send_signal(signal.SIGINT)
+        lines = launcher.stdout.read().splitlines()
+        assert launcher.wait(timeout=300) == 130
+        assert set(lines) == {f"[{process}] {word}" for process in range(2) for word in "xy"}
+        assert [lines.count(f"[{process}] y") for process in range(2)] == [2000, 2000]
+
+
+@pytest.mark.parametrize("daemon", ["os.write(1, b'daemon\\n' * 5000)", "time.sleep(0.1)"])
+def test_a_run_ends_while_a_daemon_keeps_its_output_open(tmp_path, daemon):
+    program = write_program(
+        tmp_path,
+        f"""
+        import os, time
+        print("line")
+        os.write(1, b"no newline")
+        deadline = time.monotonic() + 30
+        if os.fork() == 0:
+            os.setsid()
+            time.sleep(1)
+            while time.monotonic() < deadline:
+                {daemon}
+            os._exit(0)
+        time.sleep(2)
+        """,
+    )
+    begin = time.monotonic()
+    done = run("--processes", 2, program)
+    assert time.monotonic() - begin < 20
+    assert done.returncode == 0
+    assert {line[:14] for line in done.stdout.splitlines()} >= {
+        f"[{process}] {text}" for process in range(2) for text in ("line", "no newline")
+    }
