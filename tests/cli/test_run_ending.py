@@ -100,6 +100,30 @@ def test_a_second_interrupt_does_not_wait_for_the_first(tmp_path):
     assert all_end(found)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="the state of a process is read from /proc")
+@pytest.mark.parametrize("processes", [1, 2])
+def test_the_terminal_can_suspend_and_resume_all_processes(tmp_path, processes):
+    program = write_program(
+        tmp_path, "import os, time\nprint('family', os.getpid(), flush=True)\nwhile True: time.sleep(0.01)"
+    )
+    launcher = start("--processes", processes, program)
+    found = [*family(launcher, processes), launcher.pid]
+
+    def are(states):
+        stats = (Path(f"/proc/{process}/stat").read_text().rpartition(")")[2] for process in found)
+        return all(stat.split()[0] in states for stat in stats)
+
+    deadline = time.monotonic() + 20
+    for number, states in ((signal.SIGTSTP, "T"), (signal.SIGCONT, "RS")):
+        launcher.send_signal(number)
+        while not are(states):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    launcher.terminate()
+    launcher.communicate(timeout=300)
+    assert all_end(found)
+
+
 @pytest.mark.parametrize("how", ["end", "fail"])
 def test_the_group_of_a_process_ends_with_the_run(tmp_path, how):
     ends = FAMILY.replace("time.sleep(1000)\n    finally", f"assert {how == 'end'}\n    finally")

@@ -109,6 +109,8 @@ def launch(job: Job, environment: Mapping[str, str]) -> int:
     # A background process that writes to the terminal may be stopped by SIGTTOU.
     signal.signal(signal.SIGTTOU, signal.SIG_IGN)
     run = _Run(job.processes)
+    if signal.getsignal(signal.SIGTSTP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGTSTP, run.suspend)
     environment = _environment_of_each(run.relay.prefix(0), environment)
     with held_port() as port:
         code, message = run.outcome(replace(job, port=port, launcher=os.getpid()), environment)
@@ -242,6 +244,14 @@ class _Run:
             while any(process.signal_group(0) for process in self._processes):
                 self.step()
             signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def suspend(self, number: int, frame: FrameType | None) -> None:
+        """Stop the groups and this command, as Ctrl-Z asks for, until the shell continues it."""
+        for process in self._processes:
+            process.signal_group(signal.SIGSTOP)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        for process in self._processes:
+            process.signal_group(signal.SIGCONT)
 
     def _are_running(self) -> bool:
         return any(process.returncode is None for process in self._processes)
