@@ -100,6 +100,29 @@ def test_a_second_interrupt_does_not_wait_for_the_first(tmp_path):
     assert all_end(found)
 
 
+def test_processes_that_close_their_output_hold_up_nothing(tmp_path):
+    program = write_program(
+        tmp_path,
+        """
+        import os, time
+        print("family", os.getpid(), flush=True)
+        os.close(1)
+        os.write(2, b"closed\\n")
+        os.close(2)
+        time.sleep(1000)
+        """,
+    )
+    launcher = start("--processes", 4, program)
+    found = family(launcher, 4)
+    for _ in found:
+        lines_until(launcher.stderr, "closed")
+    begin = time.monotonic()
+    launcher.terminate()
+    assert launcher.wait(timeout=300) == 143
+    assert time.monotonic() - begin < 5
+    assert all_end(found)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="the state of a process is read from /proc")
 @pytest.mark.parametrize("processes", [1, 2])
 def test_the_terminal_can_suspend_and_resume_all_processes(tmp_path, processes):

@@ -71,8 +71,9 @@ class Relay:
             return [pipe for pipe, _ in self._poll.poll(seconds * 1000)]
 
     def hung_up(self) -> list[int]:
-        """Return the processes that have closed a pipe, as one that dies does."""
-        return [self._pipes[pipe][0] for pipe, event in self._poll.poll(0) if event & select.POLLHUP]
+        """Return the processes that have closed the pipe without a target, as one that dies does."""
+        closed = (self._pipes[pipe] for pipe, event in self._poll.poll(0) if event & select.POLLHUP)
+        return [process for process, target, _ in closed if target is None]
 
     def forward(self, ready: Iterable[int], heard: Collection[int]) -> None:
         """Read each pipe once, and forward its complete lines if it belongs to one of some processes.

@@ -44,7 +44,7 @@ _POLL = 0.05
 """Seconds between looks at the processes while they write nothing."""
 
 _EXIT_WITHIN = 2.0
-"""Seconds to wait for a process that has closed a pipe: if it lives on, it has closed that itself."""
+"""Seconds to wait for a process that has closed its highest pipe: if it lives on, it did so itself."""
 
 _STACKS_WITHIN = 0.5
 """Seconds without a new stack after which all are there."""
@@ -116,6 +116,7 @@ def launch(job: Job, environment: Mapping[str, str]) -> int:
         code, message = run.outcome(replace(job, port=port, launcher=os.getpid()), environment)
         run.end(signal.SIGTERM, _GRACE)
         run.end(signal.SIGKILL, _GRACE)
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)
     run.finish()
     if run.relay.error and not code:
         message = unwritable(run.relay.error)
@@ -243,7 +244,6 @@ class _Run:
                 process.signal_group(number)
             while any(process.signal_group(0) for process in self._processes):
                 self.step()
-            signal.setitimer(signal.ITIMER_REAL, 0)
 
     def suspend(self, number: int, frame: FrameType | None) -> None:
         """Stop the groups and this command, as Ctrl-Z asks for, until the shell continues it."""
