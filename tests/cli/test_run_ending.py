@@ -315,6 +315,26 @@ def test_an_interrupt_loses_no_output(tmp_path):
         assert [lines.count(f"[{process}] y") for process in range(2)] == [2000, 2000]
 
 
+def test_an_interrupt_of_a_wait_for_the_reader_loses_no_output(tmp_path):
+    program = write_program(
+        tmp_path,
+        """
+        import os, time
+        os.write(1, b"line of some length\\n" * 2000)
+        open(f"written {os.getpid()}", "w").close()
+        time.sleep(1000)
+        """,
+    )
+    launcher = start("--processes", 2, program, cwd=tmp_path)
+    while len([*tmp_path.glob("written *")]) < 2:
+        time.sleep(0.1)
+    time.sleep(1)  # now the pipe is full
+    launcher.send_signal(signal.SIGINT)
+    lines = launcher.stdout.read().splitlines()
+    assert launcher.wait(timeout=300) == 130
+    assert [lines.count(f"[{process}] line of some length") for process in range(2)] == [2000, 2000]
+
+
 @pytest.mark.parametrize("daemon", ["os.write(1, b'daemon\\n' * 5000)", "time.sleep(0.1)"])
 def test_a_run_ends_while_a_daemon_keeps_its_output_open(tmp_path, daemon):
     program = write_program(

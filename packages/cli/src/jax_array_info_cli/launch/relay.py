@@ -8,9 +8,8 @@ import os
 import re
 import select
 import signal
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
-
-from . import STDERR, STDOUT
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
 """Signals that may end a wait of this command."""
@@ -51,7 +50,7 @@ class Relay:
         self._poll = select.poll()
         self._pipes: dict[int, tuple[int, int | None, Iterator[list[bytes]]]] = {}
         """Process, target and lines of each pipe that is open."""
-        self._unwritten = {STDOUT: bytearray(), STDERR: bytearray()}
+        self._unwritten: dict[int, bytearray] = defaultdict(bytearray)
         self.error: OSError | None = None
         """The first error of writing. What comes after it is dropped."""
 
@@ -91,6 +90,9 @@ class Relay:
 
     def finish(self, heard: Collection[int]) -> None:
         """Forward what is left in the pipes, up to lines without end, even if a daemon keeps them open."""
+        for process in heard:
+            for target in self._unwritten:
+                self.write(process, (), target)  # what an interrupted wait has left
         for pipe in self._pipes:
             os.set_blocking(pipe, False)
         for _ in range(_FULLEST // _CHUNK + 2):
