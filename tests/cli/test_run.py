@@ -216,6 +216,24 @@ def test_a_single_process_has_the_launchers_input_and_output(tmp_path):
     assert (done.stdout, done.stderr) == ("typed", "e")
 
 
+@pytest.mark.parametrize("options", [(), ("--devices", "1"), ("--processes", "1")])
+def test_a_single_process_can_ask_on_the_terminal(tmp_path, options):
+    program = write_program(
+        tmp_path,
+        "import os; print(input('who? '), os.isatty(1), end='\\r', flush=True); os.write(1, b'bytes')",
+    )
+    leader, terminal = os.openpty()
+    streams = {"stdin": terminal, "stdout": terminal, "stderr": terminal}
+    launcher = subprocess.Popen([*COMMAND, "run", *options, program], **streams)
+    said = b""
+    for end, answer in ((b"who? ", b"me\n"), (b"bytes", b"")):
+        while not said.endswith(end):
+            said += os.read(leader, 1000)
+        os.write(leader, answer)
+    assert said == b"who? me\r\nme True\rbytes"
+    assert launcher.wait(timeout=300) == 0
+
+
 def test_lines_of_several_processes_are_complete_and_prefixed(tmp_path):
     program = write_program(
         tmp_path,

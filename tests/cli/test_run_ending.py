@@ -100,6 +100,53 @@ def test_a_second_interrupt_does_not_wait_for_the_first(tmp_path):
     assert all_end(found)
 
 
+def test_processes_that_close_their_output_hold_up_nothing(tmp_path):
+    program = write_program(
+        tmp_path,
+        """
+        import os, time
+        print("family", os.getpid(), flush=True)
+        os.close(1)
+        os.write(2, b"closed\\n")
+        os.close(2)
+        time.sleep(1000)
+        """,
+    )
+    launcher = start("--processes", 4, program)
+    found = family(launcher, 4)
+    for _ in found:
+        lines_until(launcher.stderr, "closed")
+    begin = time.monotonic()
+    launcher.terminate()
+    assert launcher.wait(timeout=300) == 143
+    assert time.monotonic() - begin < 5
+    assert all_end(found)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the state of a process is read from /proc")
+@pytest.mark.parametrize("processes", [1, 2])
+def test_the_terminal_can_suspend_and_resume_all_processes(tmp_path, processes):
+    program = write_program(
+        tmp_path, "import os, time\nprint('family', os.getpid(), flush=True)\nwhile True: time.sleep(0.01)"
+    )
+    launcher = start("--processes", processes, program)
+    found = [*family(launcher, processes), launcher.pid]
+
+    def are(states):
+        stats = (Path(f"/proc/{process}/stat").read_text().rpartition(")")[2] for process in found)
+        return all(stat.split()[0] in states for stat in stats)
+
+    deadline = time.monotonic() + 20
+    for number, states in ((signal.SIGTSTP, "T"), (signal.SIGCONT, "RS")):
+        launcher.send_signal(number)
+        while not are(states):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    launcher.terminate()
+    launcher.communicate(timeout=300)
+    assert all_end(found)
+
+
 @pytest.mark.parametrize("how", ["end", "fail"])
 def test_the_group_of_a_process_ends_with_the_run(tmp_path, how):
     ends = FAMILY.replace("time.sleep(1000)\n    finally", f"assert {how == 'end'}\n    finally")
@@ -243,3 +290,73 @@ def test_a_slow_reader_gets_all_lines(tmp_path):
         prefix = f"[{process}] "
         said = [line.removeprefix(prefix) for line in lines if line.startswith(prefix)]
         assert said == [*map(str, range(40_000)), "last"]
+
+
+def test_an_interrupt_loses_no_output(tmp_path):
+    program = write_program(
+        tmp_path,
+        """
+        import os
+        try:
+            while True:
+                os.write(1, b"x\\n" * 2000)  # small enough to be written in one piece
+        finally:
+            os.write(1, b"y\\n" * 2000)
+        """,
+    )
+    for _ in range(5):
+        launcher = start("--processes", 2, program)
+        for _ in range(100_000):
+            launcher.stdout.readline()
+        launcher.send_signal(signal.SIGINT)
+        lines = launcher.stdout.read().splitlines()
+        assert launcher.wait(timeout=300) == 130
+        assert set(lines) == {f"[{process}] {word}" for process in range(2) for word in "xy"}
+        assert [lines.count(f"[{process}] y") for process in range(2)] == [2000, 2000]
+
+
+def test_an_interrupt_of_a_wait_for_the_reader_loses_no_output(tmp_path):
+    program = write_program(
+        tmp_path,
+        """
+        import os, time
+        os.write(1, b"line of some length\\n" * 2000)
+        open(f"written {os.getpid()}", "w").close()
+        time.sleep(1000)
+        """,
+    )
+    launcher = start("--processes", 2, program, cwd=tmp_path)
+    while len([*tmp_path.glob("written *")]) < 2:
+        time.sleep(0.1)
+    time.sleep(1)  # now the pipe is full
+    launcher.send_signal(signal.SIGINT)
+    lines = launcher.stdout.read().splitlines()
+    assert launcher.wait(timeout=300) == 130
+    assert [lines.count(f"[{process}] line of some length") for process in range(2)] == [2000, 2000]
+
+
+@pytest.mark.parametrize("daemon", ["os.write(1, b'daemon\\n' * 5000)", "time.sleep(0.1)"])
+def test_a_run_ends_while_a_daemon_keeps_its_output_open(tmp_path, daemon):
+    program = write_program(
+        tmp_path,
+        f"""
+        import os, time
+        print("line")
+        os.write(1, b"no newline")
+        deadline = time.monotonic() + 30
+        if os.fork() == 0:
+            os.setsid()
+            time.sleep(1)
+            while time.monotonic() < deadline:
+                {daemon}
+            os._exit(0)
+        time.sleep(2)
+        """,
+    )
+    begin = time.monotonic()
+    done = run("--processes", 2, program)
+    assert time.monotonic() - begin < 20
+    assert done.returncode == 0
+    assert {line[:14] for line in done.stdout.splitlines()} >= {
+        f"[{process}] {text}" for process in range(2) for text in ("line", "no newline")
+    }

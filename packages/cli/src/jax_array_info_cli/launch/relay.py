@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import re
 import select
+import signal
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
+"""Signals that may end a wait of this command."""
 
 LONGEST = 2**22
 """Maximum bytes of a line. Longer lines are split."""
 
 _CHUNK = 2**16
+_FULLEST = 2**20
+"""Maximum bytes in a pipe, unless root has set more."""
 
 _OF_GLOO = re.compile(
     rb"(\[Gloo\] Rank \d+ is connected to \d+ peer ranks\. "
     rb"Expected number of connected peer ranks is : \d+)+"
 )
 """A line that Gloo, which runs collectives between CPUs, prints for each group of devices."""
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Let signals through that are blocked otherwise.
+
+    Their handler raises an exception. Within any other code, this would lose lines, or the end of a process.
+    """
+    try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
 
 
 class Relay:
@@ -28,7 +49,8 @@ class Relay:
         self._processes = processes
         self._poll = select.poll()
         self._pipes: dict[int, tuple[int, int | None, Iterator[list[bytes]]]] = {}
-        """Process, target and lines of each pipe."""
+        """Process, target and lines of each pipe that is open."""
+        self._unwritten: dict[int, bytearray] = defaultdict(bytearray)
         self.error: OSError | None = None
         """The first error of writing. What comes after it is dropped."""
 
@@ -38,17 +60,19 @@ class Relay:
 
     def add(self, process: int, pipe: int, target: int | None) -> None:
         """Begin to forward a pipe of a process to a descriptor; None if the pipe is only ever closed."""
-        read = functools.partial(os.read, pipe, _CHUNK)
+        read = functools.partial(_read, pipe)
         self._pipes[pipe] = process, target, split_lines(iter(read, b""))
         self._poll.register(pipe, select.POLLIN)
 
     def ready(self, seconds: float) -> list[int]:
         """Return the pipes that can be read, at the latest after some seconds."""
-        return [pipe for pipe, _ in self._poll.poll(seconds * 1000)]
+        with interruptible():
+            return [pipe for pipe, _ in self._poll.poll(seconds * 1000)]
 
     def hung_up(self) -> list[int]:
-        """Return the processes that have closed a pipe, as one that dies does."""
-        return [self._pipes[pipe][0] for pipe, event in self._poll.poll(0) if event & select.POLLHUP]
+        """Return the processes that have closed the pipe without a target, as one that dies does."""
+        closed = (self._pipes[pipe] for pipe, event in self._poll.poll(0) if event & select.POLLHUP)
+        return [process for process, target, _ in closed if target is None]
 
     def forward(self, ready: Iterable[int], heard: Collection[int]) -> None:
         """Read each pipe once, and forward its complete lines if it belongs to one of some processes.
@@ -60,18 +84,39 @@ class Relay:
             lines = next(pieces, None)
             if lines is None:
                 self._poll.unregister(pipe)
+                del self._pipes[pipe]
             elif process in heard and target is not None:
                 self.write(process, lines, target)
+
+    def finish(self, heard: Collection[int]) -> None:
+        """Forward what is left in the pipes, up to lines without end, even if a daemon keeps them open."""
+        for process in heard:
+            for target in self._unwritten:
+                self.write(process, (), target)  # what an interrupted wait has left
+        for pipe in self._pipes:
+            os.set_blocking(pipe, False)
+        for _ in range(_FULLEST // _CHUNK + 2):
+            self.forward([*self._pipes], heard)
 
     def write(self, process: int, lines: Iterable[bytes], target: int) -> None:
         """Write lines with the prefix of a process, apart from those of Gloo."""
         prefix = self.prefix(process).encode()
-        data = memoryview(b"".join(prefix + line + b"\n" for line in lines if not _OF_GLOO.fullmatch(line)))
+        data = self._unwritten[target]
+        data += b"".join(prefix + line + b"\n" for line in lines if not _OF_GLOO.fullmatch(line))
         try:
             while data and self.error is None:
-                data = data[os.write(target, data) :]
+                with interruptible():
+                    select.select([], [target], [])
+                del data[: os.write(target, data[: select.PIPE_BUF])]  # does not wait
         except OSError as error:
             self.error = error
+
+
+def _read(pipe: int) -> bytes:
+    """Read from a pipe; nothing if it does not block and is empty."""
+    with contextlib.suppress(BlockingIOError):
+        return os.read(pipe, _CHUNK)
+    return b""
 
 
 def split_lines(chunks: Iterable[bytes]) -> Iterator[list[bytes]]:

@@ -29,7 +29,7 @@ from . import (
     print_message,
     timed_out,
 )
-from .relay import Relay
+from .relay import SIGNALS, Relay, interruptible
 
 _FRAMES = tuple(f'  File "{file}'.encode() for file in LAUNCHING)
 """The beginnings of the lines of a stack that lead to the program."""
@@ -44,7 +44,7 @@ _POLL = 0.05
 """Seconds between looks at the processes while they write nothing."""
 
 _EXIT_WITHIN = 2.0
-"""Seconds to wait for a process that has closed a pipe: if it lives on, it has closed that itself."""
+"""Seconds to wait for a process that has closed its highest pipe: if it lives on, it did so itself."""
 
 _STACKS_WITHIN = 0.5
 """Seconds without a new stack after which all are there."""
@@ -101,20 +101,23 @@ def launch(job: Job, environment: Mapping[str, str]) -> int:
         job: The program and its options.
         environment: Environment variables of its processes.
     """
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    for number in SIGNALS:
         # nohup and background jobs of a shell ignore some signals on purpose. The alarm is our own.
         if number == signal.SIGALRM or signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _interrupt)
     # A background process that writes to the terminal may be stopped by SIGTTOU.
     signal.signal(signal.SIGTTOU, signal.SIG_IGN)
     run = _Run(job.processes)
+    if signal.getsignal(signal.SIGTSTP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGTSTP, run.suspend)
     environment = _environment_of_each(run.relay.prefix(0), environment)
     with held_port() as port:
         code, message = run.outcome(replace(job, port=port, launcher=os.getpid()), environment)
         run.end(signal.SIGTERM, _GRACE)
         run.end(signal.SIGKILL, _GRACE)
-    while run.step(0):  # what is left in the pipes
-        pass
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    run.finish()
     if run.relay.error and not code:
         message = unwritable(run.relay.error)
         code = 1 if message else 128 + signal.SIGPIPE
@@ -127,7 +130,8 @@ class _Process(subprocess.Popen[bytes]):
     """A process that runs the program, and leads a group of those that it starts."""
 
     def __init__(self, job: Job, environment: Mapping[str, str]) -> None:
-        """Start the process. Its output goes to pipes."""
+        """Start the process. If there are several, their output goes to pipes."""
+        several = job.processes > 1
         self.alive, alive = os.pipe()
         self._letter = _letter(replace(job, alive=alive))
         self._beginning = os.fstat(self._letter.fileno()).st_size
@@ -135,9 +139,9 @@ class _Process(subprocess.Popen[bytes]):
         super().__init__(
             _command(job, self._letter),
             env=environment,
-            stdin=subprocess.DEVNULL if job.processes > 1 else None,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL if several else None,
+            stdout=subprocess.PIPE if several else None,
+            stderr=subprocess.PIPE if several else None,
             start_new_session=True,
             pass_fds=[self._letter.fileno(), alive],
         )
@@ -180,14 +184,15 @@ class _Run:
         try:
             signal.setitimer(signal.ITIMER_REAL, job.timeout or 0)
             for index in self._every:
-                process = _Process(replace(job, process=index), environment)
+                with interruptible():
+                    process = _Process(replace(job, process=index), environment)
                 self._processes.append(process)
                 self.relay.add(index, process.alive, None)
                 for stream, target in ((process.stdout, STDOUT), (process.stderr, STDERR)):
-                    assert stream is not None
-                    self.relay.add(index, stream.fileno(), target)
+                    if stream is not None:
+                        self.relay.add(index, stream.fileno(), target)
             while not self._heard and not self.relay.error and self._are_running():
-                self.step(_POLL)
+                self.step()
                 if message := self._never_joined():
                     self._heard = self._every
                     return 1, message
@@ -206,14 +211,14 @@ class _Run:
             return 1, f"the program cannot be started: {error.strerror}. {advice}"
         return self._failure(self._heard[0]) if self._heard else (0, None)
 
-    def step(self, seconds: float) -> bool:
-        """Forward what the processes write, at most for some seconds, and return whether there was any.
+    def step(self) -> None:
+        """Forward what the processes write, and note which have exited.
 
         When a process dies, jax makes the others die too, with long logs. Therefore only the first one that
         failed is heard from then on. It has closed its sockets, which the others notice, some time before it
         has exited, and a pipe before these: what is written after that waits for its exit.
         """
-        ready = self.relay.ready(seconds)
+        ready = self.relay.ready(_POLL)
         dying = self.relay.hung_up()
         for index in (*dying, *range(len(self._processes))):
             process = self._processes[index]
@@ -223,7 +228,10 @@ class _Run:
             if process.returncode and self._heard is None:
                 self._heard = [index]
         self.relay.forward(ready, self._every if self._heard is None else self._heard)
-        return bool(ready)
+
+    def finish(self) -> None:
+        """Forward what the processes have written before they ended."""
+        self.relay.finish(self._every if self._heard is None else self._heard)
 
     def end(self, number: int, seconds: float) -> None:
         """Send a signal to each group, and wait until none has a process, at most for some seconds.
@@ -235,8 +243,15 @@ class _Run:
             for process in self._processes:
                 process.signal_group(number)
             while any(process.signal_group(0) for process in self._processes):
-                self.step(_POLL)
-            signal.setitimer(signal.ITIMER_REAL, 0)
+                self.step()
+
+    def suspend(self, number: int, frame: FrameType | None) -> None:
+        """Stop the groups and this command, as Ctrl-Z asks for, until the shell continues it."""
+        for process in self._processes:
+            process.signal_group(signal.SIGSTOP)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        for process in self._processes:
+            process.signal_group(signal.SIGCONT)
 
     def _are_running(self) -> bool:
         return any(process.returncode is None for process in self._processes)
@@ -280,12 +295,14 @@ _PROXIES = {"http_proxy", "https_proxy", "grpc_proxy", "all_proxy"}
 
 
 def _environment_of_each(prefix: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment with the width of the terminal, its colors, and no proxy on this machine."""
-    added = {"COLUMNS": str(max(shutil.get_terminal_size().columns - len(prefix), 1))}
-    streams = (sys.stdout, sys.stderr)
-    terminal = all(stream and stream.isatty() for stream in streams) and environment.get("TERM") != "dumb"
-    if terminal and not environment.get("NO_COLOR"):
-        added |= {name: environment.get(name, value) for name, value in _COLORS.items()}
+    """Return an environment with what pipes hide of the terminal, and no proxy on this machine."""
+    added = {}
+    if prefix:
+        added["COLUMNS"] = str(max(shutil.get_terminal_size().columns - len(prefix), 1))
+        streams = (sys.stdout, sys.stderr)
+        terminal = all(stream and stream.isatty() for stream in streams) and environment.get("TERM") != "dumb"
+        if terminal and not environment.get("NO_COLOR"):
+            added |= {name: environment.get(name, value) for name, value in _COLORS.items()}
     if _PROXIES & {name.lower() for name in environment}:
         # gRPC would connect through the proxy to processes on this machine.
         for name in ("no_proxy", "NO_PROXY"):

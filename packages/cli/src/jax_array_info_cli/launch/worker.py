@@ -89,7 +89,8 @@ class _Worker:
         os.close(job.alive)
         self._notes = fcntl.fcntl(letter, fcntl.F_DUPFD_CLOEXEC, highest)
         signal.signal(signal.SIGTTOU, signal.SIG_DFL)
-        _write_whole_lines()
+        if job.processes > 1:
+            _write_whole_lines()
         faulthandler.register(DUMP_STACKS, file=self._notes, all_threads=True)
 
     def run(self) -> None:
