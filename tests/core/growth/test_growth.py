@@ -262,6 +262,18 @@ def test_a_leak_through_cycles_is_reported_even_when_the_collection_frees_it(no_
     assert report.freed_by_collection[0].count == 3
 
 
+def test_the_search_for_referrers_tells_arrays_in_cycles(no_arrays):
+    with no_collector(), track_arrays() as growth:
+        for _ in range(3):
+            make_cycles(1)
+            growth.step()
+        (leaked,) = growth.report(referrers=True, max_seconds=None).origins
+        incomplete = growth.report(referrers=True, max_seconds=0)
+        gc.collect()
+    assert (leaked.holders, leaked.other_holder_count, leaked.garbage_count) == ((), 0, 3)
+    assert (incomplete.holders, incomplete.origins[0].garbage_count) == ("incomplete", 0)
+
+
 resurrected = []
 
 

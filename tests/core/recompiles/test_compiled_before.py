@@ -82,6 +82,17 @@ def test_it_is_the_function_object_alone_that_was_compiled():
     assert [one.reason for one in watch.compilations] == ["first in the block", BEFORE]
 
 
+def test_a_function_named_without_its_jit_was_compiled_before_next_to_one_with_two_jits():
+    def plain(x):
+        return x + 1
+
+    function, twice = jax.jit(plain), jax.jit(jax.jit(lambda x: x))
+    function(X)
+    with watch_compiles(twice, plain) as watch:
+        function(X[:4])
+    assert [one.reason for one in watch.compilations] == [BEFORE]
+
+
 def test_the_watch_keeps_no_function_and_no_program_from_before_alive():
     import gc
     import weakref

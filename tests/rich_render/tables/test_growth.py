@@ -100,8 +100,9 @@ def test_rising_arrays_that_the_collector_freed_were_held_by_cycles():
 
 
 def test_the_referrer_of_rising_arrays_is_in_their_line():
-    def words(*holders, others=0, state="complete"):
-        rose = rising(1.0, 4.0, origin=ADA, count=3, holders=holders, other_holder_count=others)
+    def words(*holders, others=0, garbage=0, state="complete"):
+        found = {"holders": holders, "other_holder_count": others, "garbage_count": garbage}
+        rose = rising(1.0, 4.0, origin=ADA, count=3, **found)
         text = to_text(dataclasses.replace(GREW, origins=(rose,), holders=state), width=200)
         lines = text.splitlines()
         return lines[0].partition("update")[2], lines[1].strip()
@@ -112,6 +113,9 @@ def test_the_referrer_of_rising_arrays_is_in_their_line():
     assert words(*losses, "loss") == (", held by train.losses[0:100] and 1 more", title)
     assert words(*losses, others=1) == (", held by train.losses[0:100] and 1 more", title)
     assert words() == (", no Python referrer found (held by JAX or C++)", title)
+    assert words(garbage=3) == (", garbage in reference cycles: gc.collect() frees them", title)
+    mixed = ", held by train.losses[0:100], 1 garbage in a reference cycle: gc.collect() frees it"
+    assert words(*losses, garbage=1) == (mixed, title)
     assert words(state="not asked") == ("", title)
     found, note = words(state="incomplete")
     assert found == ", no Python referrer found (search incomplete)"

@@ -136,6 +136,9 @@ class Referrers(NamedTuple):
     other_counts: Mapping[Site, int] = MappingProxyType({})
     """The number of other references to the arrays of each site."""
 
+    garbage_counts: Mapping[Site, int] = MappingProxyType({})
+    """The number of arrays of each site that only reference cycles keep alive."""
+
     holders: Literal["not asked", "complete", "incomplete"] = "not asked"
     """Whether the search was complete."""
 
@@ -162,8 +165,9 @@ def find_referrers(
         (site_of(kind, sites), number) for number, kind in reversed([*now.kinds.items()]) if number in new
     )
     numbers = {site: found[:_MOST_SEARCHED] for site, found in numbers.items() if site in sites}
-    references = (now.references[number] for number in chain.from_iterable(numbers.values()))
-    arrays = [array for reference in references if (array := reference()) is not None]
+    # No `:=`: up to Python 3.11, it would make a cell that refers to the last array.
+    read = (now.references[number]() for number in chain.from_iterable(numbers.values()))
+    arrays = [array for array in read if array is not None]
     found = find_holders(arrays, max_seconds=max_seconds, on_progress=on_progress)
     id_of = {array_number(array): id(array) for array in arrays}
     ids = {site: [id_of[number] for number in keys if number in id_of] for site, keys in numbers.items()}
@@ -172,7 +176,8 @@ def find_referrers(
         for site, keys in ids.items()
     }
     others = {site: sum(found.other_counts.get(key, 0) for key in keys) for site, keys in ids.items()}
-    return Referrers(paths, others, "complete" if found.is_complete else "incomplete")
+    garbage = {site: len(found.garbage.intersection(keys)) for site, keys in ids.items()}
+    return Referrers(paths, others, garbage, "complete" if found.is_complete else "incomplete")
 
 
 def _most_frequent_first(paths: Iterable[str]) -> tuple[str, ...]:
@@ -221,6 +226,7 @@ def origin_growths(
             rose_content=site.content if site in growing else None,
             holders=found.paths.get(site, ()),
             other_holder_count=found.other_counts.get(site, 0),
+            garbage_count=found.garbage_counts.get(site, 0),
         )
         growths.append(growth)
     return tuple(sorted(growths, key=_rising_first))

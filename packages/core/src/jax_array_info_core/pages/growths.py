@@ -25,7 +25,14 @@ from .blocks import (
     that_apply,
 )
 from .references import folded_references
-from .words import NO_ALLOCATION_SITES, SEARCH_INCOMPLETE, more_or_less, no_referrer, site_words
+from .words import (
+    NO_ALLOCATION_SITES,
+    SEARCH_INCOMPLETE,
+    garbage_words,
+    more_or_less,
+    no_referrer,
+    site_words,
+)
 
 _SIZES = "Sizes are sums over the devices of this process."
 _COLUMNS = (
@@ -185,12 +192,13 @@ def _held(growth: OriginGrowth, report: GrowthReport) -> str:
     freed = () if growth.count or growth.origin is None else report.freed_by_collection
     if any(_place(one) == _place(growth) for one in freed):
         return ", held by reference cycles"
-    held = folded_references(growth.holders)
-    if not held:
-        is_searched = growth.count and report.holders != "not asked"
-        return f", {no_referrer(report.holders)}" if is_searched else ""
+    if not growth.count or report.holders == "not asked":
+        return ""
+    held, garbage = folded_references(growth.holders), growth.garbage_count
     others = len(held) - 1 + growth.other_holder_count
-    return f", held by {held[0]}{f' and {more(others)}' if others else ''}"
+    paths = [f"held by {path}{f' and {more(others)}' if others else ''}" for path in held[:1]]
+    cycles = [f"{f'{garbage} ' if held else ''}{garbage_words(garbage)}"] if garbage else []
+    return "".join(f", {words}" for words in paths + cycles or [no_referrer(report.holders)])
 
 
 def _place(arrays: OriginGrowth | CollectedArrays) -> Origin | None:

@@ -10,7 +10,14 @@ from ..reports.live import By, device_words, held_counts, is_in_host_memory
 from .blocks import CHECK, Block, Column, Limited, Row, Table, counted_path, more, that_apply
 from .live_rows import LiveArrayRow, live_array_rows, rest_row
 from .references import folded_references
-from .words import NO_ALLOCATION_SITES, SEARCH_INCOMPLETE, copies_words, no_referrer, site_words
+from .words import (
+    NO_ALLOCATION_SITES,
+    SEARCH_INCOMPLETE,
+    copies_words,
+    garbage_words,
+    no_referrer,
+    site_words,
+)
 
 NARROW = 80
 """Pages up to this width have no column ``of total``."""
@@ -143,7 +150,7 @@ def live_page(
             that_apply(
                 (report.origins == "not told by this jax", NO_ALLOCATION_SITES),
                 (report.holders == "incomplete", SEARCH_INCOMPLETE),
-                (report.garbage_count, _garbage_words(report)),
+                (report.garbage_count, _all_garbage(report)),
                 (
                     by != "device" and report.is_shared,
                     "Shared buffers are counted once per array, and once in the total.",
@@ -229,7 +236,7 @@ def _sharded_lines(row: LiveArrayRow, report: LiveArrayReport) -> Iterator[str]:
         yield f"{'on' if is_together else f'each on {each} of'} {device_words(report, *counts)}"
 
 
-def _garbage_words(report: LiveArrayReport) -> str:
+def _all_garbage(report: LiveArrayReport) -> str:
     """Return the number and the bytes of the arrays that only reference cycles keep alive."""
     arrays, size = counted(report.garbage_count, "array", "arrays"), format_bytes(report.garbage_nbytes)
     are, them = ("is", "it") if report.garbage_count == 1 else ("are", "them")
@@ -245,9 +252,8 @@ def _references(row: LiveArrayRow, report: LiveArrayReport, most: int) -> Sequen
         rest = f"and {more(others)}"
         lines = [f"{lines[0]} {rest}"] if most == 1 else [*lines, rest]
     garbage = sum(group.garbage_count for group in row.groups)
-    them, cycles = ("it", "a reference cycle") if garbage == 1 else ("them", "reference cycles")
     for count, words in (
-        (garbage, f"garbage in {cycles}: gc.collect() frees {them}"),
+        (garbage, garbage_words(garbage)),
         (sum(group.unheld_count for group in row.groups), no_referrer(report.holders)),
     ):
         part = "" if count == row.count else f"{count} of {row.count}: "

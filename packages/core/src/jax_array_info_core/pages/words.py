@@ -45,6 +45,12 @@ def no_referrer(holders: str) -> str:
     return f"no Python referrer found ({because})"
 
 
+def garbage_words(count: int) -> str:
+    """Return that only reference cycles keep a number of arrays alive."""
+    them, cycles = ("it", "a reference cycle") if count == 1 else ("them", "reference cycles")
+    return f"garbage in {cycles}: gc.collect() frees {them}"
+
+
 def reason_words(reason: str) -> str:
     """Return the printed text of a reason that a report stores; unknown reasons stay as they are."""
     return _REASONS.get(reason, reason)

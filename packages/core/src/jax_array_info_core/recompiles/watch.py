@@ -239,11 +239,12 @@ class CompileWatch:
         self._is_jax_own = functools.cache(files_of(JAX_MODULES))
         self._lines = UserLines()
         self._start()
-        layers = [reference() for target in self._targets for reference in target.layers]
-        jitted: list[Any] = [layer for layer in layers if type(layer) in jitted_types()]
+        layers = [[reference() for reference in target.layers] for target in self._targets]
+        jitted: list[list[Any]] = [[one for one in some if type(one) in jitted_types()] for some in layers]
+        are_known = bool(jitted) and all(jitted)
         self._compiled = {
             id(one.__wrapped__): weakref.ref(one)
-            for one in (jitted if len(jitted) == len(self._targets) > 0 else live_jitted_functions())
+            for one in (itertools.chain(*jitted) if are_known else live_jitted_functions())
             if cache_entries(one)
         }
         add_compile_listener(self._add)

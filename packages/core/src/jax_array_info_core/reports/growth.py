@@ -85,6 +85,10 @@ class OriginGrowth:
     other_holder_count: quantities.Size = 0
     """Number of further references to these arrays, besides the last one of each path."""
 
+    garbage_count: quantities.Size = 0
+    """Number of these arrays that only reference cycles keep alive, found by the same search; 0 if it was
+    incomplete."""
+
     @property
     def rose(self) -> bool:
         """Whether there was growth in every step, or in several steps without the bytes ever falling."""
