@@ -90,8 +90,8 @@ def planned_mesh_report(
     [('data', 'always'), ('model', 'never')]
     """
     sizes = mesh_sizes(mesh)
+    layout = spec_layout(tuple(sizes.values()), sizes, tuple(sizes))
     axes = planned_axes(sizes)
-    layout = spec_layout(axes.sizes, sizes, axes.names)
     if topology is not None and hosts is not None:
         raise UnsupportedValueError("a topology has hosts of its own: pass either topology or hosts")
     if topology is None and dcn is not None:

@@ -37,7 +37,7 @@ class MeshAxes:
             )
         if len(set(self.names)) < count:
             raise LayoutError(f"a mesh with two axes of the same name: {self.names}")
-        if not 1 <= math.prod(self.sizes) <= LARGEST:
+        if any(size < 1 for size in self.sizes) or math.prod(self.sizes) > LARGEST:
             raise LayoutError(f"a mesh of sizes {self.sizes}")
 
     @property
