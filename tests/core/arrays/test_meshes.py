@@ -6,7 +6,7 @@ import pytest
 from jax.sharding import AbstractMesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info import array_report, from_json, mesh_report, planned_mesh_report, to_json
+from jax_array_info import array_report, check_report, from_json, mesh_report, planned_mesh_report, to_json
 from jax_array_info_core.errors import SpecError, TopologyError, UnsupportedValueError
 from tests.arrays import FakeDevice, mesh_of
 
@@ -210,3 +210,5 @@ def test_an_array_on_a_mesh_without_devices_has_a_spec_and_no_mesh(sizes):
     mesh = AbstractMesh(tuple(sizes.values()), tuple(sizes)) if _is_new() else AbstractMesh((*sizes.items(),))
     report = array_report(jax.ShapeDtypeStruct((8,), "float32", sharding=NamedSharding(mesh, P("a"))))
     assert (str(report.sharding), report.sharding.mesh, report.layout) == ("P('a',)", None, None)
+    checked = check_report({"w": jax.ShapeDtypeStruct((8,), "float32", sharding=NamedSharding(mesh, P("a")))})
+    assert (checked.unsharded_count, [finding.code for finding in checked.findings]) == (0, ["JAI109"])

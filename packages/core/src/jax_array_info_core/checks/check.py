@@ -255,7 +255,9 @@ def check_report(
         ignored_count=len(report.rows) - len(rows),
         numpy_count=sum(row.kind == "numpy" for row in rows),
         elsewhere=elsewhere_bytes(rows),
-        unsharded_count=sum(row.mesh is None and row.kind in UNPLACED for row in unplaced),
+        unsharded_count=sum(
+            row.sharding is None and row.mesh is None and row.kind in UNPLACED for row in unplaced
+        ),
         unknown_count=unknown_count,
         replanned_count=_replanned_count(tree, planned, ignored),
         uncounted_count=len(uncounted),

@@ -187,7 +187,8 @@ def row_of_report(
     shape = report.shape or ()
     index = devices.add_report(report) if index is None else index
     sharding, layout = report.sharding, report.layout
-    is_local = report.kind == "numpy" or index is None
+    # A spec over a mesh that is not known, as one without devices, leaves the shards unknown.
+    is_local = report.kind == "numpy" or (index is None and not (sharding and sharding.spec))
     shard_nbytes = report.shard_nbytes
     shard_shape: tuple[Dim, ...] | None = layout.shard_shape if layout else None
     if report.source == "manual":
