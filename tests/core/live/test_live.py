@@ -11,6 +11,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import label_array, live_array_report
+from jax_array_info_core.live.census import Census
 from jax_array_info_core.live.report import LiveArrays
 from jax_array_info_core.reports import LiveArrayGroup
 from tests.arrays import FakeDevice, mesh_of, sharded
@@ -182,3 +183,20 @@ def test_arrays_on_this_and_on_other_processes_are_two_groups():
         (2, 16, ((0, 2),)),
         (3, 0, ()),
     ]
+
+
+class Described:
+    """An array whose aval is made anew each time."""
+
+    def __init__(self, length, sharding):
+        self.shape, self.dtype, self.sharding = (length,), jnp.dtype("int8"), sharding
+
+    @property
+    def aval(self):
+        return jax.core.ShapedArray(self.shape, self.dtype)
+
+
+def test_kinds_are_right_where_an_array_keeps_no_aval():
+    sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    kinds = Census(callers=None).kinds([Described(length, sharding) for length in range(1, 50)])
+    assert [kind.template.shape for kind in kinds] == [(length,) for length in range(1, 50)]

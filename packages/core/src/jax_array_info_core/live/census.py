@@ -183,16 +183,17 @@ class Census:
         Hashing a shape and a sharding takes longer than reading them. Most arrays share both with others of
         the same type, in JAX one object: it is compared by identity first.
         """
-        latest: dict[int, tuple[Any, Any, Kind]] = {}
+        latest: dict[int, tuple[Any, Any, Any, Kind]] = {}
         found = []
         for array in arrays:
-            sharding, number = array.sharding, _identity(array.aval)
+            sharding, aval = array.sharding, array.aval
             traceback = compat.traceback_of(array) if self._has_origins else None
-            last = latest.get(number)
-            if last is None or last[0] is not sharding or last[1] != traceback:
+            last = latest.get(_identity(aval))
+            if last is None or last[1] is not sharding or last[2] != traceback:
                 kind = self._kind_of(array.shape, array.dtype, sharding, traceback)
-                last = latest[number] = (sharding, traceback, kind)
-            found.append(last[2])
+                # Held, so that no other aval gets its identity.
+                last = latest[_identity(aval)] = (aval, sharding, traceback, kind)
+            found.append(last[3])
         return found
 
     def update(
