@@ -1,6 +1,10 @@
 """The comparison of specs, against the devices that hold each slice."""
 
+import math
+from dataclasses import replace
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,6 +15,10 @@ from jax.sharding import PartitionSpec as P
 from jax_array_info_core.compat.shardings import describe_sharding
 from jax_array_info_core.layouts.spec import MeshAxes, Spec, placement
 from jax_array_info_core.reports.array import ShardingDescription, same_sharding
+from jax_array_info_core.reports.tree import TreeMesh, TreeRow
+from jax_array_info_core.trees.same_sharding import differing_fields
+from jax_array_info_core.trees.same_sharding import same_sharding as sharded_alike
+from jax_array_info_core.trees.tree_report import tree_report
 
 pytestmark = [pytest.mark.oldest_and_newest, pytest.mark.needs_devices(8)]
 
@@ -51,7 +59,81 @@ def test_placements_are_equal_exactly_if_each_device_has_the_same_slice(case):
         }
         for each in (one, other)
     ]
-    assert same_sharding(*described, len(SHAPE)) == (slices[0] == slices[1])
+    is_same = slices[0] == slices[1]
+    assert same_sharding(*described, len(SHAPE)) is is_same
+    structs = {
+        name: jax.ShapeDtypeStruct(SHAPE, jnp.float32, sharding=each)
+        for name, each in zip("ab", shardings, strict=True)
+    }
+    report = tree_report(structs)
+    (row, other), meshes = report.rows, report.meshes
+    assert sharded_alike(row, meshes, other, meshes) is is_same
+    for on_any_mesh in (False, True):
+        fields = list(differing_fields(row, meshes, other, meshes, on_any_mesh=on_any_mesh))
+        assert fields == ([] if is_same else ["spec"])
+
+
+def row_of(spec=None, sizes=(4,), **facts):
+    """Return a leaf, sharded over a mesh of axes named x and y, and its meshes."""
+    types = facts.pop("types", ("Auto", "Auto"))[: len(sizes)]
+    mesh = TreeMesh(axes=MeshAxes(("x", "y")[: len(sizes)], sizes, types), device_count=math.prod(sizes))
+    if spec is None:
+        mesh = replace(mesh, axes=None)
+    row = TreeRow(
+        path="w", shape=(8, 8), dtype="float32", kind="array", spec=spec, mesh=0, sharding="Sharding"
+    )
+    return replace(row, **facts), [mesh]
+
+
+X = Spec((("x",),))
+TILED = {"xla": "{devices=[4,1]<=[4]}", "shard_shape": (2, 8)}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "fields", "fields_on_any_mesh"),
+    [
+        pytest.param(row_of(X), row_of(X, (8,)), ["spec"], [], id="more-devices"),
+        pytest.param(row_of(X, (1,)), row_of(Spec(()), (1,)), [], [], id="an-axis-of-one-device"),
+        pytest.param(row_of(X, (1,)), row_of(X, (8,)), ["spec"], [], id="an-axis-that-was-of-one-device"),
+        pytest.param(row_of(X), row_of(**TILED), [], [], id="tiles-of-XLA"),
+        pytest.param(row_of(X), row_of(sizes=(8,), **TILED), ["spec"], ["spec"], id="tiles-of-other-devices"),
+        pytest.param(
+            row_of(shard_shape=(2, 8)), row_of(sizes=(8,), shard_shape=(2, 8)), ["spec"], [], id="shards"
+        ),
+        pytest.param(
+            row_of(shard_shape=(8, 8), sizes=(1,)),
+            row_of(X, (1,), shard_shape=(8, 8)),
+            [],
+            [],
+            id="one-device",
+        ),
+        pytest.param(row_of(X), row_of(unknown_because="not compiled"), [], [], id="unknown"),
+        pytest.param(
+            row_of(X), row_of(X, types=("Explicit",)), ["axis_types"], ["axis_types"], id="types-of-axes"
+        ),
+        pytest.param(row_of(X), row_of(X, types=("Explicit",), kind="planned"), [], [], id="types-of-a-plan"),
+        pytest.param(
+            row_of(X, memory_kind="tpu"), row_of(X, memory_kind="device"), [], [], id="default-memories"
+        ),
+        pytest.param(
+            row_of(X),
+            row_of(X, memory_kind="pinned_host", is_in_host_memory=True),
+            ["memory_kind"],
+            ["memory_kind"],
+            id="host-memory",
+        ),
+    ],
+)
+def test_leaves_differ_in_what_is_known_of_both(one, other, fields, fields_on_any_mesh):
+    for leaves in ((*one, *other), (*other, *one)):
+        assert list(differing_fields(*leaves)) == fields
+        assert list(differing_fields(*leaves, on_any_mesh=True)) == fields_on_any_mesh
+        assert sharded_alike(*leaves) is (fields in ([], ["memory_kind"]))
+
+
+def test_the_types_of_a_plan_count_where_they_are_expected():
+    planned = row_of(X, types=("Explicit",), kind="planned")
+    assert list(differing_fields(*row_of(X), *planned, has_planned_types=True)) == ["axis_types"]
 
 
 def test_unreduced_axes_count_unless_their_size_is_1():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,13 @@ from typing import Any
 from ..errors import CheckError, NotationError, UnsupportedValueError
 from ..files.whole import write_whole
 from ..layouts.notation import parse_spec
-from ..layouts.spec import Spec, effective_axes, other_types, placement
+from ..layouts.spec import Spec, same_spec
 from ..reports.changes import ChangedField, LeafChange, TreeDiff
 from ..reports.tree import TreeMesh, TreeReport, TreeRow, axes_of
 from ..text import printable
 from ..trees.leaves import require_tree
 from ..trees.plan import opened
-from ..trees.rows import same_tiles
+from ..trees.same_sharding import differing_fields
 from ..trees.specs import matched_paths
 from ..trees.tree_report import tree_report
 
@@ -97,72 +97,7 @@ def _changed_fields(
         yield "shape"
     if old.dtype != new.dtype:
         yield "dtype"
-    if not _same_sharding(old, first.meshes, new, second.meshes):
-        yield "spec"
-    axes = axes_of(old, first.meshes), axes_of(new, second.meshes)
-    if "planned" not in (old.kind, new.kind) and other_types(*axes):
-        yield "axis_types"
-    # The default kind has a name of its own on each platform, and a planned leaf has none.
-    if old.host_memory_kind != new.host_memory_kind:
-        yield "memory_kind"
-
-
-def _same_sharding(
-    old: TreeRow, meshes: Sequence[TreeMesh], new: TreeRow, other_meshes: Sequence[TreeMesh]
-) -> bool:
-    """Return whether two leaves are sharded in the same way."""
-    if old.unknown_because is not None or new.unknown_because is not None:
-        return True  # nothing is known to differ
-    if (old.sharding is None) != (new.sharding is None):
-        return False
-    if old.spec is not None and new.spec is not None:
-        return same_spec(old.spec, _sizes(old, meshes), new.spec, _sizes(new, other_meshes))
-    own, other = (
-        None if row.mesh is None else known[row.mesh] for row, known in ((old, meshes), (new, other_meshes))
-    )
-    same = same_tiles(old, own, new, other) if old.shape == new.shape else None
-    if same is not None:
-        return same
-    if (old.replicas > 1) != (new.replicas > 1):
-        return False
-    if old.spec is None and new.spec is None:
-        return _shard_counts(old) == _shard_counts(new)
-    return _is_replicated(old, meshes) and _is_replicated(new, other_meshes)
-
-
-def same_spec(one: Spec, sizes: Mapping[str, int], other: Spec, other_sizes: Mapping[str, int]) -> bool:
-    """Return whether two specs, each on a mesh with the given sizes of axes, are equivalent."""
-    # A spec that is written in the same way is the same, even if an axis has size 1 on one of the meshes.
-    # The sizes themselves may differ.
-    return placement(one, {}, 0) == placement(other, {}, 0) or (
-        placement(one, sizes, 0)[:3] == placement(other, other_sizes, 0)[:3]
-    )
-
-
-def _sizes(row: TreeRow, meshes: Sequence[TreeMesh]) -> dict[str, int]:
-    axes = axes_of(row, meshes)
-    return {} if axes is None else axes.shape
-
-
-def _is_replicated(row: TreeRow, meshes: Sequence[TreeMesh]) -> bool:
-    """Return whether each device of a sharding holds the whole leaf."""
-    if row.spec is not None:
-        is_plain = not (row.spec.unconstrained or row.spec.unreduced)
-        return is_plain and not effective_axes(row.spec, _sizes(row, meshes), 0)
-    return row.shard_shape == row.shape
-
-
-def _shard_counts(row: TreeRow) -> tuple[int, ...] | None:
-    """Return the number of shards along each axis with more than one; None if they are not known."""
-    if row.shard_shape is None:
-        return None
-    counts = [
-        -(-dim // part) if isinstance(dim, int) and isinstance(part, int) and part > 0 else 1
-        for dim, part in zip(row.shape, row.shard_shape, strict=False)
-    ]
-    while counts and counts[-1] == 1:
-        counts.pop()
-    return tuple(counts)
+    yield from differing_fields(old, first.meshes, new, second.meshes, on_any_mesh=True)
 
 
 _VERSION = 1
@@ -314,7 +249,7 @@ def _is_equivalent(stored: Any, row: TreeRow, report: TreeReport) -> bool:
         return False
     # On one device, all specs are equivalent, but a run there has to find changes too.
     sizes = mesh.shape if math.prod(mesh.sizes) > 1 else {}
-    return same_spec(spec, sizes, row.spec, sizes)
+    return same_spec(spec, sizes, row.spec, sizes, on_any_mesh=True)
 
 
 def _words(leaf: DumpedLeaf) -> str:

@@ -17,6 +17,7 @@ from ..reports.tree import TreeReport, TreeRow, elsewhere_bytes
 from ..trees.leaves import require_tree
 from ..trees.plan import PlannedTree, opened, plan_tree
 from ..trees.rows import Avoidable, avoidable
+from ..trees.same_sharding import same_sharding
 from ..trees.specs import LogicalAxes
 from ..trees.totals import holds_fullest, tree_of_rows
 from .arguments import (
@@ -45,7 +46,6 @@ from .findings import (
     invalid_specs,
     not_finite,
     padded_leaves,
-    same_sharding,
     unused_axes,
     unused_mesh_axes,
 )

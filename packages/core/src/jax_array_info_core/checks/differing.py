@@ -12,17 +12,16 @@ from ..grouping import by_key
 from ..layouts.spec import MeshAxes, as_spec, other_types
 from ..quantities import counted, format_bytes, format_devices
 from ..reports.findings import Finding, FindingLeaf, Option, most_first, remedies
-from ..reports.tree import TreeMesh, TreeRow
+from ..reports.tree import TreeMesh, TreeRow, axes_of
 from ..trees.plan import PlannedTree, Planner
 from ..trees.rows import DeviceSets, kept_for_last_rows
+from ..trees.same_sharding import differing_fields, same_sharding
 from ..trees.specs import specs_by_path, without_surplus
 from .findings import (
-    both_axes,
     has_known_sharding,
     is_scalar_or_key,
     is_sharded_further,
     leaf_of,
-    same_sharding,
 )
 from .memory import Moment
 
@@ -103,10 +102,8 @@ def unexpected_shardings(
             leaves.append(leaf_of(row, row.shard_nbytes, remedy=f"in expect, {problem}"))
         elif wanted is row or not has_known_sharding(row):
             continue
-        elif (
-            not same_sharding(row, meshes, wanted, expected.meshes)
-            or row.host_memory_kind != wanted.host_memory_kind
-            or (row.kind != "planned" and other_types(*both_axes(row, meshes, wanted, expected.meshes)))
+        elif any(
+            differing_fields(row, meshes, wanted, expected.meshes, has_planned_types=row.kind != "planned")
         ):
             remedy = sharding_words(row, meshes, wanted, expected.meshes)
             leaves.append(leaf_of(row, row.shard_nbytes, expected=wanted, remedy=remedy))
@@ -178,7 +175,7 @@ def sharding_words(
     """Return the shardings of two leaves that have no spec, and axis types and memory kinds that differ."""
     words = [] if row.spec is not None else [row.sharding_text]
     words += [] if wanted.spec is not None else [f"expected {wanted.sharding_text}"]
-    axes, wanted_axes = both_axes(row, meshes, wanted, wanted_meshes)
+    axes, wanted_axes = axes_of(row, meshes), axes_of(wanted, wanted_meshes)
     if axes is not None and wanted_axes is not None and other_types(axes, wanted_axes):
         words.append(f"axis types {axes.types_text}, expected {wanted_axes.types_text}")
     if row.host_memory_kind != wanted.host_memory_kind:

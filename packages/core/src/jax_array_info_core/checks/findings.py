@@ -4,53 +4,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ..grouping import by_key
-from ..layouts.spec import MeshAxes, Spec, effective_axes, other_types, placement
+from ..layouts.spec import Spec, effective_axes
 from ..quantities import counted, format_bytes, shares_apart
 from ..reports.findings import Finding, FindingKind, FindingLeaf, Fix, Option, most_first, remedies
 from ..reports.floors import Limits
 from ..reports.tree import TreeMesh, TreeReport, TreeRow, axes_of
 from ..trees.plan import PlannedTree
-from ..trees.rows import UNNAMED_AXIS, Avoidable, avoidable, same_tiles
-
-
-def same_sharding(
-    row: TreeRow, meshes: Sequence[TreeMesh], other: TreeRow, other_meshes: Sequence[TreeMesh]
-) -> bool:
-    """Return whether two leaves are sharded in the same way.
-
-    Equivalent specs are equal: with or without a trailing None, mesh axes of size 1, or tuples of one name.
-    Without a spec, as in a GSPMDSharding, the devices of each shard are compared by their places in the mesh;
-    if these are not known, the shapes of the shards, their replicas and the number of devices. The ids of the
-    devices do not count. Axes of another type, Auto or Explicit, are another sharding, unless a leaf is
-    planned.
-
-    Args:
-        row: A leaf.
-        meshes: The meshes of its tree.
-        other: A leaf of the same shape.
-        other_meshes: The meshes of its tree.
-    """
-    if meshes is other_meshes and row.spec is not None and row.spec is other.spec and row.mesh == other.mesh:
-        return True  # leaves share their spec objects
-    specs = _by_spec(row, meshes), _by_spec(other, other_meshes)
-    if None not in specs:
-        axes = both_axes(row, meshes, other, other_meshes)
-        return specs[0] == specs[1] and ("planned" in (row.kind, other.kind) or not other_types(*axes))
-    same = same_tiles(row, _mesh_of(row, meshes), other, _mesh_of(other, other_meshes))
-    if same is not None:
-        return same
-    return _by_shards(row, meshes) == _by_shards(other, other_meshes)
-
-
-def both_axes(
-    row: TreeRow, meshes: Sequence[TreeMesh], other: TreeRow, other_meshes: Sequence[TreeMesh]
-) -> tuple[MeshAxes | None, MeshAxes | None]:
-    """Return the mesh axes of two leaves; None for a sharding without a mesh."""
-    return axes_of(row, meshes), axes_of(other, other_meshes)
+from ..trees.rows import UNNAMED_AXIS, Avoidable, avoidable
 
 
 def is_sharded_further(row: TreeRow, other: TreeRow, meshes: Sequence[TreeMesh]) -> bool:
@@ -73,18 +37,6 @@ def has_known_sharding(row: TreeRow) -> bool:
     return row.shard_shape is not None or row.is_deleted
 
 
-def _mesh_of(row: TreeRow, meshes: Sequence[TreeMesh]) -> TreeMesh | None:
-    return None if row.mesh is None else meshes[row.mesh]
-
-
-def _by_spec(row: TreeRow, meshes: Sequence[TreeMesh]) -> Hashable:
-    """Return what two leaves with equivalent specs have in common; None for a leaf without a spec."""
-    mesh = _mesh_of(row, meshes)
-    if mesh is None or mesh.axes is None or row.spec is None:
-        return None
-    return mesh.device_count, placement(row.spec, mesh.axes.shape, len(row.shape))
-
-
 def _mesh_axes(row: TreeRow, meshes: Sequence[TreeMesh]) -> set[tuple[str, int | None]]:
     """Return the names and sizes of the mesh axes that shard a leaf."""
     axes = axes_of(row, meshes)
@@ -92,13 +44,6 @@ def _mesh_axes(row: TreeRow, meshes: Sequence[TreeMesh]) -> set[tuple[str, int |
     assert row.spec is not None
     names = {name for entry in effective_axes(row.spec, sizes, len(row.shape)) for name in entry}
     return {(name, sizes.get(name)) for name in names}
-
-
-def _by_shards(row: TreeRow, meshes: Sequence[TreeMesh]) -> Hashable:
-    """Return the devices, shards and replicas of a leaf; of one without devices, its sharding in words."""
-    if row.mesh is None:
-        return row.sharding_text
-    return meshes[row.mesh].device_count, row.shard_shape, row.replicas
 
 
 Wasteful = Sequence[tuple[TreeRow, Avoidable]]

@@ -187,6 +187,34 @@ def placement(spec: Spec, sizes: Mapping[str, int], ndim: int) -> Placement:
     return Placement(axes, unreduced, spec.unconstrained, used)
 
 
+def same_spec(
+    one: Spec,
+    sizes: Mapping[str, int],
+    other: Spec,
+    other_sizes: Mapping[str, int],
+    *,
+    on_any_mesh: bool = False,
+) -> bool:
+    """Return whether two specs, each on a mesh with the given sizes of axes, place an array alike.
+
+    Args:
+        one: A spec.
+        sizes: Size of each mesh axis by name; empty without a mesh.
+        other: Another spec.
+        other_sizes: Size of each axis of its mesh.
+        on_any_mesh: Whether the sizes of the axes may differ. A spec that is written in the same way is then
+            the same, even if an axis has size 1 on one of the meshes.
+
+    >>> spec = Spec((("x",),))
+    >>> same_spec(spec, {"x": 8}, spec, {"x": 1}), same_spec(spec, {"x": 8}, spec, {"x": 1}, on_any_mesh=True)
+    (False, True)
+    """
+    placed, others = placement(one, sizes, 0), placement(other, other_sizes, 0)
+    if placed == others or not on_any_mesh:
+        return placed == others
+    return placed[:3] == others[:3] or placement(one, {}, 0) == placement(other, {}, 0)
+
+
 def shard_dims(shape: Sequence[Any], spec: Spec, sizes: Mapping[str, int]) -> tuple[int, ...]:
     """Return the shape of the largest shard of an array, padded where it is uneven.
 

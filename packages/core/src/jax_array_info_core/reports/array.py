@@ -12,7 +12,7 @@ from .. import quantities
 from ..layouts.dtypes import bits_of_name, packed_nbytes, type_text
 from ..layouts.layout import LocalPart, ShardingLayout
 from ..layouts.notation import format_mesh
-from ..layouts.spec import MeshAxes, Spec, effective_spec, other_types, placement, require_names
+from ..layouts.spec import MeshAxes, Spec, effective_spec, other_types, require_names, same_spec
 from ..notebooks import Displayed
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def same_sharding(
         return True
     if one.spec is not None and other.spec is not None:
         sizes = [{} if each.mesh is None else each.mesh.shape for each in (one, other)]
-        return placement(one.spec, sizes[0], ndim) == placement(other.spec, sizes[1], ndim)
+        return same_spec(one.spec, sizes[0], other.spec, sizes[1])
     if one.spec is not None or other.spec is not None or one.type != other.type:
         return None
     return one.text == other.text

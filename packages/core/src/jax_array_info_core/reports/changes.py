@@ -222,7 +222,8 @@ class ProgramDiff(Displayed):
         )
 
 
-ChangedField = Literal["shape", "dtype", "spec", "axis_types", "memory_kind"]
+ShardingField = Literal["spec", "axis_types", "memory_kind"]
+ChangedField = Literal["shape", "dtype", ShardingField]
 """Field of a ``TreeRow`` in which a leaf changed; ``axis_types``: the types of the axes of its mesh."""
 
 

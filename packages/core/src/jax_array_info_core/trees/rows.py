@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import math
@@ -18,11 +17,9 @@ from ..arrays.array_report import report_of_facts
 from ..compat import arrays, values
 from ..compat.arrays import array_facts, array_like
 from ..compat.values import ArrayFacts
-from ..errors import ArrayInfoError
 from ..layouts.dtypes import dtype_name, packed_nbytes
-from ..layouts.layout import Processes, mesh_layout
+from ..layouts.layout import Processes
 from ..layouts.spec import MeshAxes, Spec, UnevenAxis, advised_axes, finer_axes
-from ..layouts.xla import parse_xla_sharding
 from ..plans.plan import uneven_axes, uneven_counts
 from ..reports.array import ArrayReport, Dim, ShardingDescription
 from ..reports.tree import TreeMesh, TreeReport, TreeRow
@@ -380,40 +377,3 @@ def leaf_report(value: Any) -> ArrayReport:
     facts = array_like(value)
     assert facts is not None
     return report_of_facts(facts)
-
-
-def same_tiles(
-    row: TreeRow, mesh: TreeMesh | None, other: TreeRow, other_mesh: TreeMesh | None
-) -> bool | None:
-    """Return whether two shardings place leaves alike on as many devices, where one has no spec.
-
-    None if that is not known, as of a sharding whose class tells nothing of its devices.
-
-    Args:
-        row: A leaf.
-        mesh: Its mesh.
-        other: A leaf of the same shape.
-        other_mesh: Its mesh.
-    """
-    if mesh is None or other_mesh is None or mesh.device_count != other_mesh.device_count:
-        return None
-    found, others = _tiles(row, mesh), _tiles(other, other_mesh)
-    return None if found is None or others is None else np.array_equal(found, others)
-
-
-def _tiles(row: TreeRow, mesh: TreeMesh) -> np.ndarray[Any, Any] | None:
-    """Return the places of the devices of each shard in the order of the mesh; None if not known."""
-    ids = None
-    shape = [dim for dim in row.shape if isinstance(dim, int)]
-    if len(shape) < len(row.shape):
-        return None
-    with contextlib.suppress(ArrayInfoError, LookupError):  # a report from a file may have any text
-        if row.spec is not None and mesh.axes is not None and not row.spec.unreduced:
-            ids = mesh_layout(shape, mesh.axes.shape, row.spec.axes).device_ids
-        elif row.spec is None and row.xla is not None:
-            sharding = parse_xla_sharding(row.xla)
-            if sharding.kind == "replicated":
-                ids = np.arange(mesh.device_count).reshape((1,) * len(shape) + (-1,))
-            elif sharding.kind == "tiled" and set(sharding.subgroups) <= {"replicated"}:
-                ids = sharding.device_ids
-    return None if ids is None else np.sort(ids, axis=-1)
