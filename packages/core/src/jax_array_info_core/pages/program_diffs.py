@@ -10,6 +10,7 @@ from typing import TypeAlias
 from ..layouts.dtypes import type_text
 from ..quantities import counted, format_bytes, grouped, known_sum
 from ..reports import (
+    Change,
     Donation,
     DonationChange,
     FigureChange,
@@ -130,8 +131,7 @@ def program_diff_page(report: ProgramDiff) -> Iterator[Block]:
     yield from rule_results(rule_lines(report.rules))
     yield Sentence(_answer(report), "answer")
     yield Sentence(before if before == after else f"from {before} to {after}")
-    sent = change_words(report.sent_nbytes_before, report.sent_nbytes_after)
-    yield Sentence(f"sent per device and call: {sent}")
+    yield Sentence(f"sent per device and call: {change_words(report.sent_nbytes)}")
     if report.unknown:
         yield Sentence("not compared:", "alarm")
     yield from said(report.unknown, indent=2)
@@ -142,7 +142,7 @@ def _answer(report: ProgramDiff) -> str:
     """Return what the second program sends and needs in addition, and the numbers of other differences."""
     if report.is_empty:
         return "no differences, as far as known" if report.unknown else "no differences"
-    sent = _difference(report.sent_nbytes_before, report.sent_nbytes_after)
+    sent = report.sent_nbytes.difference
     memory = _memory_difference(report.figures)
     new = sum(one.before_type is None for one in report.shardings)
     gone = sum(one.after_type is None for one in report.shardings)
@@ -162,14 +162,10 @@ def _answer(report: ProgramDiff) -> str:
 
 def _memory_difference(figures: Sequence[FigureChange]) -> int | None:
     """Return the bytes that the second program needs in addition; None if unknown."""
-    changes = {one.name: _difference(one.before, one.after) for one in figures}
+    changes = {one.name: one.difference for one in figures}
     signs = {"peak_nbytes": 1} if "peak_nbytes" in changes else _SIGNS
     found = [(changes[name], sign) for name, sign in signs.items() if name in changes]
     return known_sum(None if change is None else sign * change for change, sign in found)
-
-
-def _difference(before: int | None, after: int | None) -> int | None:
-    return None if before is None or after is None else after - before
 
 
 def _tables(report: ProgramDiff) -> Iterator[Table]:
@@ -214,10 +210,10 @@ def _more(left: Sequence[object]) -> Row:
     return {"of": more(len(left))}
 
 
-def _change(before: int | None, after: int | None, *, is_bytes: bool = True) -> dict[str, str]:
+def _change(change: Change, *, is_bytes: bool = True) -> dict[str, str]:
     """Return the cells of a number before and after, and of the difference if both are known."""
-    difference, write = _difference(before, after), format_bytes if is_bytes else grouped
-    words = [UNKNOWN if number is None else write(number) for number in (before, after)]
+    difference, write = change.difference, format_bytes if is_bytes else grouped
+    words = [UNKNOWN if number is None else write(number) for number in (change.before, change.after)]
     if difference is not None:
         sign = "+" if difference > 0 else "-" if difference < 0 else ""
         words.append(f"{sign}{write(abs(difference))}")
@@ -226,22 +222,24 @@ def _change(before: int | None, after: int | None, *, is_bytes: bool = True) -> 
 
 def _sent_rows(change: SentChange) -> Iterator[Row]:
     """Yield the row of a kind and axes, and those of the lines that it changed in."""
-    yield {"of": change.kind, "over": axes_words(change.axes), **_change(change.before, change.after)}
+    yield {"of": change.kind, "over": axes_words(change.axes), **_change(change)}
     yield from chain(*limited(change.lines, _line, _more_lines).first(_MOST_LINES))
 
 
 def _line(line: SentLine) -> Row:
-    return {"of": f"  {origin_words(line.origin, 'line unknown')}", **_change(line.before, line.after)}
+    return {"of": f"  {origin_words(line.origin, 'line unknown')}", **_change(line)}
 
 
 def _more_lines(left: Sequence[SentLine]) -> Row:
-    sums = known_sum(line.before for line in left), known_sum(line.after for line in left)
-    return {"of": f"  {more(len(left), 'line', 'lines')}", **_change(*sums)}
+    sums = Change(
+        before=known_sum(line.before for line in left), after=known_sum(line.after for line in left)
+    )
+    return {"of": f"  {more(len(left), 'line', 'lines')}", **_change(sums)}
 
 
 def _figure(change: FigureChange) -> Row:
     is_bytes = not change.name.endswith("_flops")
-    numbers = _change(change.before, change.after, is_bytes=is_bytes)
+    numbers = _change(change, is_bytes=is_bytes)
     return {"of": _FIGURES.get(change.name, change.name), **numbers}
 
 
@@ -256,7 +254,7 @@ def _temporary(change: TemporaryChange) -> Row:
         "of": type_text(value.dtype, value.shape),
         "line": origin_words(value.origin, "line unknown"),
         "kept": kept_words(value).removeprefix("kept "),
-        **_change(value.nbytes * change.before, value.nbytes * change.after),
+        **_change(change.nbytes),
         "note": elsewhere[:1],
     }
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ..layouts.dtypes import type_text
 from ..layouts.spec import effective_spec
 from ..quantities import counted, format_bytes, format_number
-from ..reports import TreeDiff, TreeMesh, TreeRow
+from ..reports import Change, TreeDiff, TreeMesh, TreeRow
 from ..reports.changes import ChangedField, rule_lines
 from .blocks import Block, Column, Row, Sentence, Table, counted_path, limited, said, that_apply
 from .folds import folded
@@ -177,9 +177,11 @@ def _lines(report: TreeDiff) -> list[str]:
     counts = [(count, what) for what, count in numbers.items() if count]
     words = [f"{counted(count, 'leaf', 'leaves')} {what}" for count, what in counts[:1]]
     words += [f"{format_number(count)} {what}" for count, what in counts[1:]]
+    on_device = Change(before=report.device_nbytes_before, after=report.device_nbytes_after)
+    whole = Change(before=report.nbytes_before, after=report.nbytes_after)
     return [
         f"shape, dtype, spec, memory kind: {', '.join(words) or 'no leaves'}",
         *changed_meshes(report),
-        f"per device: {change_words(report.device_nbytes_before, report.device_nbytes_after)}",
-        f"global size: {change_words(report.nbytes_before, report.nbytes_after)}",
+        f"per device: {change_words(on_device)}",
+        f"global size: {change_words(whole)}",
     ]

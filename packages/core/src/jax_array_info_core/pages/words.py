@@ -15,7 +15,7 @@ from ..text import UNKNOWN
 from .blocks import Sentence
 
 if TYPE_CHECKING:
-    from ..reports import ArrayReport, Origin
+    from ..reports import ArrayReport, Change, Origin
 
 NO_ALLOCATION_SITES = "Allocation sites are not available in this version of JAX."
 SEARCH_INCOMPLETE = (
@@ -112,13 +112,13 @@ def undrawn_words(report: ArrayReport) -> str:
     return unknown_words(report)
 
 
-def change_words(before: int | None, after: int | None) -> str:
+def change_words(change: Change) -> str:
     """Return bytes before and after: ``1.0 GiB before, 3.0 GiB after (2.0 GiB more)``."""
-    old, new = (size_words(nbytes, "unknown") for nbytes in (before, after))
-    if before is not None and before == after:
+    old, new = (size_words(nbytes, "unknown") for nbytes in (change.before, change.after))
+    difference = change.difference
+    if difference == 0:
         return f"{old} before and after"
-    difference = "" if before is None or after is None else f" ({more_or_less(after - before)})"
-    return f"{old} before, {new} after{difference}"
+    return f"{old} before, {new} after{'' if difference is None else f' ({more_or_less(difference)})'}"
 
 
 def more_or_less(nbytes: int) -> str:

@@ -14,6 +14,7 @@ from ..layouts.spec import other_types
 from ..quantities import counted, known_sum
 from ..reports.array import same_sharding
 from ..reports.changes import (
+    Change,
     DonationChange,
     FigureChange,
     ProgramDiff,
@@ -65,7 +66,7 @@ def temporary_changes(before: ProgramReport, after: ProgramReport) -> tuple[Temp
                 is_elsewhere_after=not counts[1] and key in elsewhere[1],
             )
             changes.append(change)
-    return tuple(sorted(changes, key=lambda one: -one.value.nbytes * abs(one.after - one.before)))
+    return tuple(sorted(changes, key=lambda one: _largest_first(one.nbytes)))
 
 
 def _counts(values: tuple[Temporary, ...]) -> Counter[_TemporaryKey]:
@@ -238,8 +239,8 @@ def sent_nbytes(collectives: Iterable[Collective]) -> int | None:
     return known_sum(one.total_nbytes for one in collectives)
 
 
-def _largest_first(change: SentChange | SentLine) -> tuple[bool, int]:
-    is_known = change.before is not None and change.after is not None
+def _largest_first(change: Change) -> tuple[bool, int]:
+    is_known = change.difference is not None
     return is_known, -abs((change.after or 0) - (change.before or 0))
 
 

@@ -17,7 +17,7 @@ _PLACES = {
     ".array": "ArrayReport BatchAxes ContainerLeaf Leaf ShardingDescription",
     ".backward": "BackwardLine LiveAtBackward SavedForBackward",
     ".changes": (
-        "DonationChange FigureChange LeafChange ProgramDiff ReshardReport ReshardRow "
+        "Change DonationChange FigureChange LeafChange ProgramDiff ReshardReport ReshardRow "
         "RuleResult SentChange SentLine ShardingChange TemporaryChange TreeDiff"
     ),
     ".checks": "CheckReport",

@@ -22,6 +22,7 @@ from .backward import (
     SavedForBackward as SavedForBackward,
 )
 from .changes import (
+    Change as Change,
     DonationChange as DonationChange,
     FigureChange as FigureChange,
     LeafChange as LeafChange,

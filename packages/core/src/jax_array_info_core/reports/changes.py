@@ -17,8 +17,27 @@ from .tree import TreeMesh, TreeRow, require_meshes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RuleResult:
-    """Whether the differences of two programs or trees break a rule."""
+class Change:
+    """A figure of two programs or trees."""
+
+    before: quantities.Total | None
+    """Figure of the first program or tree; None if it is unknown, in whole or in part."""
+
+    after: quantities.Total | None
+    """Figure of the second program or tree; None like ``before``."""
+
+    @property
+    def difference(self) -> int | None:
+        """The second figure minus the first; None if one is unknown."""
+        return None if self.before is None or self.after is None else self.after - self.before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleResult(Change):
+    """Whether the differences of two programs or trees break a rule.
+
+    For a rule on leaves, the figures are 0 and the number of leaves that break it.
+    """
 
     rule: str
     """The rule, such as ``sent+5%``."""
@@ -29,13 +48,6 @@ class RuleResult:
     fact: str
     """What changed and what is allowed: ``sent +12.0 % (1.0 MiB to 1.1 MiB), allowed +5 %``."""
 
-    before: quantities.Total | None = None
-    """Figure of the first program or tree; None if unknown. 0 for a rule on leaves."""
-
-    after: quantities.Total | None = None
-    """Figure of the second program or tree; None if unknown. For a rule on leaves, the number of those that
-    break it."""
-
 
 def rule_lines(results: Iterable[RuleResult]) -> list[str]:
     """Return a line for each rule, broken ones first."""
@@ -44,22 +56,16 @@ def rule_lines(results: Iterable[RuleResult]) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SentLine:
-    """Bytes sent by collectives of one kind over some mesh axes in one line, in two programs."""
+class SentLine(Change):
+    """Bytes that a device sends by collectives of one kind and mesh axes in one line, in two programs."""
 
     origin: Origin | None
     """The line, in the second program if it sends any there; None if unknown."""
 
-    before: quantities.Total | None
-    """Bytes sent per device by the first program; None if part of them is unknown."""
-
-    after: quantities.Total | None
-    """Bytes sent per device by the second program; None if part of them is unknown."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SentChange:
-    """Bytes sent by collectives of one kind over some mesh axes, in two programs."""
+class SentChange(Change):
+    """Bytes that a device sends by collectives of one kind over some mesh axes, in two programs."""
 
     kind: str
     """Name of the operation in XLA."""
@@ -67,30 +73,18 @@ class SentChange:
     axes: tuple[str, ...] | None
     """Mesh axes; None if they are unknown."""
 
-    before: quantities.Total | None
-    """Bytes sent per device by the first program; None if part of them is unknown."""
-
-    after: quantities.Total | None
-    """Bytes sent per device by the second program; None if part of them is unknown."""
-
     lines: tuple[SentLine, ...] = ()
     """Lines whose bytes differ, the largest difference first. The lines of a function are aligned by their
     text, or by their distance where it is unknown: a line that an edit moves is the same line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FigureChange:
+class FigureChange(Change):
     """A figure that differs between two programs."""
 
     name: str
     """Field of the figure: ``temporary_nbytes``, another field of ``ProgramMemory``, ``dot_flops``,
     ``known_dot_flops`` where that is unknown, or ``fft_flops``."""
-
-    before: quantities.Total | None
-    """Figure of the first program; None if unknown."""
-
-    after: quantities.Total | None
-    """Figure of the second program; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +153,11 @@ class TemporaryChange:
     is_elsewhere_after: bool = False
     """Whether the second program has such values, but none is live at its highest point."""
 
+    @property
+    def nbytes(self) -> Change:
+        """Bytes of all of them in each program."""
+        return Change(before=self.value.nbytes * self.before, after=self.value.nbytes * self.after)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramDiff(Displayed):
@@ -202,6 +201,11 @@ class ProgramDiff(Displayed):
 
     rules: tuple[RuleResult, ...] = ()
     """Results of the rules of ``jai-cli diff --fail-on``."""
+
+    @property
+    def sent_nbytes(self) -> Change:
+        """Bytes that a device sends in each program."""
+        return Change(before=self.sent_nbytes_before, after=self.sent_nbytes_after)
 
     @property
     def has_uncounted_temporaries(self) -> bool:
