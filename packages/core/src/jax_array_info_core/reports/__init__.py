@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _PLACES = {
     ".all_reports": "Report",
-    ".array": "ArrayReport BatchAxes ContainerLeaf Leaf ShardingDescription",
+    ".array": "ArrayReport ArrayType BatchAxes ContainerLeaf Leaf ShardingDescription",
     ".backward": "BackwardLine LiveAtBackward SavedForBackward",
     ".changes": (
         "Change DonationChange FigureChange LeafChange ProgramDiff ReshardReport ReshardRow "

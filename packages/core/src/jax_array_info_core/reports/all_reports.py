@@ -11,6 +11,7 @@ from ..layouts.links import (
 )
 from .array import (
     ArrayReport as ArrayReport,
+    ArrayType as ArrayType,
     BatchAxes as BatchAxes,
     ContainerLeaf as ContainerLeaf,
     Leaf as Leaf,

@@ -182,12 +182,8 @@ class BatchAxes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leaf:
-    """An array at a path: the facts that leaves of trees, programs, files and findings have in common."""
-
-    path: str
-    """Keys from the root to the leaf, joined by ``/``: ``params/layers/0/mlp/w``. A key that is empty, or
-    contains a ``/``, a quote or a control character, is in quotes."""
+class ArrayType:
+    """Shape and dtype of an array: what all parts of reports that are about arrays have in common."""
 
     shape: tuple[Dim, ...]
     """Global shape."""
@@ -195,17 +191,26 @@ class Leaf:
     dtype: str
     """Name of the dtype, such as ``bfloat16`` or ``key<fry>``."""
 
+    @property
+    def type(self) -> str:
+        """Dtype and shape, such as ``float32[4,4]``."""
+        return type_text(self.dtype, self.shape)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaf(ArrayType):
+    """An array at a path: the facts that leaves of trees, programs, files and findings have in common."""
+
+    path: str
+    """Keys from the root to the leaf, joined by ``/``: ``params/layers/0/mlp/w``. A key that is empty, or
+    contains a ``/``, a quote or a control character, is in quotes."""
+
     bits: quantities.Size | None = None
     """Bits per element on a device: 4 for int4. If not given, those of ``dtype``; None if unknown."""
 
     def __post_init__(self) -> None:
         if self.bits is None:
             object.__setattr__(self, "bits", bits_of_name(self.dtype))
-
-    @property
-    def type(self) -> str:
-        """Dtype and shape, such as ``float32[4,4]``."""
-        return type_text(self.dtype, self.shape)
 
     @property
     def is_key(self) -> bool:

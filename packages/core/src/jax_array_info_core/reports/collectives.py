@@ -10,6 +10,7 @@ from .. import quantities
 from ..layouts.links import LINK_WORDS, Link
 from ..layouts.spec import MeshAxes
 from ..quantities import format_bytes, least_seconds_words
+from .array import ArrayType
 from .control_flow import ControlFlow, Cost, PerIteration, per_iteration, per_iteration_words, sums_of
 from .origin import Origin, Phase
 from .propagation import Because, ConflictOperand
@@ -24,8 +25,8 @@ def link_words(link: Link | None) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Collective:
-    """Equal collectives of a program. Arrays of a combined collective are separate."""
+class Collective(ArrayType):
+    """Equal collectives of a program, with the dtype in transit. Arrays of a combined one are separate."""
 
     kind: str
     """Name of the operation in XLA, such as ``all-gather``."""
@@ -39,9 +40,6 @@ class Collective:
     group_size: quantities.Count
     """Number of devices that exchange data with each other. Of a permute, the length of its longest cycle or
     chain."""
-
-    dtype: str
-    """Name of the dtype in transit."""
 
     shape: tuple[quantities.Size, ...]
     """Shape of the result on a device; of a ragged-all-to-all, of the operand. An all-to-all of one array for

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from .. import quantities
 from ..layouts.spec import MeshAxes
 from ..notebooks import Displayed
+from .array import ArrayType
 from .findings import Finding, findings_words
 from .origin import Origin
 from .program import Rematerialization
@@ -139,14 +140,11 @@ def _function(one: Compilation) -> object:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnusableDonation:
+class UnusableDonation(ArrayType):
     """Donated buffers that JAX could not use, from its warning "Some donated buffers were not usable"."""
 
     shape: tuple[quantities.Size, ...]
     """Shape in the warning: that of one device."""
-
-    dtype: str
-    """Name of the dtype."""
 
     nbytes: quantities.Size | None
     """Bytes of one buffer; None if the dtype is unknown."""

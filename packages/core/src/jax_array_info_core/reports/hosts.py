@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from .. import quantities
-from ..layouts.dtypes import type_text
 from ..notebooks import Displayed
 from ..quantities import counted, format_bytes, format_device_ids
 from ..text import printable
-from .array import Dim
+from .array import ArrayType
 from .findings import Finding, Syntax
 
 SummaryOf = Literal["LiveArrayReport", "TreeReport", "DevicesReport"]
@@ -104,14 +103,8 @@ class HostSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HostArray:
+class HostArray(ArrayType):
     """Arrays that agree in shape, dtype, sharding and label."""
-
-    shape: tuple[Dim, ...]
-    """Global shape."""
-
-    dtype: str
-    """Name of the dtype."""
 
     sharding: str
     """Spec and mesh, or the name of a sharding without a spec."""
@@ -124,11 +117,6 @@ class HostArray:
 
     nbytes: quantities.Size | None = None
     """Bytes per device of one array; None if they are not known."""
-
-    @property
-    def type(self) -> str:
-        """Dtype and shape, such as ``float32[4,4]``."""
-        return type_text(self.dtype, self.shape)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

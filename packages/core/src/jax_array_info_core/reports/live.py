@@ -11,6 +11,7 @@ from .. import quantities
 from ..grouping import by_key, sums_by_key
 from ..notebooks import Displayed
 from ..text import UNKNOWN
+from .array import ArrayType
 from .devices import DeviceNbytes, fullest_nbytes
 from .origin import Origin
 
@@ -144,7 +145,7 @@ def _by_device(report: LiveArrayReport) -> list[LiveArrayTotal]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LiveArrayGroup:
+class LiveArrayGroup(ArrayType):
     """Live arrays with equal values in every field, except their devices and referrers.
 
     They have the same shape, dtype, bytes, sharding, memory kind, label and allocation site. They are all
@@ -154,9 +155,6 @@ class LiveArrayGroup:
 
     shape: tuple[quantities.Size, ...]
     """Global shape of each array."""
-
-    dtype: str
-    """Name of the dtype."""
 
     nbytes: quantities.Size
     """Bytes of one array, without replicas."""

@@ -11,7 +11,7 @@ from ..grouping import by_key
 from ..layouts.spec import MeshAxes, Spec, effective_spec
 from ..notebooks import Displayed
 from ..quantities import counted, format_bytes
-from .array import Leaf, ShardingDescription, require_own_paths, same_sharding
+from .array import ArrayType, Leaf, ShardingDescription, require_own_paths, same_sharding
 from .collectives import Collective, SentTotals
 from .control_flow import FlopTotals
 from .findings import Finding, findings_words
@@ -150,14 +150,11 @@ class ProgramValue(Leaf):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Constraint:
+class Constraint(ArrayType):
     """Sharding constraints of one line inside the program."""
 
     shape: tuple[quantities.Size, ...]
     """Global shape."""
-
-    dtype: str
-    """Name of the dtype."""
 
     asked: ShardingDescription
     """Requested sharding."""
@@ -229,7 +226,7 @@ class Donation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rematerialization:
+class Rematerialization(ArrayType):
     """A value that XLA replicates and shards again: its warning "Involuntary full rematerialization".
 
     In a program, each device gathers the value, and uses only a part of its own.
@@ -257,9 +254,6 @@ class Rematerialization:
 
     whole_shape: tuple[quantities.Size, ...] = ()
     """Shape of the value as each device holds it, with XLA's padding; empty if unknown."""
-
-    dtype: str
-    """Name of the dtype."""
 
     op: str
     """Name of the operation, such as ``jit(step)/sharding_constraint`` or ``%copy.3``."""

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..grouping import by_key
-from ..layouts.dtypes import type_text
 from ..layouts.spec import MeshAxes
 from ..quantities import counted, format_bytes
 from .findings import Finding, FindingKind, FindingLeaf, accepted_words, most_first, reported
@@ -162,7 +161,7 @@ def _part(one: Rematerialization) -> str:
     """Return whether a shape is that of the whole value or of a shard."""
     if not one.whole_shape:
         return "the shard" if one.shape else ""
-    return f"the whole of shards {type_text(one.dtype, one.shape)}"
+    return f"the whole of shards {one.type}"
 
 
 def _sent_for(found: Sequence[Rematerialization], when: str) -> str:
@@ -251,7 +250,7 @@ def _first_change(error: OutOfMemory) -> str:
     if error.buffers:
         first = max(error.buffers, key=lambda one: one.nbytes)
         place = f" at {first.origin.place}" if first.origin else f" of {first.op}" if first.op else ""
-        buffer = f"{type_text(first.dtype, first.shape)}{place}"
+        buffer = f"{first.type}{place}"
         return f"Shard or recompute {buffer} first, use smaller batches, or use more devices."
     if error.requested_nbytes is None:
         return "print_program(function, *arguments) shows what the program allocates."

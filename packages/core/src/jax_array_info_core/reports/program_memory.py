@@ -6,19 +6,17 @@ from dataclasses import dataclass
 
 from .. import quantities
 from ..quantities import bytes_apart, format_bytes
+from .array import ArrayType
 from .backward import LiveAtBackward, SavedForBackward
 from .origin import Origin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Temporary:
+class Temporary(ArrayType):
     """Equal temporary values at the highest point of the schedule."""
 
     shape: tuple[quantities.Size, ...]
     """Shape on a device."""
-
-    dtype: str
-    """Name of the dtype."""
 
     nbytes: quantities.Size
     """Bytes of one of them."""
@@ -137,7 +135,7 @@ class ProgramMemory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LargeBuffer:
+class LargeBuffer(ArrayType):
     """A buffer of a program that does not fit, live at the peak of its memory."""
 
     nbytes: quantities.Size
@@ -145,9 +143,6 @@ class LargeBuffer:
 
     shape: tuple[quantities.Size, ...]
     """Shape on a device."""
-
-    dtype: str
-    """Name of the dtype."""
 
     op: str | None = None
     """Name of the operation."""

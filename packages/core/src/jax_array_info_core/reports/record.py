@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from .. import quantities
-from ..layouts.dtypes import type_text
-from .array import Dim
+from .array import ArrayType
 from .origin import Origin
 
 EndReason = Literal["stopped", "exited", "raised"]
@@ -94,17 +93,11 @@ class RecordStart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecordGroup:
+class RecordGroup(ArrayType):
     """Arrays that agree in allocation site, shape, dtype and sharding."""
 
     id: quantities.Size
     """Number of the group in its segment."""
-
-    shape: tuple[Dim, ...]
-    """Global shape of each array."""
-
-    dtype: str
-    """Name of the dtype."""
 
     sharding: str
     """Spec and mesh, or the name of a sharding without a spec."""
@@ -120,11 +113,6 @@ class RecordGroup:
 
     devices: tuple[quantities.Size, ...]
     """Places of the devices that hold a shard, in the devices of the ``RecordStart``."""
-
-    @property
-    def type(self) -> str:
-        """Dtype and shape, such as ``float32[4,4]``."""
-        return type_text(self.dtype, self.shape)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from .. import quantities
 from ..layouts.dtypes import type_text
 from ..quantities import counted, format_bytes, grouped
+from .array import ArrayType
 from .findings import Finding, FindingLeaf
 from .origin import Origin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RepeatedValue:
+class RepeatedValue(ArrayType):
     """Equal values of one line that each device computes or holds whole, after a collective.
 
     What the collective moves is sharded. Devices then use parts of the value, or they all compute the same.
@@ -24,9 +25,6 @@ class RepeatedValue:
 
     shape: tuple[quantities.Size, ...]
     """Shape on a device."""
-
-    dtype: str
-    """Name of the dtype."""
 
     nbytes: quantities.Size
     """Bytes on a device of the value, or of an array that is gathered for it if that is larger."""
