@@ -10,7 +10,7 @@ from ..errors import CheckError, UnsupportedValueError, require_report
 from ..hlo.collectives import COLLECTIVES
 from ..layouts.links import MAY_BE, Link, as_link
 from ..layouts.notation import as_nbytes
-from ..layouts.spec import SpecLike, as_spec, placement
+from ..layouts.spec import SpecLike, as_spec, same_spec
 from ..quantities import counted, format_bytes
 from ..reports.collectives import Collective, because_words, link_words, sent_by, sent_words
 from ..reports.program import ProgramReport, ProgramValue
@@ -204,8 +204,7 @@ def assert_program_sharding(report: ProgramReport, path: str, spec: SpecLike) ->
             problems.append(f"{value.path}: its sharding {known}, not {expected}")
             continue
         sizes = got.mesh.shape if got.mesh is not None else {}
-        ndim = len(value.shape)
-        if placement(expected, sizes, ndim) != placement(got.spec, sizes, ndim):
+        if not same_spec(expected, sizes, got.spec, sizes):
             reason = f" ({value.reason})" if value.reason else ""
             problems.append(f"{value.path}: {got.spec}, not {expected}{reason}")
     _fail(report, f"shardings of {report.name} that differ", [*_uncompiled(report), *problems])

@@ -95,6 +95,7 @@ def _least(values: tuple[Temporary, ...]) -> int:
 
 _T = TypeVar("_T")
 _Key = tuple[str, tuple[str, ...] | None]
+_Pair = tuple[ProgramValue | None, ProgramValue | None]
 
 _MEMORY = (
     "argument_nbytes",
@@ -128,6 +129,12 @@ def program_diff_report(before: ProgramReport, after: ProgramReport) -> ProgramD
     """
     for report in (before, after):
         require_report(report, ProgramReport)
+    pairs = all_values(before, after)
+    renamed = tuple(
+        (one.path, other.path)
+        for one, other in pairs
+        if one is not None and other is not None and one.path != other.path
+    )
     return ProgramDiff(
         before_name=before.name,
         after_name=after.name,
@@ -135,9 +142,9 @@ def program_diff_report(before: ProgramReport, after: ProgramReport) -> ProgramD
         sent_nbytes_before=before.sent_nbytes,
         sent_nbytes_after=after.sent_nbytes,
         figures=tuple(_figure_changes(before, after)),
-        shardings=tuple(_sharding_changes(before, after)),
-        renamed=tuple(_renamings(before, after)),
-        donations=tuple(_donation_changes(before, after)),
+        shardings=tuple(_sharding_changes(pairs)),
+        renamed=renamed,
+        donations=tuple(_donation_changes(before, after, dict(renamed))),
         temporaries=temporary_changes(before, after),
         unknown=tuple(
             f"{word} program: {part}"
@@ -253,53 +260,37 @@ def _by_kind_and_axes(report: ProgramReport) -> dict[_Key, int | None]:
 
 def _figure_changes(before: ProgramReport, after: ProgramReport) -> Iterator[FigureChange]:
     none = ProgramMemory()
-    old, new = before.memory or none, after.memory or none
-    for name in _MEMORY:
-        if getattr(old, name) != getattr(new, name):
-            yield FigureChange(name=name, before=getattr(old, name), after=getattr(new, name))
-    if before.dot_flops != after.dot_flops:
-        yield FigureChange(name="dot_flops", before=before.dot_flops, after=after.dot_flops)
-    if before.fft_flops != after.fft_flops:
-        yield FigureChange(name="fft_flops", before=before.fft_flops, after=after.fft_flops)
-    known = before.known_dot_flops, after.known_dot_flops
-    if None in (before.dot_flops, after.dot_flops) and known[0] != known[1]:
-        yield FigureChange(name="known_dot_flops", before=known[0], after=known[1])
+    memories = before.memory or none, after.memory or none
+    are_counted = None not in (before.dot_flops, after.dot_flops)
+    flops = ("dot_flops", "fft_flops") if are_counted else ("dot_flops", "fft_flops", "known_dot_flops")
+    for names, owners in ((_MEMORY, memories), (flops, (before, after))):
+        for name in names:
+            old, new = (getattr(owner, name) for owner in owners)
+            if old != new:
+                yield FigureChange(name=name, before=old, after=new)
 
 
-def _sharding_changes(before: ProgramReport, after: ProgramReport) -> Iterator[ShardingChange]:
-    for one, other in all_values(before, after):
+def _sharding_changes(pairs: Iterable[_Pair]) -> Iterator[ShardingChange]:
+    for one, other in pairs:
         known = other or one
         if known is not None and (one is None or other is None or not _same(one, other)):
             yield ShardingChange(
                 path=known.path,
                 before=None if one is None else one.got,
                 after=None if other is None else other.got,
-                before_type=_type(one),
-                after_type=_type(other),
+                before_type=None if one is None else one.type,
+                after_type=None if other is None else other.type,
                 before_memory_kind=None if one is None else one.host_memory_kind,
                 after_memory_kind=None if other is None else other.host_memory_kind,
             )
 
 
-def _renamings(before: ProgramReport, after: ProgramReport) -> Iterator[tuple[str, str]]:
-    for one, other in all_values(before, after):
-        if one is not None and other is not None and one.path != other.path:
-            yield one.path, other.path
-
-
-def all_values(
-    before: ProgramReport, after: ProgramReport
-) -> list[tuple[ProgramValue | None, ProgramValue | None]]:
+def all_values(before: ProgramReport, after: ProgramReport) -> list[_Pair]:
     """Return the arguments and the outputs of two programs in pairs."""
-    return [
-        *values_by_path(before.arguments, after.arguments),
-        *values_by_path(before.outputs, after.outputs),
-    ]
+    return [*_by_path(before.arguments, after.arguments), *_by_path(before.outputs, after.outputs)]
 
 
-def values_by_path(
-    old: Sequence[ProgramValue], new: Sequence[ProgramValue]
-) -> Iterator[tuple[ProgramValue | None, ProgramValue | None]]:
+def _by_path(old: Sequence[ProgramValue], new: Sequence[ProgramValue]) -> Iterator[_Pair]:
     """Yield the values with the same path, and those that can only have been renamed."""
     before, after = {one.path: one for one in old}, {one.path: one for one in new}
     renamed = _renamed(
@@ -324,7 +315,7 @@ def _renamed(old: Sequence[ProgramValue], new: Sequence[ProgramValue]) -> dict[s
         for values, by_end, known in zip(ends, alike, (found.keys(), set(found.values())), strict=True):
             for one, parts in values:
                 if len(parts) >= length and one.path not in known:
-                    by_end.setdefault((_type(one), *parts[len(parts) - length :]), []).append(one.path)
+                    by_end.setdefault((one.type, *parts[len(parts) - length :]), []).append(one.path)
         for end, paths in alike[0].items():
             others = alike[1].get(end, [])
             if len(paths) == len(others) == 1 and (length or "outputs" in (paths[0], others[0])):
@@ -337,15 +328,10 @@ def _pairs(old: Mapping[str, _T], new: Mapping[str, _T]) -> Iterator[tuple[str, 
         yield key, old.get(key), new.get(key)
 
 
-def _type(value: ProgramValue | None) -> str | None:
-    return None if value is None else f"{value.dtype}[{','.join(map(str, value.shape))}]"
-
-
 def _same(one: ProgramValue, other: ProgramValue) -> bool:
     """Return whether two values have the same type and memory, and equivalent shardings."""
-    if _type(one) != _type(other) or one.is_pruned != other.is_pruned:
-        return False
-    return is_placed_alike(one, other)
+    is_alike = one.type == other.type and one.is_pruned == other.is_pruned
+    return is_alike and is_placed_alike(one, other)
 
 
 def is_placed_alike(one: ProgramValue, other: ProgramValue) -> bool:
@@ -358,8 +344,9 @@ def is_placed_alike(one: ProgramValue, other: ProgramValue) -> bool:
     return is_alike and not other_types(one.got.mesh, other.got.mesh)
 
 
-def _donation_changes(before: ProgramReport, after: ProgramReport) -> Iterator[DonationChange]:
-    renamed = dict(_renamings(before, after))
+def _donation_changes(
+    before: ProgramReport, after: ProgramReport, renamed: Mapping[str, str]
+) -> Iterator[DonationChange]:
     old = {renamed.get(one.path, one.path): one for one in before.donations}
     new = {one.path: one for one in after.donations}
     paths = (
