@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -28,30 +29,16 @@ from jax_array_info_core import (
     shard_report,
     sharding_layout,
     to_json,
-    track_arrays,
     tree_diff_report,
     tree_report,
-    watch_compiles,
     xla_report,
 )
 from jax_array_info_core.errors import ReportFormatError
-from jax_array_info_core.hosts.compare import Source, hosts_of
-from jax_array_info_core.hosts.summaries import arrays_of
-from jax_array_info_core.layouts import Spec
-from jax_array_info_core.reports import (
-    CheckReport,
-    Compilation,
-    CompilationsReport,
-    Finding,
-    FindingLeaf,
-    UnreadHost,
-)
 from tests import sample_programs
 from tests.arrays import mesh_of, sharded
-from tests.core.hosts import samples
 from tests.goldens import one_of_each
-from tests.growing import born, make_cycles, no_collector
 from tests.logs import REFUSED, REMATERIALIZATION
+from tests.sample_programs import DIFFERENCE, SCAN, STEP, TOO_LARGE
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -74,74 +61,17 @@ def tree_reports():
     )
     array = jnp.zeros((4, 2))
     placed = tree_report({"x": array, "tied": array, "key": jax.random.key(0)})
-    leaf = FindingLeaf(
-        path="params/w",
-        shape=(8, 4),
-        dtype="float32",
-        nbytes=96,
-        spec=Spec(((),)),
-        expected=Spec((("a",),)),
-        remedy="shard axis 0 over 'a'",
-    )
-    finding = Finding(
-        kind="avoidable replication",
-        problem="1 leaf is replicated",
-        remedy="Shard it.",
-        nbytes=96,
-        leaves=(leaf,),
-        mesh_axes=("a",),
-    )
     return [
         tree,
         placed,
         tree_report({"x": array}, statistics=True),
         tree_report({}),
-        CheckReport(
-            name="state", findings=(finding,), meshes=(tree.meshes[0].axes,), leaf_count=1, hbm_nbytes=2**30
-        ),
-        CheckReport(name=None, findings=()),
         tree_diff_report(tree, placed),
         tree_diff_report(tree, tree_report(tree, specs={"größe [/red]": P(None), "n": None})),
         tree_diff_report(placed, placed),
         reshard_report(tree, {"größe [/red]": {"w": P(), "b": P("b")}, "n": None}),
         reshard_report(placed, placed),
     ]
-
-
-def compilations_reports():
-    """Return a report on compilations, and one of a block without any."""
-    with watch_compiles() as watch:
-        [jax.jit(lambda x: x + 1)(np.zeros(size)) for size in (1, 2)]
-    compilation = Compilation(
-        function="größe", definition=None, origin=None, seconds=0.5, reason="x: shape (1,) became (2,)"
-    )
-    return [
-        watch.report(),
-        CompilationsReport(),
-        CompilationsReport(
-            compilations=(compilation,), cache_hits=(compilation,), jax_count=2, other_count=3
-        ),
-    ]
-
-
-def hosts_reports():
-    """Return a report with a difference, a missing process and files that were not read."""
-    reports = {0: samples.USUAL, 1: samples.OTHER, 2: samples.USUAL}
-    sources = [Source(str(one), samples.summary(report, one, 5)) for one, report in reports.items()]
-    unread = [UnreadHost(name="größe.json", reason="truncated"), UnreadHost(name="b", reason="c", process=4)]
-    return [hosts_of(sources, lambda one: arrays_of(reports[one.process]), unread=unread)]
-
-
-def growth_report():
-    """Return a report on arrays that grew, and on others that were freed with a reference cycle."""
-    with no_collector():
-        make_cycles(1)
-        with track_arrays() as growth:
-            kept = []
-            for _ in range(3):
-                kept += born(1)
-                growth.step()
-            return growth.report(collect=True, referrers=True, max_seconds=None)
 
 
 def every_report():
@@ -167,11 +97,8 @@ def every_report():
         memory_report(jax.devices()[0], {"num_allocs": 3, "bytes": 2**63, "share": 0.5, "note": "x"}),
         devices_report(),
         hosts_report(live_array_report()),
-        *hosts_reports(),
         memory_profile_report(),
         compile_caches_report(),
-        *compilations_reports(),
-        growth_report(),
         sharding_layout(array.shape, array.sharding),
         mesh_report(array.sharding.mesh),
         shard_report(array_report(array), jax.devices()[0].id),
@@ -181,6 +108,8 @@ def every_report():
         *tree_reports(),
         *sample_programs.REPORTS,
         sample_programs.TIMELINE,
+        # The compiler for GPUs refuses no program: one that does not fit has its memory.
+        replace(TOO_LARGE, platform="gpu", memory=SCAN.memory),
         *one_of_each().values(),
     ]
 
@@ -273,9 +202,29 @@ GOOD = {
 }
 
 
+def good(**fields):
+    """Return the JSON of a layout with some fields replaced."""
+    return json.dumps({**GOOD, **fields})
+
+
+def changed(report, *keys, to):
+    """Return the JSON of a report with the value at a path of keys replaced."""
+    fields = json.loads(to_json(report))
+    part = fields
+    for key in keys[:-1]:
+        part = part[key]
+    part[keys[-1]] = to
+    return json.dumps(fields)
+
+
 def array_json(**fields):
     """Return the JSON of an array report with some fields replaced."""
     return json.dumps({**json.loads(to_json(array_report(None))), **fields})
+
+
+def axes_json(*sizes, names="ab", **facts):
+    """Return the JSON of an array report with a mesh of manual axes."""
+    return array_json(manual_axes={"names": [*names], "sizes": sizes, **facts})
 
 
 ROW = {"path": "w", "kind": "planned", "shape": [4], "dtype": "int8"}
@@ -321,40 +270,34 @@ PART = {
             "[1]",
             "must name one of .*ArrayReport, CheckReport, ",
         ),
-        (json.dumps({**GOOD, "report": "Nothing"}), "must name one of .*, got 'Nothing'"),
+        (good(report="Nothing"), "must name one of .*, got 'Nothing'"),
         (
-            json.dumps({**GOOD, "schema_version": 99}),
+            good(schema_version=99),
             "schema_version 99 cannot be read, only 2: use the version",
         ),
-        (json.dumps({**GOOD, "shape": "x"}), r"not a valid ShardingLayout: .*\$\.shape"),
-        (json.dumps({**GOOD, "device_ids": [[0], [1, 2]]}), "not a valid ShardingLayout"),
-        (json.dumps({**GOOD, "device_ids": [0, 1]}), "not a valid ShardingLayout: .*does not fit"),
+        (good(shape="x"), r"not a valid ShardingLayout: .*\$\.shape"),
+        (good(device_ids=[[0], [1, 2]]), "not a valid ShardingLayout"),
+        (good(device_ids=[0, 1]), "not a valid ShardingLayout: .*does not fit"),
         ("[" * 200_000, "expected the JSON of a report"),
-        (json.dumps({**GOOD, "schema_version": True}), "schema_version True cannot be read"),
-        (json.dumps({**GOOD, "device_ids": [[0], [1.5]]}), "device ids must be integers"),
-        (json.dumps({**GOOD, "device_ids": [["0"], ["1"]]}), "device ids must be integers"),
-        (json.dumps({**GOOD, "device_ids": [[0], [2**70]]}), "device ids must be integers"),
-        (json.dumps({**GOOD, "device_ids": [*"ab" * 10**4, "x" * 10**7]}), "device ids must be integers"),
-        (json.dumps({**GOOD, "shape": [-4]}), "an axis of negative length"),
+        (good(schema_version=True), "schema_version True cannot be read"),
+        (good(device_ids=[[0], [1.5]]), "device ids must be integers"),
+        (good(device_ids=[["0"], ["1"]]), "device ids must be integers"),
+        (good(device_ids=[[0], [2**70]]), "device ids must be integers"),
+        (good(device_ids=[*"ab" * 10**4, "x" * 10**7]), "device ids must be integers"),
+        (good(shape=[-4]), "an axis of negative length"),
         (json.dumps({key: GOOD[key] for key in ("report", "schema_version")}), "missing required field"),
         (array_json(shape=[]).replace("[]", f"[{'9' * 5000}]", 1), "an integer is out of bounds$"),
         (array_json(shape=[10**300]), r"Expected `int` <= 9223372036854775807 - at `\$\.shape\[0\]`"),
-        (json.dumps({**GOOD, "later": 0}).replace("0}", "1" * 5000 + "}"), "expected the JSON of a report"),
-        (json.dumps({**GOOD, "later": float("nan")}), "NaN is not a finite number"),
-        (json.dumps({**GOOD, "later": 1.0}).replace("1.0", "1e999"), "1e999 is not a finite number"),
-        (json.dumps({**GOOD, "processes": [[0, [1]]]}), "devices that belong to no process"),
-        (json.dumps({**GOOD, "platform": 3, "report": "\x1b[31m"}), r"got '\\x1b\[31m'"),
-        (array_json(manual_axes={"names": ["a", "b"], "sizes": [2]}), "2 names, 1 sizes and 0 types"),
-        (
-            array_json(manual_axes={"names": ["a"], "sizes": [2], "types": ["Auto"] * 2}),
-            "1 sizes and 2 types",
-        ),
-        (array_json(manual_axes={"names": ["a"], "sizes": [0]}), "a mesh of sizes"),
-        (
-            array_json(manual_axes={"names": list(map(str, range(1000))), "sizes": [2] * 1000}),
-            "a mesh of sizes",
-        ),
-        (array_json(manual_axes={"names": ["a", "a"], "sizes": [2, 2]}), "two axes of the same name"),
+        (good(later=0).replace("0}", "1" * 5000 + "}"), "expected the JSON of a report"),
+        (good(later=float("nan")), "NaN is not a finite number"),
+        (good(later=1.0).replace("1.0", "1e999"), "1e999 is not a finite number"),
+        (good(processes=[[0, [1]]]), "devices that belong to no process"),
+        (good(platform=3, report="\x1b[31m"), r"got '\\x1b\[31m'"),
+        (axes_json(2), "2 names, 1 sizes and 0 types"),
+        (axes_json(2, names="a", types=["Auto"] * 2), "1 sizes and 2 types"),
+        (axes_json(0, names="a"), "a mesh of sizes"),
+        (axes_json(*[2] * 1000, names=map(str, range(1000))), "a mesh of sizes"),
+        (axes_json(2, 2, names="aa"), "two axes of the same name"),
         (
             array_json(
                 sharding={"type": "x", "spec": {"axes": [["b"]]}, "mesh": {"names": ["a"], "sizes": [2]}}
@@ -417,12 +360,26 @@ PART = {
         (tree_json({"path": "\x1b", "mesh": 2}), r"valid TreeReport: \\x1b is on mesh 2"),
         (diff_json(added=[{**ROW, "mesh": 0}]), "w is on mesh 0 of 0 meshes"),
         (diff_json(removed=[ROW, ROW]), "2 leaves have the path 'w'"),
+        (changed(DIFFERENCE, "figures", 0, "after", to=-1), r"`int` >= 0 - at `\$\.figures\[0\]\.after"),
         (reshard_json({"process_nbytes": -1}), r"at `\$\.rows\[0\]\.process_nbytes"),
+        (changed(STEP, "collectives", 0, "sent_nbytes", to=-1), r"`int` >= 0 - at `\$\.collectives\[0\]"),
+        (changed(STEP, "collectives", 0, "count", to=0), r"`int` >= 1 - at `\$\.collectives\[0\]\.count"),
+        (changed(STEP, "collectives", 0, "shape", to=[-1]), r"`int` >= 0 - at `\$\.collectives\[0\]\.shape"),
+        (changed(STEP, "device_count", to=2**63), r"`int` <= 9223372036854775807 - at `\$\.device_count"),
+        (changed(STEP, "arguments", 0, "path", to="x"), "2 arguments have the path 'x'"),
+        (changed(STEP, "outputs", 0, "path", to="outputs/wo"), "2 outputs have the path 'outputs/wo'"),
+        (changed(SCAN, "memory", "peak_nbytes", to=-1), r"`int` >= 0 - at `\$\.memory\.peak_nbytes"),
     ],
 )
 def test_invalid_json_is_rejected_with_the_position_of_the_problem(text, problem):
     with pytest.raises(ReportFormatError, match=problem):
         from_json(text)
+
+
+def test_a_contradiction_cannot_be_made_either():
+    value = STEP.arguments[0]
+    with pytest.raises(ValueError, match=f"2 arguments have the path {value.path!r}"):
+        replace(STEP, arguments=(value, value))
 
 
 def test_the_schema_in_the_docs_is_current():

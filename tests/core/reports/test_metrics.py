@@ -24,6 +24,8 @@ from jax_array_info_core import (
     tree_report,
 )
 from jax_array_info_core.errors import ReportFormatError, UnsupportedValueError
+from jax_array_info_core.hosts.compare import Source, hosts_of
+from jax_array_info_core.hosts.summaries import arrays_of
 from jax_array_info_core.reports import (
     DeviceReport,
     DevicesReport,
@@ -31,12 +33,12 @@ from jax_array_info_core.reports import (
     ProgramReport,
     SentTotals,
     TimelineReport,
+    UnreadHost,
 )
 from jax_array_info_core.reports.metrics import METRICS
 from jax_array_info_core.reports.timeline import TimelineGrowth, TimelineOutOfMemory, TimelinePeak
 from jax_array_info_core.reports.timeline_process import TimelineDevice, TimelineProcess
 from tests.core.hosts import samples
-from tests.core.reports.test_json import hosts_reports
 from tests.schemas import admitted_by
 
 pytestmark = pytest.mark.oldest_and_newest
@@ -195,7 +197,10 @@ def test_unknown_bytes_of_collectives_are_absent():
 
 
 def test_hosts_have_the_range_of_their_processes_and_no_name_for_each():
-    [report] = hosts_reports()
+    reports = {0: samples.USUAL, 1: samples.OTHER, 2: samples.USUAL}
+    sources = [Source(str(one), samples.summary(report, one, 5)) for one, report in reports.items()]
+    unread = [UnreadHost(name="größe.json", reason="truncated"), UnreadHost(name="b", reason="c", process=4)]
+    report = hosts_of(sources, lambda one: arrays_of(reports[one.process]), unread=unread)
     assert metrics(report, prefix="") == {
         "hosts/process_count": 5,
         "hosts/missing_count": 1,
