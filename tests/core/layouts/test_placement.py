@@ -88,6 +88,8 @@ TILED = {"xla": "{devices=[4,1]<=[4]}", "shard_shape": (2, 8)}
 ON_HOST = {"memory_kind": "pinned_host", "is_in_host_memory": True}
 CASES = {
     "more devices": (row_of(X), row_of(X, (8,)), "spec", ""),
+    "an axis that is not used": (row_of(X), row_of(X, (4, 2)), "spec", ""),
+    "an axis of one device among more": (row_of(Spec((("x", "y"),)), (4, 1)), row_of(X, (8,)), "spec", ""),
     "an axis of one device": (row_of(X, (1,)), row_of(Spec(()), (1,)), "", ""),
     "an axis that was of one device": (row_of(X, (1,)), row_of(X, (8,)), "spec", ""),
     "an axis that is not used on one device": (row_of(X), row_of(Spec(()), (1,)), "spec", "spec"),
@@ -95,6 +97,8 @@ CASES = {
     "tiles on other devices": (row_of(X), row_of(sizes=(8,), **TILED), "spec", "spec"),
     "shards": (row_of(shard_shape=(2, 8)), row_of(sizes=(8,), shard_shape=(2, 8)), "spec", ""),
     "one device": (row_of(None, (1,), shard_shape=(8, 8)), row_of(X, (1,), shard_shape=(8, 8)), "", ""),
+    "other shards": (row_of(shard_shape=(2, 8)), row_of(shard_shape=(4, 8)), "spec", "spec"),
+    "one device and several": (row_of(None, (1,), shard_shape=(8, 8)), row_of(X), "spec", "spec"),
     "unknown": (row_of(X), row_of(unknown_because="not compiled"), "", ""),
     "types of axes": (row_of(X), row_of(X, types=("Explicit",)), "axis_types", "axis_types"),
     "types of a plan": (row_of(X), row_of(X, types=("Explicit",), kind="planned"), "", ""),
