@@ -22,7 +22,7 @@ from ..propagation.graph import Graph, shard_of
 from ..propagation.helper import ask
 from ..propagation.propagation_report import results_of
 from ..quantities import known_sum
-from ..reports.backward import BackwardLine, LiveAtBackward, SavedForBackward
+from ..reports.program_memory import BackwardLine, LiveAtBackward, SavedForBackward
 from .caveats import VMEM
 
 _Sizes = tuple[int | None, int | None]

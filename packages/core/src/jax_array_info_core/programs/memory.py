@@ -13,8 +13,15 @@ from ..hlo.oom_logs import ListedBuffer, Refusal, read_out_of_memory
 from ..origins.origins import UserLines
 from ..reports.origin import Origin
 from ..reports.program import Donation, ProgramReport, ProgramValue
-from ..reports.program_memory import LargeBuffer, OutOfMemory, ProgramMemory
-from ..reports.program_timeline import MAX_POINTS, MAX_SERIES, ProgramSeries, ProgramTimelineReport
+from ..reports.program_memory import (
+    MAX_POINTS,
+    MAX_SERIES,
+    LargeBuffer,
+    OutOfMemory,
+    ProgramMemory,
+    ProgramSeries,
+    ProgramTimelineReport,
+)
 from ..text import printable
 
 _LEAST_SHARE = 1000

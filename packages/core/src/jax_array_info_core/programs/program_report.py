@@ -54,12 +54,11 @@ from ..layouts.notation import as_nbytes
 from ..layouts.spec import mesh_sizes
 from ..origins.origins import UserLines, code_origin, described_for_user
 from ..propagation.helper import start
-from ..reports.backward import SavedForBackward
 from ..reports.findings import known_codes
 from ..reports.floors import MIN_NBYTES
 from ..reports.origin import Origin
 from ..reports.program import ProgramReport, Uncounted, UncountedFlops
-from ..reports.program_memory import ProgramMemory, Temporary
+from ..reports.program_memory import ProgramMemory, SavedForBackward, Temporary
 from . import collector
 from .backward import is_nested, live_at_backward, saved_of
 from .because import Reasons

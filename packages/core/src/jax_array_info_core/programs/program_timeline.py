@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..reports.program_timeline import ProgramTimelineReport
+from ..reports.program_memory import ProgramTimelineReport
 from .program_report import program_report
 
 

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 _PLACES = {
     ".all_reports": "Report",
     ".array": "ArrayReport ArrayType BatchAxes ContainerLeaf Leaf ShardingDescription",
-    ".backward": "BackwardLine LiveAtBackward SavedForBackward",
     ".changes": (
         "Change DonationChange FigureChange LeafChange ProgramDiff ReshardReport ReshardRow "
         "RuleResult SentChange SentLine ShardingChange TemporaryChange TreeDiff"
@@ -34,8 +33,10 @@ _PLACES = {
     ".mesh": "MeshReport ShardReport XlaReport",
     ".origin": "Origin SourceLine",
     ".program": "Constraint Donation ProgramReport ProgramValue Rematerialization UncountedFlops",
-    ".program_memory": "LargeBuffer OutOfMemory ProgramMemory Temporary",
-    ".program_timeline": "ProgramSeries ProgramTimelineReport",
+    ".program_memory": (
+        "BackwardLine LargeBuffer LiveAtBackward OutOfMemory ProgramMemory ProgramSeries "
+        "ProgramTimelineReport SavedForBackward Temporary"
+    ),
     ".propagation": (
         "AxisOrigin Because Conflict ConflictOperand Loss PropagatedLeaf PropagatedValue "
         "PropagationReport ReplicatedValue"

@@ -17,11 +17,6 @@ from .array import (
     Leaf as Leaf,
     ShardingDescription as ShardingDescription,
 )
-from .backward import (
-    BackwardLine as BackwardLine,
-    LiveAtBackward as LiveAtBackward,
-    SavedForBackward as SavedForBackward,
-)
 from .changes import (
     Change as Change,
     DonationChange as DonationChange,
@@ -114,14 +109,15 @@ from .propagation import (
     ReplicatedValue as ReplicatedValue,
 )
 from .program_memory import (
+    BackwardLine as BackwardLine,
     LargeBuffer as LargeBuffer,
+    LiveAtBackward as LiveAtBackward,
     OutOfMemory as OutOfMemory,
     ProgramMemory as ProgramMemory,
-    Temporary as Temporary,
-)
-from .program_timeline import (
     ProgramSeries as ProgramSeries,
     ProgramTimelineReport as ProgramTimelineReport,
+    SavedForBackward as SavedForBackward,
+    Temporary as Temporary,
 )
 from .repeated import RepeatedValue as RepeatedValue
 from .timeline import (

@@ -17,8 +17,7 @@ from .control_flow import FlopTotals
 from .findings import Finding, findings_words
 from .origin import Origin
 from .program_findings import program_findings
-from .program_memory import OutOfMemory, ProgramMemory
-from .program_timeline import ProgramTimelineReport
+from .program_memory import OutOfMemory, ProgramMemory, ProgramTimelineReport
 from .repeated import RepeatedValue
 
 Uncounted = Literal["kernel", "size", "executions"]
