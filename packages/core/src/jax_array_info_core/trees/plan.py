@@ -58,6 +58,7 @@ class Planner:
         self._has_specs = has_specs
         self._has_leaves = False
         self._known: dict[Hashable, dict[str, Any]] = {}
+        """Fields of a planned row, by what leaves that are alike have in common."""
 
     def planned(self, row: TreeRow, entry: Any) -> TreeRow:
         """Return the row of a leaf with another spec or on another mesh.
@@ -152,27 +153,30 @@ class Planner:
     def _sharded(self, row: TreeRow, sharding: Any) -> TreeRow:
         """Return the row of a leaf with another sharding."""
         shape: tuple[int, ...] = row.shape  # type: ignore[assignment]  # checked by the caller
-        if is_named(sharding):
-            sizes = {plain_text(name): int(size) for name, size in sharding.mesh.shape.items()}
-            problems = spec_problems(shape, sizes, as_spec(sharding.spec))
-            if problems:
-                self.problems += [(row.path, problem) for problem in problems]
+        key = (id(sharding), shape, row.dtype, row.bits)
+        if key not in self._known:
+            if is_named(sharding):
+                sizes = {plain_text(name): int(size) for name, size in sharding.mesh.shape.items()}
+                if problems := spec_problems(shape, sizes, as_spec(sharding.spec)):
+                    self.problems += [(row.path, problem) for problem in problems]
+                    return row
+            known = KnownSharding(source="array", sharding=sharding_facts(sharding, shape))
+            report = report_of_facts(
+                ArrayFacts(
+                    kind="planned",
+                    type_name="planned",
+                    shape=shape,
+                    dtype=row.dtype,
+                    bits=row.bits,
+                    known=known,
+                )
+            )
+            if report.layout is None:
+                self.problems.append((row.path, f"{type(sharding).__name__} does not fit shape {shape}"))
                 return row
-        facts = ArrayFacts(
-            kind="planned",
-            type_name="planned",
-            shape=shape,
-            dtype=row.dtype,
-            bits=row.bits,
-            known=KnownSharding(source="array", sharding=sharding_facts(sharding, shape)),
-        )
-        report = report_of_facts(facts)
-        if report.layout is None:
-            problem = f"{type(sharding).__name__} does not fit shape {shape}"
-            self.problems.append((row.path, problem))
-            return row
-        planned = row_of_report("", report, self._devices)
-        return _with_identity(row, {name: getattr(planned, name) for name in _FIELDS})
+            planned = row_of_report("", report, self._devices)
+            self._known[key] = {name: getattr(planned, name) for name in _FIELDS}
+        return _with_identity(row, self._known[key])
 
 
 def _with_identity(row: TreeRow, fields: Mapping[str, Any]) -> TreeRow:
