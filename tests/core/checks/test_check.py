@@ -94,39 +94,6 @@ def test_llama_with_more_shards_than_key_heads_is_padded():
     assert "8 % 16 = 8. Pad it to 16, or leave it unsharded." in finding.leaves[0].remedy
 
 
-@pytest.mark.parametrize(
-    ("shape", "mesh", "spec", "remedy"),
-    [
-        (
-            (17, 16),
-            {"data": 8},
-            P("data"),
-            "axis 0 of shape (17, 16) is not divisible by mesh axis 'data' of size 8: 17 % 8 = 1. "
-            "Pad it to 24, or leave it unsharded.",
-        ),
-        (
-            (1, 2560, 32, 128),
-            {"dp": 1, "fsdp": 8, "sp": 1, "tp": 1},
-            P(("dp", "fsdp"), "sp", "tp", None),
-            "axis 0 of shape (1, 2560, 32, 128) is not divisible by mesh axes ('dp', 'fsdp') of size 8: "
-            "1 % 8 = 1. Pad it to 8, or leave it unsharded.",
-        ),
-        (
-            (19, 10, 32),
-            {"batch": 4, "fsdp": 1},
-            P(("batch", "fsdp")),
-            "axis 0 of shape (19, 10, 32) is not divisible by mesh axes ('batch', 'fsdp') of size 4: "
-            "19 % 4 = 3. Pad it to 20, or leave it unsharded.",
-        ),
-    ],
-)
-def test_a_padded_leaf_has_its_path_its_axis_and_a_fix(shape, mesh, spec, remedy):
-    """The text is that of ``UnevenAxis``."""
-    finding = the_finding(check_report({"x": abstract(*shape)}, mesh=mesh, specs=spec), "padding")
-    [leaf] = finding.leaves
-    assert (leaf.path, leaf.remedy) == ("x", remedy)
-
-
 def test_replicas_are_found_with_the_array_axis_and_the_mesh_axes():
     """Experts that are replicated over a mesh that could shard them."""
     tree = {"experts": abstract(2048, 26, 64)}

@@ -256,7 +256,7 @@ def test_every_problem_of_a_thousand_files_is_one_line(tmp_path):
 
 
 def test_files_are_read_one_at_a_time(tmp_path):
-    report = live(*(replace(ARRAYS[0], label=f"layers/{number}") for number in range(1000)))
+    report = live(*(replace(ARRAYS[0], label=f"layers/{number}") for number in range(250)))
     for process in range(40):
         size = write(tmp_path, report, process, 40).stat().st_size
     hosts_in_folder(tmp_path, rows=True)
