@@ -42,10 +42,6 @@ def positional(replicated):
     return sharding.replicate(1) if replicated else sharding
 
 
-def pmap(size):
-    return public_sharding("PmapSharding").default((size, 8), 0, devices=jax.devices()[:size])
-
-
 @pytest.mark.needs_devices(8)
 @pytest.mark.parametrize(
     ("make", "argument", "counts", "replicas"),
@@ -63,7 +59,6 @@ def pmap(size):
         ],
         (positional, False, (4, 2), 1),
         (positional, True, (4, 1), 2),
-        (pmap, 8, (8, 1), 1),
     ],
 )
 def test_the_layout_of_each_class_of_shardings_agrees_with_jax(make, argument, counts, replicas):
@@ -74,6 +69,15 @@ def test_the_layout_of_each_class_of_shardings_agrees_with_jax(make, argument, c
     assert layout.shard_shape == sharding.shard_shape(shape)
     for device, index in sharding.devices_indices_map(shape).items():
         assert layout.index_of(device.id) == tuple(slice(*piece.indices(8)[:2]) for piece in index)
+
+
+def test_the_layout_of_a_pmap_sharding_has_one_shard_per_device():
+    """Its class lists slices without the axis that pmap maps."""
+    devices = jax.devices()
+    sharding = public_sharding("PmapSharding").default((len(devices), 3), 0, devices=devices)
+    layout = sharding_layout((len(devices), 3), sharding)
+    assert layout.shard_counts == (len(devices), 1)
+    assert layout.index_of(devices[-1].id) == (slice(len(devices) - 1, len(devices)), slice(0, 3))
 
 
 def test_a_single_device_holds_the_whole_array():
