@@ -72,7 +72,6 @@ def test_the_layout_of_each_class_of_shardings_agrees_with_jax(make, argument, c
 
 
 def test_the_layout_of_a_pmap_sharding_has_one_shard_per_device():
-    """Its class lists slices without the axis that pmap maps."""
     devices = jax.devices()
     sharding = public_sharding("PmapSharding").default((len(devices), 3), 0, devices=devices)
     layout = sharding_layout((len(devices), 3), sharding)
