@@ -149,24 +149,78 @@ class TestPlan:
     tree = {"params": {"w": shape_of(16, 8), "b": shape_of(8)}, "n": 3}  # noqa: RUF012
     mesh = {"fsdp": 8, "tensor": 2}  # noqa: RUF012
 
-    def specs_of(self, specs, **options):
-        options = {"mesh": self.mesh, **options}
-        report = tree_report(self.tree, specs=specs, **options)
-        return {row.path: None if row.spec is None else str(row.spec) for row in report.rows}
+    @pytest.mark.parametrize(
+        ("specs", "b", "w"),
+        [
+            (P("fsdp"), "P('fsdp',)", "P('fsdp',)"),
+            ({"params": {"w": P("fsdp"), "b": None}, "n": None}, None, "P('fsdp',)"),
+            (PathRules({"*w": P("fsdp", "tensor"), "params/*": P()}), "P()", "P('fsdp', 'tensor')"),
+            (None, "P()", "P()"),
+        ],
+        ids=["one for all leaves", "None leaves a leaf as it is", "the first rule wins", "no specs"],
+    )
+    def test_each_leaf_has_its_spec(self, specs, b, w):
+        rows = tree_report(self.tree, mesh=self.mesh, specs=specs).rows
+        assert [(row.path, row.spec and str(row.spec)) for row in rows] == [("params/b", b), ("params/w", w)]
 
-    def test_one_spec_is_a_prefix_of_every_leaf(self):
-        assert self.specs_of(P("fsdp")) == {"params/b": "P('fsdp',)", "params/w": "P('fsdp',)"}
+    @pytest.mark.parametrize(
+        ("options", "problems"),
+        [
+            (
+                {"specs": {"params": {"w": P("data", "fsdp"), "b": P("data", "fsdp")}, "n": None}},
+                [
+                    "params/b: 'data' is not a mesh axis: the mesh has 'fsdp', 'tensor'",
+                    "params/b: the spec has 2 entries, but the array has 1 axis: shape (8,)",
+                    "params/w: 'data' is not a mesh axis: the mesh has 'fsdp', 'tensor'",
+                ],
+            ),
+            (
+                {"specs": {"params": {"w": P(), "c": P()}, "n": "fsdp"}},
+                [
+                    "the entry of specs at 'n' must be a PartitionSpec, a Sharding or None, got <class 'str'>",
+                    "specs has no entry for 'params/b': None leaves a leaf as it is",
+                    "specs has an entry at 'params/c', but the tree has no leaf there",
+                ],
+            ),
+            (
+                {"specs": PathRules({**{f"*mpl{number}": P() for number in range(2)}, "*": P()})},
+                [
+                    f"the pattern '*mpl{number}' matches no leaf: print_tree shows the paths"
+                    for number in (0, 1)
+                ],
+            ),
+            (
+                {"specs": PathRules({"*w": P("fsdp")}), "mesh": None},
+                ["params/w: the leaf has no mesh for its spec: pass mesh="],
+            ),
+            ({"mesh": {"x": 0}}, ["mesh axis 'x' has no devices: its size is 0"]),
+            ({"mesh": {"x": "8"}}, ["the size of mesh axis 'x' must be an integer, got '8'"]),
+            ({"mesh": {"x": 8.0}}, ["the size of mesh axis 'x' must be an integer, got 8.0"]),
+            (
+                {"specs": PathRules({"*w": 3})},
+                [
+                    "params/w: a spec must be a PartitionSpec or a sequence of None, names and tuples of names, "
+                    "got 3"
+                ],
+            ),
+        ],
+    )
+    def test_every_problem_is_listed(self, options, problems):
+        with pytest.raises(SpecError) as error:
+            tree_report(self.tree, **{"mesh": self.mesh, "specs": P(), **options})
+        assert list(error.value.problems) == problems
 
-    def test_none_leaves_a_leaf_as_it_is(self):
-        specs = {"params": {"w": P("fsdp"), "b": None}, "n": None}
-        assert self.specs_of(specs) == {"params/b": None, "params/w": "P('fsdp',)"}
+    def test_something_else_in_place_of_a_mesh_is_an_error_and_numpy_integers_are_not(self):
+        with pytest.raises(UnsupportedValueError, match="mesh must be a Mesh, an AbstractMesh or a mapping"):
+            tree_report(self.tree, mesh="fsdp=8", specs=P())
+        report = tree_report(self.tree, mesh={"x": np.int32(8)}, specs=P("x"))
+        assert from_json(to_json(report)) == tree_report(self.tree, mesh={"x": 8}, specs=P("x"))
 
-    def test_the_first_rule_that_matches_wins(self):
-        rules = PathRules({"*w": P("fsdp", "tensor"), "params/*": P()})
-        assert self.specs_of(rules) == {"params/b": "P()", "params/w": "P('fsdp', 'tensor')"}
-
-    def test_without_specs_a_leaf_without_a_spec_is_replicated(self):
-        assert self.specs_of(None) == {"params/b": "P()", "params/w": "P()"}
+    def test_patterns_that_match_nothing_share_a_line(self):
+        with pytest.raises(SpecError) as error:
+            tree_report(self.tree, mesh=self.mesh, specs=PathRules({f"*mpl{n}": P() for n in range(9)}))
+        words = "the pattern '*mpl0' matches no leaf: print_tree shows the paths (and 8 more: see the error's problems)"
+        assert str(error.value) == words
 
     def test_shardings_have_their_own_mesh(self):
         sharding = NamedSharding(Mesh(np.array(jax.devices()[:1]), ("x",)), P("x"))
@@ -174,16 +228,6 @@ class TestPlan:
         assert [mesh.axes.shape for mesh in report.meshes] == [{"x": 1}]
         single = tree_report(self.tree, specs=SingleDeviceSharding(jax.devices()[0]))
         assert {row.sharding for row in single.rows} == {"SingleDeviceSharding"}
-
-    def test_every_wrong_spec_is_listed_with_its_path(self):
-        spec = P("data", "fsdp")
-        with pytest.raises(SpecError) as error:
-            tree_report(self.tree, mesh=self.mesh, specs={"params": {"w": spec, "b": spec}, "n": None})
-        assert error.value.problems == (
-            "params/b: 'data' is not a mesh axis: the mesh has 'fsdp', 'tensor'",
-            "params/b: the spec has 2 entries, but the array has 1 axis: shape (8,)",
-            "params/w: 'data' is not a mesh axis: the mesh has 'fsdp', 'tensor'",
-        )
 
     def test_leaves_with_the_same_problem_share_a_line_of_the_message(self):
         tree = {"step": shape_of(), "params": [shape_of(8, 8)] * 80}
@@ -195,15 +239,6 @@ class TestPlan:
         )
         assert len(error.value.problems) == 82
         assert error.value.problems[79] == "params/79: 'data' is not a mesh axis: the mesh has 'fsdp'"
-
-    def test_specs_of_another_structure_are_listed(self):
-        with pytest.raises(SpecError) as error:
-            tree_report(self.tree, mesh=self.mesh, specs={"params": {"w": P(), "c": P()}, "n": "fsdp"})
-        assert error.value.problems == (
-            "the entry of specs at 'n' must be a PartitionSpec, a Sharding or None, got <class 'str'>",
-            "specs has no entry for 'params/b': None leaves a leaf as it is",
-            "specs has an entry at 'params/c', but the tree has no leaf there",
-        )
 
     @pytest.mark.parametrize("specs", [{"*w": P("fsdp")}, {"params": [P()]}])
     def test_the_message_has_the_first_problem_of_each_kind_and_the_forms_of_specs(self, specs):
@@ -231,55 +266,12 @@ class TestPlan:
             "This is the spec of the leaf: pass specs for the new mesh"
         )
 
-    def test_patterns_that_match_nothing_share_a_line(self):
-        rules = PathRules({f"*mpl{number}": P() for number in range(9)})
-        with pytest.raises(SpecError) as error:
-            tree_report(self.tree, mesh=self.mesh, specs=rules)
-        words = "the pattern '*mpl0' matches no leaf: print_tree shows the paths (and 8 more: see the error's problems)"
-        assert str(error.value) == words
-        assert len(error.value.problems) == 9
-
-    def test_a_pattern_that_matches_nothing_is_an_error(self):
-        with pytest.raises(SpecError, match=r"the pattern '\*mpl\*' matches no leaf"):
-            tree_report(self.tree, mesh=self.mesh, specs=PathRules({"*mpl*": P(), "*": P()}))
-
-    def test_a_spec_without_a_mesh_is_an_error(self):
-        with pytest.raises(SpecError, match="the leaf has no mesh for its spec: pass mesh="):
-            tree_report(self.tree, specs=P("fsdp"))
-
-    def test_something_else_in_place_of_a_mesh_is_an_error(self):
-        with pytest.raises(UnsupportedValueError, match="mesh must be a Mesh, an AbstractMesh or a mapping"):
-            tree_report(self.tree, mesh="fsdp=8", specs=P())
-        with pytest.raises(SpecError, match="mesh axis 'x' has no devices: its size is 0"):
-            tree_report(self.tree, mesh={"x": 0}, specs=P())
-        for size in ("8", 8.0):
-            with pytest.raises(
-                SpecError, match=f"the size of mesh axis 'x' must be an integer, got {size!r}"
-            ):
-                tree_report(self.tree, mesh={"x": size}, specs=P())
-        report = tree_report(self.tree, mesh={"x": np.int32(8)}, specs=P("x"))
-        assert from_json(to_json(report)) == tree_report(self.tree, mesh={"x": 8}, specs=P("x"))
-
     def test_a_format_is_the_sharding_in_it(self):
         sharding = NamedSharding(Mesh(np.array(jax.devices()[:1]), ("x",)), P("x"))
         formats = getattr(layout, "Format", layout.Layout)  # JAX 0.7 renamed it
         for specs in (formats(None, sharding), PathRules({"*": formats(None, sharding)})):
             assert tree_report(self.tree, specs=specs) == tree_report(self.tree, specs=sharding)
         assert tree_report(self.tree, specs=formats()) == tree_report(self.tree)
-
-    def test_something_else_in_place_of_a_spec_is_an_error(self):
-        with pytest.raises(
-            SpecError, match=r"a spec must be a PartitionSpec or a sequence .* got 3 \(2 leaves"
-        ):
-            tree_report(self.tree, mesh=self.mesh, specs=PathRules({"*": 3}))
-
-    def test_logical_names_become_mesh_axes(self):
-        specs = {"params": {"w": P("embed", "mlp"), "b": P("norm")}, "n": None}
-        rules = {"embed": "fsdp", "mlp": ("tensor",), "vocab": None}
-        assert self.specs_of(specs, logical_axes=rules) == {
-            "params/b": "P(None,)",
-            "params/w": "P('fsdp', 'tensor')",
-        }
 
     def test_a_plan_is_of_a_report_as_of_its_tree(self):
         report = from_json(to_json(tree_report(self.tree)))

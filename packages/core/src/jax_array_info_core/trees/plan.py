@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import os
 from collections.abc import Hashable, Mapping, Sequence
@@ -25,11 +24,9 @@ from ..reports.array import ArrayReport, ShardingDescription
 from ..reports.tree import TreeMesh, TreeReport, TreeRow, UnmatchedAxes
 from ..text import plain_text
 from .leaves import tree_leaves
-from .rows import DeviceSet, DeviceSets, row_of_report, rows_of_leaves
+from .rows import DeviceSet, DeviceSets, fields_of, row_of_report, rows_of_leaves
 from .specs import LogicalAxes, LogicalRules, specs_by_path
 from .totals import tree_of_rows
-
-_FIELDS = tuple(field.name for field in dataclasses.fields(TreeRow))
 
 
 class Planner:
@@ -143,8 +140,7 @@ class Planner:
                 sharding=ShardingDescription(type="NamedSharding", spec=spec, mesh=axes),
                 layout=layout,
             )
-            planned = row_of_report("", report, self._devices, index=index)
-            fields = {name: getattr(planned, name) for name in _FIELDS}
+            fields = fields_of(row_of_report("", report, self._devices, index=index))
             fields |= {"memory_kind": row.memory_kind, "is_in_host_memory": row.is_in_host_memory}
             if not problems:  # each leaf reports its own
                 self._known[key] = fields
@@ -174,8 +170,7 @@ class Planner:
             if report.layout is None:
                 self.problems.append((row.path, f"{type(sharding).__name__} does not fit shape {shape}"))
                 return row
-            planned = row_of_report("", report, self._devices)
-            self._known[key] = {name: getattr(planned, name) for name in _FIELDS}
+            self._known[key] = fields_of(row_of_report("", report, self._devices))
         return _with_identity(row, self._known[key])
 
 
