@@ -10,7 +10,7 @@ from jax_array_info_core import ShardingLayout, sharding_layout
 from jax_array_info_core.errors import LayoutError
 from jax_array_info_core.layouts import Spec
 from jax_array_info_core.layouts.layout import mesh_layout, slices_layout
-from jax_array_info_core.layouts.spec import effective_spec
+from jax_array_info_core.layouts.spec import effective_axes, effective_spec
 from tests.arrays import FakeDevice, abstract_mesh, mesh_of
 
 
@@ -225,6 +225,12 @@ def test_a_layout_lists_the_devices_of_each_process():
     layout = sharding_layout((8,), NamedSharding(mesh, P("a")))
     assert layout.processes == ((0, (0,)), (1, (2, 3)), (2, (5,)))
     assert layout != mesh_layout((8,), {"a": 4}, [["a"]], layout.device_ids.ravel(), "cpu")
+
+
+@pytest.mark.oldest_and_newest
+def test_names_that_are_not_mesh_axes_and_surplus_entries_are_kept():
+    """An invalid spec does not equal a valid one."""
+    assert effective_axes(Spec((("w",), ("x",))), {"x": 8}, 1) == (("w",), ("x",))
 
 
 @pytest.mark.oldest_and_newest

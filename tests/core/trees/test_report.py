@@ -224,8 +224,11 @@ class TestPlan:
 
     def test_shardings_have_their_own_mesh(self):
         sharding = NamedSharding(Mesh(np.array(jax.devices()[:1]), ("x",)), P("x"))
-        report = tree_report(self.tree, specs=sharding)
+        tree = {"b": shape_of(8), "i": shape_of(8, dtype=jnp.int8), "w": shape_of(16, 8)}
+        report = tree_report(tree, specs=sharding)
         assert [mesh.axes.shape for mesh in report.meshes] == [{"x": 1}]
+        facts = [(row.path, row.dtype, row.shard_shape, row.shard_nbytes) for row in report.rows]
+        assert facts == [("b", "float32", (8,), 32), ("i", "int8", (8,), 8), ("w", "float32", (16, 8), 512)]
         single = tree_report(self.tree, specs=SingleDeviceSharding(jax.devices()[0]))
         assert {row.sharding for row in single.rows} == {"SingleDeviceSharding"}
 
