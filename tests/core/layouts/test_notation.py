@@ -248,11 +248,6 @@ def test_an_xla_sharding_from_jax_is_equivalent_to_its_spec(case):
 @pytest.mark.parametrize(
     ("text", "mesh", "spec"),
     [
-        ("{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}", {"x": 4, "y": 2}, Spec((("y",),))),
-        ("{devices=[2,4]<=[4,2]T(1,0)}", {"x": 4, "y": 2}, Spec((("y",), ("x",)))),
-        ("{devices=[8]<=[4,2]T(1,0)}", {"x": 4, "y": 2}, Spec((("y", "x"),))),
-        ("{devices=[2,4]<=[2,4]}", {"a": 2, "b": 4}, Spec((("a",), ("b",)))),
-        ("{devices=[2,1,4]<=[2,4] last_tile_dim_replicate}", {"a": 2, "b": 4}, Spec((("a",),))),
         (
             "{devices=[2,1,4]<=[8] last_tile_dims={unreduced}}",
             {"a": 2, "b": 4},

@@ -106,6 +106,7 @@ def described(code, shape=b"(1,)"):
 
 
 NOT_NUMPY = "w: not an array of numpy"
+LARGE = "w: its header claims 1,152,921,504,606,847,062 bytes, but it has 86"
 REFUSED = {
     "zeros": (b"\0" * 10**7, f"{NOT_NUMPY}, or one of records"),
     "bomb": (b"\x93NUMPY\x02\0" + struct.pack("<I", 2**32 - 1) + b" " * 10**7, NOT_NUMPY),
@@ -119,7 +120,7 @@ REFUSED = {
     "record": (npy(b"{'descr': [('a', '<i4')], 'fortran_order': False, 'shape': (1,), }"), NOT_NUMPY),
     "bool": (npy(described(b"<f4", b"(True,)")), NOT_NUMPY),
     "digits": (npy(described(b"<f4", b"(%s,)" % (b"9" * 20))), NOT_NUMPY),
-    "large": (npy(described(b"|i1", b"(%d,)" % 2**60)), "w: its header claims 1,152,921,504,606,847,0"),
+    "large": (npy(described(b"|i1", b"(%d,)" % 2**60)), LARGE),
 }
 
 
