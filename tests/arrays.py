@@ -6,7 +6,7 @@ import threading
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import AbstractMesh, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 
@@ -15,6 +15,13 @@ def mesh_of(sizes, names, devices=None):
     count = int(np.prod(sizes))
     devices = jax.devices()[:count] if devices is None else devices
     return Mesh(np.array(devices).reshape(sizes), names)
+
+
+def abstract_mesh(**sizes):
+    """Return a mesh without devices; before JAX 0.5, AbstractMesh takes pairs."""
+    if jax.__version_info__ < (0, 5):
+        return AbstractMesh(tuple(sizes.items()))
+    return AbstractMesh(tuple(sizes.values()), tuple(sizes))
 
 
 def sharded(shape, mesh, *spec, dtype=jnp.float32):

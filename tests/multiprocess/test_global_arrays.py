@@ -105,11 +105,12 @@ def test_the_report_of_a_fully_sharded_array_does_not_depend_on_its_constructor(
         }
 
 
-def test_replicas_are_counted_over_all_processes(results):
+def test_replicas_are_counted_over_all_processes_and_a_gathered_array_is_here(results):
     for fact in results[1]:
-        assert fact["replicated"]["replicas"] == PROCESSES
-        assert fact["replicated"]["shard_nbytes"] == ROWS * 3 * 4
-        assert not fact["replicated"]["addressable"]
+        replicated, gathered = fact["replicated"], fact["gathered"]
+        assert (replicated["replicas"], replicated["shard_nbytes"]) == (PROCESSES, ROWS * 3 * 4)
+        assert (replicated["addressable"], gathered["addressable"]) == (False, True)
+        assert gathered["shape"] == [ROWS, COLUMNS]
 
 
 def test_the_value_of_a_global_scalar_is_not_read(results):
@@ -120,12 +121,6 @@ def test_the_value_of_a_global_scalar_is_not_read(results):
         panel = output_of(done, process).split("< total\n")[1].split(">")[0]
         assert "value" not in panel
         assert "!is_fully_addressable" in panel
-
-
-def test_a_gathered_array_is_fully_addressable(results):
-    for fact in results[1]:
-        assert fact["gathered"]["addressable"]
-        assert fact["gathered"]["shape"] == [ROWS, COLUMNS]
 
 
 def test_device_ids_are_the_ids_of_jax_and_not_dense(results):

@@ -86,7 +86,7 @@ import functools, json, socket, threading
 import jax
 from jax._src import distributed
 from jax_array_info_core import compat
-from jax_array_info_core.hosts import hosts_report as room
+from jax_array_info_core.hosts import gather as room
 from tests.core.hosts.samples import OTHER, USUAL
 
 with socket.socket() as probe:

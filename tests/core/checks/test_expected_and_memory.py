@@ -18,15 +18,6 @@ from tests.core.checks.findings import abstract, kinds, paths, the_finding
 pytestmark = pytest.mark.oldest_and_newest
 
 
-@pytest.mark.parametrize(
-    "spec", [P("x"), P(("x",)), P("x", None), P(("x", "one")), P("x", "one"), Spec((("x",), ()))]
-)
-def test_equivalent_specs_are_expected(spec):
-    """Trailing entries of None, mesh axes of size 1 and tuples of one name make no difference."""
-    options = {"mesh": {"x": 8, "one": 1}, "specs": P("x")}
-    assert check_report({"w": abstract(64, 64)}, **options, expect={"w": spec}).passed
-
-
 def test_surplus_entries_of_none_are_expected_of_any_leaf():
     """A prefix such as ``P("x", None)`` also fits vectors."""
     tree = {"w": abstract(64, 64), "b": abstract(64)}

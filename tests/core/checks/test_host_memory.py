@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from jax.sharding import AbstractMesh, NamedSharding
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import CheckError, assert_tree, check_report, from_json, to_json, tree_report
@@ -16,7 +16,7 @@ from jax_array_info_core.checks.memory import host_bytes
 from jax_array_info_core.errors import SpecError, UnsupportedValueError
 from jax_array_info_core.trees.plan import plan_tree
 from jax_array_info_core.trees.totals import tree_of_rows
-from tests.arrays import FakeDevice, mesh_of
+from tests.arrays import FakeDevice, abstract_mesh, mesh_of
 from tests.core.checks.findings import the_finding
 
 pytestmark = pytest.mark.oldest_and_newest
@@ -26,14 +26,6 @@ KIB = 1024
 
 class FakeTpu(FakeDevice):
     platform = "tpu"
-
-
-def abstract_mesh(**sizes):
-    """Return an AbstractMesh; up to JAX 0.5, it takes pairs."""
-    try:
-        return AbstractMesh(tuple(sizes.values()), tuple(sizes))
-    except TypeError:
-        return AbstractMesh(tuple(sizes.items()))
 
 
 def hosted(shape, spec, mesh=None, kind="pinned_host", dtype=jnp.float32):

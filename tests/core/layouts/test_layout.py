@@ -10,43 +10,8 @@ from jax_array_info_core import ShardingLayout, sharding_layout
 from jax_array_info_core.errors import LayoutError
 from jax_array_info_core.layouts import Spec
 from jax_array_info_core.layouts.layout import mesh_layout, slices_layout
-from jax_array_info_core.layouts.spec import effective_spec
-from tests.arrays import FakeDevice, mesh_of
-
-SPECS = [
-    (P(), (1, 1), 8),
-    (P("a"), (4, 1), 2),
-    (P(None, "b"), (1, 2), 4),
-    (P("a", "b"), (4, 2), 1),
-    (P("b", "a"), (2, 4), 1),
-    (P(("a", "b")), (8, 1), 1),
-    (P(None, ("b", "a")), (1, 8), 1),
-    (P(P.UNCONSTRAINED, "a"), (1, 4), 2),
-]
-
-
-def assert_same_as_jax(layout, sharding, shape):
-    for device, index in sharding.devices_indices_map(shape).items():
-        expected = tuple(slice(*piece.indices(dim)[:2]) for piece, dim in zip(index, shape, strict=True))
-        assert layout.index_of(device.id) == expected
-
-
-@pytest.mark.needs_devices(8)
-@pytest.mark.parametrize(("spec", "counts", "replicas"), SPECS)
-def test_the_layout_of_a_named_sharding_agrees_with_jax(spec, counts, replicas):
-    sharding = NamedSharding(mesh_of((4, 2), ("a", "b")), spec)
-    layout = sharding_layout((16, 8), sharding)
-    assert layout.shard_counts == counts
-    assert layout.replicas == replicas
-    assert layout.shard_shape == sharding.shard_shape((16, 8))
-    assert_same_as_jax(layout, sharding, (16, 8))
-
-
-def test_a_single_device_holds_the_whole_array():
-    device = jax.devices()[-1]
-    layout = sharding_layout((3, 5), SingleDeviceSharding(device))
-    assert layout == ShardingLayout(shape=(3, 5), device_ids=np.array([[[device.id]]]), platform="cpu")
-    assert layout.index_of(device.id) == (slice(0, 3), slice(0, 5))
+from jax_array_info_core.layouts.spec import effective_axes, effective_spec
+from tests.arrays import FakeDevice, abstract_mesh, mesh_of
 
 
 def public_sharding(name):
@@ -61,50 +26,79 @@ def public_sharding(name):
     return found
 
 
-@pytest.mark.needs_devices(8)
-def test_the_layout_of_a_positional_sharding_agrees_with_jax():
-    positional = public_sharding("PositionalSharding")(np.array(jax.devices()[::-1][:8])).reshape(4, 2)
-    for sharding, counts, replicas in [(positional, (4, 2), 1), (positional.replicate(1), (4, 1), 2)]:
-        layout = sharding_layout((16, 8), sharding)
-        assert (layout.shard_counts, layout.replicas) == (counts, replicas)
-        assert_same_as_jax(layout, sharding, (16, 8))
+def named(spec):
+    return NamedSharding(mesh_of((4, 2), ("a", "b"), jax.devices()[::-1][:8]), spec)
+
+
+def gspmd(spec):
+    sharding = named(spec)
+    devices = tuple(sharding.mesh.devices.flat)
+    return public_sharding("GSPMDSharding")(devices, sharding._to_xla_hlo_sharding(2))
+
+
+def positional(replicated):
+    devices = np.array(jax.devices()[::-1][:8])
+    sharding = public_sharding("PositionalSharding")(devices).reshape(4, 2)
+    return sharding.replicate(1) if replicated else sharding
 
 
 @pytest.mark.needs_devices(8)
-@pytest.mark.parametrize(("spec", "counts", "replicas"), SPECS[:-1])
-def test_the_layout_of_a_gspmd_sharding_agrees_with_its_named_sharding(spec, counts, replicas):
-    gspmd = public_sharding("GSPMDSharding")
-    named = NamedSharding(mesh_of((4, 2), ("a", "b"), jax.devices()[::-1][:8]), spec)
-    sharding = gspmd(tuple(named.mesh.devices.flat), named._to_xla_hlo_sharding(2))
-    layout = sharding_layout((16, 8), sharding)
+@pytest.mark.parametrize(
+    ("make", "argument", "counts", "replicas"),
+    [
+        (named, P(P.UNCONSTRAINED, "a"), (1, 4), 2),
+        *[
+            (make, *case)
+            for make in (named, gspmd)
+            for case in [
+                (P(), (1, 1), 8),
+                (P("a"), (4, 1), 2),
+                (P("b", "a"), (2, 4), 1),
+                (P(None, ("b", "a")), (1, 8), 1),
+            ]
+        ],
+        (positional, False, (4, 2), 1),
+        (positional, True, (4, 1), 2),
+    ],
+)
+def test_the_layout_of_each_class_of_shardings_agrees_with_jax(make, argument, counts, replicas):
+    """The laws have other specs and meshes."""
+    sharding, shape = make(argument), (8, 8)
+    layout = sharding_layout(shape, sharding)
     assert (layout.shard_counts, layout.replicas) == (counts, replicas)
-    assert_same_as_jax(layout, sharding, (16, 8))
+    assert layout.shard_shape == sharding.shard_shape(shape)
+    for device, index in sharding.devices_indices_map(shape).items():
+        assert layout.index_of(device.id) == tuple(slice(*piece.indices(8)[:2]) for piece in index)
 
 
-def test_the_layout_of_a_pmap_sharding_agrees_with_jax():
-    pmap_sharding = public_sharding("PmapSharding")
-    devices = np.array(jax.devices())
-    sharding = pmap_sharding.default((len(devices), 3), 0, devices=list(devices))
+def test_the_layout_of_a_pmap_sharding_has_one_shard_per_device():
+    devices = jax.devices()
+    sharding = public_sharding("PmapSharding").default((len(devices), 3), 0, devices=devices)
     layout = sharding_layout((len(devices), 3), sharding)
     assert layout.shard_counts == (len(devices), 1)
     assert layout.index_of(devices[-1].id) == (slice(len(devices) - 1, len(devices)), slice(0, 3))
 
 
+def test_a_single_device_holds_the_whole_array():
+    device = jax.devices()[-1]
+    layout = sharding_layout((3, 5), SingleDeviceSharding(device))
+    assert layout == ShardingLayout(shape=(3, 5), device_ids=np.array([[[device.id]]]), platform="cpu")
+    assert layout.index_of(device.id) == (slice(0, 3), slice(0, 5))
+
+
 @pytest.mark.needs_devices(8)
 def test_an_hlo_sharding_has_the_layout_of_its_named_sharding():
-    mesh = mesh_of((4, 2), ("a", "b"))
     for spec, counts in [(P("b", "a"), (2, 4)), (P(None, "b"), (1, 2))]:
-        named = NamedSharding(mesh, spec)
-        layout = sharding_layout((16, 8), named._to_xla_hlo_sharding(2))
+        sharding = NamedSharding(mesh_of((4, 2), ("a", "b")), spec)
+        layout = sharding_layout((16, 8), sharding._to_xla_hlo_sharding(2))
         assert layout.shard_counts == counts
-        assert layout.index_of(5) == sharding_layout((16, 8), named).index_of(5)
+        assert layout.index_of(5) == sharding_layout((16, 8), sharding).index_of(5)
     with pytest.raises(LayoutError, match=r"\{replicated\} does not list the device of each shard"):
-        sharding_layout((16, 8), NamedSharding(mesh, P())._to_xla_hlo_sharding(2))
+        sharding_layout((16, 8), named(P())._to_xla_hlo_sharding(2))
 
 
 @pytest.mark.needs_devices(8)
 def test_manual_xla_shardings_have_no_layout():
-    gspmd = public_sharding("GSPMDSharding")
     from jax._src.lib import xla_client
 
     def sharding(*last, dims=(1,)):
@@ -114,7 +108,9 @@ def test_manual_xla_shardings_have_no_layout():
             proto.tile_assignment_dimensions = list(dims)
             proto.tile_assignment_devices = list(range(8))
             proto.last_tile_dims = list(last)
-        return gspmd(tuple(jax.devices()), xla_client.HloSharding.from_proto(proto))
+        return public_sharding("GSPMDSharding")(
+            tuple(jax.devices()), xla_client.HloSharding.from_proto(proto)
+        )
 
     with pytest.raises(LayoutError, match="does not fit"):
         sharding_layout((8, 8), sharding())
@@ -152,11 +148,7 @@ def test_the_layout_of_any_other_sharding_comes_from_its_indices_map():
 
 
 def test_an_abstract_mesh_has_a_layout_without_devices():
-    if jax.__version_info__ < (0, 5, 0):
-        mesh = jax.sharding.AbstractMesh((("data", 4), ("model", 2)))
-    else:
-        mesh = jax.sharding.AbstractMesh((4, 2), ("data", "model"))
-    layout = sharding_layout((8, 8), NamedSharding(mesh, P("model", "data")))
+    layout = sharding_layout((8, 8), NamedSharding(abstract_mesh(data=4, model=2), P("model", "data")))
     assert layout.platform is None
     assert layout.devices_of((1, 0)) == (1,)
     assert layout.index_of(7) == (slice(4, 8), slice(6, 8))
@@ -233,6 +225,12 @@ def test_a_layout_lists_the_devices_of_each_process():
     layout = sharding_layout((8,), NamedSharding(mesh, P("a")))
     assert layout.processes == ((0, (0,)), (1, (2, 3)), (2, (5,)))
     assert layout != mesh_layout((8,), {"a": 4}, [["a"]], layout.device_ids.ravel(), "cpu")
+
+
+@pytest.mark.oldest_and_newest
+def test_names_that_are_not_mesh_axes_and_surplus_entries_are_kept():
+    """An invalid spec does not equal a valid one."""
+    assert effective_axes(Spec((("w",), ("x",))), {"x": 8}, 1) == (("w",), ("x",))
 
 
 @pytest.mark.oldest_and_newest

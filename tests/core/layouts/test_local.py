@@ -39,33 +39,6 @@ def test_adjacent_shards_form_a_box():
     assert local_part(layout, 1, 32) == part(1, (20, 30, 60, 70), 4, 64, ((0, 8), (8, 16)), 256)
 
 
-def test_shards_that_are_not_adjacent_have_no_index():
-    layout = layout_of((8,), {"a": 4}, [["a"]], [0, 1, 0, 1])
-    assert local_part(layout, 0, 32) == part(0, (0, 2), 2, 4, None, 16)
-
-
-def test_the_part_on_a_permuted_mesh_follows_the_device_ids():
-    layout = layout_of((8,), {"a": 4}, [["a"]], [1, 0, 0, 1], [9, 4, 2, 7])
-    assert local_part(layout, 0, 32).index == ((2, 6),)
-    assert local_part(layout, 1, 32).index is None
-    assert local_part(layout, 1, 32).devices == (7, 9)
-
-
-def test_replicas_count_in_device_nbytes_only():
-    replicated = layout_of((8,), {"a": 2, "b": 2}, [], [0, 0, 0, 1])
-    assert local_part(replicated, 0, 32) == part(0, (0, 1, 2), 1, 8, ((0, 8),), 32, 96)
-    assert local_part(replicated, 1, 32) == part(1, (3,), 1, 8, ((0, 8),), 32)
-    partly = layout_of((8,), {"a": 2, "b": 2}, [["a"]], [0, 0, 0, 1])
-    assert local_part(partly, 0, 32) == part(0, (0, 1, 2), 2, 8, ((0, 8),), 32, 48)
-    assert local_part(partly, 1, 32) == part(1, (3,), 1, 4, ((4, 8),), 16)
-
-
-def test_uneven_shards_count_their_actual_elements():
-    layout = layout_of((5,), {"a": 4}, [["a"]], [0, 0, 1, 1])
-    assert local_part(layout, 0, 32) == part(0, (0, 1), 2, 4, ((0, 4),), 16)
-    assert local_part(layout, 1, 32) == part(1, (2, 3), 2, 1, ((4, 5),), 4)
-
-
 def test_types_smaller_than_a_byte_are_packed_in_each_shard():
     layout = layout_of((6,), {"a": 2}, [["a"]], [0, 1])
     assert local_part(layout, 0, 4).nbytes == 2
@@ -116,14 +89,15 @@ def test_the_local_part_agrees_with_the_shards_of_each_device(case):
         part = local_part(layout, process, 32)
         own = sorted(device for device, owner in zip(ids, owners, strict=True) if owner == process)
         marked = np.zeros(layout.shape, bool)
-        on_devices = 0
+        sizes = [math.prod(piece.stop - piece.start for piece in layout.index_of(device)) for device in own]
         for device in own:
             marked[layout.index_of(device)] = True
-            on_devices += math.prod(piece.stop - piece.start for piece in layout.index_of(device))
         assert part.devices == tuple(own)
-        assert (part.nbytes, part.device_nbytes) == (4 * marked.sum(), 4 * on_devices)
+        assert (part.nbytes, part.device_nbytes) == (4 * marked.sum(), 4 * sum(sizes))
         assert part.element_count == marked.sum()
-        if part.index is not None:
-            assert marked[tuple(slice(*bounds) for bounds in part.index)].all()
-            volume = math.prod(stop - start for start, stop in part.index)
-            assert volume == part.element_count
+        if own and all(sizes):
+            assert part.shard_count == len({str(layout.index_of(device)) for device in own})
+            places = np.argwhere(marked)
+            bounds = tuple(zip(places.min(0).tolist(), (places.max(0) + 1).tolist(), strict=True))
+            is_box = marked[tuple(slice(*pair) for pair in bounds)].all()
+            assert part.index == (bounds if is_box else None)

@@ -89,13 +89,6 @@ def test_the_described_devices_are_those_of_the_layout_on_a_shuffled_mesh(case):
     assert_describes(describe_pattern(layout), layout)
 
 
-@settings(max_examples=CASES // 4, deadline=None)
-@given(named_shardings())
-def test_the_described_devices_are_those_of_the_layout_on_a_mesh_in_order(case):
-    layout = spec_layout(case[0], case[1], case[2].spec)
-    assert_describes(describe_pattern(layout), layout)
-
-
 @st.composite
 def arranged_layouts(draw):
     """Return a layout on a grid of device ids that is transposed, reversed along some axes and strided."""

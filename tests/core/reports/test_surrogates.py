@@ -29,7 +29,7 @@ from jax_array_info_core import (
     tree_report,
 )
 from jax_array_info_core.hosts.files import hosts_in_folder
-from jax_array_info_core.hosts.hosts_report import _packed, _unpacked
+from jax_array_info_core.hosts.gather import _packed, _unpacked
 from jax_array_info_core.hosts.summaries import SetAsText, arrays_of, summary_of
 from jax_array_info_core.reports.json import summary_from_json, summary_to_json
 from jax_array_info_core.stored.reading import decoded_parts

@@ -1,13 +1,11 @@
 """Sharding dumps of MaxText, counted in elements: as int8, an element is a byte."""
 
-import json
-
 import pytest
 
 from jax_array_info_core import load_tree, tree_report
 from jax_array_info_core.layouts import MeshAxes, Spec
 from jax_array_info_core.stored.array_files import keys_of
-from tests.maxtext import DUMPS, dump, flax_rules, mesh_of_dump, write_dump
+from tests.maxtext import DUMPS, flax_rules, mesh_of_dump, write_dump
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -38,17 +36,10 @@ def test_totals_of_a_dump(
     assert len(report.meshes) == 1
 
 
-def test_paths_of_a_dump(tmp_path):
-    """The key of an attribute, an index and a dict are keys of the path."""
-    paths = [row.path for row in load_tree(write_dump(tmp_path, QWEN)).rows]
-    assert paths[:2] == ["step", "params/params/decoder/decoder_norm/scale"]
-    assert "opt_state/0/mu/params/decoder/layers/mlp/wi_0/kernel" in paths
-    assert paths[-1] == "opt_state/2/count"
-
-
 def test_row_of_a_dump(tmp_path):
     """A row has the dump's spec and mesh, and the given dtype."""
     report = load_tree(write_dump(tmp_path, EXPERT), dtype="bfloat16")
+    assert [report.rows[place].path for place in (0, -1)] == ["step", "opt_state/2/count"]
     [row] = [row for row in report.rows if row.path.startswith("params") and "MoeBlock_0/wi_0" in row.path]
     assert row.spec == Spec((("expert",), (), ("fsdp",), ("fsdp_transpose",)))
     assert report.meshes[row.mesh].axes == MeshAxes(
@@ -111,13 +102,3 @@ def test_names_without_a_match_are_listed(tmp_path):
 def test_keys_of_maxtext_paths(text, keys):
     """Keys are read in JAX's notation; other text up to the next slash is a key as it is."""
     assert keys_of(text) == keys
-
-
-def test_leaves_keep_different_paths(tmp_path):
-    """Keys with a slash, a quote or an escape stand in quotes."""
-    leaf = dump(QWEN)[".step"]
-    keys = ["['a/b']", "['a']/['b']", "[\"'a'\"]", "['a']/['']", r"['\x1b']", "['x y']"]
-    path = tmp_path / "named_shardings.json"
-    path.write_text(json.dumps(dict.fromkeys(keys, leaf)))
-    paths = [row.path for row in load_tree(path).rows]
-    assert paths == ["'a/b'", "a/b", "\"'a'\"", "a/''", r"'\x1b'", "x y"]

@@ -226,10 +226,6 @@ def test_objects_whose_attributes_raise(make):
     assert "w" in [row.path for row in report.rows]
     shown(make())
     shown([make(), (make(),)])
-
-
-@pytest.mark.parametrize("make", HOSTILE)
-def test_plans_of_objects_whose_attributes_raise(make):
     report = tree_report({"hostile": make(), "w": ARRAY}, mesh={"a": 2}, specs=PathRules({"*w": P("a")}))
     assert {row.path: row.shard_shape for row in report.rows}["w"] == (1, 3)
 

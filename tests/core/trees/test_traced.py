@@ -11,8 +11,7 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info_core import collect_reports, compat
-from jax_array_info_core.traced import traced_report as primitives
+from jax_array_info_core import collect_reports
 from jax_array_info_core.trees.tree_report import report_tree_when_known, tap_tree_when_known
 from tests.arrays import mesh_of, sharded
 from tests.contexts import VERSION
@@ -74,19 +73,6 @@ def test_each_compilation_has_one_report(look, array, mesh):
     with collect_reports() as reports:
         for argument in (array, array, other, other):
             np.testing.assert_allclose(function(argument), pair(lambda tree: tree)(argument), rtol=1e-5)
-    assert [axes(report) for report in reports] == [[(("a",), ("b",))] * 2, [((), ("a",))] * 2]
-
-
-@pytest.mark.parametrize("look", LOOKS)
-def test_an_inner_function_has_one_report_for_each_sharding(look, array, mesh):
-    inner = jax.jit(pair(look))
-    sharding = NamedSharding(mesh, P(None, "a"))
-
-    def outer(x):
-        return inner(x), inner(x), inner(jax.lax.with_sharding_constraint(x, sharding))
-
-    with collect_reports() as reports:
-        jax.jit(outer)(array)
     assert [axes(report) for report in reports] == [[(("a",), ("b",))] * 2, [((), ("a",))] * 2]
 
 
@@ -236,17 +222,6 @@ def test_reports_of_trees_are_in_the_order_of_the_program(array):
     assert [report.name for report in reports] == ["first", "true", "false", "last"]
 
 
-def test_a_failed_compilation_makes_no_report(array):
-    for one in (array, jnp.ones(3)):
-        with collect_reports() as reports:
-            lowered = jax.jit(pair(info)).lower(one)
-            with pytest.raises(Exception, match="no_such_option"):
-                lowered.compile(compiler_options={"no_such_option": "1"})
-            assert reports == []
-            lowered.compile()
-        assert [reasons(report) for report in reports] == [[None, None]]
-
-
 def test_a_trace_that_was_not_compiled_is_reported_again_when_it_is(array):
     function = jax.jit(pair(info))
     with collect_reports() as reports:
@@ -362,41 +337,6 @@ def test_donation_stays_the_same_with_tapped_leaves():
 
     with collect_reports():
         assert donated(tap) == donated(lambda tree: tree)
-
-
-def test_an_error_while_a_report_is_made_leaves_the_program_alone(array, caplog):
-    def fail(report):
-        raise RuntimeError("no picture")
-
-    function = jax.jit(lambda x: tap_tree_when_known({"x": x}, None, fail)["x"] * 2)
-    np.testing.assert_array_equal(function(array), array * 2)
-    assert "RuntimeError: no picture" in caplog.text
-
-
-def test_an_unexpected_version_of_jax_leaves_the_program_alone(array, monkeypatch, caplog):
-    def fail(*args):
-        raise AttributeError("another jax")
-
-    monkeypatch.setattr(compat, "lowering_place", fail)
-    with collect_reports() as reports:
-        jax.jit(pair(info))(array)
-    assert [reasons(report) for report in reports] == [["this version of jax does not tell"] * 2]
-
-
-def test_without_the_primitives_the_inspection_of_jax_is_used(array, monkeypatch):
-    def fail(name):
-        raise ImportError(name)
-
-    monkeypatch.setattr(compat.inspection, "private", fail)
-    primitives._primitive.cache_clear()
-    try:
-        with collect_reports() as reports:
-            jax.jit(pair(tap))(array)
-    finally:
-        primitives._primitive.cache_clear()
-    assert [[(row.source, row.shard_shape) for row in report.rows] for report in reports] == [
-        [("compiler", (2, 4))] * 2
-    ]
 
 
 @pytest.mark.skipif(VERSION < (0, 6), reason="no Explicit axes")

@@ -61,8 +61,6 @@ if TYPE_CHECKING:
     )
     from .hosts.gather import (
         gather_reports as gather_reports,
-    )
-    from .hosts.hosts_report import (
         hosts_report as hosts_report,
     )
     from .layouts.layout import (
@@ -151,8 +149,7 @@ _PLACES = {
     ".devices.memory": "devices_report memory_report",
     ".errors": "ArrayInfoError CheckError",
     ".hosts.files": "load_report save_report",
-    ".hosts.gather": "gather_reports",
-    ".hosts.hosts_report": "hosts_report",
+    ".hosts.gather": "gather_reports hosts_report",
     ".layouts.layout": "ShardingLayout",
     ".live.growth": "ArrayTracker track_arrays",
     ".live.report": "live_array_report",

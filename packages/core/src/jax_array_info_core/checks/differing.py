@@ -72,8 +72,14 @@ def expectation(expect: Any, planned: PlannedTree) -> Expectation:
     on_common = Planner(devices, named[0], None, has_specs=True) if len(named) == 1 else on_own
     on_all = Planner(devices, whole, None, has_specs=True)
 
+    # Leaves share their entries.
+    specs = {
+        number: None if entry is None or values.is_sharding(entry) else as_spec(entry)
+        for number, entry in {id(entry): entry for entry in entries}.items()
+    }
+
     def expected(row: TreeRow, entry: Any) -> TreeRow:
-        spec = None if entry is None or values.is_sharding(entry) else as_spec(entry)
+        spec = specs[id(entry)]
         if spec is not None:
             entry = without_surplus(spec, len(row.shape)) or spec
         if row.mesh is not None and meshes[row.mesh].axes is not None:

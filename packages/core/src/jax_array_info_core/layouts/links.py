@@ -246,13 +246,6 @@ def _axis_links(places: Places, axis: str, groups: Positions) -> AxisLinks:
     over_hosts, over_slices = int(np.count_nonzero(hosts > 1)), int(np.count_nonzero(slices > 1))
     sides, form, chips = _form(places, groups, is_one_slice=not over_slices)
     is_known = not (places.are_processes and over_hosts)
-    processes: dict[str, Any] = {}
-    if places.are_processes:
-        processes = {
-            "leaves_process": _share(over_hosts, len(groups)),
-            "groups_over_processes": over_hosts,
-            "process_count": int(np.max(hosts)),
-        }
     return AxisLinks(
         axis=axis,
         neighbors=tuple(
@@ -261,15 +254,17 @@ def _axis_links(places: Places, axis: str, groups: Positions) -> AxisLinks:
         ),
         group_count=len(groups),
         leaves_host=_share(over_hosts, len(groups)) if is_known else None,
+        leaves_process=_share(over_hosts, len(groups)) if places.are_processes else None,
         leaves_slice=None if places.slices is None else _share(over_slices, len(groups)),
         groups_over_hosts=over_hosts if is_known else None,
+        groups_over_processes=over_hosts if places.are_processes else 0,
         groups_over_slices=over_slices,
         host_count=int(np.max(hosts)) if is_known else None,
+        process_count=int(np.max(hosts)) if places.are_processes else 1,
         slice_count=int(np.max(slices)),
         sides=sides,
         form=form,
         chip_count=chips,
-        **processes,
     )
 
 

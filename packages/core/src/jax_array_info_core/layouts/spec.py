@@ -374,20 +374,15 @@ class UnevenAxis:
         divisor = f"{count} shards"
         if self.names:
             axes = "axis" if len(self.names) == 1 else "axes"
-            divisor = f"mesh {axes} {_names_text(self.names)} of size {count}"
+            divisor = f"mesh {axes} {_entry(self.names)} of size {count}"
         remedy = "leave it unsharded"
         if self.fitting:
             size = format_number(self.fitting_count)
-            remedy = f"shard it over {_names_text(self.fitting)} of size {size}"
+            remedy = f"shard it over {_entry(self.fitting)} of size {size}"
         return (
             f"axis {self.axis} of shape {self.shape} is not divisible by {divisor}: "
             f"{dim} % {count} = {dim % self.count}. Pad it to {format_number(self.padded)}, or {remedy}."
         )
-
-
-def _names_text(names: tuple[str, ...]) -> str:
-    """Return names of mesh axes as in a PartitionSpec: one by itself, several as a tuple."""
-    return repr(names[0] if len(names) == 1 else names)
 
 
 SpecLike = Sequence[str | Sequence[str] | None] | Spec

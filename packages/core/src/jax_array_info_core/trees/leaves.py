@@ -282,15 +282,11 @@ class _EntryWalk(_BoxWalk):
         self.found.append((self.path_of(path), value))
 
 
-def _is_report(value: Any) -> bool:
-    from ..reports.tree import TreeReport  # panels of single arrays do not need it
-
-    return type(value) is TreeReport
-
-
 def require_tree(value: Any) -> None:
     """Raise UnsupportedValueError for a value that is neither an array nor a container, such as None."""
-    if _is_report(value):
+    from ..reports.tree import TreeReport  # panels of single arrays do not need it
+
+    if type(value) is TreeReport:
         return
     found = tree_leaves(value)
     if [*found.other_paths, *found.none_paths] == [""]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import os
 from collections.abc import Hashable, Mapping, Sequence
@@ -25,11 +24,9 @@ from ..reports.array import ArrayReport, ShardingDescription
 from ..reports.tree import TreeMesh, TreeReport, TreeRow, UnmatchedAxes
 from ..text import plain_text
 from .leaves import tree_leaves
-from .rows import DeviceSet, DeviceSets, row_of_report, rows_of_leaves
+from .rows import DeviceSet, DeviceSets, fields_of, row_of_report, rows_of_leaves
 from .specs import LogicalAxes, LogicalRules, specs_by_path
 from .totals import tree_of_rows
-
-_FIELDS = tuple(field.name for field in dataclasses.fields(TreeRow))
 
 
 class Planner:
@@ -58,6 +55,7 @@ class Planner:
         self._has_specs = has_specs
         self._has_leaves = False
         self._known: dict[Hashable, dict[str, Any]] = {}
+        """Fields of a planned row, by what leaves that are alike have in common."""
 
     def planned(self, row: TreeRow, entry: Any) -> TreeRow:
         """Return the row of a leaf with another spec or on another mesh.
@@ -142,8 +140,7 @@ class Planner:
                 sharding=ShardingDescription(type="NamedSharding", spec=spec, mesh=axes),
                 layout=layout,
             )
-            planned = row_of_report("", report, self._devices, index=index)
-            fields = {name: getattr(planned, name) for name in _FIELDS}
+            fields = fields_of(row_of_report("", report, self._devices, index=index))
             fields |= {"memory_kind": row.memory_kind, "is_in_host_memory": row.is_in_host_memory}
             if not problems:  # each leaf reports its own
                 self._known[key] = fields
@@ -152,27 +149,29 @@ class Planner:
     def _sharded(self, row: TreeRow, sharding: Any) -> TreeRow:
         """Return the row of a leaf with another sharding."""
         shape: tuple[int, ...] = row.shape  # type: ignore[assignment]  # checked by the caller
-        if is_named(sharding):
-            sizes = {plain_text(name): int(size) for name, size in sharding.mesh.shape.items()}
-            problems = spec_problems(shape, sizes, as_spec(sharding.spec))
-            if problems:
-                self.problems += [(row.path, problem) for problem in problems]
+        key = (id(sharding), shape, row.dtype, row.bits)
+        if key not in self._known:
+            if is_named(sharding):
+                sizes = {plain_text(name): int(size) for name, size in sharding.mesh.shape.items()}
+                if problems := spec_problems(shape, sizes, as_spec(sharding.spec)):
+                    self.problems += [(row.path, problem) for problem in problems]
+                    return row
+            known = KnownSharding(source="array", sharding=sharding_facts(sharding, shape))
+            report = report_of_facts(
+                ArrayFacts(
+                    kind="planned",
+                    type_name="planned",
+                    shape=shape,
+                    dtype=row.dtype,
+                    bits=row.bits,
+                    known=known,
+                )
+            )
+            if report.layout is None:
+                self.problems.append((row.path, f"{type(sharding).__name__} does not fit shape {shape}"))
                 return row
-        facts = ArrayFacts(
-            kind="planned",
-            type_name="planned",
-            shape=shape,
-            dtype=row.dtype,
-            bits=row.bits,
-            known=KnownSharding(source="array", sharding=sharding_facts(sharding, shape)),
-        )
-        report = report_of_facts(facts)
-        if report.layout is None:
-            problem = f"{type(sharding).__name__} does not fit shape {shape}"
-            self.problems.append((row.path, problem))
-            return row
-        planned = row_of_report("", report, self._devices)
-        return _with_identity(row, {name: getattr(planned, name) for name in _FIELDS})
+            self._known[key] = fields_of(row_of_report("", report, self._devices))
+        return _with_identity(row, self._known[key])
 
 
 def _with_identity(row: TreeRow, fields: Mapping[str, Any]) -> TreeRow:

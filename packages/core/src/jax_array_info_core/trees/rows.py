@@ -258,6 +258,13 @@ def _uneven(report: ArrayReport) -> tuple[UnevenAxis, ...]:
 
 
 _FIELDS = tuple(field.name for field in dataclasses.fields(TreeRow))
+
+
+def fields_of(row: TreeRow) -> dict[str, Any]:
+    """Return the fields of a row, without copies of their values."""
+    return {name: getattr(row, name) for name in _FIELDS}
+
+
 _MAX_KINDS = 4096
 _MAX_TREES = 16
 
@@ -271,7 +278,7 @@ class _Kind:
         found = DeviceSets()
         row = row_of_report("", leaf_report(value), found)
         is_committed = row.kind == "array" and arrays.is_committed(value)
-        self.fields = {name: getattr(row, name) for name in _FIELDS} | {"is_committed": is_committed}
+        self.fields = fields_of(row) | {"is_committed": is_committed}
         self.devices: tuple[Hashable, DeviceSet] | None = found.first()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import fnmatch
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -196,13 +197,18 @@ def _fitted(found: Sequence[tuple[str, Any]], shared: Sequence[bool], rows: Sequ
     entries: list[Any] = [entry for _, entry in found]
     shorter: dict[int, str] = {}
     used: set[str] = set()
+    specs: dict[int, Spec | None] = {}
     for number, ((place, entry), row) in enumerate(zip(found, rows, strict=True)):
         if not shared[number] or entry is None or values.is_sharding(entry) or row.is_deleted:
             continue
-        try:
-            spec = without_surplus(as_spec(entry), len(row.shape))
-        except (SpecError, TypeError):  # whoever plans the leaf reports it
+        if id(entry) not in specs:
+            specs[id(entry)] = None  # whoever plans the leaf reports it
+            with contextlib.suppress(SpecError, TypeError):
+                specs[id(entry)] = as_spec(entry)
+        whole = specs[id(entry)]
+        if whole is None:
             continue
+        spec = without_surplus(whole, len(row.shape))
         if spec is None:
             shorter[number] = place
         else:

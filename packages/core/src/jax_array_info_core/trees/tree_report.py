@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..arrays.paths import key_path_keys, path_text
 from ..arrays.walk import MAX_DEPTH, PLAIN
@@ -15,13 +15,12 @@ from ..compat.values import is_array_type
 from ..delivery import deliver
 from ..errors import SpecError, UnsupportedValueError, require
 from ..grouping import by_key
-from ..layouts.spec import Spec
 from ..quantities import counted
 from ..reports.array import ArrayReport
-from ..reports.tree import TreeReport, VariableKind
+from ..reports.tree import TreeReport
 from ..text import plain_text
 from ..traced.traced_report import TracedValue, report_together
-from .leaves import tree_leaves
+from .leaves import TreeLeaf, tree_leaves
 from .plan import opened, plan_tree
 from .rows import DeviceSets, leaf_report, row_of_report
 from .specs import LogicalAxes
@@ -254,17 +253,6 @@ def tap_tree_when_known(tree: Any, name: str | None, show: Show) -> Any:
     return with_leaves(tree, _report(tree, name, show, taps=True))
 
 
-class _Leaf(NamedTuple):
-    """A leaf of a tree, without its value."""
-
-    path: str
-    full_path: str | None
-    logical: Spec | None
-    variable: VariableKind | None
-    number: int
-    """Index of the value among the different values of the tree."""
-
-
 def _report(tree: Any, name: str | None, show: Show, *, taps: bool) -> dict[int, Any]:
     """Deliver the report of a tree, and return the tapped leaves by the ``id`` of the leaf."""
     found = tree_leaves(tree)
@@ -272,15 +260,18 @@ def _report(tree: Any, name: str | None, show: Show, *, taps: bool) -> dict[int,
         deliver(tree_report(tree, name), show)
         return {}
     tapped = set(map(id, flat_leaves(tree))) if taps else ()
-    leaves: list[_Leaf] = []
+    # In place of its value, a leaf has the index of the value among the different ones of the tree.
+    leaves: list[TreeLeaf] = []
     indices: dict[int, int] = {}
     parts: list[TracedValue | ArrayReport] = []
-    for path, value, logical, full_path, variable in found.leaves:
+    for leaf in found.leaves:
+        value = leaf.value
         index = indices.setdefault(id(value), len(parts))
-        leaves.append(_Leaf(path, full_path, logical, variable, index))
+        leaves.append(leaf._replace(value=index))
         if index == len(parts):
             is_traced = values.is_tracer(value)
-            parts.append(TracedValue(value, path, id(value) in tapped) if is_traced else leaf_report(value))
+            is_tapped = id(value) in tapped
+            parts.append(TracedValue(value, leaf.path, is_tapped) if is_traced else leaf_report(value))
     title = None if name is None else plain_text(name)
     type_name, others = found.type_name, found.other_paths
 
@@ -288,7 +279,7 @@ def _report(tree: Any, name: str | None, show: Show, *, taps: bool) -> dict[int,
         devices = DeviceSets()
         first_paths: dict[int, str] = {}
         rows = []
-        for path, full_path, logical, variable, index in leaves:
+        for path, index, logical, full_path, variable in leaves:
             row = row_of_report(path, reports[index], devices, logical=logical)
             row = replace(row, full_path=full_path, variable=variable)
             first = first_paths.setdefault(index, path)
