@@ -14,7 +14,7 @@ from jax_array_info_core.compat.compiled_memory import MemoryStatistics, memory_
 from jax_array_info_core.compat.stages import program_record
 from jax_array_info_core.hlo.module import read_module
 from jax_array_info_core.origins.origins import UserLines
-from jax_array_info_core.programs.program_report import MOST_TEMPORARIES, memory_of
+from jax_array_info_core.programs.memory import MOST_TEMPORARIES, memory_of
 from jax_array_info_core.reports import Origin, ProgramMemory
 from tests.hlo_texts import module_of, stored
 

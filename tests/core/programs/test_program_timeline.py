@@ -12,8 +12,7 @@ from jax_array_info_core import from_json, program_report, program_timeline_repo
 from jax_array_info_core.compat.compiled_memory import MemoryStatistics
 from jax_array_info_core.errors import ReportFormatError, UnsupportedValueError
 from jax_array_info_core.origins.origins import UserLines
-from jax_array_info_core.programs.memory import timeline_of
-from jax_array_info_core.programs.program_report import memory_of
+from jax_array_info_core.programs.memory import memory_of, timeline_of
 from jax_array_info_core.reports import ProgramReport, ProgramTimelineReport
 from tests.hlo_texts import EVERYWHERE, stored
 from tests.programs import refuse

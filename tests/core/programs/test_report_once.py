@@ -13,7 +13,6 @@ from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import program_report
 from jax_array_info_core.hlo.dataflow import Dataflow
-from jax_array_info_core.programs import collector
 from jax_array_info_core.programs import program_report as in_file
 from tests.arrays import mesh_of
 
@@ -33,9 +32,9 @@ def kept():
 @pytest.mark.parametrize("error", [None, ValueError, KeyboardInterrupt, SystemExit, GeneratorExit])
 def test_a_pause_ends_as_it_began(is_enabled, error):
     (gc.enable if is_enabled else gc.disable)()
-    with contextlib.suppress(BaseException), collector.paused():
+    with contextlib.suppress(BaseException), in_file.paused():
         assert not gc.isenabled()
-        with collector.paused():
+        with in_file.paused():
             assert not gc.isenabled()
         assert not gc.isenabled()
         if error is not None:
