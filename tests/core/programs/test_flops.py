@@ -34,12 +34,6 @@ def test_a_dot_in_a_loop_of_unknown_length_is_named_and_the_rest_is_known():
     assert diff.unknown == (f"second program: flops: {words}",)
 
 
-@pytest.mark.once_per_version
-def test_a_program_whose_dots_are_counted_has_no_others():
-    report = program_report(lambda x: x @ x, X)
-    assert (report.dot_flops, report.known_dot_flops, report.uncounted_flops) == (2 * 16**3, 2 * 16**3, ())
-
-
 @pytest.mark.oldest_and_newest
 def test_operations_are_named_by_line_or_else_by_name():
     rows = [UncountedFlops(reason="size", operation=f"dot{number}", count=2) for number in range(5)]

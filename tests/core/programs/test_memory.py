@@ -1,6 +1,7 @@
 """Memory of a compiled program."""
 
 from collections import Counter
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -24,23 +25,13 @@ EMPTY = module_of("HloModule m\n\nENTRY %main {\n  ROOT %p = f32[] parameter(0)\
 FIGURES = MemoryStatistics(1, 2, 3, 4, 5, 6)
 
 
-def test_figures_are_those_of_xla():
-    found = memory_of(EMPTY, FIGURES, "tpu", UserLines())
-    assert found == ProgramMemory(
-        argument_nbytes=1,
-        output_nbytes=2,
-        alias_nbytes=3,
-        temporary_nbytes=4,
-        code_nbytes=5,
-        peak_nbytes=6,
-    )
-
-
-def test_figures_of_host_memory_are_apart():
+def test_figures_are_those_of_xla_and_those_of_host_memory_are_apart():
+    sizes = {"argument": 1, "output": 2, "alias": 3, "temporary": 4, "code": 5, "peak": 6}
+    plain = ProgramMemory(**{f"{name}_nbytes": nbytes for name, nbytes in sizes.items()})
+    assert memory_of(EMPTY, FIGURES, "tpu", UserLines()) == plain
     found = memory_of(EMPTY, MemoryStatistics(*FIGURES[:6], 10, 20, 5, 40), "tpu", UserLines())
-    assert (found.argument_nbytes, found.output_nbytes, found.temporary_nbytes) == (1, 2, 4)
-    assert (found.host_argument_nbytes, found.host_output_nbytes) == (10, 20)
-    assert (found.host_alias_nbytes, found.host_temporary_nbytes) == (5, 40)
+    hosted = {"argument": 10, "output": 20, "alias": 5, "temporary": 40}
+    assert found == replace(plain, **{f"host_{name}_nbytes": nbytes for name, nbytes in hosted.items()})
     assert found.host_nbytes == 10 + 20 - 5 + 40
 
 
@@ -51,12 +42,9 @@ def test_figures_of_host_memory_are_read_from_xla():
     assert statistics.host_argument_nbytes == 0
 
 
-def test_the_peak_of_cpu_is_unknown():
-    """There XLA's figure leaves out temporary values."""
+def test_the_peak_of_cpu_and_a_backend_without_figures_are_unknown():
+    """The figure of CPU leaves out temporary values."""
     assert memory_of(EMPTY, FIGURES, "cpu", UserLines()).peak_nbytes is None
-
-
-def test_a_backend_without_figures_leaves_them_unknown():
     assert memory_of(EMPTY, None, "tpu", UserLines()) == ProgramMemory()
 
 

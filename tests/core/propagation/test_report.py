@@ -36,6 +36,7 @@ def test_an_fsdp_matmul_has_one_conflict_with_the_letters_and_the_origins():
     assert (report.platform, report.device_count) == ("tpu", 8)
     assert conflict.is_meant
     assert report.findings == ()
+    assert "XLA rearranges the program" in report.caveats[0]
 
 
 def test_columns_are_those_of_the_operation():
@@ -350,17 +351,18 @@ def test_a_mesh_without_devices_can_be_in_the_shardings_of_the_function_alone():
     assert str(report.outputs[0].spec) == "P('data',)"
 
 
-@pytest.mark.parametrize("function", [lambda x: jnp.pad(x, (0, 1)), lambda x: x[:0]], ids=["uneven", "empty"])
-def test_an_output_that_jax_does_not_shard_has_a_caveat(function):
-    report = propagation_report(function, struct((16,), "data"))
+@pytest.mark.parametrize(
+    ("function", "spec"),
+    [
+        (lambda x: jnp.pad(x, (0, 1)), "data"),
+        (lambda x: x[:0], "data"),
+        (lambda x: x.reshape(6, 16), ("data", "model")),
+    ],
+    ids=["uneven", "empty", "part of an axis"],
+)
+def test_an_output_that_jax_does_not_shard_has_a_caveat(function, spec):
+    report = propagation_report(function, struct((96,), spec))
     assert [one for one in report.caveats if "as P()" in one]
-
-
-def test_conflicts_and_parts_of_axes_have_a_caveat():
-    conflict = propagation_report(jnp.matmul, struct((32, 64), "data"), struct((64, 256), "data"))
-    assert "XLA rearranges the program" in conflict.caveats[0]
-    uneven = propagation_report(lambda x: x.reshape(6, 16), struct((96,), ("data", "model")))
-    assert [one for one in uneven.caveats if "as P()" in one]
 
 
 def test_a_line_or_an_output_alone_has_the_way_of_each_axis():

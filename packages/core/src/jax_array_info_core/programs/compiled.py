@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..compat.compiled_calls import refused_program
@@ -15,7 +15,7 @@ from ..compat.topology_names import GPUS, Topology, parse_topology
 from ..errors import SpecError, TopologyError
 from ..hlo.liveness import read_assignment
 from ..hlo.messages import program_in
-from ..hlo.module import Instruction, Module
+from ..hlo.module import Module
 from ..hlo.oom_logs import ListedBuffer, Refusal, read_out_of_memory
 from ..hlo.schedule import schedule_of
 from ..hlo.source import source_lines
@@ -296,12 +296,15 @@ def caveats_of(
         dots: Its dots and convolutions.
         ffts: Its Fourier transforms.
     """
-    if platform == "tpu" and _uses_vmem(module):
+    instructions = (one for each in module.computations.values() for one in each.instructions)
+    values = [(one.opcode, shape) for one in instructions for shape in one.shapes]
+    if platform == "tpu" and any(shape.memory_space == VMEM for _, shape in values):
         return ("Values in VMEM are not among the temporaries that are listed.",)
     if platform != "cpu":
         return ()
     caveats = [_ON_CPU]
-    widened = _widened({*dtypes, *_dtypes_of(module)}, collectives)
+    inside = {shape.dtype for _, shape in values} - {"float16"}  # CPU has it in place of narrower ones
+    widened = _widened({*dtypes, *inside}, collectives)
     for factor, names in widened.items():
         caveats.append(f"CPU sends {' and '.join(names)}, {_TIMES[factor]} the bytes of an accelerator.")
     is_told = any(name.endswith("float32") for names in widened.values() for name in names)
@@ -309,7 +312,7 @@ def caveats_of(
         caveats.append("TPU may send float32 operands of matrix products as bfloat16, half the bytes.")
     if ffts.exact != 0:
         caveats.append("TPU computes Fourier transforms as matrix products, with other FLOPs.")
-    if _has_complex_dots(module):
+    if any(opcode == "dot" and shape.dtype.startswith("complex") for opcode, shape in values):
         caveats.append("TPU computes a product of complex numbers as 3 real ones, not 4: FLOPs are fewer.")
     return tuple(caveats)
 
@@ -337,11 +340,6 @@ def _sent_as(dtype: str) -> str | None:
     if dtype in ("int4", "uint4"):
         return dtype.replace("4", "8")
     return "float16" if dtype.startswith(("float4_", "float6_", "float8_")) else None
-
-
-def _dtypes_of(module: Module) -> set[str]:
-    """Return the dtypes of all values of a program, without float16: CPU has it in place of narrower ones."""
-    return {shape.dtype for one in _instructions(module) for shape in one.shapes} - {"float16"}
 
 
 def caveats_of_tracing(traced_on: str | None, topology: Topology | None) -> tuple[str, ...]:
@@ -379,18 +377,3 @@ def caveats_of_cache(lowered_text: str | None, module: Module, lines: UserLines)
         " can be of an earlier version of the source, and reasons of collectives unknown. Set"
         " jax_compilation_cache_include_metadata_in_key to compile again.",
     )
-
-
-def _has_complex_dots(module: Module) -> bool:
-    """Return whether a program multiplies matrices of complex numbers."""
-    dots = (one for one in _instructions(module) if one.opcode == "dot")
-    return any(shape.dtype.startswith("complex") for one in dots for shape in one.shapes)
-
-
-def _uses_vmem(module: Module) -> bool:
-    """Return whether a program has values in the fast memory of a TPU core."""
-    return any(shape.memory_space == VMEM for one in _instructions(module) for shape in one.shapes)
-
-
-def _instructions(module: Module) -> Iterator[Instruction]:
-    return (one for computation in module.computations.values() for one in computation.instructions)

@@ -7,7 +7,7 @@ import functools
 import gc
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -177,11 +177,13 @@ def program_report(
     lines = UserLines(has_code=True)
     values = array_leaves(args, kwargs)
     # JAX's default device, which tracing and lowering can ask for, can be an accelerator of another process.
-    with contextlib.nullcontext() if target is None and not any(map(_is_elsewhere, values)) else only_cpu():
+    devices = [*map(_devices_of, values)]
+    is_here = target is None and all(topology_of(next(iter(one), None)) is None for one in devices)
+    with contextlib.nullcontext() if is_here else only_cpu():
         process = os.getpid()
         stages = stages_of(f, args, kwargs)
         explains = explain and _can_explain(stages)
-        if explains and any(map(_is_on_several_devices, values)):
+        if explains and any(len(one) > 1 for one in devices):
             start()
         if os.getpid() != process:  # compiling would wait forever for threads that a fork does not have
             raise UnsupportedValueError("the function forks while it is traced, and returns in the fork too")
@@ -381,18 +383,13 @@ def _can_explain(stages: Stages) -> bool:
     return False
 
 
-def _is_on_several_devices(value: Any) -> bool:
-    """Return whether an array is on several devices, so that a program with it may have collectives."""
+def _devices_of(value: Any) -> Collection[Any]:
+    """Return the devices that an array is on, or described as on; none if it has no such sharding."""
     sharding: Any = getattr(value, "sharding", None)
-    return is_sharding(sharding) and has_devices(sharding) and len(sharding.device_set) > 1
-
-
-def _is_elsewhere(value: Any) -> bool:
-    """Return whether an array is described as one on the devices of a topology."""
-    sharding: Any = getattr(value, "sharding", None)
-    if not is_sharding(sharding) or not has_devices(sharding):
-        return False
-    return topology_of(next(iter(sharding.device_set))) is not None
+    found: Collection[Any] = ()
+    if is_sharding(sharding) and has_devices(sharding):
+        found = sharding.device_set
+    return found
 
 
 def _place(compiled: CompiledStages, leaves: Sequence[ProgramLeaf]) -> tuple[Topology | None, str]:
