@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import program_report, tree_report
@@ -16,8 +16,9 @@ from jax_array_info_core.compat.stages import program_record
 from jax_array_info_core.hlo.module import read_module
 from jax_array_info_core.origins.origins import UserLines
 from jax_array_info_core.programs.memory import MOST_TEMPORARIES, memory_of
-from jax_array_info_core.reports import Origin, ProgramMemory
+from jax_array_info_core.reports import ProgramMemory
 from tests.hlo_texts import module_of, stored
+from tests.programs import abstract, line
 
 pytestmark = pytest.mark.once_per_version
 
@@ -73,18 +74,13 @@ def test_equal_values_are_one_row():
 
 @pytest.mark.needs_devices(8)
 def test_the_results_of_a_combined_collective_have_the_lines_of_their_own():
-    mesh = Mesh(np.array(jax.devices()[:8]), ("dp",))
-
     def loss(params, x):
         x = jnp.tanh(x @ params["first"])
         return jnp.sum(x @ params["second"])
 
-    def abstract(shape, *spec):
-        return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, P(*spec)))
-
-    params = {"first": abstract((256, 512)), "second": abstract((512, 384))}
+    params = {"first": abstract(line(), P(), (256, 512)), "second": abstract(line(), P(), (512, 384))}
     step = jax.jit(lambda params, x: jax.tree.map(lambda w: w * 2, jax.grad(loss)(params, x)))
-    found = program_report(step, params, abstract((64, 256), "dp")).memory.temporaries
+    found = program_report(step, params, abstract(line(), P("dp"), (64, 256))).memory.temporaries
     start = loss.__code__.co_firstlineno
     # A gradient may be transposed.
     lines = {tuple(sorted(one.shape)): one.origin.line - start for one in found if one.origin is not None}
@@ -141,9 +137,7 @@ def test_a_report_has_the_largest_rows_only():
 @pytest.mark.needs_devices(8)
 def test_memory_is_that_of_one_device():
     """A tanh of a product is computed from two arguments, and takes one temporary value."""
-    mesh = Mesh(np.array(jax.devices()), ("d",))
-    x = jax.ShapeDtypeStruct((64, 128), jnp.float32, sharding=NamedSharding(mesh, P("d")))
-    w = jax.ShapeDtypeStruct((128, 256), jnp.float32, sharding=NamedSharding(mesh, P()))
+    x, w = abstract(line(), P("dp"), (64, 128)), abstract(line(), P(), (128, 256))
 
     def f(x, w):
         return jnp.tanh(x @ w) @ w.T
@@ -156,10 +150,7 @@ def test_memory_is_that_of_one_device():
     assert found.peak_nbytes is None
     product = next(row for row in found.temporaries if row.shape == (8, 256))
     assert product.nbytes == 8 * 256 * 4
-    line = f.__code__.co_firstlineno + 1
-    assert product.origin is not None
-    assert (product.origin.file, product.origin.line) == (__file__, line)
-    assert isinstance(product.origin, Origin)
+    assert (product.origin.file, product.origin.line) == (__file__, f.__code__.co_firstlineno + 1)
 
 
 def has_pinned_host():
@@ -173,7 +164,7 @@ def has_pinned_host():
 @pytest.mark.parametrize("spec", [P("x"), P()])
 def test_values_in_host_memory_are_apart_on_a_backend_that_counts_them_together(spec, donated):
     """The figures of both memories add up to those of XLA, and are those of the trees of values."""
-    on_device = NamedSharding(Mesh(np.array(jax.devices()[:8]), ("x",)), spec)
+    on_device = NamedSharding(line("x"), spec)
     on_host = on_device.with_memory_kind("pinned_host")
     held, w = (
         jax.device_put(np.ones(shape, np.float32), sharding)
@@ -203,7 +194,7 @@ def test_values_in_host_memory_are_apart_on_a_backend_that_counts_them_together(
 @pytest.mark.needs_devices(8)
 @pytest.mark.skipif(not has_pinned_host(), reason=f"jax {jax.__version__} has one memory kind on CPU")
 def test_an_argument_in_host_memory_that_is_not_used_counts_nowhere():
-    sharding = NamedSharding(Mesh(np.array(jax.devices()[:8]), ("x",)), P("x"), memory_kind="pinned_host")
+    sharding = NamedSharding(line("x"), P("x"), memory_kind="pinned_host")
     held = jax.device_put(np.ones((64, 16), np.float32), sharding)
     found = program_report(jax.jit(lambda held, w: w + 1), held, np.ones(8, np.float32), explain=False).memory
     assert (found.argument_nbytes, found.host_nbytes) == (32, 0)

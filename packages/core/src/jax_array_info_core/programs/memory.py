@@ -101,7 +101,8 @@ def memory_of(
         alias_nbytes=figures.alias_nbytes,
         temporary_nbytes=figures.temporary_nbytes,
         code_nbytes=figures.code_nbytes,
-        peak_nbytes=_peak(figures, platform),
+        # On CPU, from JAX 0.7 on, it is little more than the arguments, without any temporary value.
+        peak_nbytes=None if platform == "cpu" else figures.peak_nbytes or None,
         host_argument_nbytes=figures.host_argument_nbytes,
         host_output_nbytes=figures.host_output_nbytes,
         host_alias_nbytes=figures.host_alias_nbytes,
@@ -112,14 +113,6 @@ def memory_of(
         live_at_backward=live_at_backward(found, module, saved, lines, is_traced=is_traced),
         elsewhere=_merged(found.elsewhere, lines, names)[:MOST_TEMPORARIES],
     )
-
-
-def _peak(figures: MemoryStatistics, platform: str) -> int | None:
-    """Return the peak, unless it cannot be one."""
-    if platform == "cpu" or not figures.peak_nbytes:
-        # On CPU, from JAX 0.7 on, it is little more than the arguments, without any temporary value.
-        return None
-    return figures.peak_nbytes
 
 
 def _merged(
@@ -356,7 +349,8 @@ def live_at_backward(
     if is_nested(module, saved, is_traced=is_traced):
         return LiveAtBackward(reason=_NESTED)
     if found.at_backward is None:
-        has_backward = saved is not None if is_traced else _has_backward(module)
+        named = (one.op_name for each in module.computations.values() for one in each.instructions)
+        has_backward = saved is not None if is_traced else "backward" in map(pass_of, named)
         return LiveAtBackward(reason=_UNNAMED) if has_backward and not found.tells_passes else None
     in_main = [one for one in found.at_backward if one.shape.memory_space == 0]
     in_vmem = (one for one in found.at_backward if one.shape.memory_space == VMEM)
@@ -379,12 +373,6 @@ def is_nested(module: Module, saved: SavedForBackward | None, *, is_traced: bool
     if is_traced:
         return saved is not None and saved.reason is not None
     return any(is_nested_derivative(one.op_name) for one in module.once(schedule_of).operations)
-
-
-def _has_backward(module: Module) -> bool:
-    """Return whether the names of some operations tell that they belong to the backward pass."""
-    computations = module.computations.values()
-    return any(pass_of(one.op_name) == "backward" for each in computations for one in each.instructions)
 
 
 def _line_of(value: LiveValue, lines: UserLines) -> BackwardLine:

@@ -328,7 +328,8 @@ def _with_program(
     )
     dataflow = module.once(Dataflow)
     count = module.device_count if devices is None else devices.count(module)
-    moved, _ = movements(dataflow, None if devices is None else devices.slices(module))
+    slices = None if devices is None else devices.slices(module)
+    moved, _ = movements(dataflow, slices)
     replicated = replicated_values(dataflow, moved)
     sizes = report.mesh.shape if report.mesh and math.prod(report.mesh.sizes) == count else None
     is_donated = [leaf.is_donated for leaf in leaves]
@@ -352,7 +353,9 @@ def _with_program(
     report = replace(report, rematerializations=rematerializations, **flops)
     return replace(
         report,
-        repeated=repeated_of(report, module, times, devices, paths, lines, replicated),
+        repeated=repeated_of(
+            report, module, times, moved, sizes, paths, lines, replicated, is_numbered=slices is None
+        ),
         device_count=count,
         donations=donations,
         donatable=donatable(report.arguments, is_donated, report.outputs, donations, shared),
