@@ -298,7 +298,7 @@ def test_a_program_without_a_mesh_runs_on_one_chip():
     x = jax.ShapeDtypeStruct((128, 128), jnp.bfloat16)
     report = program_report(lambda x: x @ x, x, topology="v5e:1x1")
     assert (report.device_count, report.dot_flops) == (1, 2 * 128**3)
-    with pytest.raises(TopologyError, match="has 8 devices, but the program has 1: use v5e:1x1"):
+    with pytest.raises(TopologyError, match="has 8 devices, but the program has 1: use a mesh of 8 devices"):
         program_report(lambda x: x @ x, x, topology="v5e:2x4")
 
 
