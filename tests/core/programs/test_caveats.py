@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 import pytest
-from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import program_diff_report, program_report
@@ -11,8 +10,8 @@ from jax_array_info_core.compat.stages import per_shard
 from jax_array_info_core.programs.compiled import caveats_of
 from jax_array_info_core.reports import FlopTotals, UncountedFlops
 from jax_array_info_core.reports.program import uncounted_words
-from tests.arrays import mesh_of
 from tests.hlo_texts import module_of
+from tests.programs import abstract, line
 
 pytestmark = pytest.mark.once_per_version
 
@@ -64,9 +63,9 @@ def test_numbers_that_cpu_sends_as_wider_ones_have_a_caveat(name):
     """The dtype of the collective in the compiled program, and its bytes, decide."""
     if not hasattr(jnp, name):
         pytest.skip(f"jax {jax.__version__} has no {name}")
-    mesh = mesh_of((8,), ("x",))
+    mesh = line("x")
     gather = per_shard(lambda x: jax.lax.all_gather(x, "x", tiled=True), mesh, P("x"), P())
-    array = jax.ShapeDtypeStruct((64, 32), getattr(jnp, name), sharding=NamedSharding(mesh, P("x")))
+    array = abstract(mesh, P("x"), (64, 32), getattr(jnp, name))
     try:
         report = program_report(jax.jit(gather), array)
     except jax.errors.JaxRuntimeError:
@@ -80,8 +79,8 @@ def test_numbers_that_cpu_sends_as_wider_ones_have_a_caveat(name):
 
 @pytest.mark.needs_devices(8)
 def test_a_dtype_inside_the_program_counts_too_but_no_sum_of_narrow_numbers():
-    mesh = mesh_of((8,), ("x",))
-    array = jax.ShapeDtypeStruct((64, 32), jnp.float32, sharding=NamedSharding(mesh, P("x")))
+    mesh = line("x")
+    array = abstract(mesh, P("x"), (64, 32))
 
     def gathered(x):
         return jax.lax.all_gather(x.astype(jnp.float8_e4m3fn), "x", tiled=True).astype(jnp.float32)
@@ -148,6 +147,7 @@ def test_a_dot_in_a_loop_of_unknown_length_is_named_and_the_rest_is_known():
     assert diff.unknown == (f"second program: flops: {words}",)
 
 
+@pytest.mark.oldest_and_newest
 def test_operations_are_named_by_line_or_else_by_name():
     rows = [UncountedFlops(reason="size", operation=f"dot{number}", count=2) for number in range(5)]
     kernel = UncountedFlops(reason="kernel", operation="tpu_custom_call")

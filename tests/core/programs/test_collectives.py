@@ -72,7 +72,6 @@ def test_a_scan_sends_the_same_bytes_in_each_pass_in_each_version(version, progr
         "forward": nbytes - backward,
     }
     assert {one.times for one in found} == {4}
-    assert {one.path for one in found if one.kind == "all-gather"} == {"params/wi", "params/wo"}
 
 
 @pytest.mark.parametrize("where", EVERYWHERE)

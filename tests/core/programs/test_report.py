@@ -37,7 +37,7 @@ def test_a_training_step_sends_the_bytes_of_its_gathers_and_reductions():
     }
     assert report.sent.nbytes == 2_883_584
     assert report.sent.unknown_count == 0
-    assert report.unread == ()
+    assert (report.unread, report.timeline) == ((), None)
     assert (report.name, report.platform, report.device_count) == ("step", "cpu", 8)
     assert report.origin.line == step.__code__.co_firstlineno
     gathered = {one.path for one in report.collectives if one.kind == "all-gather"}

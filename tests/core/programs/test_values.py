@@ -148,16 +148,19 @@ def test_a_norm_of_a_gradient_is_not_the_gradient_of_an_argument_with_its_shape(
 
 
 def test_arguments_have_the_paths_of_the_function_and_bytes_per_device():
-    report = program_report(step, *step_arguments(cube()))
-    assert [(value.path, value.nbytes, str(value.asked.spec)) for value in report.arguments] == [
-        ("params/wi", 262144, "P('fsdp', 'tensor')"),
-        ("params/wo", 262144, "P('tensor', 'fsdp')"),
-        ("x", 524288, "P(('data', 'fsdp'),)"),
-    ]
-    assert [(value.path, value.asked) for value in report.outputs] == [
-        ("outputs/wi", None),
-        ("outputs/wo", None),
-    ]
+    lowered = jax.jit(step).lower(*step_arguments(cube()))
+    for stage in ((step, *step_arguments(cube())), [lowered], [lowered.compile()]):
+        report = program_report(*stage)
+        assert [(value.path, value.nbytes, str(value.got.spec)) for value in report.arguments] == [
+            ("params/wi", 262144, "P('fsdp', 'tensor')"),
+            ("params/wo", 262144, "P('tensor', 'fsdp')"),
+            ("x", 524288, "P(('data', 'fsdp'),)"),
+        ]
+        assert [(value.path, value.asked) for value in report.outputs] == [
+            ("outputs/wi", None),
+            ("outputs/wo", None),
+        ]
+        assert (report.name, report.constraints) == ("step", () if len(stage) > 1 else None)
 
 
 def test_static_and_variable_arguments_and_keywords_have_the_names_of_the_function():
@@ -178,32 +181,6 @@ def test_static_and_variable_arguments_and_keywords_have_the_names_of_the_functi
         ("rest/1/q", True),
         ("key", False),
     ]
-
-
-def test_a_pruned_argument_keeps_its_requested_sharding():
-    mesh = line()
-    report = program_report(
-        jax.jit(lambda s, x: x * 2),
-        abstract(mesh, P("dp"), (64, 64)),
-        abstract(mesh, P(), (4, 4)),
-    )
-    pruned = report.arguments[0]
-    assert (pruned.path, pruned.is_pruned, str(pruned.asked.spec), pruned.got, pruned.nbytes) == (
-        "s",
-        True,
-        "P('dp',)",
-        None,
-        2048,
-    )
-
-
-def test_a_lowered_and_a_compiled_program_have_the_paths_too():
-    lowered = jax.jit(step).lower(*step_arguments(cube()))
-    for stage in (lowered, lowered.compile()):
-        report = program_report(stage)
-        assert [value.path for value in report.arguments] == ["params/wi", "params/wo", "x"]
-        assert report.constraints is None
-        assert report.name == "step"
 
 
 def test_the_requested_shardings_of_a_compiled_program_are_unknown_and_not_left_to_the_compiler():
@@ -269,6 +246,8 @@ def test_arguments_and_outputs_that_are_none_leave_the_others_in_place():
         ("b", "P(None, 'dp')"),
         ("unused", None),
     ]
+    unused = report.arguments[-1]
+    assert (unused.is_pruned, str(unused.asked.spec), unused.nbytes) == (True, "P('dp',)", 64)
     assert [(value.path, str(value.got.spec)) for value in report.outputs] == [
         ("outputs/0", "P('dp',)"),
         ("outputs/2/b", "P(None, 'dp')"),
