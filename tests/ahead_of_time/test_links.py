@@ -1,13 +1,12 @@
 """Links of meshes on TPU topologies, by hand from the coordinates that libtpu gives."""
 
-import importlib.util
-
 import pytest
 
 from jax_array_info import planned_mesh_report, to_text
 from jax_array_info_core.errors import TopologyError
+from tests.ahead_of_time import needs_tpu_compiler
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
+pytestmark = needs_tpu_compiler
 
 
 def facts(mesh, topology, **options):

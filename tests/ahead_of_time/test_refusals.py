@@ -1,6 +1,5 @@
-"""Programs that a TPU refuses, and XLA's own peaks beside those that are estimated from the schedule."""
+"""Programs that a TPU refuses, and XLA's own peaks beside those from the schedule; the backward pass."""
 
-import importlib.util
 import tempfile
 from collections import Counter
 
@@ -16,12 +15,10 @@ from jax_array_info_core.hlo.liveness import read_assignment
 from jax_array_info_core.hlo.messages import program_in
 from jax_array_info_core.hlo.module import read_module
 from jax_array_info_core.origins.origins import UserLines
+from tests.ahead_of_time import needs_tpu_compiler
 from tests.programs import abstract, block
 
-pytestmark = [
-    pytest.mark.needs_devices(8),
-    pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed"),
-]
+pytestmark = [pytest.mark.needs_devices(8), needs_tpu_compiler]
 GIB = 2**30
 
 
@@ -122,3 +119,26 @@ def test_the_estimated_temporaries_are_those_at_the_peak_of_xla(loss, topology, 
         estimated[one.dtype, one.shape] += one.count
     large = Counter((one.shape.dtype, one.shape.dims) for one in peak if one.nbytes >= nbytes / 50)
     assert large <= estimated
+
+
+ROWS, WIDTH = 4096, 1024
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_the_results_of_blocks_that_are_computed_again_are_saved_and_live(count):
+    """What is inside of a block is 8 times as wide, and is not among them."""
+    mesh = topology_mesh("v5e:2x2", {"x": 4})
+
+    def loss(ws, x):
+        for w in ws:
+            x = jax.checkpoint(block)(x, w)[0]
+        return (x**2).mean()
+
+    ws = [
+        {"wi": abstract(mesh, P(), (WIDTH, 8 * WIDTH)), "wo": abstract(mesh, P(), (8 * WIDTH, WIDTH))}
+    ] * count
+    memory = program_report(jax.grad(loss), ws, abstract(mesh, P(), (ROWS, WIDTH))).memory
+    result = ROWS * WIDTH * 4
+    assert memory.saved.nbytes == count * result, "of each block, also of the last"
+    live = memory.live_at_backward
+    assert (count - 1) * result <= live.nbytes <= live.nbytes + live.vmem_nbytes <= count * result + 2**20

@@ -1,18 +1,16 @@
 """Remedies of findings that only the compiler of an accelerator makes, applied to a case of their page."""
 
-import importlib.util
-
 import jax
 import jax.numpy as jnp
-import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info import program_report, topology_mesh
+from tests.ahead_of_time import needs_tpu_compiler
 
 ON_ACCELERATORS = {"JAI209"}
 """Codes whose remedies are tried here."""
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
+pytestmark = needs_tpu_compiler
 
 
 def finding(report):

@@ -1,7 +1,5 @@
 """Programs for several TPU slices that are not here. The session ahead-of-time installs their compiler."""
 
-import importlib.util
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,12 +20,10 @@ from jax_array_info_core import (
 from jax_array_info_core.compat.topologies import topology_devices, topology_of
 from jax_array_info_core.compat.topology_names import NAMED_SLICES, TPUS, parse_topology
 from jax_array_info_core.errors import TopologyError
+from tests.ahead_of_time import needs_tpu_compiler
 from tests.programs import abstract
 
-pytestmark = [
-    pytest.mark.needs_devices(8),
-    pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed"),
-]
+pytestmark = [pytest.mark.needs_devices(8), needs_tpu_compiler]
 
 
 @pytest.mark.parametrize("chip", TPUS)

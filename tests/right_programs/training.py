@@ -1,5 +1,7 @@
 """Training steps."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -179,3 +181,64 @@ def _():
         return sum(one.mean() for one in losses)
 
     return mesh, Program(lambda p, x: step(p, x, loss), ((encoder, encoder), x), (P("data"), P("data")))
+
+
+def _language_loss(params, ids):
+    def block(x, w):
+        x = x + jax.nn.relu(x @ w["wi"]) @ w["wo"]
+        return x * lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + 1e-6), None
+
+    x, _ = lax.scan(
+        jax.checkpoint(block), params["table"][ids], {name: params[name] for name in ("wi", "wo")}
+    )
+    return -jnp.mean(jax.nn.log_softmax(x @ params["head"])[..., 0])
+
+
+_SHAPES = {"table": (512, 64), "wi": (3, 64, 256), "wo": (3, 256, 64), "head": (64, 512)}
+_ROW = functools.partial(line, "data")
+_REPLICATED = dict.fromkeys(_SHAPES, P())
+_FSDP = {"table": P("data"), "wi": P(None, "data"), "wo": P(None, "data"), "head": P("data")}
+_TENSOR = {
+    "table": P("tensor"),
+    "wi": P(None, None, "tensor"),
+    "wo": P(None, "tensor"),
+    "head": P(None, "tensor"),
+}
+
+
+def _language_model(mesh_of, specs, moments, batch, *, is_requested=True):
+    mesh = mesh_of()
+    params, first = (
+        {name: abstract(mesh, of[name], shape) for name, shape in _SHAPES.items()} for of in (specs, moments)
+    )
+    out = (specs, moments, moments) if is_requested else None
+    return mesh, Program(
+        functools.partial(adam, of=_language_loss),
+        (params, first, first, abstract(mesh, batch, (16, 32), "int32")),
+        out,
+    )
+
+
+for _name, _given in {
+    "ZeRO-1": (_ROW, _REPLICATED, _FSDP, P("data")),
+    "tensor parallelism": (grid, _TENSOR, _TENSOR, P("data")),
+    "tensor parallelism, ZeRO-1 over the other axis": (grid, _TENSOR, _FSDP, P("data")),
+    "batch over two axes": (grid, _REPLICATED, _REPLICATED, P(("data", "tensor"))),
+    "sequences in parts": (grid, _REPLICATED, _REPLICATED, P("data", "tensor")),
+}.items():
+    named(f"language model, {_name}")(functools.partial(_language_model, *_given))
+    named(f"language model, {_name}, outputs by XLA")(
+        functools.partial(_language_model, *_given, is_requested=False)
+    )
+
+
+@named("language model, four steps in a loop")
+def _():
+    mesh, (_, (params, first, _, _), out) = _language_model(_ROW, _REPLICATED, _FSDP, P("data"))
+
+    def train(*state):
+        *state, ids = state
+        return lax.scan(lambda state, ids: (adam(*state, ids, of=_language_loss), None), tuple(state), ids)[0]
+
+    ids = abstract(mesh, P(None, "data"), (4, 16, 32), "int32")
+    return mesh, Program(train, (params, first, first, ids), out)

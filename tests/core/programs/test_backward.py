@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from jax._src.ad_checkpoint import saved_residuals
 from jax.ad_checkpoint import checkpoint_name
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import program_report
 from jax_array_info_core.compat.propagation import OLDEST
 from jax_array_info_core.compat.stages import per_shard
+from tests.programs import abstract, line
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -23,6 +24,7 @@ OFFLOAD = POLICIES.save_and_offload_only_these_names(
     offload_dst="pinned_host",
 )
 TELLS_PASSES = jax.__version_info__ >= (0, 7)
+tells_passes = pytest.mark.skipif(not TELLS_PASSES, reason="up to JAX 0.6, operations do not tell their pass")
 MERGES_REMAT = jax.__version_info__ < (0, 11)
 """Whether XLA merges, on CPU, what ``jax.checkpoint`` computes again with what there is."""
 
@@ -128,13 +130,21 @@ def accumulated(w, xs):
     return jax.lax.scan(body, jax.tree.map(jnp.zeros_like, w), xs)[0]
 
 
-def on_mesh(spec, *shape, mesh=None):
-    mesh = Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("data", "model")) if mesh is None else mesh
-    return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, spec))
+def grid():
+    return Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("data", "model"))
 
 
-def sharded_weights():
-    return {"a": on_mesh(P(None, "model"), 64, 128), "b": on_mesh(P("model", None), 128, 64)}
+def sharded():
+    """Return the arguments of a step, sharded."""
+    shapes = {"a": (P(None, "model"), (64, 128)), "b": (P("model", None), (128, 64))}
+    return {name: abstract(grid(), *one) for name, one in shapes.items()}, abstract(
+        grid(), P("data"), (256, 64)
+    )
+
+
+def whole():
+    """Return the arguments of a step on one device."""
+    return {"a": np.ones((64, 128), "f4"), "b": np.ones((128, 64), "f4")}, np.ones((256, 64), "f4")
 
 
 HIDDEN, RESULT = 256 * 128 * 4, 256 * 64 * 4
@@ -147,7 +157,7 @@ HIDDEN, RESULT = 256 * 128 * 4, 256 * 64 * 4
     ids=["step", "jitted inside", "accumulated"],
 )
 def test_bytes_per_device_are_those_of_the_propagated_shardings(function):
-    saved = program_report(function, sharded_weights(), on_mesh(P("data"), 256, 64)).memory.saved
+    saved = program_report(function, *sharded()).memory.saved
     assert saved.global_nbytes == 2 * HIDDEN + RESULT
     if jax.__version_info__ < OLDEST:
         assert saved.nbytes is None
@@ -161,7 +171,7 @@ def test_bytes_per_device_are_those_of_the_propagated_shardings(function):
 
 
 def test_without_shardy_only_the_bytes_on_all_devices_are_known():
-    saved = program_report(step, sharded_weights(), on_mesh(P("data"), 256, 64), explain=False).memory.saved
+    saved = program_report(step, *sharded(), explain=False).memory.saved
     assert (saved.nbytes, saved.global_nbytes) == (None, 2 * HIDDEN + RESULT)
     assert all(one.nbytes is None for one in saved.lines)
 
@@ -173,20 +183,20 @@ def test_gradients_one_after_another_do_not_add_up():
     def batches(w, xs):
         return accumulated(w, xs)
 
-    w, x = {"a": np.ones((64, 128), "f4"), "b": np.ones((128, 64), "f4")}, np.ones((256, 64), "f4")
+    w, x = whole()
     for function, given in ((both, x), (batches, np.ones((5, 256, 64), "f4"))):
         assert program_report(function, w, given).memory.saved.nbytes == 2 * HIDDEN + RESULT
 
 
 def test_a_donated_argument_changes_nothing():
-    w, x = {"a": np.ones((64, 128), "f4"), "b": np.ones((128, 64), "f4")}, np.ones((256, 64), "f4")
+    w, x = whole()
     plain, donated = (program_report(jax.jit(step, donate_argnums=one), w, x).memory for one in ((), (0,)))
     assert plain.saved == donated.saved
     assert plain.live_at_backward == donated.live_at_backward
 
 
 def test_the_gradient_of_a_shard_map_has_its_out_specs_and_one_inside_the_shapes_of_its_parts():
-    mesh = Mesh(np.array(jax.devices()[:8]), ("x",))
+    mesh = line("x")
     inner = per_shard(lambda w, x: jnp.sin(jnp.sin(x @ w)), mesh, (P(), P("x")), P("x"))
 
     def outside(w, x):
@@ -196,7 +206,7 @@ def test_the_gradient_of_a_shard_map_has_its_out_specs_and_one_inside_the_shapes
         return jax.lax.pmean(jax.grad(lambda w: jnp.sum(jnp.sin(x @ w)))(w), "x")
 
     inside = per_shard(part, mesh, (P(), P("x")), P())
-    arguments = on_mesh(P(), 64, 64, mesh=mesh), on_mesh(P("x"), 256, 64, mesh=mesh)
+    arguments = abstract(mesh, P(), (64, 64)), abstract(mesh, P("x"), (256, 64))
     for function, count in ((outside, 2), (inside, 1)):
         saved = program_report(function, *arguments, explain=False).memory.saved
         assert (saved.nbytes, saved.global_nbytes) == (count * 256 * 64 * 4 // 8, count * 256 * 64 * 4)
@@ -218,7 +228,7 @@ def test_what_nested_derivatives_save_is_unknown(function):
     assert not any(one.is_for_backward for one in memory.temporaries)
 
 
-@pytest.mark.skipif(not TELLS_PASSES, reason="up to JAX 0.6, operations do not tell their pass")
+@tells_passes
 def test_a_compiled_program_with_nested_derivatives_has_nothing_that_is_live():
     def slope(w):
         return jax.grad(lambda w: jnp.sum(jnp.tanh(X @ w)))(w)
@@ -288,11 +298,9 @@ def test_offloaded_values_are_apart():
     assert saved.nbytes == sum(one.nbytes for one in saved.lines) == 2 * X.nbytes
 
 
-@pytest.mark.skipif(not TELLS_PASSES, reason="up to JAX 0.6, operations do not tell their pass")
+@tells_passes
 def test_a_compiled_program_has_only_what_is_live():
-    lowered = jax.jit(step).lower(
-        {"a": np.ones((64, 128), "f4"), "b": np.ones((128, 64), "f4")}, np.ones((256, 64), "f4")
-    )
+    lowered = jax.jit(step).lower(*whole())
     for one in (lowered, lowered.compile()):
         memory = program_report(one).memory
         assert memory.saved is None
@@ -314,26 +322,26 @@ def wide_weights(count):
     return [{"up": np.ones((64, 1024), "f4"), "down": np.ones((1024, 64), "f4")} for _ in range(count)]
 
 
-@pytest.mark.skipif(not TELLS_PASSES, reason="up to JAX 0.6, operations do not tell their pass")
+@tells_passes
 @pytest.mark.parametrize("count", [2, 5])
 def test_live_is_what_each_block_keeps(count):
     """A result of a block has 64 columns, and what is inside 1024; the last result is read at once."""
-    x = np.ones((128, 64), "float32")
-    wide = 128 * 1024 * 4
-    memory = program_report(jax.grad(lambda x, w: blocks(wide_block, count, x, w), 1), x, wide_weights(count))
-    live = memory.memory.live_at_backward.nbytes
+    x, wide = np.ones((128, 64), "float32"), 128 * 1024 * 4
     inputs = (count - 1) * x.nbytes
-    assert count * wide + inputs <= live <= 2 * count * wide + inputs + x.nbytes
-    remat = jax.checkpoint(wide_block)
-    memory = program_report(jax.grad(lambda x, w: blocks(remat, count, x, w), 1), x, wide_weights(count))
-    live = memory.memory.live_at_backward.nbytes
+
+    def live(one):
+        gradient = jax.grad(lambda x, w: blocks(one, count, x, w), 1)
+        return program_report(gradient, x, wide_weights(count)).memory.live_at_backward.nbytes
+
+    assert count * wide + inputs <= live(wide_block) <= 2 * count * wide + inputs + x.nbytes
+    found = live(jax.checkpoint(wide_block))
     if MERGES_REMAT:
-        assert live >= count * wide, "XLA has removed the second computation"
+        assert found >= count * wide, "XLA has removed the second computation"
     else:
-        assert inputs <= live <= inputs + x.nbytes
+        assert inputs <= found <= inputs + x.nbytes
 
 
-@pytest.mark.skipif(not TELLS_PASSES, reason="up to JAX 0.6, operations do not tell their pass")
+@tells_passes
 def test_live_is_what_a_scan_stacks():
     x, ws = np.ones((256, 32), "float32"), np.ones((6, 32, 32), "float32")
 
@@ -347,7 +355,7 @@ def test_live_is_what_a_scan_stacks():
 
 
 def test_where_names_do_not_tell_the_pass_what_is_live_is_unknown():
-    w, x = {"a": np.ones((64, 128), "f4"), "b": np.ones((128, 64), "f4")}, np.ones((256, 64), "f4")
+    w, x = whole()
 
     def partly(w, x):
         with jax.named_scope("head"):

@@ -5,12 +5,10 @@ from collections import Counter
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import lax
-from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import assert_sent, program_report
@@ -21,6 +19,7 @@ from jax_array_info_core.programs.collectives import totals_of
 from jax_array_info_core.reports.collectives import sent_words
 from jax_array_info_core.reports.control_flow import Cost, sums_of
 from tests.core.programs.collectives_of_text import DP, of_text
+from tests.programs import abstract, line
 
 TREES = st.recursive(
     st.integers(1, 9),
@@ -146,24 +145,16 @@ def test_costs_of_no_side_and_of_no_loop_are_a_plain_sum():
     assert (none, two) == ([0, 0, False, 0], [3, 7, True, 2])
 
 
-@pytest.fixture(scope="module")
-def mesh():
-    return Mesh(np.array(jax.devices()[:8]), ("x",))
-
-
-def array(mesh, *shape):
-    return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, P("x")))
-
-
-def report_of(f, mesh, *args):
-    mapped = per_shard(f, mesh, P("x"), P("x"))
-    return program_report(jax.jit(mapped), *args)
+def report_of(f, *more):
+    """Return the report on a function of a part of an array on 8 devices, and of replicated arguments."""
+    mapped = per_shard(f, line("x"), (P("x"), *[P()] * len(more)), P("x"))
+    return program_report(jax.jit(mapped), abstract(line("x"), P("x"), (64,)), *more)
 
 
 @pytest.mark.newest  # earlier versions of XLA may give the loop the line of its body
 @pytest.mark.once_per_version
 @pytest.mark.needs_devices(8)
-def test_a_loop_in_a_loop_has_its_own_figure_in_the_one_of_the_outer(mesh):
+def test_a_loop_in_a_loop_has_its_own_figure_in_the_one_of_the_outer():
     def solve(x):
         def inner(state):
             y, _ = state
@@ -175,7 +166,7 @@ def test_a_loop_in_a_loop_has_its_own_figure_in_the_one_of_the_outer(mesh):
 
         return lax.while_loop(lambda s: s[1] > 1, outer, (x, jnp.float32(9)))[0]
 
-    report = report_of(solve, mesh, array(mesh, 64))
+    report = report_of(solve)
     outer, inner = report.sent.per_iteration
     first = solve.__code__.co_firstlineno
     assert (outer.nbytes, inner.nbytes, outer.outer, report.sent.nbytes) == (7, 7, (), 0)
@@ -191,24 +182,22 @@ def test_a_loop_in_a_loop_has_its_own_figure_in_the_one_of_the_outer(mesh):
 
 @pytest.mark.once_per_version
 @pytest.mark.needs_devices(8)
-def test_what_the_condition_of_a_loop_sends_is_sent_once_more_than_its_iterations(mesh):
+def test_what_the_condition_of_a_loop_sends_is_sent_once_more_than_its_iterations():
     def halve(x):
         return lax.while_loop(lambda y: lax.pmax(jnp.max(y), "x") > 1, lambda y: y / 2, x)
 
-    report = report_of(halve, mesh, array(mesh, 64))
+    report = report_of(halve)
     (loop,) = report.sent.per_iteration
     assert (report.sent.nbytes, loop.nbytes, loop.is_bound) == (7, 7, False)
 
 
 @pytest.mark.once_per_version
 @pytest.mark.needs_devices(8)
-def test_a_limit_that_is_an_argument_is_no_bound(mesh):
+def test_a_limit_that_is_an_argument_is_no_bound():
     def repeat(x, n):
         return lax.fori_loop(0, n, lambda _, y: y + lax.ppermute(y, "x", [(0, 1), (1, 0)]), x)
 
-    mapped = per_shard(repeat, mesh, (P("x"), P()), P("x"))
-    limit = jax.ShapeDtypeStruct((), jnp.int32, sharding=NamedSharding(mesh, P()))
-    report = program_report(jax.jit(mapped), array(mesh, 64), limit)
+    report = report_of(repeat, abstract(line("x"), P(), (), "int32"))
     (loop,) = report.sent.per_iteration
     assert (report.sent.nbytes, loop.nbytes) == (0, 32)
     assert report.sent.unknown_count == 1
@@ -216,13 +205,13 @@ def test_a_limit_that_is_an_argument_is_no_bound(mesh):
 
 @pytest.mark.once_per_version
 @pytest.mark.needs_devices(8)
-def test_sides_of_a_conditional_exclude_each_other(mesh):
+def test_sides_of_a_conditional_exclude_each_other():
     def step(x):
         return lax.cond(
             x[0] > 0, lambda y: lax.all_gather(y, "x").sum(0), lambda y: y * lax.psum(jnp.sum(y), "x"), x
         )
 
-    report = report_of(step, mesh, array(mesh, 64))
+    report = report_of(step)
     sides = {one.kind: one for one in report.collectives}
     assert {one.within[0].side for one in report.collectives} == {0, 1}
     assert {one.within[0].words for one in report.collectives} == {

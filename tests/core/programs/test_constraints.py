@@ -98,14 +98,16 @@ def test_constraints_are_found_in_scans_checkpoints_conditionals_and_jitted_func
     assert all(one.got == one.asked for one in found)
 
 
-def test_an_unconstrained_axis_is_left_to_the_compiler():
+@pytest.mark.parametrize("rows", [16, 17])
+def test_an_unconstrained_axis_is_left_to_the_compiler_and_does_not_hide_an_uneven_one(rows):
     mesh = line()
     sharding = NamedSharding(mesh, P("dp", P.UNCONSTRAINED))
     [constraint] = program_report(
-        lambda x: jax.lax.with_sharding_constraint(x, sharding), abstract(mesh, P(), (16, 16))
+        lambda x: jax.lax.with_sharding_constraint(x * 2, sharding) + 1, abstract(mesh, P(), (rows, 16))
     ).constraints
     assert constraint.asked.spec.unconstrained == (1,)
     assert constraint.got is None
+    assert ("17 % 8 = 1" in (constraint.reason or "")) == (rows == 17)
 
 
 def test_equal_constraints_of_a_line_are_merged_with_their_count():
@@ -117,16 +119,6 @@ def test_equal_constraints_of_a_line_are_merged_with_their_count():
 
     [constraint] = program_report(program, [abstract(mesh, P(), (16,)) for _ in range(3)]).constraints
     assert constraint.count == 3
-
-
-def test_an_unconstrained_axis_does_not_hide_an_uneven_one():
-    mesh = line()
-    sharding = NamedSharding(mesh, P("dp", P.UNCONSTRAINED))
-    [constraint] = program_report(
-        lambda x: jax.lax.with_sharding_constraint(x * 2, sharding) + 1, abstract(mesh, P(), (17, 16))
-    ).constraints
-    assert constraint.got is None
-    assert "17 % 8 = 1" in constraint.reason
 
 
 def constrained_in_scan(value):

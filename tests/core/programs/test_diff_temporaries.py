@@ -8,7 +8,7 @@ import pytest
 from jax.ad_checkpoint import checkpoint_name
 
 from jax_array_info_core import from_json, program_diff_report, program_report, to_json
-from jax_array_info_core.programs.program_report import MOST_TEMPORARIES
+from jax_array_info_core.programs.memory import MOST_TEMPORARIES
 from jax_array_info_core.reports import Origin, ProgramMemory, ProgramReport, Temporary
 
 

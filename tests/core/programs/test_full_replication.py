@@ -1,5 +1,6 @@
-"""Values that XLA gathers whole only for each device to take its own part, compared with its warnings."""
+"""Values that XLA gathers whole only for each device to take its own part, and programs in processes of their own."""
 
+import json
 import os
 import subprocess
 import sys
@@ -99,13 +100,48 @@ def test_the_findings_depend_neither_on_logs_nor_on_standard_error_nor_on_caches
     }
     found, _ = run(FINDINGS)
     assert found.count('"code": "JAI208"') == 2
-    assert run(FINDINGS, TF_CPP_MIN_LOG_LEVEL="3")[0] == found
-    assert run(FINDINGS, "sh", "-c", 'exec "$@" 2>&-', "sh")[0] == found
-    assert run(FINDINGS, **cache)[0] == found
+    assert run(FINDINGS, TF_CPP_MIN_LOG_LEVEL="3", **cache)[0] == found
     written = set(tmp_path.iterdir())
     assert written
-    assert run(FINDINGS, **cache)[0] == found
+    assert run(FINDINGS, "sh", "-c", 'exec "$@" 2>&-', "sh", **cache)[0] == found
     assert {path for path in tmp_path.iterdir() if path.name.endswith("-cache")} <= written
+
+
+LARGE = """
+import json, jax, numpy as np
+from jax.sharding import Mesh, PartitionSpec as P
+from jax_array_info_core import program_report
+from tests.programs import abstract, loss
+
+mesh = Mesh(np.array(jax.devices()).reshape(8, 32, 2), ("data", "fsdp", "tensor"))
+params = {
+    "wi": abstract(mesh, P("fsdp", "tensor"), (8192, 28672), "bfloat16"),
+    "wo": abstract(mesh, P("tensor", "fsdp"), (28672, 8192), "bfloat16"),
+}
+x = abstract(mesh, P(("data", "fsdp")), (512, 2048, 8192), "bfloat16")
+report = program_report(jax.grad(loss), params, x)
+print(json.dumps({
+    "sent": [[one.kind, one.axes, one.nbytes] for one in report.sent.by_kind_and_axes],
+    "gathered": sorted({one.path for one in report.collectives if one.kind == "all-gather"}),
+    "outputs": [[str(value.got.spec), value.lost_axes] for value in report.outputs],
+    "caveats": report.caveats,
+    "unread": report.unread,
+}))
+"""
+
+
+@pytest.mark.own_process
+def test_a_gradient_on_512_devices_gathers_its_parameters_and_reduces_over_data_and_fsdp():
+    found = json.loads(run(LARGE, XLA_FLAGS="--xla_force_host_platform_device_count=512")[0])
+    assert sorted(found["sent"]) == [
+        ["all-gather", ["fsdp"], 1_365_245_952],
+        ["all-reduce", ["data", "fsdp"], 1_871_708_160],
+        ["all-reduce", ["tensor"], 134_217_728],
+    ]
+    assert found["gathered"] == ["params/wi", "params/wo"]
+    assert found["outputs"] == [["P(None, 'tensor')", ["fsdp"]], ["P('tensor',)", ["fsdp"]]]
+    assert any("bfloat16" in caveat and "float32" in caveat for caveat in found["caveats"])
+    assert found["unread"] == []
 
 
 def test_a_compiled_program_has_the_same_values_without_its_lowered_one():
@@ -176,16 +212,11 @@ def test_specs_are_unknown_where_further_mesh_axes_may_shard_the_value():
     mesh = cube()
     data, fsdp, tensor = mesh.axis_names
 
+    def on(x, *spec):
+        return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, P(*spec)))
+
     def turned(x):
-        before = jax.lax.with_sharding_constraint(
-            jnp.sin(x), jax.sharding.NamedSharding(mesh, P(fsdp, None, data, tensor))
-        )
-        return (
-            jax.lax.with_sharding_constraint(
-                before * 2, jax.sharding.NamedSharding(mesh, P(None, (data, fsdp), None, tensor))
-            )
-            + 1
-        )
+        return on(on(jnp.sin(x), fsdp, None, data, tensor) * 2, None, (data, fsdp), None, tensor) + 1
 
     report = program_report(turned, abstract(mesh, P(fsdp, None, data, tensor), (8, 8, 8, 8)))
     [found] = report.rematerializations

@@ -36,26 +36,13 @@ def test_equal_warnings_are_one_row_in_specs(tmp_path):
     assert (report.name, report.mesh.shape) == (str(path), MESH)
     assert report.line_count == len(LOG.splitlines())
     assert (report.unread, report.unlisted_count) == ((), 0)
+    value, line = ((8, 16, 4), "float32", 16384), Origin(file="/home/me/train.py", line=13, function="")
     assert [
         (row.op, row.shape, row.dtype, row.nbytes, row.origin, row.count) for row in report.rematerializations
     ] == [
-        ("jit(two)/add", (8, 16, 4), "float32", 16384, None, 3),
-        (
-            "jit(two)/jit(main)/add",
-            (8, 16, 4),
-            "float32",
-            16384,
-            Origin(file="/home/me/train.py", line=13, function=""),
-            1,
-        ),
-        (
-            "jit(two)/add",
-            (8, 16, 4),
-            "float32",
-            16384,
-            Origin(file="/home/me/train.py", line=13, function=""),
-            1,
-        ),
+        ("jit(two)/add", *value, None, 3),
+        ("jit(two)/jit(main)/add", *value, line, 1),
+        ("jit(two)/add", *value, line, 1),
         ("", (), "", None, None, 2),
     ]
     specs = {(str(row.before), str(row.after)) for row in report.rematerializations}
@@ -152,13 +139,18 @@ def test_a_file_that_cannot_be_read_is_an_oserror(tmp_path):
         log_report(str(tmp_path / "none"))
 
 
-def test_the_number_of_rows_is_bounded(monkeypatch):
-    monkeypatch.setattr(log_module, "_MOST", 10)
-    lines = [REMATERIALIZATION.replace("jit(two)", f"jit(f{number % 20})") for number in range(60)]
-    report = log_report(lines)
-    assert len(report.rematerializations) == 10
-    assert sum(row.count for row in report.rematerializations) == 30
-    assert report.unlisted_count == 30
+@pytest.mark.parametrize(
+    ("most", "line", "rows"),
+    [
+        ("_MOST", REMATERIALIZATION.replace("jit(two)", "jit(f@)"), "rematerializations"),
+        ("_MOST_ERRORS", "RESOURCE_EXHAUSTED: Out of memory allocating @ bytes.", "out_of_memory"),
+    ],
+)
+def test_the_number_of_rows_is_bounded(monkeypatch, most, line, rows):
+    monkeypatch.setattr(log_module, most, 10)
+    report = log_report([line.replace("@", str(number % 20)) for number in range(60)])
+    found = getattr(report, rows)
+    assert (len(found), sum(row.count for row in found), report.unlisted_count) == (10, 30, 30)
 
 
 def test_a_warning_in_another_wording_is_unread_once():
@@ -169,19 +161,15 @@ def test_a_warning_in_another_wording_is_unread_once():
 def test_equal_out_of_memory_errors_are_one_row_in_the_order_of_the_log():
     lines = [FAILED_ON_TPU, REMATERIALIZATION, *REFUSED.splitlines(), "step 2", *REFUSED.splitlines()]
     report = log_report([*lines, FAILED_ON_TPU.replace("0x0x0", "0x0x1")])
-    added = LargeBuffer(
-        nbytes=3 * 2**30,
-        shape=(24, 8192, 8192),
-        dtype="bfloat16",
-        op="jit(step)/jit(main)/mlp/add",
-        origin=Origin(file="/home/me/model.py", line=58, function=""),
-    )
-    attention = LargeBuffer(
-        nbytes=12 * 2**30,
-        shape=(48, 8192, 8192),
-        dtype="float32",
-        op="jit(step)/jit(main)/attn/dot_general",
-        origin=Origin(file="/home/me/model.py", line=41, function=""),
+
+    def buffer(gib, dtype, layers, op, line):
+        origin = Origin(file="/home/me/model.py", line=line, function="")
+        op, shape = f"jit(step)/jit(main)/{op}", (layers, 8192, 8192)
+        return LargeBuffer(nbytes=gib * 2**30, shape=shape, dtype=dtype, op=op, origin=origin)
+
+    attention, added = (
+        buffer(12, "float32", 48, "attn/dot_general", 41),
+        buffer(3, "bfloat16", 24, "mlp/add", 58),
     )
     assert report.out_of_memory == (
         OutOfMemory(
@@ -211,34 +199,24 @@ def test_the_free_bytes_of_the_allocators_warning_are_those_of_the_error():
     assert (error.requested_nbytes, error.free_nbytes) == (17179869184, 10 * 2**30)
 
 
-def test_the_number_of_errors_is_bounded(monkeypatch):
-    monkeypatch.setattr(log_module, "_MOST_ERRORS", 10)
-    lines = [f"RESOURCE_EXHAUSTED: Out of memory allocating {number % 20} bytes." for number in range(60)]
-    report = log_report(lines)
-    assert len(report.out_of_memory) == 10
-    assert (sum(row.count for row in report.out_of_memory), report.unlisted_count) == (30, 30)
-
-
 def test_an_error_about_other_memory_is_unread():
     line = "RESOURCE_EXHAUSTED: Ran out of memory in memory space vmem. Used 20.00M of 16.00M vmem."
     report = log_report([f"E1122 17:39:44 {line}", line])
     assert (report.out_of_memory, report.unread) == ((), (line,))
 
 
-class Endless:
-    """A log of 200 MB, with one warning in each piece."""
-
-    def __init__(self):
-        self.pieces = 200
-
-    def read(self, size):
-        self.pieces -= 1
-        return f"{REMATERIALIZATION}\n".encode().rjust(size) if self.pieces >= 0 else b""
-
-
 def test_a_large_log_is_read_piece_by_piece():
-    [row] = log_report(Endless()).rematerializations
-    assert row.count == 200
+    """Of 20 MB, with one warning in each piece."""
+
+    class Pieces:
+        left = 20
+
+        def read(self, size):
+            self.left -= 1
+            return f"{REMATERIALIZATION}\n".encode().rjust(size) if self.left >= 0 else b""
+
+    [row] = log_report(Pieces()).rematerializations
+    assert row.count == 20
 
 
 ROWS = [

@@ -1,12 +1,13 @@
 """Memory of a compiled program."""
 
 from collections import Counter
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import program_report, tree_report
@@ -14,9 +15,10 @@ from jax_array_info_core.compat.compiled_memory import MemoryStatistics, memory_
 from jax_array_info_core.compat.stages import program_record
 from jax_array_info_core.hlo.module import read_module
 from jax_array_info_core.origins.origins import UserLines
-from jax_array_info_core.programs.program_report import MOST_TEMPORARIES, memory_of
-from jax_array_info_core.reports import Origin, ProgramMemory
+from jax_array_info_core.programs.memory import MOST_TEMPORARIES, memory_of
+from jax_array_info_core.reports import ProgramMemory
 from tests.hlo_texts import module_of, stored
+from tests.programs import abstract, line
 
 pytestmark = pytest.mark.once_per_version
 
@@ -24,23 +26,13 @@ EMPTY = module_of("HloModule m\n\nENTRY %main {\n  ROOT %p = f32[] parameter(0)\
 FIGURES = MemoryStatistics(1, 2, 3, 4, 5, 6)
 
 
-def test_figures_are_those_of_xla():
-    found = memory_of(EMPTY, FIGURES, "tpu", UserLines())
-    assert found == ProgramMemory(
-        argument_nbytes=1,
-        output_nbytes=2,
-        alias_nbytes=3,
-        temporary_nbytes=4,
-        code_nbytes=5,
-        peak_nbytes=6,
-    )
-
-
-def test_figures_of_host_memory_are_apart():
+def test_figures_are_those_of_xla_and_those_of_host_memory_are_apart():
+    sizes = {"argument": 1, "output": 2, "alias": 3, "temporary": 4, "code": 5, "peak": 6}
+    plain = ProgramMemory(**{f"{name}_nbytes": nbytes for name, nbytes in sizes.items()})
+    assert memory_of(EMPTY, FIGURES, "tpu", UserLines()) == plain
     found = memory_of(EMPTY, MemoryStatistics(*FIGURES[:6], 10, 20, 5, 40), "tpu", UserLines())
-    assert (found.argument_nbytes, found.output_nbytes, found.temporary_nbytes) == (1, 2, 4)
-    assert (found.host_argument_nbytes, found.host_output_nbytes) == (10, 20)
-    assert (found.host_alias_nbytes, found.host_temporary_nbytes) == (5, 40)
+    hosted = {"argument": 10, "output": 20, "alias": 5, "temporary": 40}
+    assert found == replace(plain, **{f"host_{name}_nbytes": nbytes for name, nbytes in hosted.items()})
     assert found.host_nbytes == 10 + 20 - 5 + 40
 
 
@@ -51,12 +43,9 @@ def test_figures_of_host_memory_are_read_from_xla():
     assert statistics.host_argument_nbytes == 0
 
 
-def test_the_peak_of_cpu_is_unknown():
-    """There XLA's figure leaves out temporary values."""
+def test_the_peak_of_cpu_and_a_backend_without_figures_are_unknown():
+    """The figure of CPU leaves out temporary values."""
     assert memory_of(EMPTY, FIGURES, "cpu", UserLines()).peak_nbytes is None
-
-
-def test_a_backend_without_figures_leaves_them_unknown():
     assert memory_of(EMPTY, None, "tpu", UserLines()) == ProgramMemory()
 
 
@@ -85,18 +74,13 @@ def test_equal_values_are_one_row():
 
 @pytest.mark.needs_devices(8)
 def test_the_results_of_a_combined_collective_have_the_lines_of_their_own():
-    mesh = Mesh(np.array(jax.devices()[:8]), ("dp",))
-
     def loss(params, x):
         x = jnp.tanh(x @ params["first"])
         return jnp.sum(x @ params["second"])
 
-    def abstract(shape, *spec):
-        return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, P(*spec)))
-
-    params = {"first": abstract((256, 512)), "second": abstract((512, 384))}
+    params = {"first": abstract(line(), P(), (256, 512)), "second": abstract(line(), P(), (512, 384))}
     step = jax.jit(lambda params, x: jax.tree.map(lambda w: w * 2, jax.grad(loss)(params, x)))
-    found = program_report(step, params, abstract((64, 256), "dp")).memory.temporaries
+    found = program_report(step, params, abstract(line(), P("dp"), (64, 256))).memory.temporaries
     start = loss.__code__.co_firstlineno
     # A gradient may be transposed.
     lines = {tuple(sorted(one.shape)): one.origin.line - start for one in found if one.origin is not None}
@@ -153,9 +137,7 @@ def test_a_report_has_the_largest_rows_only():
 @pytest.mark.needs_devices(8)
 def test_memory_is_that_of_one_device():
     """A tanh of a product is computed from two arguments, and takes one temporary value."""
-    mesh = Mesh(np.array(jax.devices()), ("d",))
-    x = jax.ShapeDtypeStruct((64, 128), jnp.float32, sharding=NamedSharding(mesh, P("d")))
-    w = jax.ShapeDtypeStruct((128, 256), jnp.float32, sharding=NamedSharding(mesh, P()))
+    x, w = abstract(line(), P("dp"), (64, 128)), abstract(line(), P(), (128, 256))
 
     def f(x, w):
         return jnp.tanh(x @ w) @ w.T
@@ -168,10 +150,7 @@ def test_memory_is_that_of_one_device():
     assert found.peak_nbytes is None
     product = next(row for row in found.temporaries if row.shape == (8, 256))
     assert product.nbytes == 8 * 256 * 4
-    line = f.__code__.co_firstlineno + 1
-    assert product.origin is not None
-    assert (product.origin.file, product.origin.line) == (__file__, line)
-    assert isinstance(product.origin, Origin)
+    assert (product.origin.file, product.origin.line) == (__file__, f.__code__.co_firstlineno + 1)
 
 
 def has_pinned_host():
@@ -185,7 +164,7 @@ def has_pinned_host():
 @pytest.mark.parametrize("spec", [P("x"), P()])
 def test_values_in_host_memory_are_apart_on_a_backend_that_counts_them_together(spec, donated):
     """The figures of both memories add up to those of XLA, and are those of the trees of values."""
-    on_device = NamedSharding(Mesh(np.array(jax.devices()[:8]), ("x",)), spec)
+    on_device = NamedSharding(line("x"), spec)
     on_host = on_device.with_memory_kind("pinned_host")
     held, w = (
         jax.device_put(np.ones(shape, np.float32), sharding)
@@ -215,7 +194,7 @@ def test_values_in_host_memory_are_apart_on_a_backend_that_counts_them_together(
 @pytest.mark.needs_devices(8)
 @pytest.mark.skipif(not has_pinned_host(), reason=f"jax {jax.__version__} has one memory kind on CPU")
 def test_an_argument_in_host_memory_that_is_not_used_counts_nowhere():
-    sharding = NamedSharding(Mesh(np.array(jax.devices()[:8]), ("x",)), P("x"), memory_kind="pinned_host")
+    sharding = NamedSharding(line("x"), P("x"), memory_kind="pinned_host")
     held = jax.device_put(np.ones((64, 16), np.float32), sharding)
     found = program_report(jax.jit(lambda held, w: w + 1), held, np.ones(8, np.float32), explain=False).memory
     assert (found.argument_nbytes, found.host_nbytes) == (32, 0)

@@ -10,10 +10,9 @@ import pytest
 
 from jax_array_info_core import from_json, program_report, program_timeline_report, to_json
 from jax_array_info_core.compat.compiled_memory import MemoryStatistics
-from jax_array_info_core.errors import ReportFormatError, UnsupportedValueError
+from jax_array_info_core.errors import ReportFormatError
 from jax_array_info_core.origins.origins import UserLines
-from jax_array_info_core.programs.memory import timeline_of
-from jax_array_info_core.programs.program_report import memory_of
+from jax_array_info_core.programs.memory import memory_of, timeline_of
 from jax_array_info_core.reports import ProgramReport, ProgramTimelineReport
 from tests.hlo_texts import EVERYWHERE, stored
 from tests.programs import refuse
@@ -158,26 +157,12 @@ def test_calls_of_a_line_from_several_places_are_one_series():
     assert len(places) == len(set(places))
 
 
-def test_stages_are_accepted_as_in_the_report_on_a_program():
-    lowered = jax.jit(layer).lower(BATCH, {"wi": abstract(64, 256), "wo": abstract(256, 64)})
-    for stage in (lowered, lowered.compile()):
-        timeline = program_timeline_report(stage)
-        check(timeline)
-        assert timeline.name == "layer"
-    with pytest.raises(UnsupportedValueError):
-        program_timeline_report(lowered, BATCH)
-
-
 def test_a_program_that_does_not_fit_has_no_points(monkeypatch):
     refuse(monkeypatch)
     timeline = program_timeline_report(lambda x: x + 1, BATCH)
     assert timeline.points == timeline.series == ()
     assert timeline.out_of_memory.available_nbytes is not None
     assert (timeline.peak_nbytes, timeline.peak_words) == (None, "")
-
-
-def test_a_report_has_no_timeline_unless_asked_for():
-    assert program_report(lambda x: x + 1, BATCH).timeline is None
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import from_json, program_report, to_json
 from jax_array_info_core.compat.stages import per_shard
-from tests.programs import abstract, cube, line, scanned, step, step_arguments
-from tests.right_programs.training import adam
+from tests.programs import abstract, line
+from tests.right_programs import PROGRAMS, compiled_for
 
 pytestmark = [pytest.mark.once_per_version, pytest.mark.needs_devices(8)]
 
@@ -51,15 +51,6 @@ def test_a_transform_of_a_gathered_array_is_repeated():
     assert from_json(to_json(report)).repeated == report.repeated
 
 
-def test_a_transform_over_two_mesh_axes_is_repeated_by_all_devices():
-    mesh = grid()
-    (one,) = repeated(
-        constrained(mesh, jnp.fft.fft2, "x", "y"), abstract(mesh, P("x", "y"), (64, 64), "complex64")
-    )
-    assert one.axes == ("x", "y")
-    assert one.repeated_nbytes == 64 * 64 * 8 * 7 // 8
-
-
 def test_a_product_names_the_operand_of_the_most_repeated_bytes_with_its_own_mesh_axes():
     mesh = grid()
     x, y = mesh.axis_names
@@ -78,11 +69,62 @@ def test_a_product_names_the_operand_of_the_most_repeated_bytes_with_its_own_mes
     assert one.words == f"gathered over y from float32[{4096 // size},1024] of down"
 
 
-def test_a_replicated_argument_of_its_shape_does_not_hide_what_is_repeated():
-    mesh = line("slab")
-    field, kernel = (abstract(mesh, spec, (32, 32, 32), "complex64") for spec in (P("slab"), P()))
-    convolved = constrained(mesh, lambda x, by: jnp.fft.ifftn(jnp.fft.fftn(x) * by), "slab")
-    assert [each.op for each in repeated(convolved, field, kernel)] == ["fft", "fft"]
+COMPLEX = "complex64"
+
+
+def solve(field):
+    return jnp.fft.ifftn(jnp.fft.fftn(field) * jnp.arange(1.0, 17.0)).real
+
+
+def power(x):
+    whole = jax.lax.with_sharding_constraint(x, NamedSharding(line("rows"), P()))
+    return jnp.sin(whole @ whole).sum()
+
+
+def spectrum(cells):
+    return jnp.fft.fftn(jnp.zeros((32, 32, 32)).at[tuple(cells.T)].add(1.0))
+
+
+def four_times(field):
+    return jax.lax.fori_loop(0, 4, lambda _, x: jnp.fft.fft2(x), field)
+
+
+FOUND = {
+    "transform over two mesh axes": (jnp.fft.fft2, grid, ("x", "y"), [((64, 64), COMPLEX)], ["fft"]),
+    "transform in a loop": (four_times, grid, ("x", "y"), [((64, 64), COMPLEX)], ["fft"]),
+    "both transforms of a solver": (solve, line, ("dp",), [((16, 16, 16), "float32")], ["fft"] * 2),
+    "next to a replicated argument of its shape": (
+        lambda x, by: jnp.fft.ifftn(jnp.fft.fftn(x) * by),
+        line,
+        ("dp",),
+        [((32, 32, 32), COMPLEX), ((32, 32, 32), COMPLEX)],
+        ["fft", "fft"],
+    ),
+    "factorization": (jnp.linalg.inv, line, ("dp",), [((64, 64), "float32")], ["lu", "triangular_solve"]),
+    "gather of one axis before parts of another": (
+        lambda x: jax.lax.with_sharding_constraint(x * 2, NamedSharding(grid(), P("y"))),
+        grid,
+        ("x",),
+        [((64, 64), "float32")],
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_needs_a_gathered_array_is_repeated_by_all_devices(name):
+    """The first argument is sharded as the result is constrained, and others are replicated."""
+    f, mesh_of, spec, types, ops = FOUND[name]
+    mesh = mesh_of()
+    specs = [P(*spec), P()]
+    arguments = [abstract(mesh, one, *type_) for one, type_ in zip(specs, types, strict=False)]
+    found = repeated(constrained(mesh, f, *spec) if ops else jax.jit(f), *arguments)
+    assert sorted({one.op for one in found}) == sorted(set(ops))
+    assert sum(one.count for one in found) >= len(ops)
+    assert {one.axes for one in found} == ({spec} if ops else set())
+    assert all(one.repeated_nbytes == one.nbytes * 7 // 8 for one in found if one.op != "triangular_solve")
+    if name == "factorization":
+        assert any(one.is_used_in_parts for one in found)
 
 
 def test_a_running_sum_along_a_sharded_axis_holds_its_operand_whole_and_has_its_line():
@@ -93,60 +135,19 @@ def test_a_running_sum_along_a_sharded_axis_holds_its_operand_whole_and_has_its_
     assert "test_repeated.py" in str(one.origin)
 
 
-def test_a_transform_in_a_loop_is_repeated():
-    mesh = grid()
-
-    def steps(field):
-        return jax.lax.fori_loop(0, 4, lambda _, x: jnp.fft.fft2(x), field)
-
-    found = repeated(constrained(mesh, steps, "x", "y"), abstract(mesh, P("x", "y"), (64, 64), "complex64"))
-    assert [one.op for one in found] == ["fft"]
-
-
-def test_both_transforms_of_a_solver_are_repeated():
-    mesh = line("slab")
-
-    def solve(field):
-        return jnp.fft.ifftn(jnp.fft.fftn(field) * jnp.arange(1.0, 17.0)).real
-
-    found = repeated(constrained(mesh, solve, "slab"), abstract(mesh, P("slab"), (16, 16, 16)))
-    assert sum(one.count for one in found) == 2
-
-
-def test_a_scatter_into_a_whole_array_that_is_then_sharded_is_repeated():
+@pytest.mark.parametrize("f", [histogram, lambda ids: 2.0 * histogram(ids) + 1.0], ids=["plain", "scaled"])
+def test_a_scatter_into_a_whole_array_that_is_then_sharded_is_repeated(f):
     mesh = line("particles")
     ids = abstract(mesh, P("particles"), (8192,), "int32")
-    (one,) = repeated(constrained(mesh, histogram, "particles"), ids)
+    (one,) = repeated(constrained(mesh, f, "particles"), ids)
     assert (one.is_sum, one.shape, one.axes) == (True, (4096, 8), ("particles",))
     assert one.repeated_nbytes == 4096 * 8 * 4 * 7 // 8
     assert "each device scatters into all of it" in one.words
 
 
-def test_a_scatter_whose_sum_is_scaled_is_repeated():
-    mesh = line("particles")
-    ids = abstract(mesh, P("particles"), (8192,), "int32")
-    (one,) = repeated(constrained(mesh, lambda ids: 2.0 * histogram(ids) + 1.0, "particles"), ids)
-    assert one.is_sum
-
-
-def test_a_gathered_factorization_is_repeated():
-    mesh = line("rows")
-    matrix = abstract(mesh, P("rows"), (64, 64))
-    found = repeated(constrained(mesh, jnp.linalg.inv, "rows"), matrix)
-    assert {one.op for one in found} == {"lu", "triangular_solve"}
-    assert {one.axes for one in found} == {("rows",)}
-    assert any(one.is_used_in_parts for one in found)
-
-
 def test_products_of_a_gathered_array_are_repeated_with_their_operations():
     mesh = line("rows")
-    x = abstract(mesh, P("rows"), (64, 64))
-
-    def power(x):
-        whole = jax.lax.with_sharding_constraint(x, NamedSharding(mesh, P()))
-        return whole @ whole
-
-    found = repeated(constrained(mesh, lambda x: jnp.sin(power(x)).sum()), x)
+    found = repeated(constrained(mesh, power), abstract(mesh, P("rows"), (64, 64)))
     assert [one.repeated_flops for one in found] == [2 * 64**3 * 7 // 8]
 
 
@@ -177,6 +178,8 @@ def test_an_operation_that_needs_a_whole_sharded_array_is_repeated(name):
     assert one.nbytes >= 64 * 64 * 4 > math.prod(one.before_shape) * 4
     assert one.repeated_nbytes == one.nbytes * 7 // 8
     assert "test_repeated.py" in str(one.origin)
+    if name == "Cholesky":
+        assert one.shape == (64, 64), "the type of its matrix"
 
 
 def swept(grid):
@@ -205,11 +208,6 @@ def test_a_sum_of_scatters_that_all_devices_use_whole_is_repeated(name):
     assert sum(one.count for one in found) == (2 if name == "two of them" else 1)
 
 
-def test_a_sum_of_scatters_that_is_only_returned_repeats_nothing():
-    places = abstract(line("particles"), P("particles"), (8192,), "int32")
-    assert repeated(jax.jit(histogram), places) == ()
-
-
 @pytest.mark.newest
 @pytest.mark.parametrize("is_same", [True, False])
 def test_what_devices_compute_in_loops_of_other_lengths_is_not_the_same(is_same):
@@ -225,134 +223,50 @@ def test_what_devices_compute_in_loops_of_other_lengths_is_not_the_same(is_same)
     assert [one.op for one in repeated(jax.jit(mapped), *arguments)] == (["eigh"] if is_same else [])
 
 
-def test_what_is_asked_to_be_replicated_is_not_repeated():
-    mesh = line("slab")
-    field = abstract(mesh, P("slab"), (16, 16, 16), "complex64")
-    whole = NamedSharding(mesh, P())
-    assert repeated(jax.jit(jnp.fft.fftn, out_shardings=whole), field) == ()
+def gathered_by_the_user(w):
+    whole = jnp.fft.fft(jax.lax.all_gather(w, "dp", tiled=True)).real
+    return jax.lax.dynamic_slice(whole, (jax.lax.axis_index("dp") * 8, 0), (8, 64)) + w @ whole
 
 
-def test_what_is_asked_to_be_replicated_may_be_computed_with_other_axes():
-    mesh = line("rows")
-    fields = abstract(mesh, P("rows"), (64, 16), "complex64")
-    replicated = NamedSharding(mesh, P())
-    assert repeated(jax.jit(lambda x: jnp.fft.fft(x, axis=0), out_shardings=replicated), fields) == ()
+def scattered_by_the_user(ids):
+    return jax.lax.psum_scatter(jnp.zeros(4096).at[ids].add(1.0), "dp", tiled=True)
 
 
-def test_a_collective_of_the_user_repeats_nothing():
-    mesh = line("data")
-
-    def own(w, x):
-        whole = jnp.fft.fft(jax.lax.all_gather(w, "data", tiled=True)).real
-        at = jax.lax.axis_index("data") * 8
-        return x @ whole, jax.lax.dynamic_slice(whole, (at, 0), (8, 64))
-
-    mapped = per_shard(own, mesh, (P("data"), P("data")), P("data"))
-    w = abstract(mesh, P("data"), (64, 64))
-    assert repeated(jax.jit(mapped), w, w) == ()
+def requested(f):
+    return jax.jit(f, out_shardings=NamedSharding(line(), P()))
 
 
-def test_a_scattered_sum_of_the_user_repeats_nothing():
-    mesh = line("data")
-    ids = abstract(mesh, P("data"), (8192,), "int32")
-
-    def own(ids):
-        return jax.lax.psum_scatter(jnp.zeros(4096).at[ids].add(1.0), "data", tiled=True)
-
-    assert repeated(jax.jit(per_shard(own, mesh, P("data"), P("data"))), ids) == ()
+def own(f):
+    return jax.jit(per_shard(f, line(), P("dp"), P("dp")))
 
 
-def test_a_factorization_has_the_type_of_its_matrix():
-    mesh = line("rows")
-    found = repeated(constrained(mesh, jnp.linalg.cholesky, "rows"), abstract(mesh, P("rows"), (64, 64)))
-    assert {one.shape for one in found} == {(64, 64)}
+NOTHING = {
+    "a sum of scatters that is only returned": (lambda: jax.jit(histogram), (8192,), "int32"),
+    "replicated as requested": (lambda: requested(jnp.fft.fftn), (16, 16, 16), COMPLEX),
+    "with other axes": (lambda: requested(lambda x: jnp.fft.fft(x, axis=0)), (64, 16), COMPLEX),
+    "a gather of the user": (lambda: own(gathered_by_the_user), (64, 64), "float32"),
+    "a scattered sum of the user": (lambda: own(scattered_by_the_user), (8192,), "int32"),
+}
+
+
+@pytest.mark.parametrize("name", NOTHING)
+def test_what_is_requested_repeats_nothing(name):
+    make, *type_ = NOTHING[name]
+    assert repeated(make(), abstract(line(), P("dp"), *type_)) == ()
 
 
 def test_a_transform_of_a_scattered_array_has_the_remedy_of_transforms():
     mesh = line("slab")
     cells = abstract(mesh, P("slab"), (2**20, 3), "int32")
-
-    def spectrum(cells):
-        return jnp.fft.fftn(jnp.zeros((32, 32, 32)).at[tuple(cells.T)].add(1.0))
-
     found = program_report(constrained(mesh, spectrum, "slab"), cells, min_nbytes=0)
     assert "fft" in {one.op for one in found.repeated}
     (finding,) = [each for each in found.findings if each.code == "JAI212"]
     assert "transform the axes that a device has whole" in finding.remedy
 
 
-def test_a_gather_along_one_mesh_axis_before_a_part_along_another_is_not_repeated():
-    mesh = grid()
-    x = abstract(mesh, P("x"), (64, 64))
-    assert repeated(constrained(mesh, lambda x: x * 2, "y"), x) == ()
-
-
-def language_loss(params, ids):
-    x = params["embedding"][ids]
-
-    def block(x, w):
-        x = x + jax.nn.relu(x @ w["wi"]) @ w["wo"]
-        return x * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + 1e-6), None
-
-    x, _ = jax.lax.scan(jax.checkpoint(block), x, {name: params[name] for name in ("wi", "wo")})
-    logits = x @ params["head"]
-    return -jnp.mean(jax.nn.log_softmax(logits)[..., 0])
-
-
-SHAPES = {"embedding": (512, 64), "wi": (3, 64, 256), "wo": (3, 256, 64), "head": (64, 512)}
-NONE = dict.fromkeys(SHAPES, P())
-FSDP = {"embedding": P("x"), "wi": P(None, "x"), "wo": P(None, "x"), "head": P("x")}
-TENSOR = {
-    "embedding": P("y"),
-    "wi": P(None, None, "y"),
-    "wo": P(None, "y"),
-    "head": P(None, "y"),
-}
-SCHEMES = {
-    "data parallelism": ((8, 1), NONE, NONE, P("x")),
-    "FSDP": ((8, 1), FSDP, FSDP, P("x")),
-    "ZeRO-1": ((8, 1), NONE, FSDP, P("x")),
-    "tensor parallelism": ((2, 4), TENSOR, TENSOR, P("x")),
-    "tensor parallelism, ZeRO-1 over the other axis": ((2, 4), TENSOR, FSDP, P("x")),
-    "data parallelism over two axes": ((2, 4), NONE, NONE, P(("x", "y"))),
-    "sequences in parts": ((2, 4), NONE, NONE, P("x", "y")),
-}
-
-
 @pytest.mark.oldest_and_newest
-@pytest.mark.parametrize("is_requested", [True, False])
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_a_step_of_an_ordinary_scheme_repeats_nothing(scheme, is_requested):
-    sizes, specs, moments, batch = SCHEMES[scheme]
-    mesh = grid(*sizes)
-    params, first = (
-        {name: abstract(mesh, of[name], shape) for name, shape in SHAPES.items()} for of in (specs, moments)
-    )
-    ids = abstract(mesh, batch, (16, 32), "int32")
-    out = jax.tree.map(lambda one: one.sharding, (params, first, first)) if is_requested else None
-    train = jax.jit(lambda *state: adam(*state, of=language_loss), out_shardings=out)
-    assert repeated(train, params, first, first, ids) == ()
-
-
-def test_several_steps_in_a_loop_repeat_nothing():
-    mesh = grid(8, 1)
-    params, first = (
-        {name: abstract(mesh, of[name], shape) for name, shape in SHAPES.items()} for of in (NONE, FSDP)
-    )
-    ids = abstract(mesh, P(None, "x"), (4, 16, 32), "int32")
-    out = jax.tree.map(lambda one: one.sharding, (params, first, first))
-
-    def train(*state):
-        *state, ids = state
-        turn = lambda state, ids: (adam(*state, ids, of=language_loss), None)  # noqa: E731
-        return jax.lax.scan(turn, tuple(state), ids)[0]
-
-    assert repeated(jax.jit(train, out_shardings=out), params, first, first, ids) == ()
-
-
-@pytest.mark.parametrize("checkpoint", [True, False])
-def test_the_scanned_step_of_other_tests_repeats_nothing(checkpoint):
-    mesh = cube()
-    f, arguments = scanned(mesh, checkpoint=checkpoint)
-    assert repeated(f, *arguments) == ()
-    assert repeated(step, *step_arguments(mesh)) == ()
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_that_divides_its_work_repeats_nothing(name):
+    f, arguments = compiled_for(name)
+    found = program_report(f, *arguments).findings
+    assert [str(one) for one in found if one.code == "JAI212"] == []

@@ -13,9 +13,9 @@ from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import program_report
 from jax_array_info_core.hlo.dataflow import Dataflow
-from jax_array_info_core.programs import collector
 from jax_array_info_core.programs import program_report as in_file
 from tests.arrays import mesh_of
+from tests.programs import abstract
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -33,9 +33,9 @@ def kept():
 @pytest.mark.parametrize("error", [None, ValueError, KeyboardInterrupt, SystemExit, GeneratorExit])
 def test_a_pause_ends_as_it_began(is_enabled, error):
     (gc.enable if is_enabled else gc.disable)()
-    with contextlib.suppress(BaseException), collector.paused():
+    with contextlib.suppress(BaseException), in_file.paused():
         assert not gc.isenabled()
-        with collector.paused():
+        with in_file.paused():
             assert not gc.isenabled()
         assert not gc.isenabled()
         if error is not None:
@@ -87,7 +87,7 @@ def test_a_report_with_a_timeline_connects_the_values_of_a_program_once(monkeypa
 def calls_in_report(count):
     """Return the calls of each function in the report on as many arguments, whose outputs lie otherwise."""
     mesh = mesh_of((2, 2), ("data", "tensor"))
-    shape = jax.ShapeDtypeStruct((4, 4), jnp.float32, sharding=NamedSharding(mesh, P("data")))
+    shape = abstract(mesh, P("data"), (4, 4))
     function = jax.jit(
         lambda params: [one + 1 for one in params], out_shardings=NamedSharding(mesh, P(None, "tensor"))
     )

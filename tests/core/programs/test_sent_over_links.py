@@ -200,15 +200,13 @@ def test_a_report_of_before_is_read():
 
 @pytest.mark.needs_devices(8)
 def test_a_program_on_one_host_has_one_link_and_no_more_words():
-    found = program_report(lambda x: x @ x.T, abstract(cube(), P("data", "fsdp"), (64, 128)))
-    assert {one.link for one in found.collectives} == {"same-host"}
-    assert [(one.link, one.nbytes) for one in found.sent.by_link] == [("same-host", found.sent.nbytes)]
-    assert found.sent.over_links == ""
-    timed = program_report(
-        lambda x: x @ x.T,
-        abstract(cube(), P("data", "fsdp"), (64, 128)),
-        bandwidths={"same-host": found.sent.nbytes},
-    )
+    arguments = [abstract(cube(), P("data", "fsdp"), (64, 128))]
+    function = jax.jit(lambda x: x @ x.T)
+    for found in (program_report(function, *arguments), program_report(function.lower(*arguments).compile())):
+        assert {one.link for one in found.collectives} == {"same-host"}
+        assert [(one.link, one.nbytes) for one in found.sent.by_link] == [("same-host", found.sent.nbytes)]
+        assert found.sent.over_links == ""
+    timed = program_report(function, *arguments, bandwidths={"same-host": found.sent.nbytes})
     assert timed.answer.startswith("same host ")
     assert "(at least 1.0 s) per call" in timed.answer
 
@@ -228,10 +226,3 @@ def test_groups_that_cross_processes_have_a_link_of_their_own(monkeypatch):
         assert {(one.axes, one.link) for one in found.collectives} == {((axis,), link)}
         assert_no_collective(found, "all-reduce", link="dcn")
         assert found.answer.startswith("other process") == (link == "other-process")
-
-
-@pytest.mark.needs_devices(8)
-def test_a_compiled_program_knows_where_its_devices_are():
-    x = abstract(cube(), P("data"), (64, 128))
-    compiled = jax.jit(lambda x: x.sum(0)).lower(x).compile()
-    assert {one.link for one in program_report(compiled).collectives} == {"same-host"}

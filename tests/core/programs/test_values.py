@@ -1,3 +1,5 @@
+"""Arguments and outputs of programs: their paths, shardings, memory, and the mesh axes that gradients lose."""
+
 import functools
 
 import jax
@@ -9,7 +11,7 @@ from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import program_report
 from jax_array_info_core.arrays.stage_leaves import argument_values
-from jax_array_info_core.compat.stages import ProgramLeaf, per_shard
+from jax_array_info_core.compat.stages import ProgramLeaf, per_shard, slash_names
 from jax_array_info_core.errors import UnsupportedValueError
 from tests.programs import abstract, cube, line, loss, step, step_arguments
 
@@ -54,13 +56,12 @@ def test_an_output_that_a_constraint_gathers_has_not_lost_an_axis(wrap):
     ]
 
 
-@pytest.mark.parametrize("wrap", [jax.jit, lambda f: f, lambda f: jax.jit(jax.jit(f))])
 @pytest.mark.parametrize(
-    ("in_spec", "out_spec", "words"),
+    ("wrap", "in_spec", "out_spec", "words"),
     [
-        (P("data"), P("data"), "P('data',)"),
-        (P("data"), P(None, ("fsdp", "data")), "P(None, ('fsdp', 'data'))"),
-        (P(("data", "fsdp")), P(), "P()"),
+        (jax.jit, P("data"), P("data"), "P('data',)"),
+        (lambda f: f, P("data"), P(None, ("fsdp", "data")), "P(None, ('fsdp', 'data'))"),
+        (lambda f: jax.jit(jax.jit(f)), P(("data", "fsdp")), P(), "P()"),
     ],
 )
 def test_the_out_specs_of_a_shard_map_are_a_request(wrap, in_spec, out_spec, words):
@@ -147,16 +148,19 @@ def test_a_norm_of_a_gradient_is_not_the_gradient_of_an_argument_with_its_shape(
 
 
 def test_arguments_have_the_paths_of_the_function_and_bytes_per_device():
-    report = program_report(step, *step_arguments(cube()))
-    assert [(value.path, value.nbytes, str(value.asked.spec)) for value in report.arguments] == [
-        ("params/wi", 262144, "P('fsdp', 'tensor')"),
-        ("params/wo", 262144, "P('tensor', 'fsdp')"),
-        ("x", 524288, "P(('data', 'fsdp'),)"),
-    ]
-    assert [(value.path, value.asked) for value in report.outputs] == [
-        ("outputs/wi", None),
-        ("outputs/wo", None),
-    ]
+    lowered = jax.jit(step).lower(*step_arguments(cube()))
+    for stage in ((step, *step_arguments(cube())), [lowered], [lowered.compile()]):
+        report = program_report(*stage)
+        assert [(value.path, value.nbytes, str(value.got.spec)) for value in report.arguments] == [
+            ("params/wi", 262144, "P('fsdp', 'tensor')"),
+            ("params/wo", 262144, "P('tensor', 'fsdp')"),
+            ("x", 524288, "P(('data', 'fsdp'),)"),
+        ]
+        assert [(value.path, value.asked) for value in report.outputs] == [
+            ("outputs/wi", None),
+            ("outputs/wo", None),
+        ]
+        assert (report.name, report.constraints) == ("step", () if len(stage) > 1 else None)
 
 
 def test_static_and_variable_arguments_and_keywords_have_the_names_of_the_function():
@@ -177,32 +181,6 @@ def test_static_and_variable_arguments_and_keywords_have_the_names_of_the_functi
         ("rest/1/q", True),
         ("key", False),
     ]
-
-
-def test_a_pruned_argument_keeps_its_requested_sharding():
-    mesh = line()
-    report = program_report(
-        jax.jit(lambda s, x: x * 2),
-        abstract(mesh, P("dp"), (64, 64)),
-        abstract(mesh, P(), (4, 4)),
-    )
-    pruned = report.arguments[0]
-    assert (pruned.path, pruned.is_pruned, str(pruned.asked.spec), pruned.got, pruned.nbytes) == (
-        "s",
-        True,
-        "P('dp',)",
-        None,
-        2048,
-    )
-
-
-def test_a_lowered_and_a_compiled_program_have_the_paths_too():
-    lowered = jax.jit(step).lower(*step_arguments(cube()))
-    for stage in (lowered, lowered.compile()):
-        report = program_report(stage)
-        assert [value.path for value in report.arguments] == ["params/wi", "params/wo", "x"]
-        assert report.constraints is None
-        assert report.name == "step"
 
 
 def test_the_requested_shardings_of_a_compiled_program_are_unknown_and_not_left_to_the_compiler():
@@ -268,6 +246,8 @@ def test_arguments_and_outputs_that_are_none_leave_the_others_in_place():
         ("b", "P(None, 'dp')"),
         ("unused", None),
     ]
+    unused = report.arguments[-1]
+    assert (unused.is_pruned, str(unused.asked.spec), unused.nbytes) == (True, "P('dp',)", 64)
     assert [(value.path, str(value.got.spec)) for value in report.outputs] == [
         ("outputs/0", "P('dp',)"),
         ("outputs/2/b", "P(None, 'dp')"),
@@ -292,18 +272,12 @@ def test_values_in_memory_of_the_host_are_told_from_those_in_the_default_memory(
         assert (one.memory_kind, one.is_in_host_memory) == (default, False)
 
 
-@pytest.mark.parametrize("transform", [jax.grad, jax.jacfwd, jax.checkpoint, functools.partial])
+@pytest.mark.parametrize("transform", [jax.grad, jax.jacfwd, jax.checkpoint, jax.vmap, functools.partial])
 def test_a_transformed_jitted_function_is_not_the_jitted_function(transform):
     loss = jax.jit(lambda a: (a @ a.T).sum())
     x = jax.ShapeDtypeStruct((8, 8), jnp.float32)
     [output] = program_report(transform(loss), x).outputs
     assert output.shape == jax.eval_shape(transform(loss), x).shape
-
-
-def test_a_mapped_jitted_function_is_mapped():
-    square = jax.jit(lambda a: a @ a.T)
-    [output] = program_report(jax.vmap(square), jax.ShapeDtypeStruct((3, 4, 5), jnp.float32)).outputs
-    assert output.shape == (3, 4, 4)
 
 
 def test_a_decorated_jitted_function_is_the_decorated_one():
@@ -335,3 +309,69 @@ def test_a_program_of_pmap_is_reported():
     )
     assert [one.kind for one in report.collectives] == ["all-reduce"]
     assert report.arguments[0].shape == (8, 4)
+
+
+class Flat:
+    """A container as ``register_pytree_node`` and ``register_pytree_node_class`` register it."""
+
+    def __init__(self, *parts):
+        self.parts = parts
+
+
+class Odd(Flat):
+    """A container with keys that are new objects each time."""
+
+
+class Key:
+    """A key without a text of its own."""
+
+
+jax.tree_util.register_pytree_node(Flat, lambda box: (box.parts, None), lambda _, parts: Flat(*parts))
+jax.tree_util.register_pytree_with_keys(
+    Odd, lambda box: ([(Key(), part) for part in box.parts], None), lambda _, parts: Odd(*parts)
+)
+ONE = jax.ShapeDtypeStruct((8, 8), jnp.float32)
+
+
+def step_of_all(params, x, *rest, scale, **options):
+    return jax.tree.map(lambda one: one + 1, (params, x, rest, scale, options))
+
+
+@pytest.mark.parametrize("stage", ["function", "traced", "lowered", "compiled"])
+def test_a_container_without_keys_has_positions_below_it_only(stage):
+    params = {"mlp": {"kernel": Flat(ONE), "bias": ONE}, "nested": [Flat(Flat(ONE), [ONE])]}
+    found = (jax.jit(step_of_all), params, Flat(ONE, {"q": ONE}), Flat(ONE), ONE)
+    keywords = {"scale": Flat(ONE), "extra": {"a": Flat(ONE)}}
+    if stage != "function":
+        traced = found[0].trace(*found[1:], **keywords)
+        lowered = traced if stage == "traced" else traced.lower()
+        found, keywords = [lowered.compile() if stage == "compiled" else lowered], {}
+    report = program_report(*found, **keywords)
+    assert [one.path for one in report.arguments] == [
+        *("params/mlp/bias", "params/mlp/kernel/0", "params/nested/0/0/0", "params/nested/0/1/0"),
+        *("x/0", "x/1/q", "rest/0/0", "rest/1", "extra/a/0", "scale/0"),
+    ]
+
+
+def test_donations_and_pruned_arguments_have_these_names_too():
+    @functools.partial(jax.jit, donate_argnums=0)
+    def update(state, unused):
+        return state["a"].parts[0].sum()
+
+    report = program_report(update, {"a": Flat(ONE)}, Flat(ONE))
+    assert [one.path for one in report.donations] == ["state/a/0"]
+    assert [(one.path, one.is_pruned) for one in report.arguments] == [
+        ("state/a/0", False),
+        ("unused/0", True),
+    ]
+
+
+def test_keys_that_are_written_otherwise_each_time_do_not_unname_an_argument():
+    report = program_report(lambda params, x: params["w"].parts[0] + x.parts[0], {"w": Odd(ONE)}, Odd(ONE))
+    first, second = (one.path for one in report.arguments)
+    assert first.startswith("params/w/")
+    assert second.startswith("x/")
+
+
+def test_names_of_earlier_versions_have_the_number_alone():
+    assert slash_names(["p['w'][<flat index 0>].a", "p['w'][0].a", None]) == ["p/w/0/a", "p/w/0/a", None]

@@ -9,20 +9,19 @@ from jax.sharding import PartitionSpec as P
 
 from jax_array_info import to_text
 from jax_array_info_core import (
-    assert_no_collective,
     assert_sent,
     from_json,
     program_report,
-    program_timeline_report,
     to_json,
 )
 from jax_array_info_core.reports.collectives import because_words
 from tests.programs import abstract, cube, loss, scanned, step, step_arguments
 
-pytestmark = [pytest.mark.once_per_version, pytest.mark.needs_devices(8)]
-with_shardy = pytest.mark.skipif(
-    jax.__version_info__ < (0, 10, 1), reason="Shardy tells origins from JAX 0.10.1 on"
-)
+pytestmark = [
+    pytest.mark.once_per_version,
+    pytest.mark.needs_devices(8),
+    pytest.mark.skipif(jax.__version_info__ < (0, 10, 1), reason="Shardy tells origins from JAX 0.10.1 on"),
+]
 
 
 def words(one):
@@ -37,7 +36,6 @@ def of_kind(report, kind, axes=("fsdp",)):
     return [one for one in report.collectives if one.kind == kind and one.axes == axes]
 
 
-@with_shardy
 def test_each_gather_of_a_step_names_the_operands_that_clash():
     params, x = step_arguments(cube())
     shardings = jax.tree.map(lambda leaf: leaf.sharding, params)
@@ -52,7 +50,6 @@ def test_each_gather_of_a_step_names_the_operands_that_clash():
         assert (one.because[0].origin.file, one.because[0].origin.line) == (one.origin.file, one.origin.line)
 
 
-@with_shardy
 def test_each_reduction_names_the_sum():
     report = program_report(jax.grad(loss), *step_arguments(cube()))
     (activations,) = of_kind(report, "all-reduce", ("tensor",))
@@ -62,7 +59,6 @@ def test_each_reduction_names_the_sum():
         assert one.because[0].mesh_axes == ("data", "fsdp")
 
 
-@with_shardy
 def test_gathers_of_scanned_layers_are_followed_to_the_stacked_arguments():
     function, arguments = scanned(cube(), checkpoint=True)
     gathers = of_kind(program_report(function, *arguments), "all-gather")
@@ -73,7 +69,6 @@ def test_gathers_of_scanned_layers_are_followed_to_the_stacked_arguments():
         assert because.phase == one.phase
 
 
-@with_shardy
 def test_a_sort_needs_the_dimension_whole():
     report = program_report(jnp.sort, abstract(cube(), P(None, "fsdp"), (8, 4096)))
     found = [one for one in report.collectives if one.because]
@@ -107,7 +102,6 @@ CLASH = ("dot_general", "ik,kj->ij")
 GATHERED = ("all-gather", "w", [CLASH])
 
 
-@with_shardy
 @pytest.mark.parametrize(
     ("function", "others"),
     [
@@ -131,7 +125,6 @@ def test_a_clash_is_no_reason_of_another_operation_of_its_line(function, others)
     assert found == sorted([GATHERED, *others])
 
 
-@with_shardy
 def test_a_constraint_gathers_the_operand_of_the_operation_before_it():
     whole = NamedSharding(flat(), P())
     f = lambda x: jax.lax.with_sharding_constraint(jnp.maximum(x @ x.T, 0), whole) * 2  # noqa: E731
@@ -139,26 +132,6 @@ def test_a_constraint_gathers_the_operand_of_the_operation_before_it():
     assert gather.because[0].kind == "constraint"
 
 
-@with_shardy
-def test_a_maximum_is_reduced_not_summed():
-    (reduction,) = program_report(lambda x: x.max(0), square("fsdp")).collectives
-    assert because_words(reduction) == "'i' is reduced in reduce_max ij,->j"
-
-
-@with_shardy
-def test_of_two_clashes_of_an_operation_that_over_the_mesh_axes_of_the_gather_is_the_reason():
-    def layers(x, ws):
-        return jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, ws)[0]
-
-    mesh = Mesh(np.reshape(jax.devices()[:8], (4, 2)), ("fsdp", "tensor"))
-    x = abstract(mesh, P("fsdp"), (64, 64))
-    stack = abstract(mesh, P(None, "fsdp", "tensor"), (4, 64, 64))
-    found = program_report(layers, x, stack).collectives
-    (gather,) = [one for one in found if one.axes == ("fsdp",)]
-    assert because_words(gather) == "'i' (x) and 'k' (ws) clash in ik,kj->ij"
-
-
-@with_shardy
 def test_what_a_callback_gathers_has_no_reason():
     def called(x, w):
         return jax.pure_callback(np.sin, jax.ShapeDtypeStruct(x.shape, x.dtype), x) + x @ w
@@ -168,7 +141,6 @@ def test_what_a_callback_gathers_has_no_reason():
     assert {bool(because) for _, path, because in found if path != "w"} == {False}
 
 
-@with_shardy
 def test_a_gather_for_two_lines_has_both_reasons():
     def twice(x, w):
         first = x @ w
@@ -180,41 +152,43 @@ def test_a_gather_for_two_lines_has_both_reasons():
     assert because_words(gather).count(" clash in ik,kj->ij of test_because.py:") == 2
 
 
-@with_shardy
-def test_operations_of_one_line_are_told_apart_by_their_columns():
-    function = lambda x, y, w: x @ w + y @ w  # noqa: E731
-    (gather,) = program_report(function, square("fsdp"), square("fsdp"), square("fsdp")).collectives
-    clashes = [f"'i' ({name}) and 'k' (w) clash in ik,kj->ij" for name in "xy"]
-    assert because_words(gather) == "; ".join(clashes)
+def layers(x, ws):
+    return jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, ws)[0]
 
 
-@with_shardy
-def test_operations_of_one_line_that_differ_in_operands_have_their_letters_in_common():
-    function = lambda x, y, w: sum(one @ w for one in (x, y))  # noqa: E731
-    (gather,) = program_report(function, square("fsdp"), square("fsdp"), square("fsdp")).collectives
-    assert because_words(gather) == "'i' and 'k' (w) clash in ik,kj->ij"
+def chain(x, w, v):
+    return jnp.tanh(jnp.sin(x) @ jnp.sin(w)) @ jnp.cos(v)
 
 
-@with_shardy
-def test_the_operand_that_is_moved_tells_operations_of_one_line_apart():
-    def chain(x, w, v):
-        return jnp.tanh(jnp.sin(x) @ jnp.sin(w)) @ jnp.cos(v)
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (
+            lambda x, y, w: x @ w + y @ w,
+            ["; ".join(f"'i' ({x}) and 'k' (w) clash in ik,kj->ij" for x in "xy")],
+        ),
+        (lambda x, y, w: sum(one @ w for one in (x, y)), ["'i' and 'k' (w) clash in ik,kj->ij"]),
+        (chain, [f"'i' (x) and 'k' ({w}) clash in ik,kj->ij" for w in "vw"]),
+    ],
+    ids=["told apart by columns", "letters in common", "told apart by the moved operand"],
+)
+def test_operations_of_one_line_are_told_apart_or_have_their_letters_in_common(function, expected):
+    report = program_report(function, *[square("fsdp")] * 3)
+    assert sorted(map(because_words, report.collectives)) == expected
 
-    report = program_report(chain, square("fsdp"), square("fsdp"), square("fsdp"))
-    assert sorted(map(because_words, report.collectives)) == [
-        "'i' (x) and 'k' (v) clash in ik,kj->ij",
-        "'i' (x) and 'k' (w) clash in ik,kj->ij",
-    ]
+
+def test_of_two_clashes_of_an_operation_that_over_the_mesh_axes_of_the_gather_is_the_reason():
+    stack = abstract(flat(), P(None, "fsdp", "tensor"), (4, 64, 64))
+    (gather,) = of_kind(program_report(layers, square("fsdp"), stack), "all-gather")
+    assert because_words(gather) == "'i' (x) and 'k' (ws) clash in ik,kj->ij"
 
 
-@with_shardy
 def test_an_operation_that_can_be_another_one_of_its_line_is_no_reason():
     """Either addition can need ``w`` in another way."""
     ((_, path, because), _) = moved(lambda x, w: x[::-1] + w + w.T, square("fsdp"), square("fsdp"))
     assert (path, because) == ("w", [])
 
 
-@with_shardy
 def test_the_constraint_on_its_result_is_part_of_a_clash():
     mesh = flat()
 
@@ -227,7 +201,6 @@ def test_the_constraint_on_its_result_is_part_of_a_clash():
     assert {because_words(one) for one in report.collectives} == {words}
 
 
-@with_shardy
 def test_a_gather_belongs_to_the_pass_of_the_operations_that_need_it():
     """From JAX 0.11 on, the partitioner names one for the forward pass that only the backward pass reads."""
     function = jax.grad(lambda w, x: jnp.sum(jnp.tanh(x @ w) @ w))
@@ -238,7 +211,6 @@ def test_a_gather_belongs_to_the_pass_of_the_operations_that_need_it():
         assert {each.phase for each in one.because} == {one.phase}
 
 
-@with_shardy
 def test_a_constraint_that_leaves_out_axes_is_the_reason_of_both_gathers():
     mesh = cube()
 
@@ -256,7 +228,6 @@ def test_a_constraint_that_leaves_out_axes_is_the_reason_of_both_gathers():
         ]
 
 
-@with_shardy
 def test_an_argument_that_is_gathered_instead_of_summed_has_the_sum_as_the_reason():
     mesh = cube()
     x, w = abstract(mesh, P(), (512, 4096)), abstract(mesh, P("tensor"), (4096, 1024))
@@ -265,7 +236,6 @@ def test_an_argument_that_is_gathered_instead_of_summed_has_the_sum_as_the_reaso
     assert words(gather) == [("sum", "ik,kj->ij", [("k", "b")])]
 
 
-@with_shardy
 def test_a_requested_output_that_leaves_out_an_axis_is_the_reason():
     mesh = cube()
     x = abstract(mesh, P("fsdp"), (64, 32))
@@ -276,7 +246,6 @@ def test_a_requested_output_that_leaves_out_an_axis_is_the_reason():
     ]
 
 
-@with_shardy
 def test_a_collective_of_the_users_has_no_reason():
     mesh = cube()
     summed = jax.shard_map(lambda x: jax.lax.psum(x, "fsdp"), mesh=mesh, in_specs=P("fsdp"), out_specs=P())
@@ -284,7 +253,6 @@ def test_a_collective_of_the_users_has_no_reason():
     assert [(one.kind, one.because) for one in report.collectives] == [("all-reduce", ())]
 
 
-@with_shardy
 def test_an_output_that_propagation_shards_in_another_way_is_a_caveat():
     mesh = cube()
     x = abstract(mesh, P("fsdp"), (16, 8))
@@ -294,7 +262,6 @@ def test_an_output_that_propagation_shards_in_another_way_is_a_caveat():
     assert "outputs P('fsdp',) (compiled: P())" in caveat
 
 
-@with_shardy
 def test_where_shardy_fails_the_report_stands_with_a_caveat(monkeypatch):
     monkeypatch.setattr("jax_array_info_core.propagation.helper._WORKERS", {})
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
@@ -305,7 +272,6 @@ def test_where_shardy_fails_the_report_stands_with_a_caveat(monkeypatch):
     assert caveat.startswith("Why collectives are needed is unknown: ")
 
 
-@with_shardy
 def test_reasons_are_left_out_if_they_are_not_wanted_and_of_a_compiled():
     arguments = step_arguments(cube())
     report = program_report(jax.grad(loss), *arguments, explain=False)
@@ -316,14 +282,6 @@ def test_reasons_are_left_out_if_they_are_not_wanted_and_of_a_compiled():
     assert not any(one.because for one in compiled.collectives)
 
 
-@pytest.mark.skipif(jax.__version_info__ >= (0, 10, 1), reason="Shardy tells origins from JAX 0.10.1 on")
-def test_before_jax_0_10_1_there_are_no_reasons():
-    report = program_report(jax.grad(loss), *step_arguments(cube()))
-    assert report.collectives
-    assert not any(one.because for one in report.collectives)
-
-
-@with_shardy
 @pytest.mark.parametrize(
     ("function", "count", "words"),
     [
@@ -339,14 +297,3 @@ def test_a_report_its_page_and_a_failing_assertion_have_the_reasons(function, co
     with pytest.raises(AssertionError) as error:
         assert_sent(report, 0)
     assert f", because {words}" in str(error.value)
-
-
-def test_a_helper_is_started_for_collectives_only(monkeypatch):
-    workers = {}
-    monkeypatch.setattr("jax_array_info_core.propagation.helper._WORKERS", workers)
-    program_report(jnp.sin, jnp.ones(8))
-    program_timeline_report(jnp.matmul, square("fsdp"), square("fsdp"))
-    report = program_report(jnp.matmul, square("fsdp"), square("fsdp"), explain=False)
-    with pytest.raises(AssertionError, match="all-gather"):
-        assert_no_collective(report, "all-gather")
-    assert workers == {}

@@ -88,12 +88,12 @@ def assert_as_compiled(function, *arguments):
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_loop_around_a_shard_map_and_its_gradient_have_answers(loop, body):
     function = LOOPS[loop](BODIES[body])
-    for spec in ((), ("a",), ("b", "a")):
+    for spec in ((), ("b", "a")):
         argument = struct_of(mesh_of(4, 2), (16, 16), *spec)
         assert propagation_report(function, argument).reason is None
-        if loop != "while_loop":
-            gradient = jax.grad(lambda u: (function(u) ** 2).sum())
-            assert propagation_report(gradient, argument).reason is None
+    if loop != "while_loop":
+        gradient = jax.grad(lambda u: (function(u) ** 2).sum())
+        assert propagation_report(gradient, argument).reason is None
 
 
 @pytest.mark.parametrize("body", ["whole", "halo", "partial", "with a loop"])

@@ -47,7 +47,7 @@ def test_one_process_answers_many_questions_of_many_threads(worker, bytecode):
 
 
 @on_linux
-@pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM", "SIGABRT", "SIGSEGV", "SIGALRM"])
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM", "SIGALRM"])
 def test_a_helper_that_ends_while_idle_or_stopped_or_asked_costs_no_answer(worker, bytecode, name):
     first = worker.ask(bytecode)
     os.kill(worker_of(worker._helper), signal.Signals[name])
@@ -113,15 +113,6 @@ def test_a_damaged_module_is_a_reason(worker, bytecode, damaged):
     assert worker.ask(bytecode)["meshes"]
 
 
-def test_a_program_that_cannot_be_started_is_a_reason_in_the_report(monkeypatch):
-    monkeypatch.setattr("jax_array_info_core.propagation.helper._WORKERS", {})
-    monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    report = propagation_report(jnp.sin, struct((8,), "data"))
-    assert "/nowhere/python" in report.reason
-    assert report.answer.startswith("unknown: Shardy gave no answer: ")
-    assert report.findings == ()
-
-
 def test_a_process_without_a_python_has_a_reason_with_its_name(monkeypatch, bytecode):
     monkeypatch.setattr(sys, "executable", None)
     with pytest.raises(NoAnswerError, match=r"sys\.executable names none"):
@@ -153,6 +144,9 @@ def test_a_report_without_an_answer_has_what_was_requested(monkeypatch):
     monkeypatch.setattr("jax_array_info_core.propagation.helper._WORKERS", {})
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     report = propagation_report(jnp.sin, struct((8,), "data"))
+    assert "/nowhere/python" in report.reason
+    assert report.answer.startswith("unknown: Shardy gave no answer: ")
+    assert report.findings == ()
     assert (report.mesh.shape, report.device_count) == ({"data": 4, "model": 2}, 8)
     [argument], [output] = report.arguments, report.outputs
     assert (argument.path, str(argument.spec), argument.nbytes) == ("x", "P('data',)", 8)

@@ -99,8 +99,6 @@ if TYPE_CHECKING:
     )
     from .programs.program_report import (
         program_report as program_report,
-    )
-    from .programs.program_timeline import (
         program_timeline_report as program_timeline_report,
     )
     from .propagation.propagation_report import (
@@ -160,8 +158,7 @@ _PLACES = {
     ".programs.compiled": "topology_mesh",
     ".programs.compiler_log": "log_report",
     ".programs.program_diff": "program_diff_report",
-    ".programs.program_report": "program_report",
-    ".programs.program_timeline": "program_timeline_report",
+    ".programs.program_report": "program_report program_timeline_report",
     ".propagation.propagation_report": "assert_no_conflict propagation_report",
     ".quantities": "format_bytes format_devices",
     ".recompiles.watch": "CompileWatch watch_compiles",

@@ -1,8 +1,8 @@
-"""Compilation of a program, for the devices at hand or for a topology."""
+"""Compilation of a program for devices or a topology: its refusals, and what differs on another platform."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..compat.compiled_calls import refused_program
@@ -13,15 +13,33 @@ from ..compat.stages import Stages, program_record
 from ..compat.topologies import topology_of
 from ..compat.topology_names import GPUS, Topology, parse_topology
 from ..errors import SpecError, TopologyError
+from ..hlo.liveness import read_assignment
 from ..hlo.messages import program_in
-from ..hlo.oom_logs import read_out_of_memory
+from ..hlo.module import Module
+from ..hlo.oom_logs import ListedBuffer, Refusal, read_out_of_memory
+from ..hlo.schedule import schedule_of
+from ..hlo.source import source_lines
+from ..layouts.dtypes import bits_of_name
 from ..layouts.spec import mesh_sizes
+from ..origins.origins import UserLines
 from ..plans.plan import spec_problems
 from ..quantities import bytes_apart
+from ..reports.collectives import Collective
+from ..reports.control_flow import FlopTotals
 from ..reports.program_memory import LargeBuffer, OutOfMemory, ProgramMemory
+from ..text import printable
 
 if TYPE_CHECKING:
     import jax
+
+_ON_CPU = 'On TPU or GPU, traffic and temporaries may differ: "What a CPU compile tells".'
+VMEM = 1
+"""XLA's number for a TPU's VMEM among the memory spaces."""
+_SUMS = ("all-reduce", "reduce-scatter")
+_TIMES = {2: "twice", 4: "4 times"}
+_LONGEST = 300
+_ROUNDED = 256
+"""Unit to which the allocator for GPUs rounds bytes up."""
 
 
 class CompiledStages(NamedTuple):
@@ -122,6 +140,92 @@ def gpu_shortage(topology: Topology, memory: ProgramMemory) -> OutOfMemory | Non
     )
 
 
+def out_of_memory_of(
+    message: str, module: Module | None, assignment: Any, lines: UserLines
+) -> OutOfMemory | None:
+    """Return the compiler's refusal of a program; None if a message is about something else.
+
+    Args:
+        message: The whole message of the compiler.
+        module: The program that was refused; None if it is not known.
+        assignment: XLA's ``BufferAssignmentProto`` of it; None if it is not known.
+        lines: The search for the user's line.
+    """
+    refusal = read_out_of_memory(message)
+    if refusal is None:
+        return None
+    required, buffers = refusal.required_nbytes, refusal.buffers
+    if module is not None and assignment is not None:
+        # The message of some versions has the temporary values only, or a single buffer.
+        assigned = read_assignment(assignment, module, lines.nearest)
+        required = assigned.nbytes or required
+        buffers = assigned.buffers or buffers
+    return OutOfMemory(
+        is_program_known=module is not None,
+        message=printable(refusal.message[:_LONGEST]),
+        required_nbytes=required,
+        available_nbytes=refusal.available_nbytes,
+        buffers=_listed(buffers, lines),
+    )
+
+
+def _listed(buffers: Iterable[ListedBuffer], lines: UserLines) -> tuple[LargeBuffer, ...]:
+    """Return the rows of a table with the user's lines."""
+    return tuple(
+        LargeBuffer(
+            nbytes=buffer.nbytes,
+            shape=buffer.shape.dims,
+            dtype=buffer.shape.dtype,
+            op=buffer.op,
+            origin=lines.origin(buffer.frames),
+        )
+        for buffer in buffers
+    )
+
+
+def logged_errors(counts: dict[Refusal, int], lines: UserLines) -> tuple[OutOfMemory, ...]:
+    """Return the errors in a log, in its order.
+
+    What precedes an error in the log is left out where the error follows. The error then has the free bytes
+    of the allocator's warning, and the buffers of libtpu's report.
+
+    Args:
+        counts: Number of equal errors.
+        lines: The search for the user's line.
+    """
+    firsts = [found for found in counts if found.is_warning]
+    errors = [found for found in counts if not found.is_warning]
+    pairs = [(first, error) for first in firsts for error in errors if _precedes(first, error)]
+    left_out, before = {first for first, _ in pairs}, {error: first for first, error in pairs}
+    rows = ((before.get(found, found), found, count) for found, count in counts.items())
+    return tuple(
+        OutOfMemory(
+            message=printable(found.message[:_LONGEST]),
+            required_nbytes=found.required_nbytes,
+            available_nbytes=found.available_nbytes,
+            requested_nbytes=found.requested_nbytes,
+            free_nbytes=first.free_nbytes if found.free_nbytes is None else found.free_nbytes,
+            buffers=_listed(found.buffers or first.buffers, lines),
+            count=count,
+        )
+        for first, found, count in rows
+        if found not in left_out
+    )
+
+
+def _precedes(first: Refusal, error: Refusal) -> bool:
+    """Return whether the line of a log is that before an error: of the same allocation, or program."""
+    if first.requested_nbytes is not None:
+        return _rounded(first) == _rounded(error)
+    sizes = [(one.requested_nbytes, one.required_nbytes, one.available_nbytes) for one in (first, error)]
+    return sizes[0] == sizes[1] and error.module in ("", first.module)
+
+
+def _rounded(found: Refusal) -> int | None:
+    """Return the bytes that the allocator for GPUs was asked for."""
+    return None if found.requested_nbytes is None else -(-found.requested_nbytes // _ROUNDED) * _ROUNDED
+
+
 def topology_mesh(
     topology: str,
     axes: Mapping[str, int],
@@ -172,3 +276,104 @@ def topology_mesh(
         ordered, _ = ordered_devices(target, sizes, slices, splits_axes=allow_split_physical_axes)
     types = {} if axis_types is None else {"axis_types": axis_types}
     return jax.sharding.Mesh(ordered, tuple(sizes), **types)
+
+
+def caveats_of(
+    platform: str,
+    dtypes: Collection[str],
+    collectives: Collection[Collective],
+    module: Module,
+    dots: FlopTotals,
+    ffts: FlopTotals,
+) -> tuple[str, ...]:
+    """Return what differs on another platform, and what is left out, as sentences.
+
+    Args:
+        platform: Platform that the program is compiled for.
+        dtypes: Dtypes of the arguments and outputs.
+        collectives: Collectives of the program.
+        module: The compiled program.
+        dots: Its dots and convolutions.
+        ffts: Its Fourier transforms.
+    """
+    instructions = (one for each in module.computations.values() for one in each.instructions)
+    values = [(one.opcode, shape) for one in instructions for shape in one.shapes]
+    if platform == "tpu" and any(shape.memory_space == VMEM for _, shape in values):
+        return ("Values in VMEM are not among the temporaries that are listed.",)
+    if platform != "cpu":
+        return ()
+    caveats = [_ON_CPU]
+    inside = {shape.dtype for _, shape in values} - {"float16"}  # CPU has it in place of narrower ones
+    widened = _widened({*dtypes, *inside}, collectives)
+    for factor, names in widened.items():
+        caveats.append(f"CPU sends {' and '.join(names)}, {_TIMES[factor]} the bytes of an accelerator.")
+    is_told = any(name.endswith("float32") for names in widened.values() for name in names)
+    if not is_told and dots.exact != 0 and any(one.dtype == "float32" for one in collectives):
+        caveats.append("TPU may send float32 operands of matrix products as bfloat16, half the bytes.")
+    if ffts.exact != 0:
+        caveats.append("TPU computes Fourier transforms as matrix products, with other FLOPs.")
+    if any(opcode == "dot" and shape.dtype.startswith("complex") for opcode, shape in values):
+        caveats.append("TPU computes a product of complex numbers as 3 real ones, not 4: FLOPs are fewer.")
+    return tuple(caveats)
+
+
+def _widened(dtypes: Collection[str], collectives: Collection[Collective]) -> dict[int, list[str]]:
+    """Return the dtypes that CPU sends as wider ones, such as ``int4 as int8``, by the factor of the bytes.
+
+    An accelerator moves numbers below 16 bits as they are, but may sum them as wider ones.
+    """
+    found: dict[int, list[str]] = {}
+    for dtype in sorted(dtypes):
+        wide, bits = _sent_as(dtype), bits_of_name(dtype)
+        wide_bits = bits_of_name(wide)
+        if wide is None or bits is None or wide_bits is None:
+            continue
+        if any(one.dtype == wide and (bits == 16 or one.kind not in _SUMS) for one in collectives):
+            found.setdefault(wide_bits // bits, []).append(f"{dtype} as {wide}")
+    return found
+
+
+def _sent_as(dtype: str) -> str | None:
+    """Return the wider dtype as which the CPU backend sends one; None if it sends it as it is."""
+    if dtype in ("bfloat16", "float16", "float8_e8m0fnu"):
+        return "float32"
+    if dtype in ("int4", "uint4"):
+        return dtype.replace("4", "8")
+    return "float16" if dtype.startswith(("float4_", "float6_", "float8_")) else None
+
+
+def caveats_of_tracing(traced_on: str | None, topology: Topology | None) -> tuple[str, ...]:
+    """Return what may differ in a program that was traced with other devices than those of its topology.
+
+    Args:
+        traced_on: The other devices, such as ``CPU``; None if there are none.
+        topology: The topology.
+    """
+    if traced_on is None or topology is None:
+        return ()
+    target = topology.text if ":" in traced_on else topology.platform.upper()
+    return (
+        f"Traced with {traced_on} devices: code that asks for their platform, such as"
+        f" mesh.devices.flat[0].platform, took the branch for {traced_on}. With a mesh from topology_mesh, it"
+        f" takes the branch for {target}.",
+    )
+
+
+def caveats_of_cache(lowered_text: str | None, module: Module, lines: UserLines) -> tuple[str, ...]:
+    """Return what may be wrong in a program that a persistent cache has with other source lines.
+
+    Args:
+        lowered_text: Text of the lowered program, with its source lines; None if there is no such cache.
+        module: The compiled program.
+        lines: The search for the user's line.
+    """
+    if lowered_text is None:
+        return ()
+    frames = {frame[:2] for one in module.once(schedule_of).operations for frame in one.frames}
+    if all(lines.is_hidden(file) for file, _ in frames - source_lines(lowered_text)):
+        return ()
+    return (
+        "Loaded from the persistent compilation cache, which ignores source lines: those of what XLA compiled"
+        " can be of an earlier version of the source, and reasons of collectives unknown. Set"
+        " jax_compilation_cache_include_metadata_in_key to compile again.",
+    )

@@ -21,8 +21,8 @@ from ..plans.plan import planned_axes, spec_problems
 from ..reports.compiles import LogReport, UnusableDonation
 from ..reports.findings import known_codes
 from ..text import plain_text
+from .compiled import logged_errors
 from .full_replication import ranked, rematerialization
-from .memory import logged_errors
 
 _CHUNK = 1 << 20
 _MOST = 10_000

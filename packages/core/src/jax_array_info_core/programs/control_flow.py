@@ -1,17 +1,21 @@
-"""Lines of the loops of unknown length and of the conditionals of a program."""
+"""Loops of unknown length and conditionals of a program, and its flops in them."""
 
 from __future__ import annotations
 
 import functools
 import itertools
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
+from typing import Any
 
 from ..hlo.dataflow import Dataflow
-from ..hlo.loops import Enclosure, Within
-from ..hlo.module import calls_of
+from ..hlo.loops import Enclosure, Executions, Within, counted_flops
+from ..hlo.module import Instruction, Module, calls_of
 from ..origins.origins import UserLines
 from ..reports.control_flow import ControlFlow, Cost, FlopTotals, per_iteration, sums_of
+from ..reports.program import Uncounted, UncountedFlops
 
 
 class ControlFlows:
@@ -68,3 +72,35 @@ class ControlFlows:
             bound=outside.most if is_complete else None,
             per_iteration=per_iteration(loops, "flops"),
         )
+
+
+def flops_of(module: Module, executions: Mapping[str, Executions], lines: UserLines) -> dict[str, Any]:
+    """Return the fields of a report on the flops of a program.
+
+    Args:
+        module: The program.
+        executions: Number of executions of each computation.
+        lines: The search for the user's line.
+    """
+    flops = counted_flops(module, executions)
+    found: list[tuple[Uncounted, Instruction]] = [
+        ("kernel" if one.opcode == "custom-call" else "size", one) for one in flops.size_unknown
+    ]
+    found += [("executions", one) for one in flops.runs_unknown]
+    counts = Counter(
+        UncountedFlops(
+            reason=reason,
+            operation=one.custom_call_target or one.opcode,
+            origin=lines.origin(one.frames),
+        )
+        for reason, one in found
+    )
+    flows = ControlFlows(module.once(Dataflow), lines)
+    dots = flows.flops(flops.dots, is_complete=not found)
+    return {
+        "dot_flops": dots.exact,
+        "known_dot_flops": dots.known,
+        "dot_totals": dots,
+        "fft_totals": flows.flops(flops.ffts, is_complete=True),
+        "uncounted_flops": tuple(replace(row, count=count) for row, count in counts.items()),
+    }

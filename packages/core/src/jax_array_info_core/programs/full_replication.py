@@ -13,7 +13,7 @@ from typing import Any
 
 from ..compat.lowering import names_have_passes
 from ..errors import LayoutError, NotationError
-from ..hlo.collectives import Movement, movements
+from ..hlo.collectives import Movement
 from ..hlo.dataflow import Dataflow, Value
 from ..hlo.loops import Executions
 from ..hlo.messages import ArrayShape
@@ -23,7 +23,7 @@ from ..hlo.replication import COSTLY, Repeated, Replication, Source
 from ..hlo.resharding import Replicated
 from ..hlo.warnings import RematerializationWarning
 from ..layouts.dtypes import bits_of_name, packed_nbytes
-from ..layouts.spec import MeshAxes, Spec, shard_dims
+from ..layouts.spec import Spec, shard_dims
 from ..layouts.xla import parse_xla_sharding, spec_of_places, spec_of_xla
 from ..layouts.xla_sharding import XlaSharding
 from ..origins.origins import UserLines
@@ -31,7 +31,6 @@ from ..reports.array import ShardingDescription
 from ..reports.origin import Origin
 from ..reports.program import ProgramReport, Rematerialization
 from ..reports.repeated import RepeatedValue
-from .collectives import ProgramDevices
 from .updates import sharded_over
 
 
@@ -195,10 +194,13 @@ def repeated_of(
     report: ProgramReport,
     module: Module,
     executions: Mapping[str, Executions],
-    devices: ProgramDevices | None,
+    moved: Sequence[Movement],
+    mesh: Mapping[str, int] | None,
     paths: Mapping[str, str],
     lines: UserLines,
     replicated: Iterable[Replicated],
+    *,
+    is_numbered: bool,
 ) -> tuple[RepeatedValue, ...]:
     """Return the values that every device computes or holds whole, the most bytes first.
 
@@ -209,22 +211,20 @@ def repeated_of(
         report: The report, with the arguments and the outputs.
         module: The program.
         executions: Number of executions of each computation.
-        devices: The devices of the program; None if they are not known.
+        moved: What collectives move.
+        mesh: Size of each axis of the mesh whose devices run the program, in its order; None without one.
         paths: Path of each argument by the ``op_name`` of its parameter.
         lines: The search for the user's line.
         replicated: Values that are gathered only for own parts of each device.
+        is_numbered: Whether the program numbers the devices as the mesh does.
     """
-    slices = None if devices is None else devices.slices(module)
-    count = module.device_count if devices is None else devices.count(module)
-    mesh = report.mesh
-    if mesh is None or math.prod(mesh.sizes) != count or count < 2:
+    if mesh is None or math.prod(mesh.values()) < 2:
         return ()
     dataflow = module.once(Dataflow)
     kept = [one for one in report.arguments if not one.is_pruned]
     hidden = sum(len(one.shapes) for one in module.parameters()) - len(kept)  # tokens and hoisted constants
     axes = [*[None] * max(hidden, 0), *(_axes_of(one.got, report) for one in kept)]
-    moved, _ = movements(dataflow, slices)
-    found = Replication(module, moved, mesh.shape, axes, is_numbered=slices is None).repeated()
+    found = Replication(module, moved, mesh, axes, is_numbered=is_numbered).repeated()
     described = _Described(report, mesh, dataflow, executions, paths, lines, replicated)
     counts = Counter(row for one in found if (row := described.row(one)) is not None)
     merged = (replace(row, count=count) for row, count in counts.items())
@@ -243,7 +243,7 @@ class _Described:
     def __init__(
         self,
         report: ProgramReport,
-        mesh: MeshAxes,
+        mesh: Mapping[str, int],
         dataflow: Dataflow,
         executions: Mapping[str, Executions],
         paths: Mapping[str, str],
@@ -267,7 +267,7 @@ class _Described:
     def row(self, found: Repeated) -> RepeatedValue | None:
         """Return the facts on a value; None if it is left out."""
         sources = found.sources
-        axes = gathered_axes((one.movement for one in sources), self.mesh.shape)
+        axes = gathered_axes((one.movement for one in sources), self.mesh)
         scatter = next((one.scatter for one in sources if one.scatter is not None), None)
         own = (found.instruction, *filter(None, [scatter]), *(one.movement.instruction for one in sources))
         names = [one.op_name or "" for one in own]
@@ -300,7 +300,7 @@ class _Described:
             is_sum=scatter is not None,
             before_shape=moved.before.dims,
             before_dtype=moved.before.dtype,
-            before_axes=gathered_axes([moved], self.mesh.shape),
+            before_axes=gathered_axes([moved], self.mesh),
             path=self._path(moved),
             is_used_in_parts=found.is_sliced,
             origin=None if nearest is None else self.lines.origin(nearest.frames),

@@ -1,31 +1,139 @@
-"""Memory of a compiled program, and of one that does not fit."""
+"""Memory of a compiled program, along its schedule, and of its backward pass."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
-from ..hlo.liveness import LiveBytes, live_bytes_of, read_assignment
+from ..arrays.stage_leaves import shard_shape
+from ..compat.arrays import traceback_lines
+from ..compat.compiled_memory import MemoryStatistics
+from ..compat.jaxprs import jaxpr_names, traceback_of
+from ..compat.propagation import lowered_for_propagation, module_bytecode
+from ..compat.residuals import (
+    NestedDerivativesError,
+    SavedValue,
+    passes_are_named,
+    saved_values,
+    with_further_outputs,
+)
+from ..compat.stages import ProgramLeaf, Stages, output_leaves
+from ..hlo.liveness import LiveBytes, LiveValue, Temporaries, live_bytes_of, temporaries_of
 from ..hlo.module import Module
-from ..hlo.oom_logs import ListedBuffer, Refusal, read_out_of_memory
-from ..origins.origins import UserLines
+from ..hlo.schedule import schedule_of
+from ..hlo.source import is_nested_derivative, pass_of, scope_of
+from ..layouts.dtypes import bits_per_element, dtype_name, packed_nbytes
+from ..origins.origins import Owner, UserLines
+from ..propagation.graph import Graph, shard_of
+from ..propagation.helper import ask
+from ..propagation.propagation_report import results_of
+from ..quantities import known_sum
+from ..reports.program_memory import BackwardLine, LiveAtBackward, SavedForBackward
 from ..reports.origin import Origin
 from ..reports.program import Donation, ProgramReport, ProgramValue
-from ..reports.program_memory import (
-    MAX_POINTS,
-    MAX_SERIES,
-    LargeBuffer,
-    OutOfMemory,
-    ProgramMemory,
-    ProgramSeries,
-    ProgramTimelineReport,
-)
-from ..text import printable
+from ..reports.program_memory import ProgramMemory, Temporary
+from ..reports.timeline import MAX_POINTS, MAX_SERIES
+from ..reports.program_memory import ProgramSeries, ProgramTimelineReport
+from .collectives import merged
+from .compiled import VMEM
 
+_KEPT = "reduce_precision"
+"""Last part of the name of a value that ``jax.checkpoint`` keeps."""
+MOST_TEMPORARIES = 20
+"""Number of the largest temporary values in a report."""
 _LEAST_SHARE = 1000
 """Part of the bytes at the peak that a line of its own has at least, at some point."""
+_Sizes = tuple[int | None, int | None]
+_NESTED = "nested derivatives"
+_UNNAMED = "up to JAX 0.6, only operations in a jax.named_scope tell their pass"
+
+
+class CheckpointNames:
+    """The names by line and dtype, which is all that a compiled program has of them."""
+
+    def __init__(self, jaxpr: Any, lines: UserLines) -> None:
+        self._names: dict[tuple[str, int, str], set[str]] = {}
+        for name, dtype, traceback in jaxpr_names(jaxpr):
+            origin = None if traceback is None else lines.origin(traceback_lines(traceback))
+            if origin is not None:
+                key = origin.file, origin.line, dtype_name(dtype)
+                self._names.setdefault(key, set()).add(name)
+
+    def of(self, value: LiveValue, origin: Origin | None) -> str | None:
+        """Return the name of a value; None if it has none, or if several of its line have its dtype."""
+        if origin is None or not (value.op_name or "").endswith(_KEPT):
+            return None
+        found = self._names.get((origin.file, origin.line, value.shape.dtype), set())
+        return next(iter(found)) if len(found) == 1 else None
+
+
+def memory_of(
+    module: Module,
+    statistics: MemoryStatistics | None,
+    platform: str,
+    lines: UserLines,
+    traced: Any = None,
+    saved: SavedForBackward | None = None,
+) -> ProgramMemory:
+    """Return the memory of a program per device.
+
+    The temporary values are computed from the schedule. XLA may need a little more for them than the sum,
+    because of alignment and gaps, or less, because it also uses the memory of outputs.
+
+    Args:
+        module: The compiled program.
+        statistics: XLA's figures; None if the backend has none.
+        platform: Platform that it is compiled for.
+        lines: The search for the user's line.
+        traced: The ``jax.stages.Traced`` that it is compiled from; None if it is not known.
+        saved: What JAX saves for the backward pass.
+    """
+    figures = statistics or MemoryStatistics()
+    names = None if traced is None else CheckpointNames(traced.jaxpr, lines)
+    is_traced = traced is not None
+    tells_passes = passes_are_named(traced) and not is_nested(module, saved, is_traced=is_traced)
+    found = temporaries_of(module, lines.nearest, tells_passes=tells_passes)
+    return ProgramMemory(
+        argument_nbytes=figures.argument_nbytes,
+        output_nbytes=figures.output_nbytes,
+        alias_nbytes=figures.alias_nbytes,
+        temporary_nbytes=figures.temporary_nbytes,
+        code_nbytes=figures.code_nbytes,
+        # On CPU, from JAX 0.7 on, it is little more than the arguments, without any temporary value.
+        peak_nbytes=None if platform == "cpu" else figures.peak_nbytes or None,
+        host_argument_nbytes=figures.host_argument_nbytes,
+        host_output_nbytes=figures.host_output_nbytes,
+        host_alias_nbytes=figures.host_alias_nbytes,
+        host_temporary_nbytes=figures.host_temporary_nbytes,
+        temporaries=_merged(found.highest, lines, names)[:MOST_TEMPORARIES],
+        live_nbytes=sum(value.shape.nbytes for value in found.highest),
+        saved=saved,
+        live_at_backward=live_at_backward(found, module, saved, lines, is_traced=is_traced),
+        elsewhere=_merged(found.elsewhere, lines, names)[:MOST_TEMPORARIES],
+    )
+
+
+def _merged(
+    values: Iterable[LiveValue], lines: UserLines, names: CheckpointNames | None
+) -> tuple[Temporary, ...]:
+    """Return equal values of the same line together, those with the most bytes first."""
+    rows = merged(
+        Temporary(
+            shape=value.shape.dims,
+            dtype=value.shape.dtype,
+            nbytes=value.shape.nbytes,
+            origin=(origin := lines.origin(value.frames)),
+            checkpoint_name=None if names is None else names.of(value, origin),
+            scopes=(scope,) if (scope := scope_of(value.op_name)) else (),
+            is_kept=value.is_kept,
+            is_for_backward=value.is_for_backward,
+        )
+        for value in values
+    )
+    return tuple(sorted(rows, key=lambda row: -row.nbytes * row.count))
 
 
 def with_host_apart(
@@ -138,92 +246,164 @@ def _of_lines(live: LiveBytes, peak: int, lines: UserLines) -> Iterable[ProgramS
         yield ProgramSeries(kind="other lines", nbytes=tuple(map(sum, zip(*rest, strict=True))))
 
 
-_LONGEST = 300
-_ROUNDED = 256
-"""Unit to which the allocator for GPUs rounds bytes up."""
-
-
-def out_of_memory_of(
-    message: str, module: Module | None, assignment: Any, lines: UserLines
-) -> OutOfMemory | None:
-    """Return the compiler's refusal of a program; None if a message is about something else.
+def saved_of(
+    stages: Stages,
+    arguments: Sequence[ProgramLeaf],
+    lines: UserLines,
+    device_count: int,
+    *,
+    explains: bool,
+) -> SavedForBackward | None:
+    """Return what JAX saves for the backward pass; None without one, or without a trace.
 
     Args:
-        message: The whole message of the compiler.
-        module: The program that was refused; None if it is not known.
-        assignment: XLA's ``BufferAssignmentProto`` of it; None if it is not known.
+        stages: The stages of the program.
+        arguments: Its arguments.
         lines: The search for the user's line.
+        device_count: Number of its devices.
+        explains: Whether Shardy can propagate the shardings of values on several devices.
     """
-    refusal = read_out_of_memory(message)
-    if refusal is None:
+    if stages.traced is None:
         return None
-    required, buffers = refusal.required_nbytes, refusal.buffers
-    if module is not None and assignment is not None:
-        # The message of some versions has the temporary values only, or a single buffer.
-        assigned = read_assignment(assignment, module, lines.nearest)
-        required = assigned.nbytes or required
-        buffers = assigned.buffers or buffers
-    return OutOfMemory(
-        is_program_known=module is not None,
-        message=printable(refusal.message[:_LONGEST]),
-        required_nbytes=required,
-        available_nbytes=refusal.available_nbytes,
-        buffers=_listed(buffers, lines),
-    )
-
-
-def _listed(buffers: Iterable[ListedBuffer], lines: UserLines) -> tuple[LargeBuffer, ...]:
-    """Return the rows of a table with the user's lines."""
-    return tuple(
-        LargeBuffer(
-            nbytes=buffer.nbytes,
-            shape=buffer.shape.dims,
-            dtype=buffer.shape.dtype,
-            op=buffer.op,
-            origin=lines.origin(buffer.frames),
+    try:
+        values = saved_values(stages.traced.jaxpr)
+    except NestedDerivativesError:
+        return SavedForBackward(reason=_NESTED)
+    if values is None:
+        return None
+    sizes = [_known_nbytes(value, device_count) for value in values]
+    left = {number: value for number, value in enumerate(values) if sizes[number] is None}
+    if explains and any(value.manual is None for value in left.values()):
+        # What JAX cannot trace once more, such as a program of another version, stays unknown.
+        with contextlib.suppress(Exception):
+            for number, nbytes in _propagated(stages, arguments, left).items():
+                sizes[number] = nbytes
+    on_device, offloaded = (
+        _by_line(
+            (_line_of_saved(value, lines), (size, value.global_nbytes))
+            for value, size in zip(values, sizes, strict=True)
+            if value.is_in_host_memory == is_in_host_memory
         )
-        for buffer in buffers
+        for is_in_host_memory in (False, True)
+    )
+    return SavedForBackward(
+        nbytes=known_sum(one.nbytes for one in on_device),
+        global_nbytes=known_sum(one.global_nbytes for one in on_device),
+        lines=on_device,
+        offloaded=offloaded,
     )
 
 
-def logged_errors(counts: dict[Refusal, int], lines: UserLines) -> tuple[OutOfMemory, ...]:
-    """Return the errors in a log, in its order.
+def _known_nbytes(value: SavedValue, device_count: int) -> int | None:
+    """Return the bytes of a value on a device, as far as the trace tells."""
+    if device_count == 1 or (value.manual is not None and value.manual.is_whole):
+        return value.part_nbytes
+    shard = None if value.sharding is None else shard_shape(value.shape, value.sharding)
+    return None if shard is None else packed_nbytes(shard, bits_per_element(value.dtype))
 
-    What precedes an error in the log is left out where the error follows. The error then has the free bytes
-    of the allocator's warning, and the buffers of libtpu's report.
+
+def _propagated(
+    stages: Stages,
+    arguments: Sequence[ProgramLeaf],
+    values: dict[int, SavedValue],
+) -> dict[int, int | None]:
+    """Return the bytes on a device of values, as Shardy propagates shardings to them, by number.
+
+    The program is traced once more, to return these values too.
+
+    Raises:
+        Exception: If it cannot be, or if Shardy gives no answer.
+    """
+    asked = [one.asked for one in output_leaves(stages)]
+    traced, structs, stacked = with_further_outputs(
+        stages.traced, [one.asked for one in arguments], asked, values
+    )
+    lowered = lowered_for_propagation(Stages(traced=traced), structs)[0].lowered
+    graph = Graph(ask(module_bytecode(lowered)))
+    found: dict[int, int | None] = {}
+    for (number, count), result in zip(stacked.items(), results_of(graph, len(stacked)), strict=True):
+        value = values[number]
+        if result is not None and result.shape is not None and value.manual is None:
+            axes = result.axes[count : count + len(value.shape)]
+            shard = shard_of([int(one) for one in value.shape], axes, graph.sizes)
+            found[number] = packed_nbytes(shard, bits_per_element(value.dtype))
+    return found
+
+
+def live_at_backward(
+    found: Temporaries,
+    module: Module,
+    saved: SavedForBackward | None,
+    lines: UserLines,
+    *,
+    is_traced: bool,
+) -> LiveAtBackward | None:
+    """Return what is live when the backward pass begins; None if there is none.
 
     Args:
-        counts: Number of equal errors.
+        found: The temporary values of the program.
+        module: The program.
+        saved: What JAX saves for the backward pass.
         lines: The search for the user's line.
+        is_traced: Whether the trace of the program is known.
     """
-    firsts = [found for found in counts if found.is_warning]
-    errors = [found for found in counts if not found.is_warning]
-    pairs = [(first, error) for first in firsts for error in errors if _precedes(first, error)]
-    left_out, before = {first for first, _ in pairs}, {error: first for first, error in pairs}
-    rows = ((before.get(found, found), found, count) for found, count in counts.items())
-    return tuple(
-        OutOfMemory(
-            message=printable(found.message[:_LONGEST]),
-            required_nbytes=found.required_nbytes,
-            available_nbytes=found.available_nbytes,
-            requested_nbytes=found.requested_nbytes,
-            free_nbytes=first.free_nbytes if found.free_nbytes is None else found.free_nbytes,
-            buffers=_listed(found.buffers or first.buffers, lines),
-            count=count,
-        )
-        for first, found, count in rows
-        if found not in left_out
+    if is_nested(module, saved, is_traced=is_traced):
+        return LiveAtBackward(reason=_NESTED)
+    if found.at_backward is None:
+        named = (one.op_name for each in module.computations.values() for one in each.instructions)
+        has_backward = saved is not None if is_traced else "backward" in map(pass_of, named)
+        return LiveAtBackward(reason=_UNNAMED) if has_backward and not found.tells_passes else None
+    in_main = [one for one in found.at_backward if one.shape.memory_space == 0]
+    in_vmem = (one for one in found.at_backward if one.shape.memory_space == VMEM)
+    sized = [(_line_of(one, lines), (one.shape.nbytes, None)) for one in in_main]
+    return LiveAtBackward(
+        nbytes=sum(one.shape.nbytes for one in in_main),
+        vmem_nbytes=sum(one.shape.nbytes for one in in_vmem),
+        lines=_by_line(sized),
     )
 
 
-def _precedes(first: Refusal, error: Refusal) -> bool:
-    """Return whether the line of a log is that before an error: of the same allocation, or program."""
-    if first.requested_nbytes is not None:
-        return _rounded(first) == _rounded(error)
-    sizes = [(one.requested_nbytes, one.required_nbytes, one.available_nbytes) for one in (first, error)]
-    return sizes[0] == sizes[1] and error.module in ("", first.module)
+def is_nested(module: Module, saved: SavedForBackward | None, *, is_traced: bool) -> bool:
+    """Return whether a program differentiates a derivative: by its trace, else by its scheduled operations.
+
+    Args:
+        module: The program.
+        saved: What JAX saves for the backward pass.
+        is_traced: Whether the trace of the program is known.
+    """
+    if is_traced:
+        return saved is not None and saved.reason is not None
+    return any(is_nested_derivative(one.op_name) for one in module.once(schedule_of).operations)
 
 
-def _rounded(found: Refusal) -> int | None:
-    """Return the bytes that the allocator for GPUs was asked for."""
-    return None if found.requested_nbytes is None else -(-found.requested_nbytes // _ROUNDED) * _ROUNDED
+def _line_of(value: LiveValue, lines: UserLines) -> BackwardLine:
+    return BackwardLine(nbytes=None, origin=lines.origin(value.frames), is_in_loop=value.is_kept)
+
+
+def _line_of_saved(value: SavedValue, lines: UserLines) -> BackwardLine:
+    frames: list[tuple[str, int, str]] = []
+    for equation in value.equations:
+        # A function of JAX's that is jitted has frames of JAX alone: its call has the others.
+        traceback = traceback_of(equation)
+        frames += [] if traceback is None else traceback_lines(traceback)
+        if any(lines.owner(file) is Owner.USER for file, _, _ in frames):
+            break
+    origin = lines.origin(frames)
+    return BackwardLine(nbytes=None, origin=origin, checkpoint_name=value.name, is_in_loop=value.is_stacked)
+
+
+def _by_line(sized: Iterable[tuple[BackwardLine, _Sizes]]) -> tuple[BackwardLine, ...]:
+    """Return the values of each line together, the line with the most bytes first.
+
+    Args:
+        sized: The line of each value, its bytes on a device, and those on all devices.
+    """
+    found: dict[BackwardLine, list[_Sizes]] = {}
+    for line, sizes in sized:
+        found.setdefault(line, []).append(sizes)
+    summed = [
+        replace(line, count=len(sizes), nbytes=nbytes, global_nbytes=global_nbytes)
+        for line, sizes in found.items()
+        for nbytes, global_nbytes in [map(known_sum, zip(*sizes, strict=True))]
+    ]
+    return tuple(sorted(summed, key=lambda one: -(one.global_nbytes or one.nbytes or 0)))

@@ -33,7 +33,7 @@ from ..reports.program import (
     unknown_bytes,
 )
 from ..reports.program_memory import ProgramMemory, Temporary
-from .program_report import MOST_TEMPORARIES
+from .memory import MOST_TEMPORARIES
 
 _Place = tuple[str, str]
 _Line = tuple[_Place, int]

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import math
 import os
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from .. import compat
 from ..arrays.stage_leaves import argument_values, output_values, with_requested
-from ..compat.arrays import buffer_key, traceback_lines
-from ..compat.compiled_memory import MemoryStatistics, memory_analysis
+from ..compat.arrays import buffer_key
+from ..compat.compiled_memory import memory_analysis
 from ..compat.devices import only_cpu
 from ..compat.given_programs import places_of_arguments
-from ..compat.jaxprs import jaxpr_names, requested_outputs
+from ..compat.jaxprs import requested_outputs
 from ..compat.jitted import with_object_keys
 from ..compat.lowering import program_devices
 from ..compat.propagation import require_shardy
-from ..compat.residuals import passes_are_named
 from ..compat.shardings import has_devices
 from ..compat.stages import (
     ProgramLeaf,
@@ -43,12 +42,9 @@ from ..compat.values import is_sharding
 from ..errors import UnsupportedValueError
 from ..hlo.collectives import instruction_text, may_send, movements
 from ..hlo.dataflow import Dataflow
-from ..hlo.liveness import LiveValue, temporaries_of
-from ..hlo.loops import Executions, counted_flops, executions
-from ..hlo.module import Instruction, Module, read_module
+from ..hlo.loops import executions
+from ..hlo.module import Module, read_module
 from ..hlo.resharding import replicated_values
-from ..hlo.source import scope_of
-from ..layouts.dtypes import dtype_name
 from ..layouts.links import Link, as_bandwidths
 from ..layouts.notation import as_nbytes
 from ..layouts.spec import mesh_sizes
@@ -56,120 +52,41 @@ from ..origins.origins import UserLines, code_origin, described_for_user
 from ..propagation.helper import start
 from ..reports.findings import known_codes
 from ..reports.floors import MIN_NBYTES
-from ..reports.origin import Origin
-from ..reports.program import ProgramReport, Uncounted, UncountedFlops
-from ..reports.program_memory import ProgramMemory, SavedForBackward, Temporary
-from . import collector
-from .backward import is_nested, live_at_backward, saved_of
+from ..reports.program import ProgramReport
+from ..reports.program_memory import ProgramTimelineReport
 from .because import Reasons
-from .caveats import caveats_of, caveats_of_cache, caveats_of_tracing
-from .collectives import collectives_of, devices_of, merged, totals_of
-from .compiled import CompiledStages, compiled_stages, gpu_shortage
+from .collectives import collectives_of, devices_of, totals_of
+from .compiled import (
+    CompiledStages,
+    caveats_of,
+    caveats_of_cache,
+    caveats_of_tracing,
+    compiled_stages,
+    gpu_shortage,
+    out_of_memory_of,
+)
 from .constraints import constraints_of, with_padding
-from .control_flow import ControlFlows
+from .control_flow import flops_of
 from .donations import donatable, donations_of, sharing
 from .full_replication import rematerializations_of, repeated_of
-from .memory import out_of_memory_of, timeline_of, with_host_apart
+from .memory import memory_of, saved_of, timeline_of, with_host_apart
 from .updates import MOST_CALLS, next_arguments, passed_on, steady_nbytes, with_lost_axes, with_replaced
 
-_KEPT = "reduce_precision"
-"""Last part of the name of a value that ``jax.checkpoint`` keeps."""
 
+@contextlib.contextmanager
+def paused() -> Iterator[None]:
+    """Return a context in which Python collects no garbage, for work that makes many objects and no cycles.
 
-class CheckpointNames:
-    """The names by line and dtype, which is all that a compiled program has of them."""
-
-    def __init__(self, jaxpr: Any, lines: UserLines) -> None:
-        self._names: dict[tuple[str, int, str], set[str]] = {}
-        for name, dtype, traceback in jaxpr_names(jaxpr):
-            origin = None if traceback is None else lines.origin(traceback_lines(traceback))
-            if origin is not None:
-                key = origin.file, origin.line, dtype_name(dtype)
-                self._names.setdefault(key, set()).add(name)
-
-    def of(self, value: LiveValue, origin: Origin | None) -> str | None:
-        """Return the name of a value; None if it has none, or if several of its line have its dtype."""
-        if origin is None or not (value.op_name or "").endswith(_KEPT):
-            return None
-        found = self._names.get((origin.file, origin.line, value.shape.dtype), set())
-        return next(iter(found)) if len(found) == 1 else None
-
-
-MOST_TEMPORARIES = 20
-"""Number of the largest temporary values in a report."""
-
-
-def memory_of(
-    module: Module,
-    statistics: MemoryStatistics | None,
-    platform: str,
-    lines: UserLines,
-    traced: Any = None,
-    saved: SavedForBackward | None = None,
-) -> ProgramMemory:
-    """Return the memory of a program per device.
-
-    The temporary values are computed from the schedule. XLA may need a little more for them than the sum,
-    because of alignment and gaps, or less, because it also uses the memory of outputs.
-
-    Args:
-        module: The compiled program.
-        statistics: XLA's figures; None if the backend has none.
-        platform: Platform that it is compiled for.
-        lines: The search for the user's line.
-        traced: The ``jax.stages.Traced`` that it is compiled from; None if it is not known.
-        saved: What JAX saves for the backward pass.
+    A collector that is disabled before stays so. Otherwise it is enabled after the context, also if this ends
+    with an error or an interrupt.
     """
-    figures = statistics or MemoryStatistics()
-    names = None if traced is None else CheckpointNames(traced.jaxpr, lines)
-    is_traced = traced is not None
-    tells_passes = passes_are_named(traced) and not is_nested(module, saved, is_traced=is_traced)
-    found = temporaries_of(module, lines.nearest, tells_passes=tells_passes)
-    return ProgramMemory(
-        argument_nbytes=figures.argument_nbytes,
-        output_nbytes=figures.output_nbytes,
-        alias_nbytes=figures.alias_nbytes,
-        temporary_nbytes=figures.temporary_nbytes,
-        code_nbytes=figures.code_nbytes,
-        peak_nbytes=_peak(figures, platform),
-        host_argument_nbytes=figures.host_argument_nbytes,
-        host_output_nbytes=figures.host_output_nbytes,
-        host_alias_nbytes=figures.host_alias_nbytes,
-        host_temporary_nbytes=figures.host_temporary_nbytes,
-        temporaries=_merged(found.highest, lines, names)[:MOST_TEMPORARIES],
-        live_nbytes=sum(value.shape.nbytes for value in found.highest),
-        saved=saved,
-        live_at_backward=live_at_backward(found, module, saved, lines, is_traced=is_traced),
-        elsewhere=_merged(found.elsewhere, lines, names)[:MOST_TEMPORARIES],
-    )
-
-
-def _peak(figures: MemoryStatistics, platform: str) -> int | None:
-    """Return the peak, unless it cannot be one."""
-    if platform == "cpu" or not figures.peak_nbytes:
-        # On CPU, from JAX 0.7 on, it is little more than the arguments, without any temporary value.
-        return None
-    return figures.peak_nbytes
-
-
-def _merged(
-    values: Iterable[LiveValue], lines: UserLines, names: CheckpointNames | None
-) -> tuple[Temporary, ...]:
-    """Return equal values of the same line together, those with the most bytes first."""
-    rows = merged(
-        Temporary(
-            shape=value.shape.dims,
-            dtype=value.shape.dtype,
-            nbytes=value.shape.nbytes,
-            origin=(origin := lines.origin(value.frames)),
-            checkpoint_name=None if names is None else names.of(value, origin),
-            scopes=(scope,) if (scope := scope_of(value.op_name)) else (),
-            is_kept=value.is_kept,
-            is_for_backward=value.is_for_backward,
-        )
-        for value in values
-    )
-    return tuple(sorted(rows, key=lambda row: -row.nbytes * row.count))
+    was_enabled = gc.isenabled()
+    try:
+        gc.disable()
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 _NO_RECORD = "the platform does not hand out the compiled program"
@@ -183,38 +100,6 @@ def module_of(record: bytes | None, lowered: Any) -> Module | None:
         lowered: The lowered program; None if it is not known.
     """
     return None if record is None else read_module(record, text_for_frame_numbers(lowered))
-
-
-def flops_of(module: Module, executions: Mapping[str, Executions], lines: UserLines) -> dict[str, Any]:
-    """Return the fields of a report on the flops of a program.
-
-    Args:
-        module: The program.
-        executions: Number of executions of each computation.
-        lines: The search for the user's line.
-    """
-    flops = counted_flops(module, executions)
-    found: list[tuple[Uncounted, Instruction]] = [
-        ("kernel" if one.opcode == "custom-call" else "size", one) for one in flops.size_unknown
-    ]
-    found += [("executions", one) for one in flops.runs_unknown]
-    counts = Counter(
-        UncountedFlops(
-            reason=reason,
-            operation=one.custom_call_target or one.opcode,
-            origin=lines.origin(one.frames),
-        )
-        for reason, one in found
-    )
-    flows = ControlFlows(module.once(Dataflow), lines)
-    dots = flows.flops(flops.dots, is_complete=not found)
-    return {
-        "dot_flops": dots.exact,
-        "known_dot_flops": dots.known,
-        "dot_totals": dots,
-        "fft_totals": flows.flops(flops.ffts, is_complete=True),
-        "uncounted_flops": tuple(replace(row, count=count) for row, count in counts.items()),
-    }
 
 
 def program_report(
@@ -292,17 +177,19 @@ def program_report(
     lines = UserLines(has_code=True)
     values = array_leaves(args, kwargs)
     # JAX's default device, which tracing and lowering can ask for, can be an accelerator of another process.
-    with contextlib.nullcontext() if target is None and not any(map(_is_elsewhere, values)) else only_cpu():
+    devices = [*map(_devices_of, values)]
+    is_here = target is None and all(topology_of(next(iter(one), None)) is None for one in devices)
+    with contextlib.nullcontext() if is_here else only_cpu():
         process = os.getpid()
         stages = stages_of(f, args, kwargs)
         explains = explain and _can_explain(stages)
-        if explains and any(map(_is_on_several_devices, values)):
+        if explains and any(len(one) > 1 for one in devices):
             start()
         if os.getpid() != process:  # compiling would wait forever for threads that a fork does not have
             raise UnsupportedValueError("the function forks while it is traced, and returns in the fork too")
         compiled = compiled_stages(stages, target, slices)
     stages = compiled.stages
-    with collector.paused():
+    with paused():
         module = module_of(compiled.record, stages.lowered)
         labels = [] if module is None else [one.op_name for one in module.parameters()]
         given, returned = argument_leaves(stages, values, labels), output_leaves(stages)
@@ -359,6 +246,60 @@ def program_report(
     return replace(report, steady_sent_nbytes=steady_nbytes(report))
 
 
+def program_timeline_report(
+    f: Any,
+    /,
+    *args: Any,
+    topology: str | None = None,
+    dcn: Mapping[str, int] | None = None,
+    **kwargs: Any,
+) -> ProgramTimelineReport:
+    """Return the live bytes of a compiled function along its schedule, by line, and its peak.
+
+    The function is compiled as in ``program_report``. Nothing runs. ``program_report(…, timeline=True)`` has
+    the same report in its field ``timeline``.
+
+    A function with an argument that is called as one of the options itself is given as a
+    ``functools.partial``.
+
+    Args:
+        f: A jitted or plain function; or a ``jax.stages.Traced``, ``Lowered`` or ``Compiled``, without
+            arguments.
+        *args: Arguments of the function: arrays or ShapeDtypeStructs.
+        topology: TPU or GPU topology to compile for, as in ``program_report``. None compiles for the devices
+            of the arguments.
+        dcn: Number of slices along each mesh axis that spans the slices of ``topology``.
+        **kwargs: Keyword arguments of the function.
+
+    Raises:
+        UnsupportedValueError: (a ValueError) If ``f`` is neither a function nor a stage, or a stage with
+            arguments.
+        TopologyError: (a ValueError) If the topology does not exist, has another number of devices than
+            the mesh, or needs a package that is not installed.
+
+    An error of the function itself, or of its compilation, is raised unchanged. A program that does not fit
+    the memory of the topology is reported in ``out_of_memory``.
+
+    >>> import jax, jax.numpy as jnp
+    >>> def norms(x):
+    ...     return jnp.sqrt(jnp.sum(jnp.cumsum(x @ x.T, 0) ** 2, 1))
+    >>> report = program_timeline_report(norms, jax.ShapeDtypeStruct((64, 32), jnp.float32))
+    >>> [one.kind for one in report.series][:2], max(report.total_nbytes) == report.peak_nbytes
+    (['arguments', 'outputs'], True)
+    """
+    options: dict[str, Any] = {"topology": topology, "dcn": dcn, "explain": False}
+    report = program_report(f, *args, timeline=True, **options, **kwargs)
+    if report.timeline is not None:
+        return report.timeline
+    return ProgramTimelineReport(
+        name=report.name,
+        origin=report.origin,
+        platform=report.platform,
+        topology=report.topology,
+        out_of_memory=report.out_of_memory,
+    )
+
+
 def _with_program(
     report: ProgramReport,
     module: Module,
@@ -387,7 +328,8 @@ def _with_program(
     )
     dataflow = module.once(Dataflow)
     count = module.device_count if devices is None else devices.count(module)
-    moved, _ = movements(dataflow, None if devices is None else devices.slices(module))
+    slices = None if devices is None else devices.slices(module)
+    moved, _ = movements(dataflow, slices)
     replicated = replicated_values(dataflow, moved)
     sizes = report.mesh.shape if report.mesh and math.prod(report.mesh.sizes) == count else None
     is_donated = [leaf.is_donated for leaf in leaves]
@@ -411,7 +353,9 @@ def _with_program(
     report = replace(report, rematerializations=rematerializations, **flops)
     return replace(
         report,
-        repeated=repeated_of(report, module, times, devices, paths, lines, replicated),
+        repeated=repeated_of(
+            report, module, times, moved, sizes, paths, lines, replicated, is_numbered=slices is None
+        ),
         device_count=count,
         donations=donations,
         donatable=donatable(report.arguments, is_donated, report.outputs, donations, shared),
@@ -442,18 +386,13 @@ def _can_explain(stages: Stages) -> bool:
     return False
 
 
-def _is_on_several_devices(value: Any) -> bool:
-    """Return whether an array is on several devices, so that a program with it may have collectives."""
+def _devices_of(value: Any) -> Collection[Any]:
+    """Return the devices that an array is on, or described as on; none if it has no such sharding."""
     sharding: Any = getattr(value, "sharding", None)
-    return is_sharding(sharding) and has_devices(sharding) and len(sharding.device_set) > 1
-
-
-def _is_elsewhere(value: Any) -> bool:
-    """Return whether an array is described as one on the devices of a topology."""
-    sharding: Any = getattr(value, "sharding", None)
-    if not is_sharding(sharding) or not has_devices(sharding):
-        return False
-    return topology_of(next(iter(sharding.device_set))) is not None
+    found: Collection[Any] = ()
+    if is_sharding(sharding) and has_devices(sharding):
+        found = sharding.device_set
+    return found
 
 
 def _place(compiled: CompiledStages, leaves: Sequence[ProgramLeaf]) -> tuple[Topology | None, str]:

@@ -183,7 +183,11 @@ def with_replaced(
     for place, near in enumerate(alike):
         of = updates[place]
         clear = [
-            one for one in near if one in of and _is_update(of[one], arguments[one], is_donated=donated[one])
+            one
+            for one in near
+            if one in of
+            and of[one].is_added
+            and (donated[one] or (is_named(arguments[one]) and not of[one].is_scaled))
         ]
         if len(clear) == 1:
             replaced[place] = clear[0]
@@ -301,10 +305,6 @@ def alike_arguments(
     if first.isdecimal():
         found += kinds.get((output.shape, output.dtype, keys), ())
     return exact or list(dict.fromkeys(found))
-
-
-def _is_update(update: Update, argument: ProgramValue, *, is_donated: bool) -> bool:
-    return update.is_added and (is_donated or (is_named(argument) and not update.is_scaled))
 
 
 def is_named(argument: ProgramValue) -> bool:

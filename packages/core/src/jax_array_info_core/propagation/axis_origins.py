@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from ..origins.origins import UserLines
 from ..reports.origin import Origin, SourceLine
@@ -18,6 +18,21 @@ OWN = ("sharding_constraint", "reshard", "mesh_cast")
 _MOST_STEPS = 10_000
 MOST_VIA = 10
 """Number of lines between a value and the origin of a mesh axis."""
+
+
+_Given = ParamSpec("_Given")
+_Found = TypeVar("_Found")
+
+
+def remembered(
+    method: Callable[Concatenate[Any, _Given], _Found],
+) -> functools.cached_property[Callable[_Given, _Found]]:
+    """Return a method that keeps its results in the object: equal layers have equal rules and shardings."""
+
+    def kept(one: Any) -> Any:
+        return functools.cache(functools.partial(method, one))
+
+    return functools.cached_property(kept)
 
 
 class Step(NamedTuple):
@@ -64,8 +79,6 @@ class AxisOrigins:
         self._origins: dict[tuple[int, str], AxisOrigin] = {}
         self._equal: dict[tuple[Any, ...], AxisOrigin] = {}
         self._together: dict[tuple[int, ...], tuple[AxisOrigin, ...]] = {}
-        self._has = functools.cache(self._shares)
-        self._named = functools.cache(self._said)
         self._lines_of: dict[int, Origin | None] = {}
         self._equal_lines: dict[Origin, Origin] = {}
         self._numbers: dict[SourceLine, int] = {}
@@ -221,7 +234,8 @@ class AxisOrigins:
         """Return the constraint or the ``shard_map`` that Shardy names."""
         return self._graph.named.get(text.partition(": ")[0].removesuffix("_input").removesuffix("_output"))
 
-    def _said(self, value: Value, name: str) -> AxisOrigin | Value | None:
+    @remembered
+    def _named(self, value: Value, name: str) -> AxisOrigin | Value | None:
         """Return the origin that Shardy names, or a value that has the axis from the same; None if unknown.
 
         An origin without the axis in its own sharding is none. Shardy names one for an argument that only a
@@ -261,7 +275,8 @@ class AxisOrigins:
             return self._made(name, "constraint", None, line)
         return self._before(operand, name)
 
-    def _shares(self, axes: Axes, name: str) -> bool:
+    @remembered
+    def _has(self, axes: Axes, name: str) -> bool:
         """Return whether a sharding has a mesh axis, or part of it."""
         part = self._graph.part(name)
         return any(self._graph.part(own).overlaps(part) for dim in axes for own in dim)

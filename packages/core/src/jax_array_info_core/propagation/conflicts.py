@@ -21,7 +21,7 @@ from ..reports.propagation import (
     LossReason,
     PropagatedValue,
 )
-from .axis_origins import OWN, AxisOrigins
+from .axis_origins import OWN, AxisOrigins, remembered
 from .graph import NOWHERE, Axes, Operation, Part, Place, Rule, Value, letter_of, shard_of
 
 _NOT_COMPUTED = (
@@ -74,20 +74,15 @@ class Conflicts(AxisOrigins):
         super().__init__(*args)
         self._losses: dict[int, tuple[Loss, ...]] = {}
         self._equal_losses: dict[Loss, Loss] = {}
-        # Operations of equal layers have the same rules and shardings.
-        self._nbytes = functools.cache(self._bytes_of_shard)
-        self._letters = functools.cache(self._letters_of)
-        self._excluding = functools.cache(self._exclusions)
-        self._lacking = functools.cache(self._lacks)
-        self._where = functools.cache(self._fields_of)
 
     def conflicts(self) -> tuple[Conflict, ...]:
         """Return the operations whose operands exclude each other."""
         rows = (
             one
             for operation in self._computing
-            for one in self._conflicts_of(operation)
-            if one.nbytes != 0  # of an empty array, nothing moves
+            if operation.rule is not None
+            for name, letters in self._excluding(operation.rule, *operation.sharding)
+            if (one := self._conflict(operation, operation.rule, name, letters)).nbytes != 0  # nothing moves
         )
         found: dict[Conflict, Conflict] = {}
         return most_first(found.setdefault(row, row) for row in rows)
@@ -133,12 +128,6 @@ class Conflicts(AxisOrigins):
                     )
                     yield output, loss
 
-    def _conflicts_of(self, operation: Operation) -> Iterator[Conflict]:
-        """Yield the conflicts of an operation, one for each mesh axis."""
-        if operation.rule is not None:
-            for name, letters in self._excluding(operation.rule, *operation.sharding):
-                yield self._conflict(operation, operation.rule, name, letters)
-
     def _losses_of(self, operation: Operation) -> tuple[Loss, ...]:
         """Return the losses of an operation."""
         if id(operation) not in self._losses:
@@ -159,7 +148,8 @@ class Conflicts(AxisOrigins):
         """Return the bytes of a value on a device."""
         return self._nbytes(value.shape, value.axes if axes is None else axes, value.dtype)
 
-    def _bytes_of_shard(self, shape: tuple[int, ...] | None, axes: Axes, dtype: str) -> int | None:
+    @remembered
+    def _nbytes(self, shape: tuple[int, ...] | None, axes: Axes, dtype: str) -> int | None:
         if shape is None:
             return None
         return packed_nbytes(shard_of(shape, axes, self._graph.sizes), bits_of_name(dtype_of(dtype)))
@@ -169,7 +159,8 @@ class Conflicts(AxisOrigins):
         """The operations that compute something."""
         return [one for one in self._graph.operations if not one.name.startswith(_NOT_COMPUTED)]
 
-    def _fields_of(self, place: Place) -> dict[str, Any]:
+    @remembered
+    def _where(self, place: Place) -> dict[str, Any]:
         """Return the fields for a location."""
         origin = self._line(place)
         columns = next(
@@ -202,7 +193,8 @@ class Conflicts(AxisOrigins):
         op = value.definer.place.op or value.definer.name.rpartition(".")[2]
         return op if line is None else f"{op} of {line.place}"
 
-    def _letters_of(
+    @remembered
+    def _letters(
         self, position: int, axes: Axes, dims: tuple[tuple[int, ...], ...], rule: Rule
     ) -> tuple[Letter, ...]:
         """Return the factors that an operand or a result shards."""
@@ -228,7 +220,8 @@ class Conflicts(AxisOrigins):
             for letter in self._letters(position, axes, dims, rule)
         ]
 
-    def _exclusions(
+    @remembered
+    def _excluding(
         self, rule: Rule, operands: tuple[Axes, ...], results: tuple[Axes, ...]
     ) -> list[tuple[str, list[Letter]]]:
         """Return the mesh axes for which operands exclude each other, with the letters that ask for it."""
@@ -313,7 +306,8 @@ class Conflicts(AxisOrigins):
                 **self._where(operation.place),
             )
 
-    def _lacks(
+    @remembered
+    def _lacking(
         self, rule: Rule, operands: tuple[Axes, ...], results: tuple[Axes, ...]
     ) -> tuple[list[tuple[Letter, Part, str]], set[str]]:
         """Return the mesh axes of operands that results lack, and those that conflict."""

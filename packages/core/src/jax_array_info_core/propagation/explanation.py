@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from ..layouts.spec import MIN_SHARD_ELEMENTS, MeshAxes, advised_axes
 from ..reports.propagation import Because, Conflict, Loss, PropagatedValue, ReplicatedValue
+from .axis_origins import remembered
 from .conflicts import MOST_STEPS, Conflicts, Letter, dtype_of, most_first, value_of
 from .graph import NOWHERE, Axes, Graph, Key, Operation, Rule, Value, shard_of
 
@@ -56,10 +57,6 @@ class Cause(NamedTuple):
 
 class Causes(Conflicts):
     """What a program needs collectives for."""
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self._shards = functools.cache(self._shard_of)
 
     def causes(self) -> Iterator[Cause]:
         """Yield what needs collectives."""
@@ -211,7 +208,8 @@ class Causes(Conflicts):
         """Return the shape of a value on a device, if some mesh axes do not shard it."""
         return self._shards(value.shape or (), value.axes, without)
 
-    def _shard_of(self, shape: tuple[int, ...], axes: Axes, without: frozenset[str]) -> tuple[int, ...]:
+    @remembered
+    def _shards(self, shape: tuple[int, ...], axes: Axes, without: frozenset[str]) -> tuple[int, ...]:
         part = self._graph.part
         left = tuple(tuple(one for one in names if part(one).name not in without) for names in axes)
         return shard_of(shape, left, self._graph.sizes)
@@ -240,7 +238,6 @@ class Explanation(Causes):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._known_facts: dict[Hashable, dict[str, Any]] = {}
-        self._finer = functools.cache(self._finer_axes)
 
     def values(self) -> tuple[PropagatedValue, ...]:
         """Return what the operations compute, the most bytes first."""
@@ -348,15 +345,12 @@ class Explanation(Causes):
     def _conflict(self, operation: Operation, rule: Rule, name: str, letters: Sequence[Letter]) -> Conflict:
         """Return a conflict, which is meant if it gathers arguments over axes of the other's batch."""
         found = super()._conflict(operation, rule, name, letters)
-        givers = [one for one in letters if one.position >= 0 and self._is_given(value_of(operation, one))]
+        operands = [one for one in letters if one.position >= 0]
+        givers = [one for one in operands if self.maker(value_of(operation, one)).argument is not None]
         is_meant = any(
             part.name in self._batch_axes(value_of(operation, one)) for one in givers for part in one.parts
         )
         return replace(found, is_meant=is_meant)
-
-    def _is_given(self, value: Value) -> bool:
-        """Return whether a value is an argument, or a form of one."""
-        return self.maker(value).argument is not None
 
     def _found_losses(self, operation: Operation, rule: Rule) -> Iterator[Loss]:
         """Yield losses, which are meant if a constraint gathers over axes of the batch of another operand."""
@@ -366,7 +360,8 @@ class Explanation(Causes):
             )
             yield replace(loss, is_meant=is_meant) if is_meant else loss
 
-    def _finer_axes(
+    @remembered
+    def _finer(
         self, shape: tuple[int, ...], axes: Axes, batch: frozenset[str]
     ) -> tuple[tuple[str, ...], int]:
         """Return the mesh axes that should shard a value further, and the number of their devices."""

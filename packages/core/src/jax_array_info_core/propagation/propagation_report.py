@@ -33,6 +33,12 @@ from .explanation import Explanation
 from .graph import Axes, Graph, Value, read_place
 from .helper import NoAnswerError, ask, start
 
+_REARRANGED = (
+    "XLA rearranges the program before it propagates: near a conflict, a loss or a call, it may choose"
+    " another sharding. print_program shows those of the compiled program."
+)
+_PARTS = "JAX returns an output whose dimension is empty or does not divide by its mesh axes as P()."
+
 
 def propagation_report(
     f: Any,
@@ -113,7 +119,8 @@ def propagation_report(
         lost=lost,
         replicated=found.replicated(),
         caveats=(
-            *_caveats(found, graph.outputs, has_moves=bool(conflicts or lost) or graph.stops_at_call),
+            *([_REARRANGED] if conflicts or lost or graph.stops_at_call else []),
+            *([_PARTS] if any(map(found.is_uneven, graph.outputs)) else []),
             *(f"{one} is opaque: it runs on shards inside a shard_map." for one in found.kernels()),
         ),
         unread=found.opaque(),
@@ -154,19 +161,6 @@ def results_of(graph: Graph, count: int) -> list[Value | None]:
     """
     found: list[Value | None] = list(graph.outputs[max(len(graph.outputs) - count, 0) :])  # no tokens
     return found + [None] * (count - len(found))
-
-
-_REARRANGED = (
-    "XLA rearranges the program before it propagates: near a conflict, a loss or a call, it may choose"
-    " another sharding. print_program shows those of the compiled program."
-)
-_PARTS = "JAX returns an output whose dimension is empty or does not divide by its mesh axes as P()."
-
-
-def _caveats(found: Explanation, outputs: Sequence[Value], *, has_moves: bool) -> tuple[str, ...]:
-    """Return what may differ in the compiled program."""
-    is_uneven = any(map(found.is_uneven, outputs))
-    return (*([_REARRANGED] if has_moves else []), *([_PARTS] if is_uneven else []))
 
 
 def _requested(leaf: ProgramValue) -> Axes:
