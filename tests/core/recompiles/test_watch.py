@@ -2,14 +2,17 @@
 
 import asyncio
 import functools
+import gc
 import inspect
+import weakref
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_array_info_core import watch_compiles
+from jax_array_info_core import CheckError, watch_compiles
+from jax_array_info_core.compat import jitted_types
 from jax_array_info_core.errors import TrackerError, UnsupportedValueError
 from tests.arrays import mesh_of, sharded
 from tests.threads import in_threads
@@ -129,10 +132,13 @@ def test_a_function_of_jax_is_watched_where_it_is_named():
     assert named(watch) == ["cumsum"]
 
 
-@pytest.mark.parametrize("wrong", [3, "step", None])
-def test_what_is_not_a_function_is_refused(wrong):
-    with pytest.raises(UnsupportedValueError, match="expected a function, got <class"):
-        watch_compiles(wrong)
+def test_what_is_no_function_and_no_number_is_refused():
+    for wrong in (3, "step", None):
+        with pytest.raises(UnsupportedValueError, match="expected a function, got <class"):
+            watch_compiles(wrong)
+    for wrong in (-1, 1.0, True, "1"):
+        with pytest.raises(UnsupportedValueError, match="expect must be a number of compilations, such as 1"):
+            watch_compiles(expect=wrong)
 
 
 def test_a_program_compiled_ahead_of_time_is_counted_at_the_line_of_compile():
@@ -327,3 +333,127 @@ def test_programs_from_the_persistent_cache_are_apart(tmp_path):
         for name, value in before.items():
             jax.config.update(name, value)
         compilation_cache.reset_cache()
+
+
+# Functions that were compiled before the block, and the number that a block expects
+
+BEFORE = "first in the block; compiled before it"
+
+
+def fresh():
+    @functools.partial(jax.jit, static_argnums=1, static_argnames="mode")
+    def step(params, power, rest=None, *, mode="a"):
+        return jax.tree.map(lambda x: x**power, params)
+
+    return step
+
+
+def reasons(function, *args, **kwargs):
+    with watch_compiles(function) as watch:
+        function(*args, **kwargs)
+    assert watch.count == len(watch.compilations)
+    return [one.reason for one in watch.compilations]
+
+
+def test_a_function_that_was_compiled_before_the_block_says_so_once_and_is_recompiled():
+    function = fresh()
+    with watch_compiles(function) as first:
+        function({"w": X}, 2)
+    with watch_compiles(function) as second:
+        function({"w": X}, 2)
+        function({"w": X[:4]}, 2)
+        function({"w": X[:3]}, 2)
+    assert [len(watch.report().recompilations) for watch in (first, second)] == [0, 2]
+    assert [one.reason for one in first.compilations] == ["first in the block"]
+    assert [one.reason for one in second.compilations] == [BEFORE, "params/w: shape (4, 2) became (3, 2)"]
+    assert [one.was_compiled_before for one in second.compilations] == [True, False]
+
+
+def test_only_calls_from_before_the_block_are_from_before_it():
+    function = fresh()
+    with watch_compiles() as watch:
+        function({"w": X}, 2)
+        function({"w": X[:4]}, 2)
+        ahead = fresh()
+        ahead.lower({"w": X}, 2).compile()
+        ahead({"w": X[:4]}, 2)
+    assert not any(one.was_compiled_before for one in watch.compilations)
+    jax.clear_caches()
+    assert reasons(function, {"w": X}, 2) == ["first in the block"]
+
+
+def test_a_cleared_cache_of_another_function_does_not_hide_that_it_was_compiled():
+    function, other = fresh(), fresh()
+    for one in (function, other):
+        one({"w": X}, 2)
+    other.clear_cache()
+    assert reasons(function, {"w": X[:4]}, 2) == [BEFORE]
+
+
+def test_a_function_of_pmap_was_compiled_before_the_block():
+    function = jax.pmap(lambda x: x * 2)
+    assert reasons(function, X[:1]) == ["first in the block"]
+    expected = {True: BEFORE, False: "first in the block"}
+    assert reasons(function, X[:1, :1]) == [expected[len(jitted_types()) > 1]]
+
+
+def test_it_is_the_function_object_alone_that_was_compiled():
+    function = fresh()
+    function({"w": X}, 2)
+    with watch_compiles() as watch:
+        for one in (fresh(), function):
+            one({"w": X[:4]}, 2)
+    assert [one.reason for one in watch.compilations] == ["first in the block", BEFORE]
+
+
+def test_a_function_named_without_its_jit_was_compiled_before_next_to_one_with_two_jits():
+    def plain(x):
+        return x + 1
+
+    function, twice = jax.jit(plain), jax.jit(jax.jit(lambda x: x))
+    function(X)
+    with watch_compiles(twice, plain) as watch:
+        function(X[:4])
+    assert [one.reason for one in watch.compilations] == [BEFORE]
+
+
+def test_the_watch_keeps_no_function_and_no_program_from_before_alive():
+    class Setting:
+        pass
+
+    function, setting = jax.jit(lambda x, setting: x * 2, static_argnums=1), Setting()
+    function(X, setting)
+    with watch_compiles() as watch:
+        function(X[:4], setting)
+    kept = weakref.ref(setting), weakref.ref(function)
+    del function, setting
+    jax.clear_caches()
+    gc.collect()
+    assert [one() for one in kept] == [None] * 2
+    assert watch.compilations[0].reason == BEFORE
+
+
+def test_an_expected_number_of_compilations_passes_and_another_one_lists_the_reasons():
+    function = fresh()
+    with watch_compiles(function, expect=1):
+        function({"w": X}, 2)
+    with watch_compiles(function, expect=0):
+        function({"w": X}, 2)
+    watch = watch_compiles(function, expect=1)
+    with pytest.raises(CheckError) as caught, watch:
+        reasons(function, {"w": X[:3]}, 2), reasons(function, {"w": X[:4]}, 2)
+    title, first, second = str(caught.value).splitlines()
+    assert title == "expected 1 compilation, got 2"
+    assert first.startswith("step at test_watch.py:")
+    assert first.endswith(f" reasons: {BEFORE}")
+    assert second.endswith(" reasons: params/w: shape (3, 2) became (4, 2)")
+    assert caught.value.report == watch.report()
+    with pytest.raises(CheckError, match=r"^expected 2 compilations, got 0$"), watch_compiles(expect=2):
+        pass
+
+
+def test_an_exception_of_the_block_is_raised_instead_of_the_expectation():
+    with pytest.raises(ZeroDivisionError), watch_compiles(expect=5):
+        raise ZeroDivisionError
+    with watch_compiles(expect=0):
+        pass

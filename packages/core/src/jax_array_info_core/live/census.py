@@ -14,7 +14,7 @@ from operator import is_
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from .. import compat
-from ..compat.shardings import describe_sharding, sharding_layout
+from ..compat.shardings import describe_sharding, is_named, sharding_layout
 from ..errors import LayoutError
 from ..grouping import sums_by_key
 from ..layouts.dtypes import bits_per_element, packed_nbytes, type_text
@@ -80,13 +80,14 @@ class Kind:
 
 def kind_of(shape: tuple[int, ...], dtype: Any, sharding: Any) -> Kind:
     """Return the kind of the arrays of a shape, dtype and sharding, without an allocation site."""
-    try:
-        layout = sharding_layout(shape, sharding)
-        shard_shape, replicas = layout.shard_shape, layout.replicas
-        partial_sums, unreduced = layout.partial_sums, layout.unreduced
-    except LayoutError:
-        shard_shape, replicas = sharding.shard_shape(shape), 1
-        partial_sums, unreduced = 1, ()
+    shard_shape, replicas, partial_sums, unreduced = shape, 1, 1, ()
+    if is_named(sharding) or sharding.num_devices > 1:  # else one device has all of it
+        try:
+            layout = sharding_layout(shape, sharding)
+            shard_shape, replicas = layout.shard_shape, layout.replicas
+            partial_sums, unreduced = layout.partial_sums, layout.unreduced
+        except LayoutError:
+            shard_shape = sharding.shard_shape(shape)
     bits = bits_per_element(dtype)
     description = describe_sharding(sharding, len(shape))
     template = LiveArrayGroup(
@@ -223,7 +224,9 @@ class Census:
             kinds.update((key, kind) for key in keys if (kind := before.kinds.get(key) or read.get(key)))
         found = (_views(piece) for piece in turn.pieces(references.values(), _SEARCHED))
         now = Alive(references, kinds, set().union(*found) & references.keys())
-        owners, former = now.owners, before.owners
+        owners = now.owners
+        turn.end_if_long()
+        former = before.owners
         new, gone = Counter[Kind](), Counter[Kind]()
         for counts, moment, changed in ((new, now, owners - former), (gone, before, former - owners)):
             for piece in turn.pieces(changed, _SEARCHED):
@@ -258,9 +261,14 @@ class _Turn:
         while piece := following:
             yield piece
             following = list(islice(rest, size))
-            if self._pause and following and time.perf_counter() - self._start > _LONGEST:
-                self._pause()
-                self._start = time.perf_counter()
+            if following:
+                self.end_if_long()
+
+    def end_if_long(self) -> None:
+        """Let other threads run if the turn has been long."""
+        if self._pause and time.perf_counter() - self._start > _LONGEST:
+            self._pause()
+            self._start = time.perf_counter()
 
 
 def local_nbytes(counts: Mapping[Kind, int]) -> Counter[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from types import NoneType
 from typing import Any
@@ -58,12 +58,12 @@ class LiveArrays:
             rows = zip(self._arrays, *self._columns, strict=False)
             ids_of = by_key((_shown(*key), id(array)) for array, *key in reversed(list(rows)))
         groups = [
-            dataclasses.replace(self._group(keys), **({} if found is None else _held(found, ids_of[shown])))
+            self._group(keys, {} if found is None else _held(found, ids_of[shown]))
             for shown, keys in keys_of.items()
         ]
         return tuple(sorted(groups, key=_largest_first))
 
-    def _group(self, keys: Sequence[_Key]) -> LiveArrayGroup:
+    def _group(self, keys: Sequence[_Key], held: Mapping[str, Any]) -> LiveArrayGroup:
         kind, label, views_of = keys[0]
         device_counts = sums_by_key(
             (device, self._counts[key]) for key in keys for device in key[0].local_devices
@@ -75,6 +75,7 @@ class LiveArrays:
             count=sum(self._counts[key] for key in keys),
             device_counts=tuple(sorted(device_counts.items())),
             views_of=views_of,
+            **held,
         )
 
 
