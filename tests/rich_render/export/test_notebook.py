@@ -16,6 +16,7 @@ from jax_array_info import (
     planned_report,
     print_array_stats,
     print_mesh,
+    print_tree,
     report_on_oom,
     sharding_info,
     sharding_vis,
@@ -27,11 +28,13 @@ from jax_array_info import (
 from jax_array_info.export import document
 from jax_array_info.reports import ArrayReport, Report
 from jax_array_info_core import notebooks
+from tests.goldens import stored
 from tests.rich_render.svg.reading import cells
 
 pytestmark = pytest.mark.once_per_version
 
 PLAN = planned_report((16, 8), {"data": 4, "model": 2}, ("data", "model"), name="w")
+STATE = stored("tree-report-22")[0]
 
 
 class Shell:
@@ -119,6 +122,21 @@ def test_printing_functions_display_pictures_in_a_notebook(shell, capsys):
     assert "allocated jax arrays by dtype" in table["text/html"]
     assert not shown
     assert capsys.readouterr() == ("", "")
+
+
+def test_print_tree_folds_in_a_notebook_unless_the_rows_are_sorted(shell):
+    shown = shell(ZMQInteractiveShell)
+    print_tree(STATE)
+    [bundle] = shown
+    assert bundle["text/html"] == STATE._repr_mimebundle_()["text/html"]
+    assert sorted(bundle) == ["text/html", "text/plain"]
+    assert "state: dict" in bundle["text/plain"]
+    assert bundle["text/html"] == to_html(STATE)
+    print_tree(STATE, depth=1)
+    assert shown[1]["text/html"].count("<details") == 0
+    print_tree(STATE, sort="waste")
+    assert "<pre" in shown[2]["text/html"]
+    assert "avoidable" not in shown[2]["text/html"], "no leaf has avoidable bytes"
 
 
 def test_a_file_gets_text_from_a_notebook(shell, tmp_path):
