@@ -15,23 +15,17 @@ from tests.core.reports.test_surrogates import TEXTS, reports_with
 pytestmark = pytest.mark.oldest_and_newest
 
 
+@settings(max_examples=30)
 @given(TEXTS)
 def test_text_and_pictures_are_utf8_and_show_what_json_has(text):
-    for report in reports_with(text):
-        for show in (to_text, to_html, to_svg):
-            show(report).encode()
-        for shown in reports_bundle([report]).values():
-            shown.encode()
-
-
-@settings(max_examples=20)
-@given(TEXTS)
-def test_files_with_pictures_are_complete(text):
     with tempfile.TemporaryDirectory() as folder:
-        for number, report in enumerate(reports_with(text)):
-            for suffix in (".svg", ".html", ".txt"):
-                save_picture(report, Path(folder, f"{number}{suffix}"))
-                assert Path(folder, f"{number}{suffix}").read_text(encoding="utf-8")
+        for report in reports_with(text):
+            for shown in reports_bundle([report]).values():
+                shown.encode()
+            for suffix, show in ((".svg", to_svg), (".html", to_html), (".txt", to_text)):
+                path = Path(folder, f"report{suffix}")
+                save_picture(report, path)
+                assert show(report) in path.read_text(encoding="utf-8")
 
 
 BLOCKS = [Rule("Example"), Verbatim("if x:\n    y = 1\n\n┏━━━┓\n┃ a ┃\n┡━━━┩\n│ 1 │\n└───┘")]
