@@ -88,16 +88,6 @@ def test_links_lead_to_the_costliest_lines_first(train):
     assert [cell.text for cell in grid][3:5] == ["2.0 MiB", "3.0 MiB"]
 
 
-def test_the_fragment_needs_no_script_and_no_other_file(train):
-    html = to_html(moved(STEP, train))
-    root = parsed(f"<div>{html}</div>")
-    assert {element.tag for element in root.iter()} <= {"div", "b", "span", "pre", "a"}
-    assert {name for element in root.iter() for name in element.attrib} <= {"style", "id", "href"}
-    assert all(target.startswith("#jai-") for _, target in links(html))
-    assert "url(" not in html
-    assert "color:inherit" in html
-
-
 def test_source_is_escaped(train):
     html = to_html(at_lines(train, 14))
     assert "&lt;script&gt;alert(&quot;&amp;amp;&quot;)&lt;/script&gt;" in html
