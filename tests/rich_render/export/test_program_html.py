@@ -9,7 +9,7 @@ import pytest
 from jax_array_info import config, to_html, to_svg
 from jax_array_info.engine.render import text_of
 from jax_array_info.export import source_html, source_lines
-from jax_array_info.export.program_lines import program_margin
+from jax_array_info.export.margins import program_margin
 from jax_array_info.export.source_text import source_text as drawn_source
 from jax_array_info_core.programs.collectives import totals_of
 from jax_array_info_core.reports import ProgramMemory, SourceLine, Temporary

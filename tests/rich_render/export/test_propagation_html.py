@@ -7,7 +7,7 @@ import jax
 import pytest
 
 from jax_array_info import propagation_report, to_html, to_svg
-from jax_array_info.export import propagation_lines, source_html
+from jax_array_info.export import margins, source_html
 from jax_array_info.export.document import parts_html, parts_of
 from jax_array_info.reports import AxisOrigin, PropagatedLeaf, PropagationReport
 from tests.core.propagation.programs import struct
@@ -159,7 +159,7 @@ def test_a_line_has_the_largest_findings_and_values_and_the_number_of_the_others
 
 
 def test_many_users_of_an_origin_are_counted(train, monkeypatch):
-    monkeypatch.setattr(propagation_lines, "_MOST_USERS", 2)
+    monkeypatch.setattr(margins, "_MOST_USERS", 2)
     report = at_file(train)
     values = tuple(
         replace(report.values[0], origin=replace(report.values[0].origin, line=number))
