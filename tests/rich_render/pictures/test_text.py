@@ -20,7 +20,7 @@ from jax_array_info import (
     to_text,
 )
 from jax_array_info.pictures.subject import link_words
-from jax_array_info.pictures.text import array_picture, mesh_picture
+from jax_array_info.pictures.text import array_picture
 from jax_array_info_core.layouts.layout import mesh_layout
 from jax_array_info_core.layouts.links import AxisLinks, Neighbors
 from tests.arrays import mesh_of, sharded
@@ -207,7 +207,8 @@ def test_labels_name_every_device_that_is_shown(layout):
 @pytest.mark.parametrize("use_color", [False, True])
 def test_512_devices_are_all_shown_in_80_columns_and_40_lines(is_mesh, use_color):
     if is_mesh:
-        text = mesh_picture(planned_mesh_report({"data": 32, "model": 16}), use_color=use_color).plain
+        report = planned_mesh_report({"data": 32, "model": 16})
+        text = picture(report.layout, mesh=report, use_color=use_color)
     else:
         layout = mesh_layout((512, 512), {"a": 32, "b": 16}, [["a"], ["b"]], platform="cpu")
         text = picture(layout, use_color=use_color)
@@ -244,7 +245,7 @@ def test_scattered_devices_stay_within_forty_lines_with_unbroken_ids():
 @pytest.mark.parametrize("mesh", [{"data": 256, "model": 256}, {"data": 64, "pipe": 16, "model": 64}])
 def test_a_mesh_of_65536_devices_is_thinned_with_its_frames(mesh):
     report = planned_mesh_report(mesh, hosts=8192)
-    lines = mesh_picture(report).plain.splitlines()
+    lines = picture(report.layout, mesh=report).splitlines()
     assert len(lines) <= 60
     assert max(map(len, lines)) <= 80
     assert any(line.startswith("showing ") for line in lines)
