@@ -78,16 +78,6 @@ def links(html):
     return [(link.text, link.get("href")) for link in parsed(f"<div>{html}</div>").iter("a")]
 
 
-def test_links_lead_to_the_costliest_lines_first(train):
-    html = to_html(moved(STEP, train))
-    assert [text for text, _ in links(html)] == ["train.py:9", "train.py:10"]
-    root = parsed(f"<div>{html}</div>")
-    ids = [element.get("id") for element in root.iter() if element.get("id")]
-    assert [target for _, target in links(html)] == [f"#{name}" for name in ids]
-    [grid] = [element for element in root.iter("div") if "grid" in element.get("style", "")]
-    assert [cell.text for cell in grid][3:5] == ["2.0 MiB", "3.0 MiB"]
-
-
 def test_source_is_escaped(train):
     html = to_html(at_lines(train, 14))
     assert "&lt;script&gt;alert(&quot;&amp;amp;&quot;)&lt;/script&gt;" in html
@@ -170,6 +160,7 @@ def test_many_marked_lines_are_summed(monkeypatch, train):
 
 def test_a_program_whose_lines_are_unknown_has_tables_only():
     html = to_html(program())
+    assert source_text(program()) == ""
     assert html.count("<pre") == 1
     assert "lines that move" not in html
 
@@ -241,10 +232,6 @@ def test_max_rows_keeps_the_costliest_lines(train):
     assert "1.0 MiB" not in shown.replace("341.3", "")
     assert shown.count("│") == 1
     assert shown.endswith("and 2 more lines")
-
-
-def test_a_program_whose_lines_are_unknown_has_no_source():
-    assert source_text(program()) == ""
 
 
 def test_hostile_source_is_escaped(tmp_path):

@@ -65,13 +65,6 @@ def row_of(html, text):
     return found
 
 
-def test_only_lines_with_findings_are_marked_and_listed(train):
-    html = to_html(at_file(train))
-    looks = {number: "rgba(" in row_of(html, f"{number}  ").get("style") for number in (8, 9, 11)}
-    assert looks == {8: False, 9: True, 11: True}
-    assert [text for text, _ in links(html)][:2] == ["train.py:11", "train.py:9"]
-
-
 def test_links_lead_from_a_mark_to_its_origin_and_back(train):
     html = to_html(at_file(train))
     marked, argument = row_of(html, "conflict over data"), row_of(html, "x  float32[512,256] P('data',)")
@@ -97,12 +90,6 @@ def test_each_link_leads_to_an_id_of_its_own_report(train):
     targets = [target.removeprefix("#") for _, target in links(page)]
     half = len(targets) // 2
     assert (set(targets[:half]), set(targets[half:])) == (set(ids[:4]), set(ids[4:]))
-
-
-def test_an_origin_that_the_page_does_not_have_is_text(train):
-    """``wi`` is no argument of the report."""
-    html = to_html(at_file(train))
-    assert "wi" not in targets(row_of(html, "conflict over data"))
 
 
 @pytest.mark.parametrize(
@@ -177,13 +164,6 @@ def test_a_report_without_lines_has_tables_only():
         html = to_html(report)
         assert html.count("<pre") == 1
         assert " id=" not in html
-
-
-def test_lines_whose_source_cannot_be_read_stand_with_their_numbers():
-    html = to_html(WHY)
-    assert "source not available" in html
-    assert [(number, code) for number, code, _ in rows(html)] == [(8, ""), (9, ""), (11, "")]
-    assert "line, op and origin" in html
 
 
 @pytest.mark.skipif(jax.__version_info__ < (0, 10, 1), reason="Shardy tells origins from JAX 0.10.1 on")
