@@ -20,6 +20,10 @@ PLANNED = jai.tree_report(TREE, mesh={"d": 2}, specs={"w": jax.sharding.Partitio
 WARNING = "[SPMD] Involuntary full rematerialization. The compiler cannot go from sharding {replicated}"
 
 
+def compiled():
+    return (jax.jit(double).lower(jnp.zeros(3)).compile(),)
+
+
 def two_programs():
     report = jai.program_report(double, jnp.zeros(3))
     return report, report
@@ -35,17 +39,9 @@ PAIRS = {
     "devices": (jai.print_memory_stats, jai.devices_report, lambda: (jax.devices(),)),
     "mesh": (jai.print_mesh, jai.planned_mesh_report, lambda: ({"a": 4},)),
     "profile": (jai.print_memory_profile, jai.memory_profile_report, tuple),
-    "program": (
-        jai.print_program,
-        jai.program_report,
-        lambda: (jax.jit(double).lower(jnp.zeros(3)).compile(),),
-    ),
+    "program": (jai.print_program, jai.program_report, compiled),
     "program diff": (jai.print_program_diff, jai.program_diff_report, two_programs),
-    "program timeline": (
-        jai.print_program_timeline,
-        jai.program_timeline_report,
-        lambda: (jax.jit(double).lower(jnp.zeros(3)).compile(),),
-    ),
+    "program timeline": (jai.print_program_timeline, jai.program_timeline_report, compiled),
     "propagation": (jai.print_propagation, jai.propagation_report, lambda: (double, jnp.zeros(3))),
     "reshard": (jai.print_reshard, jai.reshard_report, lambda: (PLANNED, jax.sharding.PartitionSpec())),
     "tree": (jai.print_tree, jai.tree_report, lambda: (TREE,)),

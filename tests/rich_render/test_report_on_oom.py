@@ -1,17 +1,24 @@
-"""The live arrays that ``report_on_oom`` prints when a device runs out of memory."""
+"""``report_on_oom``, as a block and as a decorator: the live arrays when a device runs out of memory."""
 
+import asyncio
 import contextlib
+import copy
+import functools
 import gc
+import inspect
 import io
+import runpy
 import sys
 import traceback
+import warnings
 import weakref
 
 import jax
 import jax.numpy as jnp
 import pytest
 
-from jax_array_info import collect_reports, config, report_on_oom
+from jax_array_info import collect_reports, compile_caches_report, config, report_on_oom
+from jax_array_info.errors import UnsupportedValueError
 from jax_array_info.reports import LiveArrayReport
 from jax_array_info.verbs import oom
 
@@ -34,15 +41,6 @@ def test_arrays_that_only_the_traceback_holds_are_listed_with_their_allocation_s
     row = next(line for line in err.splitlines() if "(30, 40)" in line)
     assert "test_report_on_oom.py" in row
     assert "4.7 KiB" in row
-
-
-def test_it_may_decorate_a_function_and_print_to_a_file(capsys):
-    file = io.StringIO()
-    with pytest.raises(OUT_OF_MEMORY):
-        report_on_oom(file)(train)()
-    assert "(30, 40)" in file.getvalue()
-    assert capsys.readouterr() == ("", "")
-    assert report_on_oom()(lambda: 3)() == 3
 
 
 def test_a_footer_marks_the_array_whose_allocation_failed(capsys, no_arrays):
@@ -87,9 +85,19 @@ def fail_and_hide_why():
         raise RuntimeError("no room") from None
 
 
+def train_and_explain():
+    try:
+        with report_on_oom(), report_on_oom():
+            train()
+    except OUT_OF_MEMORY as error:
+        raise RuntimeError("training failed") from error
+
+
 @pytest.mark.parametrize(
     ("function", "tables"),
     [
+        (lambda: sys.exit("another error"), 0),
+        (train_and_explain, 1),
         (lambda: exit_while_handling(None), 0),
         (lambda: exit_while_handling(0), 0),
         (lambda: exit_while_handling(3), 1),
@@ -97,7 +105,9 @@ def fail_and_hide_why():
         (fail_and_hide_why, 0),
     ],
 )
-def test_a_successful_exit_and_a_hidden_error_print_nothing(function, tables, capsys):
+def test_an_error_is_reported_once_and_a_successful_exit_and_other_errors_print_nothing(
+    function, tables, capsys
+):
     with pytest.raises((SystemExit, RuntimeError)), report_on_oom():
         function()
     assert capsys.readouterr().err.count("live arrays at") == tables
@@ -139,32 +149,11 @@ def test_the_exception_is_raised_unchanged():
     assert not hasattr(error, "__notes__")
 
 
-def test_an_error_is_reported_once(capsys):
-    def train_and_explain():
-        try:
-            with report_on_oom(), report_on_oom():
-                train()
-        except OUT_OF_MEMORY as error:
-            raise RuntimeError("training failed") from error
-
-    with pytest.raises(RuntimeError, match="training failed"), report_on_oom():
-        train_and_explain()
-    assert capsys.readouterr().err.count("live arrays at") == 1
-
-
 def test_an_error_without_weak_references_is_reported_once(capsys):
     for number in range(3):
         with contextlib.suppress(ValueError), report_on_oom(), report_on_oom():
             raise ValueError(f"RESOURCE_EXHAUSTED: no room {number % 2}")
     assert capsys.readouterr().err.count("live arrays at") == 3
-
-
-def test_other_errors_print_nothing(capsys):
-    with report_on_oom():
-        pass
-    with pytest.raises(ZeroDivisionError), report_on_oom():
-        1 / 0  # noqa: B018
-    assert capsys.readouterr() == ("", "")
 
 
 def test_a_failed_report_prints_one_line_and_keeps_the_error(capsys, monkeypatch):
@@ -251,3 +240,175 @@ def test_a_call_without_a_name_and_a_function_of_jax_name_no_program(capsys):
         err = capsys.readouterr().err
         assert err.startswith("live arrays at RESOURCE_EXHAUSTED")
         assert "The program of" not in err
+
+
+def test_a_decorator_without_parentheses_says_how_it_is_written():
+    with pytest.raises(UnsupportedValueError, match=r"expected a file .* write @report_on_oom\(\)"):
+        report_on_oom(train)
+
+
+def hungry():
+    yield train()
+
+
+async def hungry_later():
+    await asyncio.sleep(0)
+    return train()
+
+
+async def hungry_one_by_one():
+    yield train()
+
+
+class Callable:
+    def __call__(self):
+        return train()
+
+
+@pytest.mark.parametrize(
+    ("thing", "named"),
+    [
+        (classmethod(print), "<class 'classmethod'>"),
+        (5, "<class 'int'>"),
+        (int, "<class 'type'>"),
+        (print, "<class 'builtin_function_or_method'>"),
+        (Callable(), f"<class '{__name__}.Callable'>"),
+        (Callable().__call__, "<class 'method'>"),
+        (functools.partial(train), "<class 'functools.partial'>"),
+        (hungry, "the generator function hungry"),
+        (hungry_one_by_one, "the generator function hungry_one_by_one"),
+    ],
+)
+def test_other_callables_are_told_to_use_a_block(thing, named):
+    with pytest.raises(TypeError) as caught:
+        report_on_oom()(thing)
+    assert str(caught.value) == (
+        f"cannot decorate {named}, only functions, coroutine functions and jitted functions: write "
+        "`with report_on_oom():` around the lines that allocate"
+    )
+
+
+def test_coroutine_functions_may_be_decorated(capsys):
+    later = report_on_oom()(hungry_later)
+    assert inspect.iscoroutinefunction(later)
+    with pytest.raises(OUT_OF_MEMORY):
+        asyncio.run(later())
+    assert capsys.readouterr().err.count("live arrays at") == 1
+
+
+@jax.jit
+def fill(x):
+    """Allocate more memory than there is."""
+    return jnp.zeros((2**25, 2**25)) + x
+
+
+class Filling:
+    def __init__(self):
+        self.size = 2**50
+
+    @report_on_oom()
+    @functools.partial(jax.jit, static_argnums=0)
+    def fill(self, x):
+        return jnp.zeros((self.size,), jnp.int8) + x
+
+    @staticmethod
+    @report_on_oom()
+    def fill_static(x):
+        return fill(x)
+
+    @report_on_oom()
+    def fill_later(self, x):
+        return fill(x)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        report_on_oom()(fill),
+        report_on_oom()(report_on_oom()(fill)),
+        Filling().fill,
+        Filling().fill_static,
+        Filling().fill_later,
+    ],
+    ids=["jitted", "twice", "jitted method", "static method", "method"],
+)
+def test_functions_of_each_kind_may_be_decorated(function, capsys):
+    with pytest.raises(OUT_OF_MEMORY):
+        function(1)
+    assert capsys.readouterr().err.count("live arrays at") == 1
+
+
+def test_a_decorated_jitted_function_keeps_its_attributes():
+    @jax.jit
+    def double(x):
+        """Double it."""
+        return 2 * x
+
+    decorated = report_on_oom()(double)
+    assert decorated(3) == 6
+    assert "mul" in decorated.lower(3.0).as_text()
+    assert str(decorated.trace(3.0).jaxpr) == str(double.trace(3.0).jaxpr)
+    decorated(jnp.zeros(3))
+    assert double._cache_size() == 2
+    decorated.clear_cache()
+    assert double._cache_size() == 0
+    decorated(3)
+    compile_caches_report(clear=decorated)
+    assert double._cache_size() == 0
+    assert inspect.signature(decorated) == inspect.signature(double)
+    assert (decorated.__name__, decorated.__doc__, decorated.__wrapped__) == ("double", "Double it.", double)
+    assert repr(decorated) == repr(double)
+    with pytest.raises(AttributeError, match="no_such"):
+        decorated.no_such  # noqa: B018
+    assert copy.copy(decorated)(3) == 6
+    assert jax.vmap(decorated)(jnp.arange(2.0)).tolist() == [0, 2]
+
+
+def look_inside(x):
+    with report_on_oom():
+        return x * 2
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: jax.jit(look_inside)(3),
+        lambda: jax.jit(report_on_oom()(lambda x: x * 2))(3),
+        lambda: jax.vmap(jax.jit(look_inside))(jnp.ones(3)),
+        lambda: jax.jit(jax.grad(look_inside))(3.0),
+    ],
+    ids=["block", "decorator", "under vmap", "grad inside"],
+)
+def test_inside_a_traced_function_it_warns_to_put_it_outside(call):
+    with pytest.warns(UserWarning, match="put it outside, as @report_on_oom.. above @jax.jit") as warned:
+        call()
+    assert {warning.filename for warning in warned} == {__file__}
+
+
+def test_it_warns_once_per_line_of_each_file(tmp_path):
+    code = (
+        "import jax\n"
+        "from jax_array_info import report_on_oom\n"
+        "for length in range(1, 3): jax.jit(report_on_oom()(lambda x: x))(jax.numpy.ones(length))\n"
+    )
+    programs = [tmp_path / name for name in ("one.py", "other.py")]
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("default")
+        for program in programs:
+            program.write_text(code)
+            runpy.run_path(str(program))
+    assert [warning.filename for warning in warned] == list(map(str, programs))
+
+
+def test_in_eager_transformations_it_does_not_warn():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        look_inside(3)
+        jax.vmap(look_inside)(jnp.ones(3))
+        jax.grad(look_inside)(3.0)
+
+
+def test_a_function_compiles_when_warnings_are_errors():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert jax.jit(look_inside)(3) == 6

@@ -4,16 +4,19 @@ import weakref
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info import (
     collect_reports,
     label_of,
+    print_check,
     print_tree,
     sharding_info,
     simple_array_info,
     tap_sharding,
+    to_text,
 )
 from tests.arrays import mesh_of, sharded
 from tests.contexts import shard_map
@@ -63,40 +66,23 @@ def test_a_container_without_arrays_keeps_its_panel(capfd):
 
 
 def test_the_table_of_a_traced_tree_has_the_source_of_each_leaf(params, capfd):
-    @jax.jit
     def step(x):
         tree = tap_sharding({"fixed": params["head"], "unused": x + 1, "x": x}, "step")
         return tree["x"] * 2
 
+    with collect_reports() as reports:
+        jax.jit(lambda x: step(x))(params["layers"][0]["w"])
+    [report] = reports
+    assert [(row.path, row.source, row.shard_nbytes) for row in report.rows] == [
+        ("fixed", "array", 2048),
+        ("unused", "unknown", None),
+        ("x", "compiler", 2048),
+    ]
+    assert report.rows[1].unknown_because == "the program does not use the tapped value"
+    program = jax.jit(step)
     for _ in range(2):  # the second call is silent
-        step(params["layers"][0]["w"])
-    assert (
-        lines(capfd)
-        == """\
-per device 4.0 KiB; evenly sharded 2.2 KiB; replication costs 1.8 KiB
-sharding could save 1.8 KiB per device: see print_check
-                                   step: dict
-┏━━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━┓
-┃ path                     ┃ array              ┃ per device ┃ replicated over ┃
-┡━━━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━┩
-│ fixed                    │ float32[64,8]      │    2.0 KiB │ data, model (8) │
-│                          │ source: array      │            │                 │
-│                          │ P()                │            │                 │
-│ unused                   │ float32[64,64]     │          ? │                 │
-│   sharding unknown: the  │ source: unknown    │            │                 │
-│   program does not use   │                    │            │                 │
-│   the tapped value       │                    │            │                 │
-│ x                        │ float32[64,64]     │    2.0 KiB │                 │
-│                          │ source: compiler   │            │                 │
-│                          │ P('data', 'model') │            │                 │
-└──────────────────────────┴────────────────────┴────────────┴─────────────────┘
-                   not shown at this width: would save, shard
-global size 18.0 KiB, 3 leaves, 8,704 elements
-cost on the fullest device: 1.8 KiB fully replicated in 1 leaf
-not counted: 1 leaf of unknown size per device
-mesh: data=4, model=2, 8 CPU devices
-""".splitlines()
-    )
+        program(params["layers"][0]["w"])
+    assert capfd.readouterr().out == f"{to_text(report)}\n"
 
 
 def test_the_table_inside_shard_map_describes_one_shard(mesh, params, capfd):
@@ -140,3 +126,38 @@ def test_a_tree_keeps_no_array_alive():
     del array
     assert known() is None
     assert len(reports) == 1
+
+
+class Dataset:
+    shape, dtype = (1024, 1024), np.dtype("float32")
+
+
+class Unknown:
+    shape, dtype = (4,), "mine"
+
+
+def tree():
+    return {"w": jnp.ones(3), "n": np.zeros(4, np.float32), "data": {"a": Dataset(), "b": Unknown()}}
+
+
+def test_a_tree_inside_jit_has_the_places_of_its_other_leaves(capsys):
+    @jax.jit
+    def step(w):
+        print_tree({**tree(), "w": w})
+        return w
+
+    step(jnp.ones(3))
+    out = capsys.readouterr().out
+    assert "on the host: 16.0 B, not included above" in out
+    assert "not in device memory: 4.0 MiB + ?, not included above" in out
+
+
+def test_a_plan_for_a_mesh_has_no_leaf_elsewhere(capsys):
+    print_tree(
+        {"a": Dataset(), "n": np.zeros(8, np.float32)}, mesh={"x": 8}, specs=jax.sharding.PartitionSpec("x")
+    )
+    print_check({"a": Dataset()}, mesh={"x": 8}, specs=jax.sharding.PartitionSpec("x"), hbm_nbytes="1MiB")
+    out = capsys.readouterr().out
+    assert "not in device memory" not in out
+    assert "on the host" not in out
+    assert "fits: needs 512.0 KiB of 1.0 MiB per device" in out

@@ -136,23 +136,22 @@ def test_an_inspection_of_a_used_value_leaves_donation_unchanged(function):
         assert donated(function) == donated(lambda x: x)
 
 
-def test_sharding_info_makes_jax_keep_an_unused_argument():
-    """A documented limit: without the inspection, JAX drops the argument and does not donate it."""
-    deleted = []
-    for function in (lambda x: x, tap_sharding, info):
-        x = jnp.ones(8)
-        with collect_reports():
-            jax.jit(lambda x, function=function: (function(x), jnp.zeros(8))[1], donate_argnums=0)(x)
-        deleted.append(x.is_deleted())
-    assert deleted == [False, False, True]
-
-
-def test_an_argument_that_only_sharding_info_uses_is_donated_instead_of_a_later_one():
-    """A documented limit: JAX gives each result the first donated argument that fits it."""
+@pytest.mark.parametrize(
+    ("result", "untouched", "with_info"),
+    [
+        (lambda x, y: jnp.zeros(8), (False, False), (True, False)),  # else JAX drops the argument
+        (lambda x, y: y + 1, (False, True), (True, False)),  # JAX donates the first argument that fits
+    ],
+    ids=["it is kept", "it is donated instead of a later one"],
+)
+def test_an_argument_that_only_sharding_info_uses_is_donated(result, untouched, with_info):
+    """Two documented limits."""
     deleted = []
     for function in (lambda x: x, tap_sharding, info):
         x, y = jnp.ones(8), jnp.ones(8) * 2
         with collect_reports():
-            jax.jit(lambda x, y, function=function: (function(x), y + 1)[1], donate_argnums=(0, 1))(x, y)
+            jax.jit(lambda x, y, function=function: (function(x), result(x, y))[1], donate_argnums=(0, 1))(
+                x, y
+            )
         deleted.append((x.is_deleted(), y.is_deleted()))
-    assert deleted == [(False, True), (False, True), (True, False)]
+    assert deleted == [untouched, untouched, with_info]

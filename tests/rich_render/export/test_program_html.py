@@ -1,17 +1,20 @@
-"""Programs as HTML: the tables, and the lines of the user's source that move or keep bytes."""
+"""Source of a program that moves or keeps bytes, in HTML and as text. Stored pages have it without the files."""
 
 import linecache
 import os
-import re
 from dataclasses import replace
 
 import pytest
 
-from jax_array_info import from_json, to_html, to_json
+from jax_array_info import config, to_html, to_svg
+from jax_array_info.engine.render import text_of
 from jax_array_info.export import source_html, source_lines
+from jax_array_info.export.margins import program_margin
+from jax_array_info.export.source_text import source_text as drawn_source
 from jax_array_info_core.programs.collectives import totals_of
-from tests.rich_render.svg.reading import parsed
-from tests.sample_programs import SCAN, STEP, TOO_LARGE, gather, line, program
+from jax_array_info_core.reports import ProgramMemory, SourceLine, Temporary
+from tests.rich_render.svg.reading import parsed, words
+from tests.sample_programs import STEP, gather, line, program
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -73,86 +76,6 @@ def rows(html):
 def links(html):
     """Return the text of each link with the target's id."""
     return [(link.text, link.get("href")) for link in parsed(f"<div>{html}</div>").iter("a")]
-
-
-def test_each_line_has_its_collectives_and_bytes_in_the_margin(train):
-    assert rows(to_html(moved(STEP, train))) == [
-        (7, "def loss(params, x):", []),
-        (8, '    """Return the loss."""', []),
-        (
-            9,
-            '    h = jax.nn.gelu(x @ params["wi"])',
-            [
-                "512.0 KiB  all-gather over fsdp, params/wi",
-                "1.0 MiB  all-reduce over fsdp, backward",
-                "512.0 KiB  all-reduce over data, backward",
-                "3.0 MiB  live at once: float32[8,64,512] ×3",
-            ],
-        ),
-        (
-            10,
-            '    return jnp.mean((h @ params["wo"]) ** 2)',
-            [
-                "256.0 KiB  all-gather over fsdp, params/wo",
-                "512.0 KiB  all-reduce over tensor, forward",
-                "512.0 KiB  live at once: float32[256,512]",
-            ],
-        ),
-    ]
-
-
-def test_findings_and_kept_values_are_in_the_margin_too():
-    notes = [note for _, _, notes in rows(to_html(SCAN)) for note in notes]
-    assert "P('data',), padded inside the program ×12" in notes
-    assert (
-        "16.0 KiB each  resharded by full replication from P('data', None, 'tensor') to P(None, ('data', 'tensor')) ×2"
-        in notes
-    )
-    assert "341.3 MiB  kept by a loop: bfloat16[4,8,256,682]" in notes
-    assert "64.0 MiB  all-gather over fsdp, params/wi, backward, async" in notes
-    assert "?  all-gather over fsdp" in notes
-    assert [notes for *_, notes in rows(to_html(TOO_LARGE))] == [["16.0 GiB  buffer float32[65536,65536]"]]
-
-
-def test_equal_notes_of_a_line_are_summed(train):
-    """The report lists collectives of different shapes apart."""
-    collectives = (gather("w", 9, 2**20), gather("w", 9, 2**21), gather("w", 9, 2**20, times=None))
-    memory = replace(STEP.memory, temporaries=STEP.memory.temporaries[:1] * 7)
-    report = moved(program(*collectives, memory=memory), train)
-    assert [notes for number, _, notes in rows(to_html(report)) if number == 9] == [
-        [
-            "3.0 MiB + ?  all-gather over fsdp, w",
-            *["3.0 MiB  live at once: float32[8,64,512] ×3"] * 4,
-            "9.0 MiB  9 more, live at once",
-        ]
-    ]
-
-
-def test_links_lead_to_the_costliest_lines_first(train):
-    html = to_html(moved(STEP, train))
-    assert [text for text, _ in links(html)] == ["train.py:9", "train.py:10"]
-    root = parsed(f"<div>{html}</div>")
-    ids = [element.get("id") for element in root.iter() if element.get("id")]
-    assert [target for _, target in links(html)] == [f"#{name}" for name in ids]
-    [grid] = [element for element in root.iter("div") if "grid" in element.get("style", "")]
-    assert [cell.text for cell in grid][3:5] == ["2.0 MiB", "3.0 MiB"]
-
-
-def test_ids_of_different_reports_in_one_page_differ(train):
-    one, other = moved(STEP, train), moved(replace(STEP, name="other"), train)
-    ids = [re.findall(r' id="([^"]*)"', to_html(report)) for report in (one, other)]
-    assert not set(ids[0]) & set(ids[1])
-    assert to_html(from_json(to_json(one))) == to_html(one)
-
-
-def test_the_fragment_needs_no_script_and_no_other_file(train):
-    html = to_html(moved(STEP, train))
-    root = parsed(f"<div>{html}</div>")
-    assert {element.tag for element in root.iter()} <= {"div", "b", "span", "pre", "a"}
-    assert {name for element in root.iter() for name in element.attrib} <= {"style", "id", "href"}
-    assert all(target.startswith("#jai-") for _, target in links(html))
-    assert "url(" not in html
-    assert "color:inherit" in html
 
 
 def test_source_is_escaped(train):
@@ -237,6 +160,7 @@ def test_many_marked_lines_are_summed(monkeypatch, train):
 
 def test_a_program_whose_lines_are_unknown_has_tables_only():
     html = to_html(program())
+    assert source_text(program()) == ""
     assert html.count("<pre") == 1
     assert "lines that move" not in html
 
@@ -245,3 +169,90 @@ def test_a_line_of_no_file_has_no_source():
     report = program(gather(None, 1))
     report = replace(report, collectives=(replace(report.collectives[0], origin=line(1, file="<string>")),))
     assert "source not available" in to_html(report)
+
+
+SOURCE = '''
+lines that move or keep bytes, per device and call
+
+train.py
+⋮ 6 lines
+ 7  def loss(params, x):
+ 8      """Return the loss."""
+ 9      h = jax.nn.gelu(x @ params["wi"])
+        │ 512.0 KiB  all-gather over fsdp, params/wi
+        │   1.0 MiB  all-reduce over fsdp, backward
+        │ 512.0 KiB  all-reduce over data, backward
+        │   3.0 MiB  live at once: float32[8,64,512] ×3
+10      return jnp.mean((h @ params["wo"]) ** 2)
+        │ 256.0 KiB  all-gather over fsdp, params/wo
+        │ 512.0 KiB  all-reduce over tensor, forward
+        │ 512.0 KiB  live at once: float32[256,512]
+⋮ 4 lines'''
+
+
+def source_text(report, width=80, **options):
+    """Return the source of a report as text."""
+    shown = text_of(drawn_source(program_margin(report), **options), width=width)
+    return "\n".join(line.rstrip() for line in shown.split("\n"))
+
+
+def test_each_line_has_its_notes_below_it(train):
+    assert source_text(moved(STEP, train)) == SOURCE
+
+
+def test_long_code_and_notes_are_wrapped_below_their_begin(train):
+    shown = source_text(moved(STEP, train), width=31).split("\n")
+    assert max(map(len, shown)) <= 31
+    start = shown.index(" 9      h = jax.nn.gelu(x @")
+    assert shown[start + 2 : start + 5] == [
+        "        │ 512.0 KiB  all-gather",
+        "        │            over fsdp,",
+        "        │            params/wi",
+    ]
+
+
+def test_source_stands_between_the_summary_and_the_tables_of_a_picture(train):
+    shown = words(to_svg(moved(STEP, train)))
+    summary = next(place for place, line in enumerate(shown) if line.startswith("sent per device and call"))
+    assert summary < shown.index("train.py") < shown.index("collectives")
+
+
+def test_lines_without_source_stand_with_their_numbers():
+    assert source_text(at_lines("/gone/away.py", 7, 3)).split("\n")[3:] == [
+        "away.py  source not available",
+        "3",
+        "   │ 341.3 KiB  all-gather over fsdp",
+        "7",
+        "   │ 146.3 KiB  all-gather over fsdp",
+    ]
+
+
+def test_max_rows_keeps_the_costliest_lines(train):
+    shown = source_text(at_lines(train, 3, 9, 14), max_rows=1)
+    assert "1.0 MiB" not in shown.replace("341.3", "")
+    assert shown.count("│") == 1
+    assert shown.endswith("and 2 more lines")
+
+
+def test_hostile_source_is_escaped(tmp_path):
+    path = tmp_path / "hostile.py"
+    path.write_text("x = '\x1b[31m[red]'\n", "utf-8")
+    assert "1  x = '\\x1b[31m[red]'" in source_text(at_lines(path, 1)).split("\n")
+
+
+def test_callers_are_named_as_in_tables(train, monkeypatch):
+    origin = replace(line(9, file=str(train)), callers=(SourceLine(file="a.py", line=3, function="step"),))
+    report = program(replace(gather("w", 9), origin=origin))
+    assert "from a.py:3" not in source_text(report) + to_html(report)
+    monkeypatch.setattr(config, "callers", 2)
+    assert "all-gather over fsdp, w, from a.py:3 step" in source_text(report)
+
+
+def test_counters_of_loops_have_no_notes(train):
+    def value(shape, nbytes, at):
+        return Temporary(shape=shape, dtype="float32", nbytes=nbytes, origin=line(at, file=str(train)))
+
+    memory = ProgramMemory(temporaries=(value((512,), 2048, 9), value((), 4, 9)))
+    assert "float32[]" in source_text(program(memory=memory))
+    memory = ProgramMemory(temporaries=(value((2048,), 8192, 9), value((), 4, 9)))
+    assert "float32[]" not in source_text(program(memory=memory))

@@ -5,7 +5,6 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 
 from jax_array_info.pictures.areas import Area, AreaChart, areas_figure, areas_picture
 from jax_array_info.pictures.areas_plan import axis_steps
@@ -15,7 +14,6 @@ from jax_array_info_core.quantities import parse_bytes
 
 pytestmark = pytest.mark.oldest_and_newest
 
-CONSOLE = Console()
 MiB = 2**20
 
 
@@ -67,37 +65,6 @@ def test_areas_have_letters_where_there_are_no_colors():
         "  b   4.0 MiB  train.py:12 in loss",
         "  a   2.0 MiB  train.py:7 in init",
     ]
-
-
-def test_ascii_shows_the_same():
-    substitutes = str.maketrans("│┤└─┬┄▲▼", "|++-+-^v")
-    assert text(STEP, encoding="ascii") == [line.translate(substitutes) for line in text(STEP)]
-
-
-def test_colors_show_edges_in_eighths():
-    picture = areas_picture(STEP, width=44, use_color=True)
-    assert picture.plain.split("\n")[:13] == [
-        "                      ▼ peak at 3",
-        "7.5 MiB ┤┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄",
-        "        │             ▃▃▃▃▃",
-        "        │             ▅▅▅▅▅",
-        "        │             █████▆▆▆▆",
-        "5.0 MiB ┤        ▂▂▂▂▂█████████",
-        "        │        ▃▃▃▃▃█████████",
-        "        │    ▅▅▅▅██████████████▅▅▅▅▅",
-        "        │    ▆▆▆▆██████████████▆▆▆▆▆",
-        "2.5 MiB ┤▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂",
-        "        │███████████████████████████████████",
-        "        │███████████████████████████████████",
-        "        │███████████████████████████████████",
-    ]
-    lines = picture.split("\n")
-    weights, loss, rest = (lines[row].get_style_at_offset(CONSOLE, 3).color for row in (-1, -2, -3))
-    edge = lines[9].get_style_at_offset(CONSOLE, 9)
-    assert (edge.color, edge.bgcolor) == (weights, rest)
-    edge = lines[9].get_style_at_offset(CONSOLE, 24)
-    assert (edge.color, edge.bgcolor) == (weights, loss)
-    assert len({weights, loss, rest}) == 3
 
 
 @pytest.mark.parametrize("peak", [0, 137, 499])
@@ -179,13 +146,3 @@ def test_480_points_of_14_areas_take_less_than_200_kb(letter):
         )
     )
     assert len(drawn.encode()) < 200_000
-
-
-def test_a_tooltip_names_the_point_its_total_and_the_largest_areas():
-    root = ElementTree.fromstring(svg(areas_figure(STEP)))
-    titles = [each.text for each in root.iter("{http://www.w3.org/2000/svg}title")]
-    assert (
-        titles[3]
-        == "operation 3: 6.5 MiB\n4.0 MiB train.py:12 in loss\n2.0 MiB train.py:7 in init\n512.0 KiB other arrays"
-    )
-    assert len(titles) == 8

@@ -229,11 +229,6 @@ def test_no_report_on_a_mesh_has_sizes_that_do_not_fit_its_devices(sizes):
         replace(REPORTS[2], axes=replace(REPORTS[2].axes, sizes=sizes))
 
 
-def test_no_mesh_has_a_duplicate_axis():
-    with pytest.raises(LayoutError, match="a mesh with two axes of the same name"):
-        replace(REPORTS[0].sharding.mesh, names=("data", "data"))
-
-
 def test_colors_without_a_mesh_follow_device_ids():
     layout = mesh_layout((8,), {"a": 4}, [["a"]], np.array([30, 10, 40, 20]))
     looks = group_styles([(10,), (20,), (30,), (40,)], np.array([10, 20, 30, 40]))
@@ -258,29 +253,6 @@ def test_the_same_devices_have_the_same_color_throughout_a_document():
     assert len(fills) == 8 + 2 + 1
     assert all(len(fill) == 1 for fill in fills.values())
     assert len(set().union(*fills.values())) == len(fills)
-
-
-def test_facets_have_the_same_hues():
-    drawn = cells(to_svg(planned_report((8, 8, 8), {"a": 2, "b": 4, "c": 3}, ("a", "b", "c"), uneven=True)))
-    for one, other in zip(drawn[:12], drawn[12:], strict=True):
-        hues = [Color(cell.fill).convert("oklch")["hue"] for cell in (one, other)]
-        assert hues[0] == pytest.approx(hues[1], abs=3)
-
-
-def test_colors_do_not_vary_over_a_replicated_axis():
-    sizes = {"data": 4, "model": 2}
-
-    def fills(*spec):
-        return [cell.fill for cell in cells(to_svg(planned_report((8, 8), sizes, spec)))]
-
-    def varies(colors, coordinate):
-        values = [Color(color).convert("oklch")[coordinate] for color in colors]
-        return max(values) - min(values)
-
-    assert varies(fills("data", None), "hue") > 200
-    assert varies(fills("data", None), "lightness") < 0.01
-    assert varies(fills(None, "model"), "hue") < 6
-    assert varies(fills(None, "model"), "lightness") > 0.09
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Text pictures: literal output of small ones, properties of all."""
+"""Properties of text pictures. Stored pages have those of some layouts and meshes, to the byte."""
 
 import re
 
@@ -19,12 +19,15 @@ from jax_array_info import (
     sharding_vis,
     to_text,
 )
-from jax_array_info.pictures.text import array_picture, mesh_picture
+from jax_array_info.pictures.subject import link_words
+from jax_array_info.pictures.text import array_picture
 from jax_array_info_core.layouts.layout import mesh_layout
+from jax_array_info_core.layouts.links import AxisLinks, Neighbors
 from tests.arrays import mesh_of, sharded
 
 pytestmark = pytest.mark.oldest_and_newest
 
+STRUCT = jax.ShapeDtypeStruct((4,), jnp.float32)
 TWO_AXES = mesh_layout((16, 8), {"a": 4, "b": 2}, [["a"], ["b"]], platform="cpu")
 
 
@@ -32,90 +35,10 @@ def picture(layout, **options):
     return array_picture(layout, **options).plain
 
 
-def test_two_axes():
-    assert picture(mesh_layout((16, 16), {"a": 2, "b": 2}, [["b"], ["a"]], platform="cpu")) == (
-        "┌──────────┬──────────┐\n"
-        "│          │          │\n"
-        "│  CPU 0   │  CPU 2   │\n"
-        "│          │          │\n"
-        "│          │          │\n"
-        "├──────────┼──────────┤\n"
-        "│          │          │\n"
-        "│  CPU 1   │  CPU 3   │\n"
-        "│          │          │\n"
-        "│          │          │\n"
-        "└──────────┴──────────┘"
-    )
-
-
-def test_one_axis_is_one_line_high():
-    assert picture(mesh_layout((8,), {"a": 2, "b": 2}, [["a"]], platform="gpu")) == (
-        "┌───────┬───────┐\n│GPU 0,1│GPU 2,3│\n└───────┴───────┘"
-    )
-
-
-def test_no_axis():
-    assert (
-        picture(ShardingLayout(shape=(), device_ids=np.arange(4), platform="cpu"))
-        == "┌───────┐\n│CPU 0-3│\n└───────┘"
-    )
-
-
-def test_above_two_dimensions_the_sharded_axes_are_shown_with_their_aspect_ratio():
-    layout = mesh_layout((2, 64, 8), {"a": 4, "b": 2}, [[], ["a"], ["b"]], platform="cpu")
-    lines = picture(layout).splitlines()
-    assert lines[0] == f"{'─' * 14} showing dims [1, 2] from original shape (2, 64, 8) {'─' * 14}"
-    assert len(lines) == 10, "as high as a (64, 8) array, not as a (2, 64) one"
-
-
-def test_more_than_two_sharded_axes_have_a_grid_for_each_shard_of_the_leading_ones():
-    layout = mesh_layout((4, 6, 8), dict.fromkeys("abc", 2), [["a"], ["b"], ["c"]], platform="cpu")
-    assert picture(layout, scale=0.4) == (
-        "────────────── showing dims [1, 2] from original shape (4, 6, 8) ───────────────\n"
-        "────────────────────────────── axis 0 = 0:2 (1/2) ──────────────────────────────\n"
-        "┌───────┬───────┐\n"
-        "│ CPU 0 │ CPU 1 │\n"
-        "├───────┼───────┤\n"
-        "│ CPU 2 │ CPU 3 │\n"
-        "└───────┴───────┘\n"
-        "────────────────────────────── axis 0 = 2:4 (2/2) ──────────────────────────────\n"
-        "┌───────┬───────┐\n"
-        "│ CPU 4 │ CPU 5 │\n"
-        "├───────┼───────┤\n"
-        "│ CPU 6 │ CPU 7 │\n"
-        "└───────┴───────┘"
-    )
-
-
-def test_slices_are_in_the_order_of_numpy():
-    layout = mesh_layout((2, 3, 2, 2), dict(zip("abcd", (2, 3, 2, 2), strict=True)), [[n] for n in "abcd"])
-    rules = [line.strip("─ ") for line in picture(layout).splitlines() if "axis 0 =" in line]
-    assert rules == [
-        f"axis 0 = {first}:{first + 1} ({first + 1}/2), axis 1 = {second}:{second + 1} ({second + 1}/3)"
-        for first in range(2)
-        for second in range(3)
-    ]
-
-
 def test_scale_makes_cells_larger():
     heights = [len(picture(TWO_AXES, scale=scale).splitlines()) for scale in (0.1, 1, 2, 4)]
     assert heights == sorted(heights)
     assert heights[0] < heights[-1]
-
-
-def test_boxes_are_ascii_on_ascii_consoles():
-    text = picture(mesh_layout((4, 4, 4), {"a": 2}, [["a"]], platform="cpu"), encoding="ascii")
-    assert text.isascii()
-    assert "+-" in text
-
-
-def test_filled_cells_have_the_boxes_of_the_plain_picture():
-    both = mesh_layout((8, 8), {"a": 2, "b": 2}, [["a"], ["b"]], platform="cpu")
-    replicated = mesh_layout((8, 8), {"a": 2, "b": 2}, [["a"]], platform="cpu")
-    for layout, colors in ((both, 4), (replicated, 2)):
-        filled = array_picture(layout, use_color=True)
-        assert filled.plain == picture(layout)
-        assert len({str(span.style) for span in filled.spans}) == colors
 
 
 def test_a_color_map_sets_the_colors():
@@ -163,17 +86,29 @@ def test_no_line_is_too_wide_and_no_label_is_lost(layout, use_color, max_width, 
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("value", "options", "error", "message"),
     [
-        ({"scale": 0}, "scale must be a number above 0 and at most 1000, got 0"),
-        ({"scale": float("nan")}, "scale must be a number above 0 and at most 1000, got nan"),
-        ({"scale": float("inf")}, "scale must be a number above 0 and at most 1000, got inf"),
-        ({"max_width": 3}, "max_width must be an integer of at least 20, got 3"),
+        (TWO_AXES, {"scale": 0}, ValueError, "scale must be a number above 0 and at most 1000, got 0"),
+        (TWO_AXES, {"scale": np.nan}, ValueError, "scale must be a number above 0 and at most 1000, got nan"),
+        (TWO_AXES, {"scale": np.inf}, ValueError, "scale must be a number above 0 and at most 1000, got inf"),
+        (TWO_AXES, {"scale": "1"}, TypeError, "scale must be a number above 0 and at most 1000, got '1'"),
+        (TWO_AXES, {"max_width": 3}, ValueError, "max_width must be an integer of at least 20, got 3"),
+        (TWO_AXES, {"max_width": "80"}, TypeError, "max_width must be an integer of at least 20, got '80'"),
+        (np.zeros(3), {}, ValueError, "is not a jax array, got <class 'numpy.ndarray'>"),
+        (None, {}, ValueError, "is not a jax array, got <class 'NoneType'>"),
+        (
+            {"w": 1},
+            {},
+            ValueError,
+            "is not a jax array, got <class 'dict'>: use print_tree for a tree of arrays",
+        ),
+        (STRUCT, {}, ValueError, "this ShapeDtypeStruct has no sharding to draw: set one with sharding="),
     ],
 )
-def test_no_room_for_a_picture_is_an_error(options, message):
-    with pytest.raises(ValueError, match=f"^{message}$"):
-        picture(TWO_AXES, **options)
+def test_what_cannot_be_drawn_is_an_error(value, options, error, message):
+    for function in (sharding_vis, array_picture) if options else (sharding_vis,):
+        with pytest.raises(error, match=f"^{re.escape(message)}$"):
+            function(value, **options)
 
 
 def test_arrays_structs_layouts_and_reports_are_drawn(capsys):
@@ -219,19 +154,6 @@ def test_a_traced_value_is_drawn_once_its_sharding_is_known(capsys):
     assert capsys.readouterr().out == "   0:3\n┌───────┐\n│ CPU 0 │\n└───────┘\n"
 
 
-@pytest.mark.parametrize("value", [np.zeros(3), 3, None, "x", {"w": 1}])
-def test_a_value_that_is_not_an_array_is_an_error(value):
-    with pytest.raises(ValueError, match="is not a jax array, got ") as raised:
-        sharding_vis(value)
-    assert str(raised.value).startswith(f"is not a jax array, got {type(value)}")
-    assert ("use print_tree" in str(raised.value)) == isinstance(value, dict)
-
-
-def test_a_struct_without_a_sharding_is_an_error():
-    with pytest.raises(ValueError, match="has no sharding to draw: set one with sharding="):
-        sharding_vis(jax.ShapeDtypeStruct((4,), jnp.float32))
-
-
 @pytest.mark.needs_devices(8)
 @pytest.mark.parametrize(
     ("shape", "spec"),
@@ -260,34 +182,6 @@ def test_extreme_shapes_stay_readable():
         assert sum(line.count("device") for line in lines) == 2
 
 
-def test_processes_are_listed_below_the_picture():
-    processes = ((0, (0, 1, 2, 3)), (3, (8, 9)))
-    ids = np.array([0, 1, 2, 3, 8, 9])
-    text = picture(mesh_layout((6,), {"a": 6}, [["a"]], ids, "gpu", processes))
-    assert text.splitlines()[-1] == "process 0: GPU 0-3  process 3: GPU 8,9"
-    many = tuple((number, (number,)) for number in range(16))
-    text = picture(mesh_layout((16,), {"a": 16}, [["a"]], np.arange(16), "gpu", many))
-    assert all(f"process {number}: GPU {number}" in text for number in range(16))
-    many = tuple((number, (number,)) for number in range(64))
-    text = picture(mesh_layout((64,), {"a": 64}, [["a"]], np.arange(64), "gpu", many))
-    assert text.splitlines()[-1] == "showing 32 of 64 processes"
-    assert "process 63: GPU 63" in text
-
-
-@pytest.mark.parametrize("width", [20, 33, 80])
-def test_wide_characters_take_two_columns(width):
-    from rich.cells import cell_len
-
-    for mesh in [{"日本語日本語日本語日本語": 2, "b": 2}, {"日本": 2, "本日": 2, "c": 2, "d": 2}]:
-        text = mesh_picture(planned_mesh_report(mesh), max_width=width).plain
-        assert max(map(cell_len, text.splitlines())) <= width
-
-
-def test_mesh_grids_have_their_position_as_a_title():
-    lines = mesh_picture(planned_mesh_report({"data": 2, "fsdp": 2, "tensor": 2})).plain.splitlines()
-    assert [line.strip("─") for line in lines if " = " in line] == [" data = 0 ", " data = 1 "]
-
-
 @settings(max_examples=200, deadline=None)
 @given(LAYOUTS)
 def test_labels_name_every_device_that_is_shown(layout):
@@ -309,44 +203,95 @@ def test_labels_name_every_device_that_is_shown(layout):
     assert named == set(layout.device_ids.ravel().tolist())
 
 
-def test_a_mesh_picture_names_its_axes(capsys):
-    from jax_array_info import print_mesh
+@pytest.mark.parametrize("is_mesh", [False, True])
+@pytest.mark.parametrize("use_color", [False, True])
+def test_512_devices_are_all_shown_in_80_columns_and_40_lines(is_mesh, use_color):
+    if is_mesh:
+        report = planned_mesh_report({"data": 32, "model": 16})
+        text = picture(report.layout, mesh=report, use_color=use_color)
+    else:
+        layout = mesh_layout((512, 512), {"a": 32, "b": 16}, [["a"], ["b"]], platform="cpu")
+        text = picture(layout, use_color=use_color)
+    lines = text.splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+    shown = [list(map(int, line.strip("│").split("│"))) for line in lines if line.startswith("│")]
+    assert shown == np.arange(512).reshape(32, 16).tolist()
+    assert "showing" not in text
+    assert f"cells show {'device' if is_mesh else 'CPU'} ids" in lines
 
-    print_mesh({"data": 2, "model": 2})
-    assert capsys.readouterr().out == (
-        "mesh data=2, model=2\n"
-        "─────────────────────────── data down, model across ────────────────────────────\n"
-        "┌──────────┬──────────┐\n"
-        "│          │          │\n"
-        "│ device 0 │ device 1 │\n"
-        "│          │          │\n"
-        "│          │          │\n"
-        "├──────────┼──────────┤\n"
-        "│          │          │\n"
-        "│ device 2 │ device 3 │\n"
-        "│          │          │\n"
-        "│          │          │\n"
-        "└──────────┴──────────┘\n"
+
+def test_the_first_and_last_of_any_number_of_columns_are_shown():
+    count = 2**18
+    text = picture(mesh_layout((count,), {"a": count}, [["a"]], platform="tpu"), use_color=True)
+    assert text.splitlines()[1] == (
+        "│0│1│2│3│4│5│6│7│8│⋯│262136│262137│262138│262139│262140│262141│262142│262143│"
     )
-    count = len(jax.devices())
-    print_mesh(mesh_of((count, 1, 1), ("a", "b", "c"), jax.devices()[::-1]))
-    out = capsys.readouterr().out
-    assert out.startswith(f"mesh a={count}, b=1, c=1\n")
-    assert all(f"CPU {device.id}" in out for device in jax.devices())
 
 
-def test_a_mesh_picture_shows_the_process_of_each_device(capsys):
-    from jax_array_info import print_mesh
-    from tests.arrays import FakeDevice
-
-    print_mesh(
-        mesh_of((2, 2), ("data", "model"), [FakeDevice(10 * number, number % 2) for number in range(4)])
+def test_scattered_devices_stay_within_forty_lines_with_unbroken_ids():
+    ids = np.random.default_rng(1).permutation(4096).reshape(2, 2, -1)
+    text = picture(ShardingLayout(shape=(16, 4), device_ids=ids, platform="cpu"))
+    assert len(text.splitlines()) <= 40
+    assert "1024 of CPU" in text
+    sparse = np.array([100003 + 7919 * number * number % 899981 for number in range(24)])
+    text = picture(
+        ShardingLayout(shape=(16,), device_ids=sparse.reshape(1, 24), platform="cpu"), max_width=40
     )
-    out = capsys.readouterr().out
-    assert all(f"CPU {10 * number} p{number % 2}" in out for number in range(4))
-    assert out.splitlines()[-1] == "process 0: CPU 0,20   process 1: CPU 10,30"
-    with pytest.raises(
-        ValueError,
-        match="mesh must be a Mesh, an AbstractMesh or a mapping of axis names to sizes, got <class 'int'>",
-    ):
-        print_mesh(3)
+    assert len(text.splitlines()) <= 40
+    assert set(map(int, re.findall(r"\d{6,}", text))) <= set(sparse.tolist())
+
+
+@pytest.mark.parametrize("mesh", [{"data": 256, "model": 256}, {"data": 64, "pipe": 16, "model": 64}])
+def test_a_mesh_of_65536_devices_is_thinned_with_its_frames(mesh):
+    report = planned_mesh_report(mesh, hosts=8192)
+    lines = picture(report.layout, mesh=report).splitlines()
+    assert len(lines) <= 60
+    assert max(map(len, lines)) <= 80
+    assert any(line.startswith("showing ") for line in lines)
+    assert "━ 8192 hosts" in lines
+    rules = [line for line in lines if line[0] in "┣┏┗"]
+    cells = [line for line in lines if line[0] == "┃"]
+    # Each row of devices is another host, so that each has a frame below it.
+    assert len(rules) >= len(cells)
+
+
+def links(neighbors, **facts):
+    pairs = tuple(Neighbors(link=link, hops=hops, pair_count=count) for link, hops, count in neighbors)
+    usual = {"group_count": 4, "leaves_host": "always", "groups_over_hosts": 4, "host_count": 2}
+    return AxisLinks(axis="a", neighbors=pairs, **(usual | facts))
+
+
+PROCESSES = {"leaves_host": None, "groups_over_hosts": None, "host_count": None, "process_count": 2}
+INSIDE = {"leaves_host": "never", "groups_over_hosts": 0, "host_count": 1}
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (links([]), "one device"),
+        (links([("same-host", None, 4)], **INSIDE), "inside a host"),
+        (links([("same-chip", None, 4)], **INSIDE), "same chip"),
+        (links([("ici", 1, 4)], sides=("x",), form="line", chip_count=2, **INSIDE),
+         "inside a host: ICI, line of 2 in x, 1 hop"),
+        (links([("ici", 1, 28)], sides=("z",), form="ring", chip_count=8), "ICI, ring of 8 in z, 1 hop"),
+        (links([("ici", 2, 28)], sides=("z",)), "ICI in z, 2 hops"),
+        (links([("ici", None, 2), ("ici", 1, 4)], sides=("x", "y", "z")),
+         "ICI in x, y and z: 2 × hops unknown, 4 × 1 hop"),
+        (links([("dcn", None, 4)], leaves_slice="always", slice_count=2, groups_over_slices=4), "DCN, 2 slices"),
+        (links([("dcn", None, 2), ("ici", 1, 4)], leaves_slice="always", slice_count=2, groups_over_slices=4),
+         "2 × DCN, 4 × ICI 1 hop, 2 slices"),
+        (links([("dcn", None, 2), ("ici", 1, 4)], leaves_slice="partly", slice_count=2, groups_over_slices=1),
+         "crosses slices in 1 of 4 groups: 2 × DCN, 4 × ICI 1 hop"),
+        (links([("other-host", None, 1), ("same-host", None, 3)], leaves_host="partly", groups_over_hosts=1),
+         "crosses hosts in 1 of 4 groups: 1 × other host, 3 × same host"),
+        (links([("other-process", None, 4)], leaves_process="always", groups_over_processes=4, **PROCESSES),
+         "other process, 2 processes"),
+        (links([("other-process", None, 1), ("same-host", None, 3)], leaves_process="partly",
+               groups_over_processes=1, **PROCESSES),
+         "crosses processes in 1 of 4 groups: 1 × other process, 3 × same host"),
+        (links([("unknown", None, 4)]), "unknown link, 2 hosts"),
+    ],
+)  # fmt: skip
+def test_links_in_words(found, words):
+    assert link_words(found) == words

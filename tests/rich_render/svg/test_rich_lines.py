@@ -3,30 +3,17 @@
 import re
 from html import unescape
 
-import jax.numpy as jnp
 import pytest
-from jax.sharding import PartitionSpec
 from rich.console import Group
 from rich.panel import Panel
 from rich.text import Text
 
 from jax_array_info import (
     array_report,
-    check_report,
-    compile_caches_report,
-    devices_report,
-    hosts_report,
-    live_array_report,
-    log_report,
     memory_profile_report,
-    memory_report,
     planned_report,
-    shard_report,
     to_html,
     to_svg,
-    track_arrays,
-    tree_report,
-    watch_compiles,
 )
 from jax_array_info.engine.render import render, text_of
 from jax_array_info.export.document import parts_of
@@ -35,7 +22,6 @@ from jax_array_info.svg import ARMS, lines_figure, lines_html
 from jax_array_info_core.pages import page
 from jax_array_info_core.pages.blocks import Picture
 from tests import sample_programs
-from tests.core.reports.test_json import tree_reports
 from tests.goldens import one_of_each
 from tests.rich_render.svg.reading import parsed, words
 
@@ -43,28 +29,7 @@ pytestmark = pytest.mark.oldest_and_newest
 
 
 def reports():
-    """Yield a report of each class that is shown as lines of text."""
-    import jax
-
-    with track_arrays() as growth:
-        kept = jnp.ones((64, 64))
-    yield growth.report()
-    yield array_report({"w": kept})
-    yield live_array_report(origins=True)
-    yield memory_report(jax.devices()[0], {"bytes_in_use": 2**20})
-    yield devices_report()
-    yield hosts_report(live_array_report())
-    yield memory_profile_report()
-    yield compile_caches_report()
-    yield log_report(["Some donated buffers were not usable: float32[8,64]."])
-    with watch_compiles() as watch:
-        jax.jit(lambda x: x + 1)(kept)
-    yield watch.report()
-    plan = tree_report({"w": jax.ShapeDtypeStruct((8, 3), float)}, mesh={"a": 2}, specs=PartitionSpec())
-    yield check_report(plan)
-    yield tree_report({"w": kept})
-    yield shard_report(planned_report((8,), {"a": 2}, ("a",)), 1)
-    yield from tree_reports()
+    """Yield reports of each class that is shown as lines of text."""
     yield from sample_programs.REPORTS
     for report in one_of_each().values():
         if not any(isinstance(block, Picture) for block in page(report)):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jax_array_info.export.program_lines import _collective_words as collective_words
+from jax_array_info.export.margins import _collective_words as collective_words
 from jax_array_info_core.layouts import MeshAxes
 from jax_array_info_core.programs.collectives import totals_of
 from jax_array_info_core.reports import Collective, ProgramReport

@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -122,6 +121,8 @@ def refuse_reports(path: str, problem: str) -> None:
         path: Path of anything.
         problem: What the report is not, in words.
     """
+    from pathlib import Path  # not for each command
+
     from jax_array_info_core import load_report
     from jax_array_info_core.stored.reading import open_regular
 

@@ -230,6 +230,8 @@ def format_device_ids(ids: Sequence[int]) -> str:
     >>> format_device_ids([3, 2, 1, 0]), format_device_ids([0, 2, 4, 6]), format_device_ids(range(0, 64, 2))
     ('0-3', '0,2,4,6', '0-62:2')
     """
+    if len(ids) == 1:  # as in most cells of a picture
+        return str(ids[0])
     ordered = sorted(ids)
     pieces: list[str] = []
     start = 0

@@ -141,7 +141,7 @@ if TYPE_CHECKING:
     from .engine.render import (
         to_text as to_text,
     )
-    from .verbs.hosts import print_hosts as print_hosts
+    from .verbs.timeline import print_hosts as print_hosts
     from .verbs.programs import print_compile_caches as print_compile_caches
     from .verbs.trees import print_check as print_check
     from .verbs.memory import (
@@ -192,7 +192,6 @@ _PLACES = {
     ".engine.render": "to_text",
     ".export.formats": "save_picture to_html to_svg",
     ".pictures.text": "array_picture",
-    ".verbs.hosts": "print_hosts",
     ".verbs.memory": (
         "pretty_memory_stats print_memory_profile print_memory_stats print_growth print_array_stats"
     ),
@@ -202,7 +201,7 @@ _PLACES = {
     ),
     ".verbs.sharding": "print_mesh sharding_info sharding_vis simple_array_info tap_sharding",
     ".verbs.show": "print_report",
-    ".verbs.timeline": "print_program_timeline print_timeline",
+    ".verbs.timeline": "print_hosts print_program_timeline print_timeline",
     ".verbs.trees": "print_check print_reshard print_tree_diff print_tree",
 }
 """Public names by the module from which each is imported at first use."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-import shutil
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 from rich.cells import cell_len, chop_cells
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -24,8 +24,7 @@ ASIDE = "bright_black"
 WARNING = "red"
 
 
-@dataclass(frozen=True, slots=True)
-class Marks:
+class Marks(NamedTuple):
     """Characters beyond ASCII that pictures and tables use, or their ASCII substitutes."""
 
     check: str
@@ -205,13 +204,23 @@ def terminal_console(*, most: int | None = None, file: TextIO | None = None, pla
         _environ={name: value for name, value in os.environ.items() if name != "COLUMNS"},
     )
     if not console.is_jupyter:
-        known = min(shutil.get_terminal_size((0, 0)).columns, WIDEST)
+        known = min(_known_width(), WIDEST)
         if most is None:
             # If stdout is a pipe, Rich takes the width of the terminal of stdin or stderr.
             console.width = known or console.width or _DEFAULT_WIDTH
         elif known:
             console.width = min(most, known)
     return console
+
+
+def _known_width() -> int:
+    """Return the width as ``shutil.get_terminal_size`` does, without its import; 0 if it is not known."""
+    with contextlib.suppress(KeyError, ValueError):
+        if (width := int(os.environ["COLUMNS"])) > 0:
+            return width
+    with contextlib.suppress(ValueError, OSError):  # it is closed, or no terminal
+        return os.get_terminal_size(sys.__stdout__.fileno()).columns if sys.__stdout__ else 0
+    return 0
 
 
 def shows_colors(console: Console) -> bool:

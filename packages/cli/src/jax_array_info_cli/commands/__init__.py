@@ -11,8 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -20,6 +19,9 @@ from jax_array_info_core.text import printable
 
 from ..reporting import Context
 from ..usage import Refusal, refused
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _QUESTIONS = {
     "show": "Which slice would each device hold on a mesh I don't have?",
@@ -184,7 +186,7 @@ class Entry(NamedTuple):
 
 def is_path(word: str) -> bool:
     """Return whether a word that is not a command looks like a path, or is one."""
-    return "/" in word or "." in word or Path(word).exists()
+    return "/" in word or "." in word or os.path.exists(word)
 
 
 def entry_of(name: str) -> Entry:
@@ -193,6 +195,8 @@ def entry_of(name: str) -> Entry:
     Raises:
         Refusal: If no command shows it without further arguments, or it cannot be read.
     """
+    from pathlib import Path  # commands do not need it
+
     path, shown = Path(name), printable(name)
     with refused(OSError, prefix=f"{shown}: "):
         if path.is_dir():

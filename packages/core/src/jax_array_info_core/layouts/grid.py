@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..quantities import format_device_ids
 from .layout import ShardingLayout
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Grids:
+
+class Grids(NamedTuple):
     """Shards of a layout in rows and columns, one grid for each facet.
 
     A facet is one combination of shards along the sharded axes that a grid does not show.

@@ -7,16 +7,18 @@ import math
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..errors import LayoutError, UnsupportedValueError
 from ..grouping import by_key
 from ..notebooks import Displayed
 from ..quantities import counted, format_device_ids
 from ..text import plain_text
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 class DevicePlacement(NamedTuple):
@@ -68,7 +70,7 @@ class ShardingLayout(Displayed):
     shape: tuple[int, ...]
     """Global shape of the array."""
 
-    device_ids: NDArray[np.int64]
+    device_ids: np.ndarray[Any, np.dtype[np.int64]]
     """Device ids, of shape ``(*shard_counts, partial_sums * replicas)``, with the replicas of a partial sum
     next to each other; read-only."""
 

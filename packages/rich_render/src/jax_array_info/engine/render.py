@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from io import BytesIO, TextIOWrapper
@@ -190,6 +189,8 @@ def print_page(console: Console, renderable: RenderableType) -> None:
     """Print a page. On a terminal that it does not fit, its first line follows again."""
     console.print(renderable, crop=False, highlight=False)
     if console.file.isatty() and not console.is_jupyter:  # a console of FORCE_COLOR may write to a pipe
+        import shutil  # only terminals need it
+
         lines = console.render_lines(renderable, pad=False)
         if len(lines) > shutil.get_terminal_size().lines:
             console.print(

@@ -85,14 +85,9 @@ def display(bundle: Bundle) -> None:
 
 def shows_html() -> bool:
     """Return whether the frontend shows HTML, as all do except IPython in a terminal."""
-    types = getattr(getattr(_shell(), "display_formatter", None), "active_types", None)
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()  # None outside of IPython
+    types = getattr(getattr(shell, "display_formatter", None), "active_types", None)
     return types is None or "text/html" in types
-
-
-def _shell() -> Any:
-    """Return the running IPython shell of a notebook or terminal, None without one."""
-    ipython = sys.modules.get("IPython")
-    return getattr(ipython, "get_ipython", lambda: None)()
 
 
 def load_ipython_extension(shell: Any) -> None:

@@ -17,8 +17,7 @@ from jax_array_info_core.reports import ProgramReport, PropagationReport, Report
 from .. import style
 from ..engine.lines import Writing
 from ..style import wrapped
-from .program_lines import program_margin
-from .propagation_lines import propagation_margin
+from .margins import program_margin, propagation_margin
 from .source_lines import LeafLine, Margin, Note, SourceFile, source_files
 
 _GAP = "  "

@@ -6,8 +6,8 @@ import math
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 from rich.cells import cell_len, chop_cells
 
@@ -101,8 +101,7 @@ LISTED_WIDTH = 40
 """Characters per line of the device list of an SVG cell; a list over two lines becomes ``N of M``."""
 
 
-@dataclass(frozen=True, slots=True)
-class Labels:
+class Labels(NamedTuple):
     """A label format."""
 
     write: Callable[[DeviceGroup], str]

@@ -34,10 +34,15 @@ def picture(report: Any, console: Console, *, width: int, encoding: str, use_col
             drawn = hosts_picture(report, width=width, use_color=use_color)
         case "ArrayReport" | "MeshReport" | "ShardingLayout" | "XlaReport" as name:
             from .fitting import LEAST_WIDTH
-            from .text import array_picture, mesh_picture
+            from .text import array_picture
 
-            draw: Any = mesh_picture if name == "MeshReport" else array_picture
-            drawn = draw(report, max_width=max(width, LEAST_WIDTH), encoding=encoding, use_color=use_color)
+            drawn = array_picture(
+                report.layout if name == "MeshReport" else report,
+                use_color=use_color,
+                max_width=max(width, LEAST_WIDTH),
+                encoding=encoding,
+                mesh=report if name == "MeshReport" else None,
+            )
         case "TimelineReport" | "ProgramTimelineReport":
             from .timeline import timeline_picture
 

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.color import Color
 from rich.style import Style
 
 from jax_array_info_core.text import printable
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 ColorMap = Callable[[float], Sequence[float]]
 """Function from 0…1 to red, green, blue (and alpha) in 0…1, like matplotlib's colormaps."""

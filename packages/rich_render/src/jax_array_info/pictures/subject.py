@@ -6,10 +6,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jax_array_info_core import ShardingLayout, format_bytes
 from jax_array_info_core.layouts import Grids, Spec, describe_pattern, flat_grids
@@ -26,12 +25,13 @@ from .fitting import LISTED_WIDTH, first_and_last, listed_devices
 from .palette import DeviceGroup
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from jax_array_info_core.layouts.links import AxisLinks, Neighbors
     from jax_array_info_core.reports import MeshReport
     from jax_array_info_core.reports.mesh import Placed
 
-
-Weights = NDArray[np.int8]
+Weights: TypeAlias = "NDArray[np.int8]"
 """Weights of lines: 0 between devices of one host, 1 round a host, 2 round a slice."""
 
 
@@ -84,7 +84,7 @@ def _owners(ids: NDArray[Any], owners: Processes) -> NDArray[np.int64]:
     return np.unique(sets, axis=0, return_inverse=True)[1].reshape(ids.shape[:-1])
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Subject:
     """A layout to draw, and facts about it that the layout itself does not have."""
 

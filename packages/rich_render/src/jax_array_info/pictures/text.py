@@ -162,22 +162,6 @@ def check_size(scale: object, max_width: object) -> None:
         raise ValueError(wanted)
 
 
-def mesh_picture(
-    report: MeshReport, *, use_color: bool = False, max_width: int = 80, encoding: str = "utf-8"
-) -> Text:
-    """Return a text picture of a mesh with its axis names, devices and processes.
-
-    Args:
-        report: The mesh.
-        use_color: Fill the cells with colors.
-        max_width: Maximum width of the picture in characters, at least 20.
-        encoding: Encoding of the console; without Unicode, boxes are drawn in ASCII.
-    """
-    return array_picture(
-        report.layout, use_color=use_color, max_width=max_width, encoding=encoding, mesh=report
-    )
-
-
 def _heading(subject: Subject, width: int, marks: style.Marks) -> list[str]:
     """Return the lines above the grids: the axes of a mesh, or the axes shown of an array of over two."""
     axes = subject.grids.axes

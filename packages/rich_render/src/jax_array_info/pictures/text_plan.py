@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from rich.cells import cell_len
 
@@ -28,8 +28,7 @@ DeviceGroups = list[list[list[DeviceGroup]]]
 """The devices of each cell, by facet, row and column."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Canvas:
+class Canvas(NamedTuple):
     """The available and the desired size of a picture."""
 
     scale: float
@@ -84,8 +83,7 @@ class Canvas:
         return (self.max_width - ends - 1 - gap) // ends
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextPlan:
+class TextPlan(NamedTuple):
     """The part of the grids that is drawn, with sizes and labels."""
 
     grids: Grids
