@@ -11,8 +11,8 @@ from jax_array_info_core.grouping import by_key
 from jax_array_info_core.layouts.dtypes import type_text
 from jax_array_info_core.pages.blocks import counted_path, some
 from jax_array_info_core.pages.folds import folded, split_rows
-from jax_array_info_core.pages.links import Link, line_target
-from jax_array_info_core.pages.propagation_words import (
+from jax_array_info_core.pages.program_words import Link, line_target
+from jax_array_info_core.pages.propagations import (
     finding_entries,
     leaf_spec_words,
     origin_target,
