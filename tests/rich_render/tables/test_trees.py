@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from jax_array_info import print_tree
-from jax_array_info.engine.render import render
+from jax_array_info import check_report, print_tree, tree_diff_report, tree_report
+from jax_array_info.engine.render import render, to_text
+from jax_array_info.export.formats import to_svg
 from jax_array_info.layouts import MeshAxes, Spec
 from jax_array_info.pictures.fitting import path_lines
 from jax_array_info.reports import TreeMesh, TreeRow
+from jax_array_info.style import wrapped
 from jax_array_info_core.trees.rows import DeviceSet
 from jax_array_info_core.trees.totals import tree_of_rows
 
@@ -129,3 +131,16 @@ def test_inside_jit_the_table_is_printed_once_when_every_leaf_is_known(capsys):
     assert out.count("batch: dict") == 1
     assert "unknown" not in out
     assert out.count("compiler") == 2
+
+
+@pytest.mark.parametrize("key", ["a", "0/", "a/0_", "é", "['x']"])
+def test_a_path_of_any_length_is_clipped_before_it_is_laid_out(key):
+    path = key * (80_000 // len(key))
+    report = tree_report({path: np.zeros(4), f"{path}1": np.zeros(8)})
+    for shown in (report, tree_diff_report(tree_report({path: np.zeros(8)}), report), check_report(report)):
+        assert len(to_text(shown, width=80)) < 30_000
+        assert len(to_svg(shown, width=80)) < 200_000
+
+
+def test_a_label_of_any_length_is_clipped_before_it_is_wrapped():
+    assert sum(map(len, wrapped("a b " * 20_000, 10))) < 2_000
