@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from jax_array_info_core import from_json
+from jax_array_info_core.pages import page
 from jax_array_info_core.reports import Report
 
 FOLDER = Path(__file__).parent / "data" / "pages"
@@ -66,12 +67,16 @@ def _utc() -> Iterator[None]:
 def _pages(report: Report, options: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the name of each page with its text. Trailing spaces are left out, as editors do."""
     from jax_array_info import to_html
-    from jax_array_info.engine.render import render, text_of
+    from jax_array_info.engine.render import on_console, shown_blocks, text_of
 
+    of_page = dict(options)
+    max_rows = of_page.pop("max_rows", "fit")
+    # As ``render`` does at each width: the rows that fit are those of a width of 80.
+    blocks = shown_blocks([*page(report, **of_page)], max_rows)
     for encoding, color in (("utf-8", False), ("ascii", False), ("utf-8", True)):
         for width in WIDTHS:
-            page = render(report, width=width, use_color=color, **options)
-            text = text_of(page, width=width, color=color, encoding=encoding)
+            drawn = on_console(blocks, width=width, use_color=color)
+            text = text_of(drawn, width=width, color=color, encoding=encoding)
             lines = (line.rstrip() for line in text.replace("\x1b", "\\e").split("\n"))
             yield f"{'color' if color else encoding} {width}", "\n".join(lines)
     if not options:

@@ -5,6 +5,7 @@ from functools import cache
 from io import StringIO
 
 import pytest
+from rich.cells import cell_len
 
 from jax_array_info import to_text
 from jax_array_info.engine.render import on_console, print_page, render, shown_blocks, text_of
@@ -39,18 +40,24 @@ def report_of(name):
     return stored(name)[0]
 
 
-def shown(report):
+@cache
+def page_of(name):
+    """Return the blocks of the default page."""
+    return shown_blocks([*page(report_of(name))], "fit")
+
+
+def shown(name):
     """Return the blocks of the default page that are no pictures."""
-    return [block for block in shown_blocks([*page(report)], "fit") if not isinstance(block, Picture)]
+    return [block for block in page_of(name) if not isinstance(block, Picture)]
 
 
 def lines_of(blocks):
     return text_of(on_console(blocks)).splitlines()
 
 
-def first_lines(report):
+def first_lines(name):
     """Return the first lines of the default page as one line."""
-    return " ".join(" ".join(lines_of(shown(report))[:FIRST]).split())
+    return " ".join(" ".join(lines_of(shown(name))[:FIRST]).split())
 
 
 def size_of(text, count=1):
@@ -72,7 +79,7 @@ def assert_sum(sizes, total):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_default_page_has_at_most_40_lines(name):
     report = report_of(name)
-    lines = lines_of(shown(report))
+    lines = lines_of(shown(name))
     has_many_findings = len(getattr(report, "findings", ())) >= MANY
     if (name in MADE_UP or has_many_findings) and len(lines) > MOST_LINES:
         none, one = (
@@ -94,15 +101,13 @@ def test_one_line_tells_how_many_rows_are_left_out(name):
     assert not words or 0 < int(words[0]) <= rows
     if not words:
         every = [block for block in cut(page(report), None) if not isinstance(block, Picture)]
-        assert lines_of(every) == lines_of(shown(report))
+        assert lines_of(every) == lines_of(shown(name))
 
 
 @pytest.mark.parametrize("name", names(TreeReport))
 def test_the_rows_of_a_tree_add_up_to_all_leaves(name):
     report = report_of(name)
-    rows = (
-        row for block in shown(report) if isinstance(block, Table) for part in block.parts for row in part
-    )
+    rows = (row for block in shown(name) if isinstance(block, Table) for part in block.parts for row in part)
     cells = [cell.text if isinstance(cell, Note) else cell for row in rows for cell in row["per device"]]
     sums = leaf_sums(report.rows)
     assert_sum(map(size_of, cells), sums.nbytes + sums.host_nbytes)
@@ -112,7 +117,7 @@ def test_the_rows_of_a_tree_add_up_to_all_leaves(name):
 def test_the_rows_of_a_finding_add_up_to_all_leaves(name):
     report = report_of(name)
     findings, sizes, found = iter(report.findings), {}, None
-    for block in shown(report):
+    for block in shown(name):
         if isinstance(block, Rule) and block.end.startswith("jai-cli explain"):
             found = sizes.setdefault(id(next(findings)), [])
         elif found is not None and isinstance(block, Entries):
@@ -138,7 +143,7 @@ def test_every_finding_has_its_title_its_problem_and_its_fix(name):
     text = " ".join(to_text(report).split())
     for finding in report.findings:
         syntax = report.syntax if isinstance(report, CheckReport) else "python"
-        assert f"{finding.code} {finding.name}" in first_lines(report)
+        assert f"{finding.code} {finding.name}" in first_lines(name)
         assert " ".join(finding.problem.split()) in text
         assert " ".join(finding.remedy_in(syntax).split()) in text
 
@@ -146,7 +151,7 @@ def test_every_finding_has_its_title_its_problem_and_its_fix(name):
 @pytest.mark.parametrize("name", names(ProgramReport))
 def test_a_program_begins_with_its_memory_and_its_traffic(name):
     report = report_of(name)
-    first = first_lines(report)
+    first = first_lines(name)
     if report.memory is not None and report.memory.needed_nbytes is not None:
         assert format_bytes(report.memory.needed_nbytes) in first
     if report.is_known:
@@ -158,7 +163,7 @@ def test_a_program_begins_with_its_memory_and_its_traffic(name):
 @pytest.mark.parametrize("name", names(TreeReport))
 def test_a_tree_begins_with_its_total_what_can_be_saved_and_its_largest_leaf(name):
     report = report_of(name)
-    first = first_lines(report)
+    first = first_lines(name)
     if report.rows:
         assert format_bytes(report.fullest_device_nbytes) in first
     if report.avoidable_nbytes:
@@ -166,6 +171,13 @@ def test_a_tree_begins_with_its_total_what_can_be_saved_and_its_largest_leaf(nam
     leaves = [row for row in report.rows if is_counted(row)]
     if largest := max(leaves, key=lambda row: row.shard_nbytes, default=None):
         assert largest.path.split("/")[-1] in first
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_line_is_wider_than_the_console(name):
+    for width in (20, 30, 50, 79):
+        text = text_of(on_console(page_of(name), width=width), width=width)
+        assert max(map(cell_len, text.splitlines())) <= width
 
 
 class Terminal(StringIO):

@@ -88,7 +88,7 @@ def test_the_head_of_a_column_has_its_meaning_as_an_escaped_tooltip():
     assert [cell.get("title") for cell in parsed(html).iter("td")] == [None, None]
 
 
-STATE = stored("tree-report-22")[0]
+STATE = stored("tree-report-29")[0]
 
 
 def sentences(html):

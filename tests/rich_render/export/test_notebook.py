@@ -40,7 +40,7 @@ from tests.rich_render.svg.reading import cells
 pytestmark = pytest.mark.once_per_version
 
 PLAN = planned_report((16, 8), {"data": 4, "model": 2}, ("data", "model"), name="w")
-STATE = stored("tree-report-22")[0]
+STATE = stored("tree-report-29")[0]
 
 
 class DisplayFormatter:

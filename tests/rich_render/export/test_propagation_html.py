@@ -13,7 +13,7 @@ from jax_array_info.reports import AxisOrigin, PropagatedLeaf, PropagationReport
 from tests.core.propagation.programs import struct
 from tests.rich_render.export.test_program_html import links, rows
 from tests.rich_render.svg.reading import parsed, words
-from tests.sample_propagations import LOSS, WHY, line
+from tests.sample_programs import WHY, line
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -39,7 +39,7 @@ def at_file(file, report=WHY):
         conflicts=tuple(at(one, columns=COLUMNS) for one in report.conflicts),
         lost=tuple(at(one, constraint=moved(line(8))) for one in report.lost),
         replicated=tuple(
-            at(one, loss=at(LOSS, constraint=moved(line(8))), **axes(one)) for one in report.replicated
+            at(one, loss=at(WHY.lost[0], constraint=moved(line(8))), **axes(one)) for one in report.replicated
         ),
     )
 

@@ -20,8 +20,6 @@ from jax_array_info import (
     to_text,
 )
 from jax_array_info.engine.render import render, text_of
-from jax_array_info.reports import ArrayReport
-from jax_array_info_core.reports import BatchAxes, ContainerLeaf
 from tests.arrays import mesh_of, sharded
 
 
@@ -32,42 +30,6 @@ def lines(report, **options):
 
 def lines_of(value):
     return lines(array_report(value))
-
-
-def test_the_lines_of_a_panel_have_a_fixed_order():
-    report = ArrayReport(
-        name="x",
-        kind="tracer",
-        type_name="JitTracer",
-        shape=(8,),
-        dtype="int32",
-        nbytes=4,
-        value="42",
-        weak_type=True,
-        is_fully_addressable=False,
-        is_default_device=False,
-        device="cpu:2",
-        devices=(2,),
-        visible_devices=8,
-        memory_kind="pinned_host",
-        default_memory_kind="device",
-        batch=BatchAxes(axes=(0,), shape=(8, 8)),
-        varying_axes=("x",),
-    )
-    assert lines(report) == [
-        "shape: (8,)",
-        "dtype: int32",
-        "value: 42",
-        "size: 4.0 B",
-        "!is_fully_addressable",
-        "called in jit",
-        "vmap: axis 0 of (8, 8)",
-        "weakly-typed",
-        "device: cpu:2",
-        "vma: {'x'}",
-        "memory_kind: pinned_host",
-        "not sharded",
-    ]
 
 
 @pytest.mark.parametrize(
@@ -142,41 +104,10 @@ def test_replicas_are_printed_only_if_the_spec_leaves_no_axis_to_xla():
         assert not any("replica" in line for line in lines_of(struct(*spec)))
 
 
-def test_not_sharded_is_printed_only_with_several_devices():
-    assert ("not sharded" in lines_of(jnp.zeros(3))) == (len(jax.devices()) > 1)
-
-
-def test_deleted_replaces_the_size():
-    array = jnp.zeros(3)
-    array.delete()
-    assert lines_of(array)[:3] == ["shape: (3,)", "dtype: float32", "deleted"]
-
-
-def test_a_sharding_without_a_spec_prints_its_own_text():
-    report = ArrayReport(name="x", kind="array", type_name="ArrayImpl", shape=(8,), dtype="int32", nbytes=4)
-    from jax_array_info.reports import ShardingDescription
-
-    def last_line(text):
-        import dataclasses
-
-        described = ShardingDescription(type="GSPMDSharding", text=text)
-        return to_text(dataclasses.replace(report, sharding=described), width=500).splitlines()[-2]
-
-    assert "GSPMDSharding: {devices=[8]<=[8]}" in last_line("{devices=[8]<=[8]}")
-    many = "{devices=[512]" + ",".join(map(str, range(512))) + "}"
-    assert re.search(r"\{devices=\[512\]0,1,2,.* \.\.\. .*,511\}", last_line(many))
-    assert len(last_line(many)) < 180
-
-
 @pytest.mark.parametrize("name", ["params[layer1]", "[/oops]", "[bold]", r"\[red]", "größe"])
 def test_names_are_printed_as_written(name, capsys):
     sharding_info(3, name)
     assert f" {name} " in capsys.readouterr().out.splitlines()[0]
-
-
-def test_a_name_of_another_type_is_printed_as_str_prints_it(capsys):
-    sharding_info(3, 5)
-    assert " 5 " in capsys.readouterr().out
 
 
 def test_a_name_too_long_for_the_title_is_printed_in_full():
@@ -186,36 +117,11 @@ def test_a_name_too_long_for_the_title_is_printed_in_full():
     assert name in re.sub(r"[│\s]", "", text)
 
 
-def test_no_line_is_longer_than_a_narrow_terminal():
-    array = sharded((len(jax.devices()) * 16, 128), mesh_of((len(jax.devices()),), ("data",)), "data")
-    text = to_text(array_report(array, "x"), width=20)
-    assert max(map(len, text.splitlines())) <= 20
-    assert "float32" in text
-
-
 def test_a_layout_is_drawn_on_a_console_narrower_than_the_narrowest_picture():
     report = planned_report((8,), {"x": 2}, ("x",))
     drawn = text_of(render(report, width=80, is_drawn=True), width=10)
     assert max(map(len, drawn.splitlines())) <= 10
     assert "device 1" in "".join(drawn.split("\n"))
-
-
-def test_leaves_that_a_page_does_not_hold_are_counted():
-    report = ArrayReport(
-        name="x",
-        kind="container",
-        type_name="dict",
-        length=300,
-        leaves=(ContainerLeaf(path="['w']", type="int"),) * 300,
-    )
-    page = text_of(render(report)).splitlines()
-    assert page[-3:] == [
-        "│ and 270 more leaves │",
-        "╰─────────────────────╯",
-        "270 rows are left out: max_rows=None shows all",
-    ]
-    assert len(page) <= 40
-    assert len(text_of(render(report, max_rows=None)).splitlines()) == 304
 
 
 def test_a_name_becomes_a_label_unless_the_setting_is_off(capsys):
@@ -232,19 +138,6 @@ def test_a_name_becomes_a_label_unless_the_setting_is_off(capsys):
         config.assign_labels_to_arrays = True
     assert label_of(other) is None
     assert len(capsys.readouterr().out.splitlines()) > 8
-
-
-def test_verbs_print_what_to_text_returns(capsys):
-    array = jnp.zeros((3, 4))
-    sharding_info(array, "x")
-    assert capsys.readouterr().out == to_text(array_report(array, "x")) + "\n"
-
-
-def test_a_name_of_another_type_becomes_a_label(capsys):
-    array = jnp.zeros(3) + 1
-    sharding_info(array, 3)
-    assert label_of(array) == "3"
-    assert " 3 " in capsys.readouterr().out
 
 
 def test_a_dumb_terminal_keeps_the_given_width(monkeypatch):
@@ -264,32 +157,6 @@ def test_text_has_colors_only_with_color_true():
     if len(jax.devices()) > 1:
         assert "\x1b[1;32m64" in colored, "a sharded axis has its own color"
     assert "\x1b[1;35m3" in colored
-
-
-def test_a_list_that_holds_arrays_shows_its_leaves():
-    assert lines_of([np.zeros(3), {"w": np.zeros((2, 2), np.int8), "n": 1}]) == [
-        "type: list",
-        "len: 2",
-        "[0]: float64[3]",
-        "[1]['n']: int",
-        "[1]['w']: int8[2,2]",
-    ]
-    assert lines_of([jax.ShapeDtypeStruct((2,), jnp.float32)])[2:] == ["[0]: float32[2]"]
-    assert lines_of([1, [None, {"n": 2}]]) == ["type: list", "len: 2"]
-
-
-@pytest.mark.needs_devices(8)
-def test_shardings_specs_shards_and_meshes_have_panels():
-    mesh = mesh_of((4, 2), ("a", "b"))
-    assert lines_of(NamedSharding(mesh, P("a"))) == ["type: NamedSharding", "spec: P('a',)", "mesh: a=4, b=2"]
-    assert lines_of(P("a", None)) == ["type: PartitionSpec", "spec: P('a', None)"]
-    assert lines_of(sharded((8, 6), mesh, "a").addressable_shards[3]) == [
-        "type: Shard",
-        "device: cpu:3",
-        "index: [2:4, 0:6]",
-        "replica: 1",
-    ]
-    assert lines_of(mesh) == ["type: Mesh", "mesh: a=4, b=2"]
 
 
 def test_a_mesh_is_drawn_as_print_mesh_does(capsys):

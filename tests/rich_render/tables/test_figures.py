@@ -7,7 +7,7 @@ import pytest
 
 from jax_array_info_core import spec_layout
 from jax_array_info_core.layouts import LocalPart
-from jax_array_info_core.pages.live_rows import live_array_rows, rest_row
+from jax_array_info_core.pages.live import live_array_rows, rest_row
 from jax_array_info_core.reports import (
     ArrayReport,
     CollectedArrays,

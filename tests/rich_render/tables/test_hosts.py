@@ -7,7 +7,6 @@ from xml.etree import ElementTree
 import pytest
 
 from jax_array_info import config, print_hosts, to_html, to_svg, to_text
-from jax_array_info.engine.render import render, text_of
 from jax_array_info.pictures.hosts import hosts_picture
 from jax_array_info_core import hosts_report
 from jax_array_info_core.hosts.compare import Source, hosts_of
@@ -30,11 +29,6 @@ def report(count, *, missing=(), different=(), unread=(), **fields):
     ]
     left_out = [UnreadHost(name=f"process-{n}.json", reason="truncated", process=n) for n in unread]
     return hosts_of(sources, lambda one: arrays_of(reports[one.process]), unread=left_out)
-
-
-def test_a_single_process_has_a_table_and_no_picture():
-    assert to_text(report(1)).splitlines()[0] == "1 host: 1.0 GiB of live arrays"
-    assert "0 is" not in to_text(report(1))
 
 
 def test_the_width_of_the_picture_is_a_multiple_of_eight_processes():
@@ -80,34 +74,6 @@ def test_the_tooltips_name_the_process_and_its_host():
     assert titles[5] == "process 5 on host-5: 6.0 GiB, its arrays differ"
     assert titles[8] == "process 8: not read"
     assert "red border" in drawn
-
-
-def test_names_of_hosts_are_data():
-    made = report(1, host_name="[red]\x1b[31m<b>")
-    assert "[red]\\x1b[31m<b>" in to_text(made)
-    made = report(4, host_name="[red]\x1b[31m<b>")
-    for drawn in (to_svg(made), to_html(made)):
-        assert "\x1b" not in drawn
-        assert "<b>" not in drawn
-
-
-def test_the_table_has_as_many_rows_as_asked_and_any_width():
-    made = report(30)
-    for width in (20, 40, 80, 200):
-        text = to_text(made, width=width)
-        assert max(map(len, text.splitlines())) <= width
-
-
-def test_a_limited_table_has_the_fullest_and_the_emptiest_processes():
-    made = report(30, devices=(DEVICE,))
-    for width in (40, 80):
-        shown = text_of(render(made, width=width, max_rows=4))
-        processes = re.findall(r"(?m)^│ +([0-9]+|⋮) │", shown)
-        assert processes == ["9", "19", "⋮", "10", "20"]
-        assert "26 more" in shown
-        assert shown.count("4.0 GiB") == 4, "the limits"
-    with pytest.raises(ValueError, match="max_rows must be at least 0"):
-        render(made, max_rows=-1)
 
 
 def test_print_hosts_prints_a_report_as_it_is_and_only_where_it_should(capsys):

@@ -7,7 +7,7 @@ import pytest
 from jax_array_info import to_text
 from jax_array_info.engine.render import on_console, text_of
 from jax_array_info_core.pages.blocks import Column, Table
-from jax_array_info_core.pages.references import folded_references
+from jax_array_info_core.pages.folds import folded_references
 from tests.rich_render.tables.live_reports import group
 from tests.rich_render.tables.live_reports import report_of as report_of_groups
 
@@ -82,10 +82,3 @@ def test_the_other_columns_wrap_before_a_key_breaks():
     assert "".join(key.split()) in "".join(
         line.split("│")[-2].strip().replace(" ", "") for line in narrow.splitlines() if line.count("│") > 2
     )
-
-
-def test_twenty_arrays_of_a_list_share_one_path():
-    paths = [f"meter.hist['hidden'][{number}]" for number in range(20)]
-    text = to_text(report_of(*paths, count=20), width=100)
-    assert "meter.hist['hidden'][0:20] " in text
-    assert "more" not in text

@@ -3,18 +3,13 @@
 import re
 from dataclasses import replace
 
-import jax
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from jax.sharding import SingleDeviceSharding
 
-from jax_array_info.engine.render import on_console, render, text_of, to_text
-from jax_array_info.reports import Finding, FindingLeaf, ProgramMemory
-from jax_array_info_core import reshard_report
-from jax_array_info_core.pages.blocks import cut
-from jax_array_info_core.pages.findings import finding_blocks
-from jax_array_info_core.pages.program_memory import memory_parts
+from jax_array_info.engine.render import render, text_of, to_text
+from jax_array_info.reports import ProgramMemory
+from jax_array_info_core.pages.program_parts import memory_parts
 from jax_array_info_core.quantities import parse_bytes
 from tests.rich_render.tables.live_reports import group, report_of
 from tests.sample_programs import SCAN, STEP, program
@@ -60,38 +55,6 @@ def test_rows_of_live_arrays_add_up_or_the_total_is_that_of_the_fullest_device(g
     found = sum(row_bytes(line.split("│")[1] + (TIMES.search(line) or [""])[0]) for line in rows)
     assert row_bytes(total) == max(held.values())
     assert (found == row_bytes(total)) == ("fullest device" not in total)
-
-
-@pytest.mark.parametrize(
-    ("kind", "expected"),
-    [
-        ("program memory", ["  3.0 KiB  a ×3", "  2.0 KiB  b", "  ×n: n alike; the bytes are their sum"]),
-        ("different arrays", ["  3.0 KiB  a ×3", "  2.0 KiB  b", "  ×n: n alike; the bytes are their sum"]),
-        ("full replication", ["  1.0 KiB each  a ×3", "       2.0 KiB  b"]),
-    ],
-)
-def test_alike_leaves_of_a_finding_have_their_sum_or_each(kind, expected):
-    leaves = (
-        FindingLeaf(path="b", shape=(), dtype="", nbytes=2048),
-        FindingLeaf(path="a", shape=(), dtype="", nbytes=1024, count=3),
-    )
-    finding = Finding(kind=kind, problem="Problem.", remedy="", leaves=leaves)
-    page = on_console(cut(finding_blocks([finding], total=0), None))
-    assert [line.rstrip() for line in text_of(page).splitlines()][-len(expected) :] == expected
-    assert str(leaves[1]) == "a ×3: 1.0 KiB each"
-    assert str(leaves[0]) == "b: 2.0 KiB"
-
-
-@pytest.mark.needs_devices(8)
-@pytest.mark.parametrize(
-    ("devices", "words"), [((1, 2), "all leaves, fullest device"), ((1, 1), "all leaves ")]
-)
-def test_the_total_of_a_resharding_says_if_leaves_go_to_different_devices(devices, words):
-    tree = {name: jax.device_put(jax.numpy.ones(1024), jax.devices()[0]) for name in "ab"}
-    targets = {
-        name: SingleDeviceSharding(jax.devices()[device]) for name, device in zip("ab", devices, strict=True)
-    }
-    assert words in to_text(reshard_report(tree, targets), width=120)
 
 
 PART = re.compile(r"([-+]) ([a-zA-Z, ]+?) ([0-9.]+ [KMG]?i?B|unknown)")
@@ -147,22 +110,3 @@ def test_the_parts_of_the_memory_of_stored_reports_add_up(report):
     memory = report.memory
     parts = memory_parts(memory, report.platform)
     assert sum(nbytes for nbytes, _ in parts) == memory.needed_nbytes
-
-
-def test_what_is_left_of_a_peak_is_named():
-    memory = ProgramMemory(
-        argument_nbytes=24 * 2**20, output_nbytes=24 * 2**20, alias_nbytes=24 * 2**20, peak_nbytes=42 * 2**20
-    )
-    mib = 2**20
-    assert memory_line(memory) == (
-        42 * mib,
-        [
-            ("arguments", 24 * mib),
-            ("outputs", 24 * mib),
-            ("temporaries, VMEM and constants", 18 * mib),
-            ("reused by donation", -24 * mib),
-        ],
-    )
-    assert memory_line(memory, "gpu")[1][2][0] == "temporaries and constants"
-    less = replace(memory, peak_nbytes=20 * mib)
-    assert memory_line(less)[1][2] == ("not live at the peak", -4 * mib)

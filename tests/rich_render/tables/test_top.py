@@ -1,27 +1,111 @@
 """Tests of the page of a running job: it fits the terminal, and names what is full, grows and ended."""
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from rich.cells import cell_len
 
 from jax_array_info.engine.render import text_of
 from jax_array_info.pictures.top import top_table
-from jax_array_info_core.reports.timeline import TimelineOutOfMemory, UnreadRecord
-from tests.rich_render.tables.timelines import (
-    AT,
-    GIB,
-    REST,
-    SERIES,
-    device,
-    large,
-    origin,
-    process,
-    series,
-    timeline,
+from jax_array_info_core.reports import Origin, TimelineReport
+from jax_array_info_core.reports.timeline import (
+    TimelineMark,
+    TimelineOutOfMemory,
+    TimelineSeries,
+    UnreadRecord,
 )
+from jax_array_info_core.reports.timeline_process import TimelineDevice, TimelineProcess
 
 pytestmark = pytest.mark.oldest_and_newest
+
+GIB = 2**30
+AT = 1_700_000_000.0
+"""Time of the report."""
+COUNT = 60
+"""Number of samples, one a second."""
+
+
+def origin(line, function="step"):
+    return Origin(file="/home/me/train.py", line=line, function=function)
+
+
+def device(number, in_use, peak=None, limit=80 * GIB):
+    peak = in_use if peak is None else peak
+    return TimelineDevice(
+        id=number, name=f"cuda:{number}", bytes_in_use=in_use, peak_nbytes=peak, bytes_limit=limit
+    )
+
+
+def process(number, *devices, **fields):
+    return TimelineProcess(
+        **{
+            "process": number,
+            "host_name": f"host-{number // 4}",
+            "pid": 100 + number,
+            "platform": "gpu",
+            "start": AT - COUNT,
+            "end": AT,
+            "every": 1.0,
+            "state": "running",
+            "sample_count": COUNT,
+            "step": 1200,
+            "mark": "eval",
+            "in_use_source": "allocator",
+            "devices": devices,
+            **fields,
+        }
+    )
+
+
+def series(line, first, last, **fields):
+    """Return a line whose bytes change evenly from first to last."""
+    values = tuple(first + (last - first) * place // (COUNT - 1) for place in range(COUNT))
+    known = {"origin": origin(line), "content": "float32[4,4]", "nbytes": values, "count": 3}
+    return TimelineSeries(**{**known, "nbytes_per_minute": (last - first) * 60 / (COUNT - 1), **fields})
+
+
+REST = {"origin": None, "content": None, "count": None}
+SERIES = (
+    series(14, 12 * GIB, 12 * GIB, count=200),
+    series(5, 2 * GIB, 3 * GIB, content=None),
+    series(40, 4 * GIB, GIB, count=2),
+    series(0, GIB, GIB, **REST, kind="other arrays"),
+    series(0, 3 * GIB, 5 * GIB, **REST, kind="not arrays"),
+)
+EVAL = TimelineMark(
+    name="eval", count=2, times=(AT - 50, AT - 7), added_nbytes=GIB, kept_nbytes=0, peak_nbytes=20 * GIB
+)
+
+
+def timeline(*processes, **fields):
+    processes = processes or (process(0, device(0, 22 * GIB, 30 * GIB), device(1, 70 * GIB, 78 * GIB)),)
+    return TimelineReport(
+        **{
+            "folder": "memory/",
+            "processes": processes,
+            "process_count": len(processes),
+            "process": processes[0].process,
+            "device": processes[0].devices[0].id,
+            "times": tuple(AT - COUNT + 1 + place for place in range(COUNT)),
+            "steps": (None,) * COUNT,
+            "in_use": tuple(map(sum, zip(*(one.nbytes for one in SERIES), strict=True))),
+            "series": SERIES,
+            "marks": (EVAL,),
+            "read_at": AT,
+            **fields,
+        }
+    )
+
+
+def large(process_count=64, devices=8):
+    """Return a job of many processes; of each the devices are fuller than those of the one before."""
+    return timeline(
+        *(
+            process(number, *(device(8 * number + one, (number + 1) * GIB) for one in range(devices)))
+            for number in range(process_count)
+        )
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -95,17 +179,16 @@ def test_of_many_devices_the_fullest_are_shown_and_the_range_of_the_others():
 
 
 @pytest.mark.parametrize("report", [timeline(), large()], ids=["one process", "64 processes"])
-@pytest.mark.parametrize("height", [1, 2, 3, 5, 8, 10, 24, 50, 200])
-@pytest.mark.parametrize("width", [1, 10, 20, 40, 80, 200])
-@pytest.mark.parametrize("keys", ["", "q: quit"])
-def test_a_page_fits_exactly(report, width, height, keys):
+def test_a_page_fits_exactly(report):
     wrong = [process(1, device(8, GIB, limit=None), host_name="größe" * 9, state="gone", message="x" * 99)]
     report = replace(report, processes=(*report.processes, *wrong), process_count=70)
-    for encoding in ("utf-8", "ascii"):
-        text = page(report, width=width, height=height, keys=keys, encoding=encoding)
-        assert text.count("\n") + 1 == height
-        assert max(map(cell_len, text.split("\n"))) <= width
-        assert encoding == "utf-8" or text.isascii()
+    heights, widths = (1, 2, 3, 5, 8, 10, 24, 50, 200), (1, 10, 20, 40, 80, 200)
+    for height, width, keys in product(heights, widths, ("", "q: quit")):
+        for encoding in ("utf-8", "ascii"):
+            text = page(report, width=width, height=height, keys=keys, encoding=encoding)
+            assert text.count("\n") + 1 == height
+            assert max(map(cell_len, text.split("\n"))) <= width
+            assert encoding == "utf-8" or text.isascii()
 
 
 def test_without_a_limit_a_bar_ends_at_the_largest_peak_and_there_is_no_share():

@@ -24,7 +24,7 @@ from .blocks import (
     said,
     that_apply,
 )
-from .references import folded_references
+from .folds import folded_references
 from .words import (
     NO_ALLOCATION_SITES,
     SEARCH_INCOMPLETE,

@@ -1,9 +1,10 @@
-"""Words for compiled programs: shardings, mesh axes, executions and sums of bytes."""
+"""Words for compiled programs: shardings, axes, executions and sums of bytes; words that are links."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from ..layouts import MeshAxes
 from ..quantities import counted, format_bytes
@@ -13,6 +14,7 @@ from ..reports import (
     ProgramTimelineReport,
     SentBytes,
     ShardingDescription,
+    SourceLine,
     Temporary,
 )
 from ..reports.collectives import axes_words
@@ -118,3 +120,42 @@ def folded_text(texts: Sequence[str]) -> str:
         column[0] if len(set(column)) == 1 else folded_paths(column, [None] * len(column))[0][0]
         for column in columns
     )
+
+
+Target = str | tuple[str, int]
+"""What a link leads to: the path of an argument or output, the words of a place, or a file and a line."""
+
+
+class Link(NamedTuple):
+    """Words that lead to something on the same page."""
+
+    words: str
+    target: Target
+
+
+Pieces = tuple[str | Link, ...]
+"""A text in pieces."""
+
+
+def line_target(line: SourceLine) -> Target:
+    """Return the target for a line."""
+    return line.file, line.line
+
+
+def words_of(piece: str | Link) -> str:
+    """Return the words of a piece."""
+    return piece if isinstance(piece, str) else piece.words
+
+
+def text_of_pieces(pieces: Pieces) -> str:
+    """Return the text without links."""
+    return "".join(map(words_of, pieces))
+
+
+def folded_pieces(texts: Sequence[Pieces]) -> Pieces:
+    """Return texts that differ only in the indices of paths as one; its links are those of the first."""
+    folded = []
+    for column in zip(*texts, strict=True):
+        words, first = folded_text([*map(words_of, column)]), column[0]
+        folded.append(words if isinstance(first, str) else first._replace(words=words))
+    return tuple(folded)

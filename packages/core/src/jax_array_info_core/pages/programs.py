@@ -23,11 +23,9 @@ from ..reports.program_findings import accepted
 from .blocks import Column, Listing, Row, Sentence, Source, Table, counted_path, limited, listed, more, said
 from .findings import finding_blocks
 from .folds import folded
-from .program_memory import TABLES as MEMORY_TABLES
-from .program_memory import memory_lines, memory_table, temporaries_blocks
+from .program_parts import TABLES as PART_TABLES
+from .program_parts import free_values_table, memory_lines, memory_table, temporaries_blocks, value_lines
 from .program_timelines import program_timeline_page
-from .program_values import TABLES as VALUE_TABLES
-from .program_values import free_values_table, value_lines
 from .program_words import (
     collective_axes_words,
     each_words,
@@ -60,7 +58,7 @@ _COLLECTIVES = (
         meaning="operation that needs the collective, as an einsum, or the constraint that leaves axes out",
     ),
 )
-TABLES = {"collectives": _COLLECTIVES, **MEMORY_TABLES, **VALUE_TABLES}
+TABLES = {"collectives": _COLLECTIVES, **PART_TABLES}
 """Columns of each table, by its title."""
 
 

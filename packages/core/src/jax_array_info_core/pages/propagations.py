@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
+from .. import config
+from ..grouping import by_key
 from ..layouts.dtypes import type_text
-from ..quantities import counted
-from ..reports import PropagatedLeaf, PropagatedValue, PropagationReport
+from ..layouts.spec import Spec, effective_spec
+from ..quantities import counted, format_bytes
+from ..reports import (
+    AxisOrigin,
+    Conflict,
+    ConflictOperand,
+    Loss,
+    Origin,
+    PropagatedLeaf,
+    PropagatedValue,
+    PropagationReport,
+    ReplicatedValue,
+)
+from ..reports.propagation import OperationFact
+from ..text import UNKNOWN
 from .blocks import (
     SKIPPED_COLUMNS,
     Block,
@@ -29,20 +45,278 @@ from .blocks import (
 )
 from .findings import heading
 from .folds import path_keys
-from .links import Pieces, text_of_pieces, words_of
-from .propagation_words import (
-    MOST_OPS,
-    Entry,
-    ValueRow,
-    finding_entries,
-    leaf_spec_words,
-    place_words,
-    size_words,
-    value_rows,
-    value_spec_words,
-    where_words,
+from .program_words import (
+    Link,
+    Pieces,
+    Target,
+    folded_pieces,
+    folded_text,
+    line_target,
+    text_of_pieces,
+    without_indices,
+    words_of,
 )
-from .words import mesh_words
+from .words import manual_words, mesh_words, origin_words
+
+MOST_OPS = 4
+"""Maximum number of operations of alike values."""
+_REASONS = {
+    "contracted": "the operation sums the dimension, or needs all of it",
+    "conflict": "another operand is sharded in another way",
+    "constraint": "the requested sharding leaves it out",
+    "not propagated": "it was not propagated",
+}
+_CONSTRAINTS = ("sharding_constraint", "reshard", "mesh_cast")
+"""Operations of JAX that are constraints."""
+
+
+class Entry(NamedTuple):
+    """A conflict, a loss or replicated values, in words; equal ones are one."""
+
+    head: str
+    """What it is."""
+    details: tuple[Pieces, ...]
+    """Lines below it. Before the last piece of a line, it can be broken."""
+    fact: OperationFact
+    """The first of them; its pass and its columns are those of all, if they agree."""
+    nbytes: int | None
+    """Bytes per device of one of them."""
+    times: int
+    """Number of equal ones."""
+
+    @property
+    def size(self) -> str:
+        """Bytes of all of them as text."""
+        return size_words(None if self.nbytes is None else self.total_nbytes)
+
+    @property
+    def total_nbytes(self) -> int:
+        """Bytes of all of them; 0 if unknown."""
+        return (self.nbytes or 0) * self.times
+
+
+def size_words(nbytes: int | None, count: int = 1) -> str:
+    """Return bytes as text; of alike values, those of one: they need not be there at the same time."""
+    return UNKNOWN if nbytes is None else f"{format_bytes(nbytes)}{' each' if count > 1 else ''}"
+
+
+def where_words(fact: OperationFact) -> str:
+    """Return the line and the pass of an operation."""
+    return f"{origin_words(fact.origin)}{f' ({fact.phase})' if fact.phase else ''}"
+
+
+def spec_words(spec: Spec) -> str:
+    """Return a spec without trailing entries of None."""
+    return str(effective_spec(spec, {}))
+
+
+def leaf_spec_words(leaf: PropagatedLeaf) -> str:
+    """Return the spec of an argument or an output; empty if it is unknown."""
+    return "" if leaf.spec is None else spec_words(leaf.spec)
+
+
+def value_spec_words(value: PropagatedValue) -> str:
+    """Return the spec of a value; inside a ``shard_map``, with the manual axes, which are not in it."""
+    words, axes = spec_words(value.spec), value.manual_axes
+    if axes is None:
+        return f"{words} in shard_map" if value.in_shard_map else words
+    spec = f"{words}, " if any(value.spec.axes) else ""
+    invariant = value.invariant_axes
+    return spec + (f"manual over {mesh_words(axes)}" if invariant is None else manual_words(axes, invariant))
+
+
+def origin_target(axis: AxisOrigin) -> Target | None:
+    """Return the path or the line that a mesh axis comes from; None if unknown."""
+    return axis.path if axis.origin is None else line_target(axis.origin)
+
+
+def place_words(origin: Origin) -> str:
+    """Return file and line; with their functions and callers only if the settings ask for other lines."""
+    return origin_words(origin) if config.callers > 1 or origin.skipped else origin.place
+
+
+def origin_pieces(axis: AxisOrigin) -> Pieces:
+    """Return the origin of a mesh axis, as a link to it."""
+    target = origin_target(axis)
+    words = str(axis) if axis.origin is None else f"{axis.kind} {place_words(axis.origin)}"
+    return (words,) if target is None else (Link(words, target),)
+
+
+def finding_entries(report: PropagationReport, kind: str) -> list[Entry]:
+    """Return what a finding of a kind is about, the most bytes first.
+
+    Conflicts and losses that differ only in the indices of paths are one, as are the replicated values of
+    several operations.
+    """
+    match kind:
+        case "conflict":
+            entries = _folded(_conflict(one) for one in report.conflicts if not one.is_meant)
+        case "lost mesh axis":
+            entries = _folded(_loss(one) for one in report.lost if one.nbytes != 0 and not one.is_meant)
+        case _:
+            entries = map(_replicated, by_key((_facts(one), one) for one in report.replicated).values())
+    return sorted(entries, key=lambda one: -one.total_nbytes)
+
+
+def _folded(entries: Iterable[Entry]) -> Iterator[Entry]:
+    """Yield entries; those that differ only in the indices of paths are one."""
+
+    def key(one: Entry) -> Hashable:
+        texts = (one.head, *map(text_of_pieces, one.details))
+        return one.nbytes, where_words(one.fact), *map(without_indices, texts)
+
+    for group in by_key((key(one), one) for one in entries).values():
+        details = zip(*(one.details for one in group), strict=True)
+        yield group[0]._replace(
+            head=folded_text([one.head for one in group]),
+            details=tuple(map(folded_pieces, details)),
+            times=sum(one.times for one in group),
+        )
+
+
+def _conflict(one: Conflict) -> Entry:
+    operands = (_operand(each, is_whole=len(one.operands) == 1) for each in one.operands)
+    details = (*operands, (f"result {spec_words(one.result)}",))
+    return Entry(f"{one.mesh_axis}: {one.op} {one.rule}", details, one, one.nbytes, one.count)
+
+
+def _operand(one: ConflictOperand, *, is_whole: bool) -> Pieces:
+    """Return an operand of a conflict: its letter, the mesh axis with its origin, and its spec."""
+    axis = one.axis_origin
+    is_own = axis.path == one.name  # an argument of its own: its path is there already
+    origin = (str(axis.kind),) if is_own else origin_pieces(axis)
+    needs = "needs all of " if is_whole else ""
+    words = f" {needs}'{one.letter}' over {axis.mesh_axis} ("
+    return (_name(one.name), words, *origin, ")", f", {spec_words(one.spec)}")
+
+
+def _name(name: str) -> Link:
+    """Return the path of an operand, or its operation and line, as a link."""
+    return Link(name, name.rpartition(" of ")[2])
+
+
+def _loss(one: Loss) -> Entry:
+    operand = (_name(one.operand), f" {spec_words(one.before)} became {spec_words(one.after)}")
+    head = f"{_lost(one)} {type_text(one.dtype, one.shape)}"
+    return Entry(head, (operand, _why(one)), one, one.nbytes, one.count)
+
+
+def _lost(one: Loss) -> str:
+    """Return what is lost where: ``data: lost in dot_general``."""
+    if one.reason != "constraint":
+        return f"{one.mesh_axis}: lost in {one.op}"
+    by = "constraint" if one.op in _CONSTRAINTS else f"constraint on {one.op}"
+    return f"{one.mesh_axis}: left out by the {'requested output' if one.op == 'return' else by}"
+
+
+def _why(one: Loss) -> Pieces:
+    """Return why a mesh axis is lost, with the line of a constraint."""
+    if one.reason == "constraint" and one.constraint is not None:
+        return (Link(f"constraint {place_words(one.constraint)}", line_target(one.constraint)),)
+    return (_uneven(one) if one.reason == "uneven" else _REASONS[one.reason],)
+
+
+def _uneven(one: Loss) -> str:
+    """Return what does not divide: ``24 does not divide by model=16: ...``."""
+    if one.size is None or one.divisor is None:
+        return "the dimension does not divide by it"
+    words = f"{one.size} does not divide by {mesh_words(one.divisor)}"
+    axis, _, part = one.mesh_axis.partition(":(")
+    kept = next((name for dim in one.after.axes for name in dim if name.startswith(f"{axis}:(")), None)
+    if not part or kept is None:
+        return words
+    major, _, minor = part.partition(")")
+    return f"{words}: a factor of {major} stays ({kept}), one of {minor} is lost"
+
+
+def _loss_detail(loss: Loss | None) -> tuple[Pieces, ...]:
+    """Return the loss that explains a replicated value."""
+    if loss is None:
+        return ()
+    origin = loss.origin
+    at = () if origin is None else (" at ", Link(place_words(origin), line_target(origin)))
+    return ((_lost(loss), *at, ": ", *_why(loss)),)
+
+
+def _facts(one: ReplicatedValue) -> Hashable:
+    """Return what the values of several operations have in common to be one entry."""
+    return (
+        type_text(one.dtype, one.shape),
+        one.spec,
+        one.mesh_axes,
+        one.avoidable_nbytes,
+        origin_words(one.origin),
+        *(without_indices(text_of_pieces(line)) for line in _loss_detail(one.loss)),
+    )
+
+
+def _replicated(group: Sequence[ReplicatedValue]) -> Entry:
+    first = group[0]
+    ops = list(dict.fromkeys(one.op if one.path is None else f"argument {one.path}" for one in group))
+    own = (f"{spec_words(first.spec)}, replicated over {', '.join(first.mesh_axes)}: {some(ops, MOST_OPS)}",)
+    return Entry(
+        type_text(first.dtype, first.shape),
+        (own, *_loss_detail(first.loss)),
+        replace(
+            first,
+            phase=first.phase if len({one.phase for one in group}) == 1 else None,
+            columns=first.columns if len({one.columns for one in group}) == 1 else None,
+        ),
+        first.avoidable_nbytes,
+        sum(one.count for one in group),
+    )
+
+
+class ValueRow(NamedTuple):
+    """Values of a line that differ at most in their operations and in the indices of their origins' paths."""
+
+    value: PropagatedValue
+    """The first of them."""
+    origins: tuple[Pieces, ...]
+    """Mesh axes, and the link to their origin: ``data, fsdp: argument x``."""
+    ops: tuple[str, ...]
+    """Their operations, each with its pass."""
+    times: int
+    """Number of values."""
+
+    @property
+    def type_words(self) -> str:
+        """Type of the values with their number."""
+        return counted_path(type_text(self.value.dtype, self.value.shape), self.times)
+
+
+def value_rows(values: Iterable[PropagatedValue]) -> list[ValueRow]:
+    """Return values, the most bytes first; alike ones of a line are one row."""
+
+    def key(one: PropagatedValue) -> Hashable:
+        return (
+            one.shape,
+            one.dtype,
+            value_spec_words(one),
+            origin_words(one.origin),
+            *(without_indices(text_of_pieces(pieces)) for pieces in _origins(one)),
+        )
+
+    rows = [
+        ValueRow(
+            group[0],
+            tuple(map(folded_pieces, zip(*map(_origins, group), strict=True))),
+            tuple(dict.fromkeys(f"{one.op} {one.phase or ''}".strip() for one in group)),
+            sum(one.count for one in group),
+        )
+        for group in by_key((key(one), one) for one in values).values()
+    ]
+    return sorted(rows, key=lambda row: -(row.value.nbytes or 0) * row.times)
+
+
+def _origins(value: PropagatedValue) -> list[Pieces]:
+    """Return the mesh axes of each origin, and the link to it."""
+    groups = by_key(((one.kind, one.path, one.origin), one) for one in value.axes)
+    return [
+        (f"{', '.join(one.mesh_axis for one in group)}: ", *origin_pieces(group[0]))
+        for group in groups.values()
+    ]
+
 
 _MOST_KEYS = 40
 """Maximum number of keys that a shortened path has."""

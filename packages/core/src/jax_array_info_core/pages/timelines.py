@@ -27,8 +27,6 @@ from .blocks import (
 )
 from .words import NO_ALLOCATION_SITES, site_words, size_words
 
-MAX_ROWS = 10
-"""Number of rows of each table, unless another one is asked for."""
 NO_PEAKS = "This backend reports no peak: what is freed between two samples is not seen."
 _T = TypeVar("_T")
 

@@ -6,7 +6,7 @@ import html
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from jax_array_info_core.pages.links import Link, Target, line_target
+from jax_array_info_core.pages.program_words import Link, Target, line_target
 from jax_array_info_core.quantities import counted
 
 from ..engine.lines import Writing

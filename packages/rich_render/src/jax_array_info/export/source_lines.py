@@ -17,7 +17,7 @@ from jax_array_info_core import config
 from jax_array_info_core.errors import FileFormatError
 from jax_array_info_core.grouping import by_key
 from jax_array_info_core.pages.blocks import SKIPPED_ROWS
-from jax_array_info_core.pages.links import Pieces, Target, line_target, text_of_pieces
+from jax_array_info_core.pages.program_words import Pieces, Target, line_target, text_of_pieces
 from jax_array_info_core.quantities import counted
 from jax_array_info_core.reports import Origin
 from jax_array_info_core.stored.reading import Budget, read_whole

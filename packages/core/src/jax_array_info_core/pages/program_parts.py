@@ -1,0 +1,378 @@
+"""Memory of a program and of its backward pass; its arguments, outputs, constraints and donations."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import takewhile
+
+from ..grouping import by_key
+from ..layouts.dtypes import type_text
+from ..quantities import counted, format_bytes, known_sum
+from ..reports import BackwardLine, ProgramMemory, ProgramReport, ProgramValue, Temporary
+from ..reports.array import same_sharding
+from ..text import UNKNOWN
+from .blocks import Column, Listing, Row, Sentence, Table, counted_path, limited, listed, more, that_apply
+from .folds import folded, folded_paths, path_keys, split_rows
+from .program_words import kept_words, platform_words, scope_words, sharding_words, without_indices
+from .words import origin_words
+
+_REUSED = "reused by donation"
+TABLES = {
+    "temporaries live at the highest point": (
+        Column("bytes", "number", meaning="bytes of the values of the row on one device"),
+        Column("array", meaning="dtype and shape on one device, and the number of equal values"),
+        Column("line", meaning="line of your code that computes the value, and the line that called it"),
+        Column("scope", "path", before="in ", meaning="names of jax.named_scope around the operation"),
+        Column(
+            "kept",
+            before="kept ",
+            meaning="whether a loop or the backward pass keeps the value, and its checkpoint_name",
+        ),
+    ),
+    "shardings": (
+        Column("value", "path", meaning="path of the argument or the output"),
+        Column("array", meaning="dtype and global shape"),
+        Column("per device", "number", meaning="bytes of one shard, summed over the leaves of the row"),
+        Column("sharding", meaning="sharding in the compiled program, and that of the argument it replaces"),
+    ),
+}
+"""Columns of each table, by its title."""
+_MOST = 4
+"""Maximum number of temporaries in the summary; a table has more."""
+
+
+def memory_lines(report: ProgramReport) -> Iterator[str]:
+    """Yield the memory per device, and that of the host."""
+    memory = report.memory
+    if memory is None:
+        yield from that_apply((report.out_of_memory is None, f"memory per device: {UNKNOWN}"))
+        return
+    yield f"memory per device: {_memory_words(memory, report.platform)}"
+    on_host = (
+        (memory.host_argument_nbytes, "arguments"),
+        (memory.host_output_nbytes, "outputs"),
+        (memory.host_temporary_nbytes, "temporaries"),
+        (-(memory.host_alias_nbytes or 0), _REUSED),
+    )
+    if known := [part for part in on_host if part[0]]:
+        total = f"{format_bytes(memory.host_nbytes)} = " if len(known) > 1 else ""
+        yield f"host memory per device: {total}{_parts_words(known)}"
+
+
+def temporaries_blocks(memory: ProgramMemory) -> Iterator[Listing]:
+    """Yield the largest temporaries and what the backward pass needs."""
+    if memory.temporaries:
+        live = f"{format_bytes(memory.live_nbytes)} live at once"
+        smaller = memory.live_nbytes - sum(one.nbytes * one.count for one in memory.temporaries)
+        others = f", {format_bytes(smaller)} of them in smaller ones" if smaller > 0 else ""
+        yield Sentence(f"largest temporaries, {live}{others} (estimated from the schedule{_excess(memory)})")
+        yield listed(memory.temporaries, _entry, lambda left: ", ".join(_rest(left)), _MOST)
+    yield from _backward(memory)
+
+
+def _memory_words(memory: ProgramMemory, platform: str) -> str:
+    """Return the memory that the program needs, and its parts: ``about 6.4 MiB = arguments 1.0 + …``."""
+    if memory.needed_nbytes is None:
+        return UNKNOWN
+    needed, temporaries = format_bytes(memory.needed_nbytes), memory.temporary_nbytes
+    words = _parts_words(
+        part for part in memory_parts(memory, platform) if part[0] != 0 or part[1] == "arguments"
+    )
+    code = f"; code {format_bytes(memory.code_nbytes)}" if memory.code_nbytes else ""
+    if memory.peak_nbytes is not None:
+        allocated = f"; {format_bytes(temporaries)} allocated for temporaries" if temporaries else ""
+        return f"{needed} at the peak ({words}){allocated}{code}"
+    return f"about {needed} = {words} (the {platform_words(platform)} backend reports no peak){code}"
+
+
+def memory_parts(memory: ProgramMemory, platform: str) -> list[tuple[int | None, str]]:
+    """Return the bytes and the names of the parts that add up to ``needed_nbytes``.
+
+    The temporaries of a peak are what is left of it. On TPU, XLA's peak is that of HBM or of VMEM.
+
+    Args:
+        memory: A memory whose ``needed_nbytes`` are known.
+        platform: Platform of the program.
+
+    Returns:
+        Pairs. Bytes that are subtracted are negative; None is unknown.
+    """
+    arguments, outputs, temporaries = memory.argument_nbytes, memory.output_nbytes, memory.temporary_nbytes
+    reused = None if memory.alias_nbytes is None else -memory.alias_nbytes
+    name = "temporaries"
+    if memory.peak_nbytes is not None:
+        others = known_sum((arguments, outputs, reused))
+        temporaries = None if others is None else memory.peak_nbytes - others
+        name = "temporaries, VMEM and constants" if platform == "tpu" else "temporaries and constants"
+        name = "not live at the peak" if (temporaries or 0) < 0 else name
+    elif reused is not None:
+        reused = max(reused, -sum(nbytes or 0 for nbytes in (arguments, outputs, temporaries)))
+    return [(arguments, "arguments"), (outputs, "outputs"), (temporaries, name), (reused, _REUSED)]
+
+
+def _parts_words(parts: Iterable[tuple[int | None, str]]) -> str:
+    """Return parts of a memory that add up, each with its sign: ``arguments 1.0 MiB + outputs 2.0 MiB``."""
+    words = (
+        f"{'-' if (nbytes or 0) < 0 or name == _REUSED else '+'} {name} {_bytes(nbytes)}"
+        for nbytes, name in parts
+    )
+    return " ".join(words).removeprefix("+ ")
+
+
+def _bytes(nbytes: int | None) -> str:
+    """Return bytes without their sign."""
+    return UNKNOWN if nbytes is None else format_bytes(abs(nbytes))
+
+
+def _excess(memory: ProgramMemory) -> str:
+    """Return where the bytes are that XLA does not allocate for temporaries; empty if there are none."""
+    excess = 0 if memory.temporary_nbytes is None else memory.live_nbytes - memory.temporary_nbytes
+    is_in_outputs = excess <= (memory.output_nbytes or 0)
+    where = "in the memory of outputs" if is_in_outputs else "more than XLA allocates"
+    return f"; {format_bytes(excess)} {where}" if excess > 0 else ""
+
+
+def _entry(one: Temporary) -> Sequence[str]:
+    """Return the entry of temporaries in the summary."""
+    return (
+        format_bytes(one.nbytes * one.count),
+        "",
+        counted_path(type_text(one.dtype, one.shape), one.count),
+        origin_words(one.origin, "line unknown"),
+        f"in {scope_words(one.scopes)}" if one.scopes else "",
+        kept_words(one),
+    )
+
+
+def _rest(left: Sequence[Temporary]) -> tuple[str, str]:
+    """Return the number and the bytes of further temporaries."""
+    return more(sum(one.count for one in left)), format_bytes(sum(one.nbytes * one.count for one in left))
+
+
+def _backward(memory: ProgramMemory) -> Iterator[Listing]:
+    """Yield what JAX saves for the backward pass, and what is live when that begins."""
+    saved, live = memory.saved, memory.live_at_backward
+    if saved is not None:
+        reason = None if saved.reason is None else f"{UNKNOWN}: {saved.reason}"
+        yield from _by_line("saved for the backward pass by JAX", saved.lines, reason)
+        if saved.offloaded:
+            yield from _by_line("offloaded to host memory for the backward pass", saved.offloaded)
+    if live is not None:
+        vmem = f"; {format_bytes(live.vmem_nbytes)} more in VMEM" if live.vmem_nbytes else ""
+        # Next to a figure of all devices, this one is told to be of one.
+        whose = " per device" if saved is None or saved.nbytes is None else ""
+        known = f"{_bytes(live.nbytes)}{whose} (estimated from the schedule{vmem})"
+        words = f"{UNKNOWN}: {live.reason}" if live.nbytes is None else known
+        yield from _by_line("live when the backward pass begins", live.lines if saved is None else (), words)
+
+
+def _by_line(name: str, lines: Sequence[BackwardLine], words: str | None = None) -> Iterator[Listing]:
+    """Yield a figure with its lines.
+
+    Args:
+        name: Name of the figure.
+        lines: The lines.
+        words: The figure; None for the sum of the lines: on a device, if all are known there.
+    """
+    is_known = all(one.nbytes is not None for one in lines)
+
+    def size(one: BackwardLine) -> int | None:
+        return one.nbytes if is_known else one.global_nbytes
+
+    def entry(one: BackwardLine) -> Sequence[str]:
+        arrays = counted(one.count, "array", "arrays")
+        return (
+            _bytes(size(one)),
+            "",
+            origin_words(one.origin, "line unknown"),
+            f"{arrays}, stacked by a loop" if one.is_in_loop else arrays,
+            "" if one.checkpoint_name is None else f"named {one.checkpoint_name}",
+        )
+
+    def rest(left: Sequence[BackwardLine]) -> str:
+        nbytes = sum(size(one) or 0 for one in left)
+        return f"{more(len(left), 'line', 'lines')}, {format_bytes(nbytes)}"
+
+    if words is None:
+        total = known_sum(map(size, lines))
+        where = " per device" if is_known else " on all devices together"
+        words = UNKNOWN if total is None else format_bytes(total) + where
+    yield Sentence(f"{name}: {words}")
+    yield listed(sorted(lines, key=lambda one: -(size(one) or 0)), entry, rest)
+
+
+def memory_table(memory: ProgramMemory) -> Table:
+    """Return the table of temporaries; without rows if the summary has all."""
+    temporaries = memory.temporaries
+
+    def row(one: Temporary) -> Row:
+        size, _, array, line, *_ = _entry(one)
+        return {
+            "bytes": size,
+            "array": array,
+            "line": line,
+            "scope": scope_words(one.scopes),
+            "kept": kept_words(one).removeprefix("kept "),
+        }
+
+    def rest(left: Sequence[Temporary]) -> Row:
+        return dict(zip(("array", "bytes"), _rest(left), strict=True))
+
+    return Table(
+        "temporaries live at the highest point",
+        TABLES["temporaries live at the highest point"],
+        [limited(temporaries if len(temporaries) > _MOST else (), row, rest, is_apart=True)],
+        (
+            (("bytes",), ("array",), ("line",), ("scope",), ("kept",)),
+            (("bytes",), ("array",), ("line", "scope"), ("kept",)),
+            (("bytes",), ("array", "line", "scope", "kept")),
+        ),
+    )
+
+
+_STATES = {
+    "as requested": "is_as_asked",
+    "chosen by XLA": "is_free",
+    "requested shardings are not recorded in a Compiled": "is_unrecorded",
+}
+"""Property of the values that each line of the summary counts."""
+_MOST_PRUNED = 6
+"""Maximum number of paths of unused arguments in the summary."""
+
+
+def value_lines(report: ProgramReport) -> Iterator[str]:
+    """Yield the numbers of values as requested, chosen by XLA, in host memory, pruned and donated."""
+    if not _is_on_one_device(report):
+        likes = _arguments_of(report)
+        kept = sum(_keeps(one, likes) for one in report.outputs)
+        known = sum(one.path in likes for one in report.outputs)
+        for title, state in _STATES.items():
+            if words := _number_words(report, **{state: True}):
+                like = f"; {kept} of {known} with a known argument keep its sharding"
+                yield f"{title}: {words}{like if kept and state == 'is_free' else ''}"
+    if report.constraints is None:
+        yield "constraints inside: unknown for a lowered or compiled function"
+    hosted = (one for one in (*report.arguments, *report.outputs) if one.is_in_host_memory)
+    for kind in dict.fromkeys(one.memory_kind for one in hosted):
+        yield f"in {kind}: {_number_words(report, is_in_host_memory=True, memory_kind=kind)}"
+    if pruned := [one.path for one in report.arguments if one.is_pruned]:
+        shown, rest = split_rows(folded_paths(pruned, [None] * len(pruned)), _MOST_PRUNED)
+        listed = ", ".join(counted_path(path, len(members)) for path, members in shown)
+        left = f" and {more(sum(len(members) for _, members in rest))}" if rest else ""
+        yield f"removed by JAX as unused: {listed}{left}"
+    if report.donations:
+        reused = [one.nbytes for one in report.donations if one.output is not None]
+        nbytes = f", {format_bytes(sum(reused))} per device" if reused else ""
+        donated = counted(len(report.donations), "argument", "arguments")
+        yield f"donated: {len(reused)} of {donated} reused{nbytes}"
+
+
+def _is_on_one_device(report: ProgramReport) -> bool:
+    """Return whether there is nothing to shard."""
+    return report.device_count == 1 and report.mesh is None
+
+
+def _number_words(report: ProgramReport, **wanted: object) -> str:
+    """Return the numbers of values with certain properties: ``3 arguments, 1 output and 2 constraints``.
+
+    Args:
+        report: The program.
+        **wanted: The properties, which only values or only constraints may have.
+    """
+    every = {"argument": report.arguments, "output": report.outputs, "constraint": report.constraints or ()}
+    counts = {
+        noun: sum(
+            getattr(one, "count", 1)
+            for one in values
+            if all(getattr(one, name, None) == value for name, value in wanted.items())
+        )
+        for noun, values in every.items()
+    }
+    parts = [counted(count, noun, f"{noun}s") for noun, count in counts.items() if count]
+    return " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
+
+
+def free_values_table(report: ProgramReport) -> Table:
+    """Return the table of the shardings that XLA chose, or may have chosen, the most bytes first.
+
+    An output with the sharding of the argument that it takes the place of is left out.
+    """
+    values = () if _is_on_one_device(report) else (*report.arguments, *report.outputs)
+    likes = _arguments_of(report)
+    free = [one for one in values if (one.is_free or one.is_unrecorded) and not _keeps(one, likes)]
+
+    def was(value: ProgramValue) -> list[str]:
+        """Return the sharding of the argument that an output takes the place of."""
+        argument = likes.get(value.path)
+        return [] if argument is None else [f"was {sharding_words(argument.got)}"]
+
+    def fact(value: ProgramValue) -> Hashable:
+        alike = replace(value, path="", like=None, reason=without_indices(value.reason or ""))
+        return alike, *was(value)
+
+    def row(fold: tuple[str, list[ProgramValue]]) -> Row:
+        path, found = fold
+        value, count = found[0], len(found)
+        return {
+            "value": counted_path(path, count),
+            "array": type_text(value.dtype, value.shape),
+            "per device": "?" if value.nbytes is None else format_bytes(count * value.nbytes),
+            "sharding": [_place(value), *was(value)],
+        }
+
+    def rest(left: Sequence[tuple[str, list[ProgramValue]]]) -> Row:
+        sizes = [value.nbytes or 0 for _, found in left for value in found]
+        return {"value": more(len(sizes)), "per device": format_bytes(sum(sizes))}
+
+    folds = sorted(folded(free, fact), key=lambda fold: -len(fold[1]) * (fold[1][0].nbytes or 0))
+    return Table(
+        "shardings" if any(one.is_unrecorded for one in free) else "shardings that XLA chose",
+        TABLES["shardings"],
+        [limited(folds, row, rest, is_apart=True)],
+        (
+            (("value",), ("array",), ("per device",), ("sharding",)),
+            (("value", "array"), ("per device",), ("sharding",)),
+            (("value", "array", "sharding"), ("per device",)),
+        ),
+    )
+
+
+def _arguments_of(report: ProgramReport) -> dict[str, ProgramValue]:
+    """Return the argument whose place each output takes, by the output's path.
+
+    It has the same shape and dtype, and the longest end of its path in common with the output's.
+    """
+    placed = ((one, path_keys(one.path)) for one in report.arguments if one.got is not None)
+    named = by_key(((one.shape, one.dtype, keys[-1]), (one, keys)) for one, keys in placed)
+    found = {}
+    for output in report.outputs:
+        keys = path_keys(output.path)
+        alike = by_key(
+            (_common_end(others, keys), one)
+            for one, others in named.get((output.shape, output.dtype, keys[-1]), ())
+        )
+        best = alike[max(alike)] if alike else []
+        if len(best) == 1:
+            found[output.path] = best[0]
+    return found
+
+
+def _common_end(one: Sequence[str], other: Sequence[str]) -> int:
+    """Return the number of keys that two paths have in common at their ends."""
+    pairs = zip(reversed(one), reversed(other), strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def _keeps(output: ProgramValue, likes: Mapping[str, ProgramValue]) -> bool:
+    """Return whether an output has the sharding of the argument whose place it takes."""
+    argument = likes.get(output.path)
+    if argument is None or argument.memory_kind != output.memory_kind:
+        return False
+    return same_sharding(argument.got, output.got, len(output.shape)) is True
+
+
+def _place(value: ProgramValue) -> str:
+    """Return the sharding of a value, and its memory kind if it is in host memory."""
+    place = " as returned" if value.is_padded_inside else ""
+    return sharding_words(value.got) + place + (f" in {value.memory_kind}" if value.is_in_host_memory else "")
