@@ -31,12 +31,18 @@ from ..propagation.graph import Graph, shard_of
 from ..propagation.helper import ask
 from ..propagation.propagation_report import results_of
 from ..quantities import known_sum
-from ..reports.program_memory import BackwardLine, LiveAtBackward, SavedForBackward
 from ..reports.origin import Origin
 from ..reports.program import Donation, ProgramReport, ProgramValue
-from ..reports.program_memory import ProgramMemory, Temporary
+from ..reports.program_memory import (
+    BackwardLine,
+    LiveAtBackward,
+    ProgramMemory,
+    ProgramSeries,
+    ProgramTimelineReport,
+    SavedForBackward,
+    Temporary,
+)
 from ..reports.timeline import MAX_POINTS, MAX_SERIES
-from ..reports.program_memory import ProgramSeries, ProgramTimelineReport
 from .collectives import merged
 from .compiled import VMEM
 

@@ -12,17 +12,24 @@ from jax_array_info_core.layouts import MeshAxes
 from jax_array_info_core.layouts.dtypes import type_text
 from jax_array_info_core.pages.blocks import AT_MOST, counted_path, some, that_apply
 from jax_array_info_core.pages.folds import folded, split_rows
-from jax_array_info_core.pages.program_words import Link, line_target
 from jax_array_info_core.pages.program_words import (
+    Link,
     collective_axes_words,
     kept_words,
+    line_target,
     phase_words,
     scope_words,
     sharding_words,
     total_words,
 )
-from jax_array_info_core.pages.propagation_words import size_words
-from jax_array_info_core.pages.propagations import finding_entries, leaf_spec_words, origin_target, value_rows, value_spec_words
+from jax_array_info_core.pages.propagations import (
+    finding_entries,
+    leaf_spec_words,
+    origin_target,
+    size_words,
+    value_rows,
+    value_spec_words,
+)
 from jax_array_info_core.reports import (
     AxisOrigin,
     Collective,
