@@ -25,6 +25,7 @@ from ..reports.changes import ReshardReport, ReshardRow
 from ..reports.tree import TreeMesh, TreeReport, TreeRow
 from ..trees.leaves import is_tree, tree_leaves
 from ..trees.plan import opened
+from ..trees.same_sharding import shard_counts
 from ..trees.specs import matched_paths, specs_by_path
 from ..trees.tree_report import spec_error, tree_report
 
@@ -381,7 +382,7 @@ class Places:
             return None
         if mesh.axes is not None and row.spec is not None:
             return self.of_spec(row, PlacedMesh(mesh.axes, None, None), row.spec, memory_kind)
-        shape, counts = row.shape, _shard_counts(row)
+        shape, counts = row.shape, shard_counts(row)
         if counts is None or math.prod(counts) * row.replicas != mesh.device_count:
             return None
         ids = np.arange(mesh.device_count).reshape(*counts, row.replicas)
@@ -397,14 +398,6 @@ def _of_facts(facts: ArrayFacts, memory_kind: str | None) -> Place | None:
     processes = layout.processes or ((process_index(), found.devices.ids),)
     spec = found.description.spec if found.description else None
     return Place(layout, spec, memory_kind, processes)
-
-
-def _shard_counts(row: TreeRow) -> Sequence[int] | None:
-    """Return the number of shards along each axis of a leaf without a spec; None if they are not known."""
-    if row.shard_shape is None or len(row.shard_shape) != len(row.shape):
-        return None
-    pairs = zip(row.shape, row.shard_shape, strict=True)
-    return [-(-dim // part) if dim and part else 1 for dim, part in pairs]  # type: ignore[operator]
 
 
 _INT64_SUM = 2**62

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Hashable, Iterator, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -79,9 +80,12 @@ def _same_spec(
         return _by_shards(row, mesh) == _by_shards(other, other_mesh)
     if (row.sharding is None) != (other.sharding is None) or (row.replicas > 1) != (other.replicas > 1):
         return False
-    if row.spec is None and other.spec is None:
-        return _shard_counts(row) == _shard_counts(other)
-    return _is_replicated(row, mesh) and _is_replicated(other, other_mesh)
+    if row.spec is not None or other.spec is not None:
+        return _is_replicated(row, mesh) and _is_replicated(other, other_mesh)
+    counts, others = shard_counts(row), shard_counts(other)
+    if counts is None or others is None:
+        return counts is others
+    return all(count == wanted for count, wanted in zip_longest(counts, others, fillvalue=1))
 
 
 def _sizes(mesh: TreeMesh | None) -> dict[str, int]:
@@ -105,17 +109,14 @@ def _is_replicated(row: TreeRow, mesh: TreeMesh | None) -> bool:
     return row.shard_shape == row.shape
 
 
-def _shard_counts(row: TreeRow) -> tuple[int, ...] | None:
-    """Return the number of shards along each axis with more than one; None if they are not known."""
+def shard_counts(row: TreeRow) -> list[int] | None:
+    """Return the number of shards along each axis of a leaf; None if they are not known."""
     if row.shard_shape is None:
         return None
-    counts = [
-        -(-dim // part) if isinstance(dim, int) and isinstance(part, int) and part > 0 else 1
-        for dim, part in zip(row.shape, row.shard_shape, strict=False)
+    return [
+        -(-dim // part) if isinstance(dim, int) and isinstance(part, int) and dim and part else 1
+        for dim, part in zip(row.shape, row.shard_shape, strict=True)
     ]
-    while counts and counts[-1] == 1:
-        counts.pop()
-    return tuple(counts)
 
 
 def _same_tiles(
