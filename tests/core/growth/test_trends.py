@@ -29,6 +29,15 @@ def make_state():
     return [jnp.ones((7,)) for _ in range(4)]
 
 
+def grown(work, steps):
+    """Return the growth of each line over some steps, which get their numbers."""
+    with track_arrays() as growth:
+        for number in range(steps):
+            work(number)
+            growth.step()
+        return growth.report().origins
+
+
 def test_only_a_site_that_rises_at_every_step_is_marked_as_rising(no_arrays):
     kept, params, state, spare = [], elder(), None, []
     with track_arrays() as growth:
@@ -50,58 +59,39 @@ def test_only_a_site_that_rises_at_every_step_is_marked_as_rising(no_arrays):
 
 
 def test_an_array_that_is_replaced_by_larger_ones_rises(no_arrays):
-    history = np.zeros((0, 64), np.float32)
-    with track_arrays() as growth:
-        for number in range(4):
-            history = jax.device_put(np.zeros((number + 1, 64), np.float32))
-            growth.step()
-        (found,) = growth.report().origins
+    history = {}
+    (found,) = grown(lambda number: history.update(last=device_array(64 * (number + 1))), 4)
     assert found.rose_every_step
     assert (found.count_per_step, found.nbytes_per_step) == (0, 256)
-    assert history is not None
+
+
+def device_array(size, device=None):
+    return jax.device_put(np.ones(size, np.float32), device)
 
 
 @pytest.mark.needs_devices(2)
 def test_arrays_on_alternating_devices_rise_by_their_bytes_in_total(no_arrays):
     kept, devices = [], jax.local_devices()[:2]
-    with track_arrays() as growth:
-        for number in range(6):
-            kept.append(jax.device_put(np.ones(256, np.float32), devices[number % 2]))
-            growth.step()
-        (found,) = growth.report().origins
+    (found,) = grown(lambda number: kept.append(device_array(256, devices[number % 2])), 6)
     assert (found.rose_every_step, found.count_per_step, found.nbytes_per_step) == (True, 1, 1024)
     assert found.nbytes == 3 * 1024
     assert found.device_nbytes == tuple((device.id, 3 * 1024) for device in devices)
-
-
-@pytest.mark.needs_devices(2)
-def test_bytes_that_rise_on_alternating_devices_rise_at_every_step(no_arrays):
-    devices, buffers = jax.local_devices()[:2], {}
-    with track_arrays() as growth:
-        for number in range(6):
-            size = 8 * (number // 2 + 1)
-            buffers[number % 2] = jax.device_put(np.ones(size, np.float32), devices[number % 2])
-            growth.step()
-        (found,) = growth.report().origins
+    kept.clear()
+    # The bytes rise at every step, too, where arrays are replaced.
+    buffers = {}
+    (found,) = grown(
+        lambda number: buffers.update({number % 2: device_array(8 * (number // 2 + 1), devices[number % 2])}),
+        6,
+    )
     assert found.rose_every_step
-    assert len(buffers) == 2
-
-
-def test_one_step_gives_no_growth_per_step(no_arrays):
-    with track_arrays() as growth:
-        new = born()
-        growth.step()
-        (found,) = growth.report().origins
-    assert (found.count_per_step, found.nbytes_per_step, found.rose_every_step) == (None, None, False)
-    assert len(new) == 2
 
 
 HERE = Site(None, "float32[4]")
 
 
-def steps_of(alive):
-    """Return the trends after one step for each number of live arrays."""
-    running = Trends({})
+def steps_of(alive, before=0):
+    """Return the trends after one step for each number of live arrays, and with a number at entry."""
+    running = Trends({HERE: Level(before, 16 * before)} if before else {})
     for count in alive:
         running.add({HERE: Level(count, 16 * count)} if count else {})
     return running
@@ -152,14 +142,9 @@ def test_bytes_that_rose_at_several_steps_and_never_fell_are_a_trend(alive, step
 
 
 def test_arrays_alive_before_the_first_rise_are_not_part_of_it():
-    running = Trends({HERE: Level(5, 80)})
-    for count in (9, 9, 10, 10, 11):  # four arrays of the first step stay alive
-        running.add({HERE: Level(count, 16 * count)})
-    assert running.growing()[HERE].by == Level(6, 96)
-    running = Trends({HERE: Level(5, 80)})
-    for count in (4, 4, 5, 5, 6):
-        running.add({HERE: Level(count, 16 * count)})
-    assert running.growing()[HERE].by == Level(2, 32)
+    # Four arrays of the first step stay alive.
+    assert steps_of((9, 9, 10, 10, 11), before=5).growing()[HERE].by == Level(6, 96)
+    assert steps_of((4, 4, 5, 5, 6), before=5).growing()[HERE].by == Level(2, 32)
 
 
 def make(shape):
@@ -187,33 +172,13 @@ def test_a_leak_is_separated_from_the_other_arrays_of_its_line(no_arrays):
 
 def test_shapes_that_rise_in_turns_are_one_trend_of_their_line(no_arrays):
     kept = []
-    with track_arrays() as growth:
-        for number in range(8):
-            kept.append(make((number % 2 + 1,)))
-            growth.step()
-        (leak,) = growth.report().origins
+    (leak,) = grown(lambda number: kept.append(make((number % 2 + 1,))), 8)
     assert (leak.rose_every_step, leak.count, leak.rose_content) == (True, 8, None)
 
 
-def test_arrays_that_come_and_go_are_not_a_trend(no_arrays):
-    kept = []
-    with track_arrays() as growth:
-        for number in range(12):
-            kept = [*kept, make((number % 3 + 1,))] if number % 6 else []
-            growth.step()
-        assert not any(origin.rose for origin in growth.report().origins)
-
-
 def test_replacing_arrays_that_were_alive_at_entry_is_not_a_rise(no_arrays):
-    def make():
-        return jnp.ones((3,))
-
-    ring = [make() for _ in range(8)]
-    with track_arrays() as growth:
-        for number in range(6):
-            ring[number] = make()
-            growth.step()
-        (found,) = growth.report().origins
+    ring = [make((3,)) for _ in range(8)]
+    (found,) = grown(lambda number: ring.__setitem__(number, make((3,))), 6)
     assert (found.count, found.freed_count, found.rose_every_step) == (6, 6, False)
 
 
@@ -262,11 +227,8 @@ def test_only_the_latest_sites_without_live_arrays_are_remembered(monkeypatch):
     ],
 )
 def test_a_rise_has_stopped_after_twice_its_longest_pause(rises, steps, stopped_at):
-    site, running, count = Site(None, "float32[4]"), Trends({}), 0
-    for number in range(1, steps + 1):
-        count += number in rises
-        running.add({site: Level(count, 16 * count)})
-    assert running.growing()[site].stopped_at == stopped_at
+    alive = [sum(rise <= number for rise in rises) for number in range(1, steps + 1)]
+    assert steps_of(alive).growing()[HERE].stopped_at == stopped_at
 
 
 def test_a_line_that_rises_is_told_before_its_shapes_that_rise_no_more():

@@ -15,6 +15,16 @@ def path_of(arrays):
     return next(iter(found.paths.values()), None)
 
 
+def paths_of(arrays):
+    """Return the path to each array of a list, taken out of the list first, found in one search."""
+    taken = [*arrays]
+    arrays.clear()
+    keys = [*map(id, taken)]
+    found = find_all(taken)
+    assert found.is_complete
+    return [found.paths[key] for key in keys]
+
+
 class Node:
     pass
 

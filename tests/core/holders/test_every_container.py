@@ -1,4 +1,4 @@
-"""Reference paths through containers of every type, found without running the containers' code."""
+"""Reference paths through containers and functions of every type, found without running their code."""
 
 import collections
 import dataclasses
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_array_info_core.holders.search import find_holders
+from tests.core.holders.finding import make_step, paths_of
 
 pytestmark = pytest.mark.own_process
 
@@ -126,7 +126,29 @@ class Fielded(list):
     _fields = ("a",)
 
 
+def decorated(function):
+    @functools.wraps(function)
+    def wrapper(*args):
+        return function(*args)
+
+    return wrapper
+
+
+def keep(w):
+    return lambda x, w=w: x
+
+
+CLOSURE = "closure of make_step.<locals>.step: params"
 CONTAINERS = [
+    (lambda w: [print, keep(w)], "[1] → default of keep.<locals>.<lambda>: w"),
+    (lambda w: {"step": jax.jit(make_step(w))}, f"['step'] → {CLOSURE}"),
+    (lambda w: (jax.jit(jax.value_and_grad(make_step(w))),), f"[0] → {CLOSURE}"),
+    (lambda w: [functools.partial(make_step(w))], f"[0].func → {CLOSURE}"),
+    (make_step, f" → {CLOSURE}"),
+    (
+        lambda w: decorated(make_step(w)),
+        f" → closure of make_step.<locals>.step: function → {CLOSURE}",
+    ),
     (Compared, ".w"),
     (Shadowed, "._w"),
     (lambda w: Fielded([w]), "[0]"),
@@ -178,19 +200,10 @@ def found():
     arrays = [jnp.ones(3) for _ in CONTAINERS]
     for number, (make, _) in enumerate(CONTAINERS):
         setattr(train, f"state{number}", make(arrays[number]))
-    keys = [*map(id, arrays)]
     try:
-        paths = find_holders(taken_out(arrays), max_seconds=None).paths
+        return paths_of(arrays)
     finally:
         del sys.modules["train"]
-    return [paths[key] for key in keys]
-
-
-def taken_out(arrays):
-    """Return a list of arrays, and empty the list that was given."""
-    taken = [*arrays]
-    arrays.clear()
-    return taken
 
 
 @pytest.mark.parametrize("number", range(len(CONTAINERS)), ids=[path for _, path in CONTAINERS])

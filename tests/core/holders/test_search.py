@@ -1,8 +1,10 @@
-"""Reference paths to live arrays, from every type of referrer."""
+"""Reference paths to live arrays, from every type of referrer, and searches that are not finished."""
 
 import asyncio
+import contextvars
 import dataclasses
 import gc
+import inspect
 import sys
 import threading
 import types
@@ -13,10 +15,11 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from jax_array_info_core import ArrayTracker, live_array_report
 from jax_array_info_core.errors import SearchError
-from jax_array_info_core.holders.scopes import Owner, owner_of
-from jax_array_info_core.holders.search import find_holders
-from tests.core.holders.finding import Node, find_all, make_step, path_of
+from jax_array_info_core.holders import search
+from jax_array_info_core.holders.search import Owner, find_holders, owner_of
+from tests.core.holders.finding import Node, find_all, make_step, path_of, paths_of
 from tests.growing import no_collector
 
 pytestmark = pytest.mark.own_process
@@ -27,21 +30,7 @@ class Params:
     w: Any
 
 
-def test_a_variable_of_a_running_function_has_a_path():
-    def main():
-        batch = {"x": jnp.ones(3)}
-        return find_all([batch["x"]]).paths[id(batch["x"])]
-
-    name = test_a_variable_of_a_running_function_has_a_path.__name__
-    assert main() == f"{name}.<locals>.main() local batch['x']"
-
-
-def test_a_closure_is_named_by_its_function_and_variable():
-    step = make_step(jnp.ones(3))
-    assert path_of([step.__closure__[0].cell_contents]) == "closure of make_step.<locals>.step: params"
-
-
-def test_defaults_and_attributes_of_functions_have_paths():
+def test_a_closure_defaults_and_attributes_of_functions_have_paths():
     def make(w, bias, cache):
         def step(x, w=w, *, bias=bias):
             return x
@@ -49,11 +38,17 @@ def test_defaults_and_attributes_of_functions_have_paths():
         step.cache = cache
         return step
 
-    step = make(*(jnp.ones(3) for _ in range(3)))
-    name = f"{sys._getframe().f_code.co_name}.<locals>.make.<locals>.step"
-    assert path_of([step.__defaults__[0]]) == f"default of {name}: w"
-    assert path_of([step.__kwdefaults__["bias"]]) == f"default of {name}: bias"
-    assert path_of([step.cache]) == f"{name}.cache"
+    step, plain = make(*(jnp.ones(3) for _ in range(3))), make_step(jnp.ones(3))
+    here = sys._getframe().f_code.co_name
+    name = f"{here}.<locals>.make.<locals>.step"
+    arrays = [step.__defaults__[0], step.__kwdefaults__["bias"], step.cache]
+    arrays += [plain.__closure__[0].cell_contents]
+    assert paths_of(arrays) == [
+        f"default of {name}: w",
+        f"default of {name}: bias",
+        f"{name}.cache",
+        f"{here}() local plain → closure of make_step.<locals>.step: params",
+    ]
 
 
 def test_a_class_attribute_has_the_path_of_its_class():
@@ -93,8 +88,10 @@ def test_a_variable_of_a_suspended_coroutine_has_a_path():
     with pytest.raises(StopIteration):
         two.asend(None).send(None)
     name = sys._getframe().f_code.co_name
-    assert path_of(arrays) == f"generator {name}.<locals>.agen local array"
-    assert path_of(arrays) == f"coroutine {name}.<locals>.fetch local array"
+    assert paths_of(arrays) == [
+        f"coroutine {name}.<locals>.fetch local array",
+        f"generator {name}.<locals>.agen local array",
+    ]
     one.close()
     with pytest.raises(StopIteration):
         two.aclose().send(None)
@@ -230,30 +227,30 @@ def jitted_method(w):
     node.step = jax.jit(types.MethodType(lambda node, x: x + node.w, node))
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        to_itself,
-        list_of_itself,
-        list_in_a_dict_of_itself,
-        objects_of_each_other,
-        below_a_cycle,
-        recursive_function,
-        frame_of_an_exception,
-        jitted_method,
-    ],
+CYCLES = (
+    to_itself,
+    list_of_itself,
+    list_in_a_dict_of_itself,
+    objects_of_each_other,
+    below_a_cycle,
+    recursive_function,
+    frame_of_an_exception,
+    jitted_method,
 )
-def test_an_array_that_only_a_cycle_refers_to_is_garbage_without_a_path(make):
+
+
+def test_arrays_that_only_a_cycle_refers_to_are_garbage_without_a_path():
     with no_collector():
-        arrays = [jnp.ones(3)]
-        make(arrays[0])
-        reference = weakref.ref(arrays[0])
+        arrays = [jnp.ones(3) for _ in CYCLES]
+        for number, make in enumerate(CYCLES):
+            make(arrays[number])
+        references = [*map(weakref.ref, arrays)]
         found = find_all(arrays)
-        assert found == ({}, {}, True, {id(arrays[0])})
-        del arrays
-        assert reference() is not None
+        assert found == ({}, {}, True, {*map(id, arrays)})
+        arrays.clear()
+        assert None not in [reference() for reference in references]
         gc.collect()
-        assert reference() is None
+        assert {reference() for reference in references} == {None}
 
 
 def test_a_cycle_with_a_name_or_with_a_referrer_in_c_is_not_garbage():
@@ -336,6 +333,102 @@ def test_user_names_come_before_library_names():
     name = sys._getframe().f_code.co_name
     assert [*found.paths.values(), library] == [f"{name}() local state", "json.kept"]
     assert [*found.other_counts.values()] == [1]
+
+
+def test_a_path_from_a_context_variable_has_its_name():
+    cache = contextvars.ContextVar("cache")
+    token = cache.set({"w": jnp.ones(3)})
+    context = contextvars.copy_context()
+    context.run(cache.set, [jnp.ones(3)])
+    default = contextvars.ContextVar("default", default=jnp.ones(3))  # noqa: B039
+    assert paths_of([cache.get()["w"], *context[cache], default.get()]) == [
+        "ContextVar cache['w']",
+        "ContextVar cache[0]",
+        "default of ContextVar default",
+    ]
+    cache.reset(token)
+
+
+class Scratch(threading.local):
+    pass
+
+
+@pytest.mark.parametrize("cls", [threading.local, Scratch])
+def test_a_thread_local_value_has_the_name_of_its_attribute(cls):
+    local, there, done = cls(), threading.Event(), threading.Event()
+    local.cache = {"x": jnp.ones(3)}
+    arrays = [local.cache["x"], jnp.ones(4)]
+
+    def work():
+        local.other = {"y": arrays[1]}
+        there.set()
+        done.wait(60)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert there.wait(60)
+    found = paths_of(arrays)
+    done.set()
+    thread.join()
+    name = f"{sys._getframe().f_code.co_name}() local local"
+    assert found == [f"{name}.cache['x']", f"{name}.other['y']"]
+
+
+class Layer(Node):
+    pass
+
+
+class Model(Node):
+    pass
+
+
+class Trainer(Node):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("missed", "path"),
+    [
+        # The search found the named object, but not the module that names it.
+        (lambda train: [vars(train)], "train.trainer.model.layers['dense'].w"),
+        # The search found no name: the path begins at the farthest object found.
+        (lambda train: [vars(train), train.trainer, vars(train.trainer)], "Model.layers['dense'].w"),
+    ],
+)
+def test_an_unfinished_search_returns_the_best_path_so_far(missed, path, monkeypatch):
+    train = sys.modules["train"] = types.ModuleType("train")
+    train.trainer, layer = Trainer(), Layer()
+    train.trainer.model = Model()
+    train.trainer.model.layers = {"dense": layer}
+    layer.w = jnp.ones(3)
+    arrays, missing = [layer.w], set(map(id, missed(train)))
+    all_referrers = search.all_referrers
+    del layer
+
+    def some_referrers(*args, **options):
+        found, _ = all_referrers(*args, **options)
+        return {key: thing for key, thing in found.items() if key not in missing}, False
+
+    monkeypatch.setattr(search, "all_referrers", some_referrers)
+    try:
+        found = find_holders(arrays, max_seconds=None)
+    finally:
+        del sys.modules["train"]
+    assert [*found.paths.values()] == [path]
+    assert not found.is_complete
+
+
+def test_a_running_search_reports_progress():
+    seconds = []
+    assert find_holders([jnp.ones(3)], max_seconds=None, on_progress=seconds.append).is_complete
+    assert seconds == sorted(seconds)
+    assert len(seconds) > 1
+    assert seconds[0] >= 0
+
+
+@pytest.mark.parametrize("function", [find_holders, live_array_report, ArrayTracker.report])
+def test_the_default_time_limit_is_five_seconds(function):
+    assert inspect.signature(function).parameters["max_seconds"].default == 5.0
 
 
 def test_a_search_past_its_time_limit_is_incomplete():

@@ -10,6 +10,7 @@ import pytest
 
 from jax_array_info_core.holders.search import find_holders
 from tests.core.holders.finding import find_all, path_of
+from tests.growing import no_collector
 from tests.threads import meanwhile
 
 pytestmark = pytest.mark.own_process
@@ -60,11 +61,8 @@ def test_neither_the_search_nor_the_frames_read_keep_an_array_alive():
         return alive() is None
 
     gc.collect()
-    gc.disable()
-    try:
+    with no_collector():
         assert use()
-    finally:
-        gc.enable()
 
 
 def test_the_locals_dict_of_a_function_is_not_cleared():

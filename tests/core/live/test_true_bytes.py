@@ -1,6 +1,5 @@
 """Bytes of live arrays, compared with sizes that are known by construction."""
 
-import gc
 import threading
 import time
 import weakref
@@ -14,6 +13,7 @@ from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import config, live_array_report, reading_lock
 from tests.arrays import mesh_of, sharded, slow_program
+from tests.growing import no_collector
 from tests.threads import in_threads
 
 MIB = 2**20
@@ -41,9 +41,10 @@ needs_host_memory = pytest.mark.skipif(
 def test_a_sharded_and_a_replicated_array_take_36_mib_with_and_without_views(no_arrays):
     mesh = mesh_of((8,), ("a",))
     arrays = [sharded((MIB,), mesh, "a"), sharded((MIB,), mesh)]
-    for _ in range(2):
-        assert device_nbytes() == [4.5 * MIB] * 8
-        assert sum(device_nbytes()) == 36 * MIB
+    for count in (2, 2 + 2 * 8):
+        report = live_array_report()
+        assert report.device_nbytes == tuple((device.id, 4.5 * MIB) for device in jax.devices())
+        assert (report.nbytes_source, report.array_count) == ("profile", count)
         for array in arrays:
             array.addressable_shards  # noqa: B018 - creates views
 
@@ -114,30 +115,23 @@ def pinned():
     return SingleDeviceSharding(jax.devices()[0], memory_kind="pinned_host")
 
 
-def test_default_host_memory_counts_as_device_memory(no_arrays):
-    array = jnp.ones((10,))
-    assert live_array_report().host_nbytes == ()
-    assert array is not None
-
-
 def test_shared_buffers_are_counted_once(no_arrays):
     array = jnp.ones((100,))
     other, alias = jnp.zeros((100,)), jax.device_put(array, jax.devices()[0])
-    assert live_array_report().array_count == 3
-    assert device_nbytes() == on_first(800)
+    report = live_array_report()
+    # Default host memory counts as device memory.
+    assert (report.array_count, report.host_nbytes) == (3, ())
+    assert [nbytes for _, nbytes in report.device_nbytes] == on_first(800)
     assert None not in (other, alias)
 
 
 def test_no_report_keeps_an_array_alive():
     array = jnp.ones((4,))
     alive = weakref.ref(array)
-    gc.disable()
-    try:
+    with no_collector():
         report = live_array_report(origins=True, referrers=True)
         del array
         assert alive() is None
-    finally:
-        gc.enable()
     assert report.array_count
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from jax_array_info_core.reports import Origin
+from jax_array_info_core import timeline_report
+from jax_array_info_core.reports import Origin, TimelineReport
 from jax_array_info_core.reports.record import (
     RecordDevice,
+    RecordEnd,
     RecordGroup,
     RecordLine,
     RecordMark,
@@ -63,6 +67,12 @@ def write_record(
     return path
 
 
+def report_of(folder: Path, *lines: RecordLine) -> TimelineReport:
+    """Write a record with one segment, and return the report on it."""
+    write_record(folder, [record_start(), *lines])
+    return timeline_report(folder)
+
+
 def samples_of(
     groups: Sequence[RecordGroup],
     counts: Mapping[int, Callable[[int], int]],
@@ -94,6 +104,38 @@ def samples_of(
             )
         )
     return found
+
+
+GROUP = record_group(0, 7)
+
+
+def segment(
+    start: float = 0.0,
+    length: int = 10,
+    count: int | Callable[[int], int] = 1,
+    *,
+    group_number: int = 0,
+    end: bool = False,
+    **fields: object,
+) -> list[Any]:
+    """Return a segment that begins some seconds after ``START``.
+
+    Args:
+        start: The seconds.
+        length: Number of samples, one each second.
+        count: Number of arrays, or a function from the number of a sample to it.
+        group_number: Id of the group of the arrays.
+        end: Whether the recorder stops after it.
+        fields: Fields of its first line.
+    """
+    at, group = START + start, replace(GROUP, id=group_number)
+    counts = {group_number: count if callable(count) else lambda _: count}
+    return [
+        record_start(**{"time": at, "started": at, **fields}),
+        group,
+        *(replace(one, time=one.time + start) for one in samples_of([group], counts, length)),
+        *([RecordEnd(time=at + length, reason="stopped")] if end else []),
+    ]
 
 
 def record_mark(second: float, name: str, *, is_end: bool = False, **fields: object) -> RecordMark:

@@ -17,6 +17,7 @@ from .samples import (
     record_group,
     record_mark,
     record_start,
+    report_of,
     samples_of,
     write_record,
 )
@@ -37,7 +38,7 @@ def _report(folder: Path, length: int = 900, *, steps_per_sample: int = 5) -> Ti
         CACHE.id: lambda number: min(number * steps_per_sample, 100),
         EVALUATION.id: lambda number: 200 + 100 * 3 if number % 60 >= 50 else 0,
     }
-    lines: list[object] = [record_start(), *groups]
+    lines: list[object] = [*groups]
     samples = samples_of(groups, counts, length, steps_per_sample=steps_per_sample)
     for number, sample in enumerate(samples):
         if number % 60 == 50:
@@ -46,8 +47,7 @@ def _report(folder: Path, length: int = 900, *, steps_per_sample: int = 5) -> Ti
         if number % 60 == 59:
             in_use = (sample.in_use[0] - 500 * MIB,)
             lines.append(record_mark(number + 0.5, "eval", is_end=True, in_use=in_use))
-    write_record(folder, lines)
-    return timeline_report(folder)
+    return report_of(folder, *lines)
 
 
 def test_a_leak_is_found(tmp_path: Path) -> None:
@@ -66,7 +66,6 @@ def test_a_cache_is_no_leak(tmp_path: Path) -> None:
     assert growing == [LEAK.origin]
     [cache] = [grown for grown in report.growth if grown.stopped_at is not None]
     assert cache.origin == CACHE.origin
-    assert cache.stopped_at is not None
     assert START + 90 <= cache.stopped_at <= START + 110
     assert cache.end_nbytes == 100 * MIB
 
@@ -81,7 +80,6 @@ def test_an_evaluation_is_named_by_its_mark(tmp_path: Path) -> None:
     assert mark.added_nbytes >= 500 * MIB
     # The leak grew meanwhile, by 50 steps each time.
     assert mark.kept_nbytes == pytest.approx(15 * 50 / 7 * MIB, rel=0.05)
-    assert report.peak is not None
     assert report.peak.mark == "eval"
     assert report.jumps[0].mark == "eval"
     assert report.jumps[0].count > 10
@@ -93,7 +91,6 @@ def test_series_add_up(tmp_path: Path) -> None:
     assert len(report.times) == 480
     sums = [sum(values) for values in zip(*(series.nbytes for series in report.series), strict=True)]
     assert sums == list(report.in_use)
-    assert report.peak is not None
     assert report.peak.nbytes == max(report.in_use)
     assert report.peak.nbytes == sum(group.nbytes for group in report.peak.groups)
 
@@ -104,8 +101,7 @@ def test_a_leak_of_arrays_that_the_record_does_not_name(tmp_path: Path) -> None:
         replace(sample, in_use=(sample.in_use[0] + 7 * number * MIB,), other_nbytes=(2 * number * MIB,))
         for number, sample in enumerate(samples_of([STEADY[0]], {0: lambda _: 50}, 60))
     ]
-    write_record(tmp_path, [record_start(), STEADY[0], *samples])
-    report = timeline_report(tmp_path)
+    report = report_of(tmp_path, STEADY[0], *samples)
     assert [(grown.kind, round(grown.nbytes_per_step or 0)) for grown in report.growth] == [
         ("not arrays", 5 * MIB),
         ("other arrays", 2 * MIB),
@@ -124,7 +120,6 @@ def test_a_peak_between_two_samples(tmp_path: Path) -> None:
     write_record(tmp_path, [start, LEAK, *samples[:6], mark, *samples[6:]])
     report = timeline_report(tmp_path)
     peak = report.peak
-    assert peak is not None
     assert (peak.nbytes, peak.since, peak.time) == (90 * MIB, START + 5, START + 6)
     assert (peak.sampled_at, peak.sampled_nbytes, peak.mark) == (START + 5, 11 * MIB, "compile")
     assert "between" in report.answer[0]
@@ -136,7 +131,6 @@ def test_the_peak_of_the_backend_from_before_the_record_is_no_moment_of_it(tmp_p
     samples = [replace(one, peak=(900 * MIB,)) for one in samples_of([LEAK], {LEAK.id: lambda _: 3}, 10)]
     write_record(tmp_path, [record_start(in_use_source="allocator"), LEAK, *samples])
     report = timeline_report(tmp_path)
-    assert report.peak is not None
     assert (report.peak.nbytes, report.peak.since) == (3 * MIB, None)
     assert report.processes[0].devices[0].peak_nbytes == 900 * MIB
 
@@ -145,8 +139,7 @@ def test_a_jump_without_a_mark(tmp_path: Path) -> None:
     """Bytes that come at one moment and stay are a jump, with their line. A spike is none."""
     counts = {0: lambda _: 10, LEAK.id: lambda number: 40 if number >= 30 else 25 * (number == 12)}
     groups = [STEADY[0], LEAK]
-    write_record(tmp_path, [record_start(), *groups, *samples_of(groups, counts, 60)])
-    [jump] = timeline_report(tmp_path).jumps
+    [jump] = report_of(tmp_path, *groups, *samples_of(groups, counts, 60)).jumps
     assert (jump.since, jump.time, jump.nbytes, jump.step) == (START + 29, START + 30, 40 * MIB, 29)
     assert (jump.mark, jump.groups[0].origin, jump.groups[0].count) == (None, LEAK.origin, 40)
 
@@ -183,21 +176,15 @@ def test_short_records(tmp_path: Path) -> None:
     """One sample, or a few, have a peak and no growth."""
     for length in (1, 2, 7):
         folder = tmp_path / str(length)
-        write_record(
-            folder, [record_start(), LEAK, *samples_of([LEAK], {LEAK.id: lambda number: number + 1}, length)]
-        )
-        report = timeline_report(folder)
-        assert report.peak is not None
+        report = report_of(folder, LEAK, *samples_of([LEAK], {LEAK.id: lambda number: number + 1}, length))
         assert report.peak.nbytes == length * MIB
         assert (report.growth, report.jumps) == ((), ())
 
 
 def test_an_empty_process(tmp_path: Path) -> None:
     """A process without arrays has a timeline of zeros."""
-    write_record(tmp_path, [record_start(), *samples_of([], {}, 30)])
-    report = timeline_report(tmp_path)
+    report = report_of(tmp_path, *samples_of([], {}, 30))
     assert report.series == ()
-    assert report.peak is not None
     assert report.peak.nbytes == 0
     assert report.growth == ()
 
@@ -206,12 +193,10 @@ def test_a_leak_in_a_function_that_returns(tmp_path: Path) -> None:
     """At its end, all of its arrays are freed: it was growing until then. What comes after does not hide it."""
     counts = {0: lambda number: 40 if number < 300 else 0, LEAK.id: lambda n: n // 2 if n < 300 else 0}
     groups = [STEADY[0], LEAK]
-    write_record(tmp_path, [record_start(), *groups, *samples_of(groups, counts, 500)])
-    report = timeline_report(tmp_path)
+    report = report_of(tmp_path, *groups, *samples_of(groups, counts, 500))
     [leak] = report.growth
     assert (leak.origin, leak.stopped_at) == (LEAK.origin, None)
     assert leak.nbytes_per_minute == pytest.approx(30 * MIB, rel=0.05)
-    assert leak.freed_at is not None
     assert START + 295 <= leak.freed_at <= START + 310
     assert any(line.startswith("growing until it was freed at ") for line in report.answer)
 
@@ -219,8 +204,7 @@ def test_a_leak_in_a_function_that_returns(tmp_path: Path) -> None:
 def test_a_leak_whose_line_also_makes_other_arrays(tmp_path: Path) -> None:
     """Arrays of the same line, dtype and shape that come and go do not hide what stays."""
     counts = {LEAK.id: lambda number: number // 5 + (3, 1, 0, 2, 1, 1, 0, 2)[number % 8]}
-    write_record(tmp_path, [record_start(), LEAK, *samples_of([LEAK], counts, 400)])
-    [leak] = timeline_report(tmp_path).growth
+    [leak] = report_of(tmp_path, LEAK, *samples_of([LEAK], counts, 400)).growth
     assert leak.nbytes_per_minute == pytest.approx(12 * MIB, rel=0.05)
 
 
@@ -231,8 +215,7 @@ def test_many_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "_MOST_GROUPS", 5)
     groups = [record_group(number, 100 + number) for number in range(20)]
     counts = {group.id: (lambda _: 2) for group in groups}
-    write_record(tmp_path, [record_start(), *groups, *samples_of(groups, counts, 10)])
-    report = timeline_report(tmp_path)
+    report = report_of(tmp_path, *groups, *samples_of(groups, counts, 10))
     assert report.unread == ()
     assert [sum(series.nbytes) for series in report.series] == [20 * MIB] * 5 + [300 * MIB]
     assert report.series[-1].kind == "other arrays"
@@ -242,8 +225,7 @@ def test_steps_that_begin_again_have_no_slope(tmp_path: Path) -> None:
     """Numbers of steps that restart with each epoch do not tell how many steps there were."""
     samples = samples_of([LEAK], {LEAK.id: lambda number: number}, 300)
     samples = [replace(sample, step=number % 20) for number, sample in enumerate(samples)]
-    write_record(tmp_path, [record_start(), LEAK, *samples])
-    [leak] = timeline_report(tmp_path).growth
+    [leak] = report_of(tmp_path, LEAK, *samples).growth
     assert leak.nbytes_per_step is None
     assert leak.nbytes_per_minute == pytest.approx(60 * MIB, rel=0.01)
 
@@ -260,7 +242,6 @@ def test_a_clock_that_is_set_back(tmp_path: Path) -> None:
     write_record(tmp_path, lines)
     report = timeline_report(tmp_path)
     assert report.growth[0].nbytes_per_minute == pytest.approx(60 * MIB, rel=0.05)
-    assert report.peak is not None
     assert report.peak.mark == "eval"
 
 
@@ -286,8 +267,7 @@ def test_growth_is_unknown_with_few_samples(tmp_path: Path) -> None:
 def test_a_leak_is_found_below_falls(tmp_path: Path, fall: Callable[[int], int | None]) -> None:
     """What stays grows, even if the bytes fall for a moment."""
     counts = {LEAK.id: lambda number: number // 2 if fall(number) is None else fall(number)}
-    write_record(tmp_path, [record_start(), LEAK, *samples_of([LEAK], counts, 1200)])
-    [leak] = timeline_report(tmp_path).growth
+    [leak] = report_of(tmp_path, LEAK, *samples_of([LEAK], counts, 1200)).growth
     assert leak.stopped_at is None
     assert leak.nbytes_per_minute == pytest.approx(30 * MIB, rel=0.1)
 
@@ -295,8 +275,7 @@ def test_a_leak_is_found_below_falls(tmp_path: Path, fall: Callable[[int], int |
 def test_what_fills_and_is_cleared_again_is_no_leak(tmp_path: Path) -> None:
     """A list that each epoch fills and clears comes and goes."""
     counts = {LEAK.id: lambda number: number % 200}
-    write_record(tmp_path, [record_start(), LEAK, *samples_of([LEAK], counts, 1200)])
-    assert timeline_report(tmp_path).growth == ()
+    assert report_of(tmp_path, LEAK, *samples_of([LEAK], counts, 1200)).growth == ()
 
 
 def test_a_peak_in_the_first_seconds_outlasts_thinning(
@@ -312,5 +291,4 @@ def test_a_peak_in_the_first_seconds_outlasts_thinning(
     write_record(tmp_path, [record_start(in_use_source="allocator"), LEAK, *samples])
     monkeypatch.setattr(history, "MOST_NUMBERS", 64 * 4)
     peak = timeline_report(tmp_path).peak
-    assert peak is not None
     assert (peak.nbytes, peak.since) == (900 * MIB, START)

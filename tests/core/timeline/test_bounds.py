@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from jax_array_info_core import timeline_report
 from jax_array_info_core.reports.record import RecordDevice, RecordEnd, RecordMark, RecordSample
-from jax_array_info_core.timeline import history, reading, runs, steady_growth
+from jax_array_info_core.timeline import analysis, history, reading
+from jax_array_info_core.timeline import timeline_report as reports
 from jax_array_info_core.timeline.history import History, Room
 from jax_array_info_core.timeline.marks import Moment, OpenMarks, Span
 from jax_array_info_core.timeline.samples import IN_USE, NO_STEP
@@ -109,8 +110,8 @@ def test_a_record_with_too_many_numbers_is_read_thinned(
     assert follower._room.numbers <= 500
     assert (report.thinned, report.processes[0].sample_count) == (True, 1000)
     assert ", 1000 samples (thinned), " in report.extent
-    assert report.peak is not None
     assert (report.peak.nbytes, report.peak.time) == (31 * MIB, START + 333)
+    assert report.peak.groups[0].count == 31
 
 
 def test_the_last_sample_and_the_peak_of_each_device_stay(
@@ -131,7 +132,6 @@ def test_the_last_sample_and_the_peak_of_each_device_stay(
     for device, peak, kept in ((0, (105, 398), 4), (1, (4, 301), 0)):
         report = timeline_report(tmp_path, device=device)
         assert report.thinned
-        assert report.peak is not None
         assert (report.peak.nbytes, report.peak.time - START) == peak
         assert (report.times[0], report.times[-1]) == (START, START + 399)
         [mark] = report.marks
@@ -154,14 +154,6 @@ def test_all_runs_together_hold_a_number_of_numbers(tmp_path: Path, monkeypatch:
     del thinned[:]
     Follower(tmp_path).report(last=100.0)
     assert len(thinned) < 50 * 50
-
-
-def test_a_record_that_is_not_thinned_does_not_say_so(tmp_path: Path) -> None:
-    """As most are."""
-    write_record(tmp_path, [record_start(), *samples_of([], {}, 40)])
-    report = timeline_report(tmp_path)
-    assert not report.thinned
-    assert "thinned" not in report.extent
 
 
 def test_first_samples_of_very_many_recorders_are_thinned_too(
@@ -224,12 +216,12 @@ def samples_of_bytes(length: int) -> bytes:
 
 def test_a_run_is_compared_with_a_few_earlier_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not with all of them, where thousands ran at the same time."""
-    monkeypatch.setattr(runs, "_MOST_CANDIDATES", 4)
+    monkeypatch.setattr(reports, "_MOST_CANDIDATES", 4)
     for number in range(60):
         start = record_start(started=START + number / 100, pid=number)
         lines = [start, RecordSample(time=START + 9, in_use=(1,))]
         write_record(tmp_path, lines, f"process-0-{number:03}.jsonl")
-    calls = _counted(monkeypatch, runs, "is_restart")
+    calls = _counted(monkeypatch, reports, "is_restart")
     assert len(timeline_report(tmp_path).processes) == 60
     assert len(calls) <= 60 * 5
 
@@ -239,7 +231,7 @@ def test_groups_in_a_few_samples_have_no_curve(tmp_path: Path, monkeypatch: pyte
     groups = [record_group(number, 100 + number) for number in range(200)]
     counts = {group.id: (lambda sample, number=group.id: int(sample // 4 == number)) for group in groups}
     write_record(tmp_path, [record_start(), *groups, *samples_of(groups, counts, 800)])
-    calls = _counted(monkeypatch, steady_growth, "_least")
+    calls = _counted(monkeypatch, analysis, "_least")
     assert timeline_report(tmp_path).growth == ()
     assert len(calls) <= 4 * 2
 
@@ -281,7 +273,6 @@ def test_sets_of_devices_are_held_once(tmp_path: Path, monkeypatch: pytest.Monke
     follower = Follower(tmp_path)
     report = follower.report(device=0)
     assert follower._room.others == 4 * 4 + 5
-    assert report.peak is not None
     assert report.peak.not_arrays_nbytes == 9 * MIB
     assert report.unread == ()
 
@@ -300,13 +291,3 @@ def test_a_thinned_sample_keeps_its_arrays() -> None:
     arrays = found.samples.arrays(found.sites(0))
     assert arrays.total_nbytes().tolist() == [(number + 1) * MIB if number % 3 else 0 for number in kept]
     assert found.samples.steps[0] == NO_STEP
-
-
-def test_marks_survive_thinning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are no samples."""
-    monkeypatch.setattr(history, "MOST_NUMBERS", 100)
-    lines = [record_start(), *samples_of([], {}, 300), RecordMark(time=START + 200, name="eval")]
-    write_record(tmp_path, lines)
-    report = timeline_report(tmp_path)
-    assert report.thinned
-    assert report.processes[0].mark == "eval"

@@ -44,6 +44,8 @@ def test_a_finished_record(tmp_path: Path) -> None:
     report = timeline_report(tmp_path)
     [process] = report.processes
     assert (process.state, process.sample_count, process.step) == ("exited", 10, 9)
+    assert not report.thinned
+    assert "thinned" not in report.extent
     assert report.in_use == tuple(MIB * count for count in range(1, 11))
     assert [series.nbytes for series in report.series] == [report.in_use]
     assert report.unread == ()
@@ -182,19 +184,6 @@ def test_a_gigabyte_of_damage_takes_little_memory(tmp_path: Path) -> None:
     megabytes, _, reason = done.stdout.partition(" ")
     assert int(megabytes) < 100
     assert reason == "1 line left out; line 13: longer than 4,194,304 bytes\n"
-
-
-def test_a_record_past_the_limit_keeps_its_peak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two neighboring samples the fuller one stays, as often as it takes."""
-    monkeypatch.setattr(history, "MOST_NUMBERS", 64 * 3)
-    samples = samples_of([GROUP], {0: lambda number: 1 + 30 * (number == 333)}, 1000)
-    write_record(tmp_path, [record_start(), GROUP, *samples])
-    report = timeline_report(tmp_path)
-    assert report.processes[0].sample_count == 1000
-    assert len(report.times) <= 64
-    assert report.peak is not None
-    assert (report.peak.nbytes, report.peak.time) == (31 * MIB, START + 333)
-    assert report.peak.groups[0].count == 31
 
 
 def test_a_record_with_too_many_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,39 +3,22 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from jax_array_info_core import from_json, timeline_report, to_json
 from jax_array_info_core.errors import UnsupportedValueError
-from jax_array_info_core.reports.record import RecordEnd, RecordOutOfMemory
-from jax_array_info_core.timeline import runs
-from jax_array_info_core.timeline.runs import Earlier, is_restart
+from jax_array_info_core.reports.record import RecordOutOfMemory
+from jax_array_info_core.timeline import timeline_report as reports
 from jax_array_info_core.timeline.segments import identity
-from jax_array_info_core.timeline.timeline_report import Follower
+from jax_array_info_core.timeline.timeline_report import Earlier, Follower, is_restart
 
-from .samples import MIB, START, record_group, record_start, samples_of, write_record
+from .samples import MIB, START, record_start, segment, write_record
 
 pytestmark = pytest.mark.oldest_and_newest
 
-GROUP = record_group(0, 7)
 HOUR = 3600.0
-
-
-def _run(
-    start: float = 0.0, length: int = 10, count: int = 1, *, end: bool = False, **fields: object
-) -> list:
-    """Return a segment that begins some seconds after the first one, with a number of arrays."""
-    at = START + start
-    samples = samples_of([GROUP], {0: lambda _: count}, length)
-    return [
-        record_start(**{"time": at, "started": at, **fields}),
-        GROUP,
-        *(replace(sample, time=sample.time + start) for sample in samples),
-        *([RecordEnd(time=at + length, reason="stopped")] if end else []),
-    ]
 
 
 def _write(folder: Path, *segments: list) -> None:
@@ -93,7 +76,7 @@ ENDED, KILLED, WRITTEN = (True, False), (False, False), (False, True)
         (HERE | JOB | {"rank": 3}, THERE | JOB | {"rank": 3}, -1.0, KILLED, True),
     ],
 )
-def test_a_restart_and_another_run(
+def test_a_restart_and_anothersegment(
     earlier: dict, later: dict, gap: float, state: tuple[bool, bool], expected: bool
 ) -> None:
     """The clock, the end, the lock, the job and the rank decide."""
@@ -106,7 +89,7 @@ def test_a_restart_and_another_run(
 def test_runs_at_the_same_time_are_told_apart(tmp_path: Path) -> None:
     """Tasks of a job array that share a folder each have an entry, with their job, and no restart."""
     tasks = [
-        _run(0.1 * number, count=number + 1, end=True, pid=number + 5, job=f"123_{number}")
+        segment(0.1 * number, count=number + 1, end=True, pid=number + 5, job=f"123_{number}")
         for number in range(3)
     ]
     _write(tmp_path, *reversed(tasks))
@@ -128,7 +111,7 @@ def test_runs_at_the_same_time_are_told_apart(tmp_path: Path) -> None:
 def test_ranks_without_initialize_are_told_apart(tmp_path: Path) -> None:
     """All have process index 0. A restart of each is joined to it."""
     segments = [
-        _run(100 * again + 0.01 * rank, rank=rank, pid=10 * again + rank, job="9")
+        segment(100 * again + 0.01 * rank, rank=rank, pid=10 * again + rank, job="9")
         for again in range(2)
         for rank in range(3)
     ]
@@ -144,8 +127,8 @@ def test_ranks_without_initialize_are_told_apart(tmp_path: Path) -> None:
 @pytest.mark.parametrize("order", [*itertools.permutations(range(3))])
 def test_segments_of_a_recorder_belong_together(tmp_path: Path, order: tuple[int, ...]) -> None:
     """Whatever their names: another recorder that started in the same microsecond is another run."""
-    parts = [_run(10 * number, started=START, segment=number, count=number + 1) for number in range(3)]
-    other = _run(0, started=START, pid=18, count=9)
+    parts = [segment(10 * number, started=START, segment=number, count=number + 1) for number in range(3)]
+    other = segment(0, started=START, pid=18, count=9)
     _write(tmp_path, *(parts[number] for number in order), other)
     first, second = timeline_report(tmp_path, run=0).processes
     assert (first.sample_count, first.restarts, first.pid) == (30, 0, 17)
@@ -155,8 +138,8 @@ def test_segments_of_a_recorder_belong_together(tmp_path: Path, order: tuple[int
 
 def test_many_runs_at_a_time_find_their_restart(tmp_path: Path) -> None:
     """A requeued job is joined to its own first part, however many others ended meanwhile."""
-    segments = [_run(0.01 * number, pid=number, job=str(number)) for number in range(50)]
-    _write(tmp_path, *segments, _run(100, pid=99, job="3"))
+    segments = [segment(0.01 * number, pid=number, job=str(number)) for number in range(50)]
+    _write(tmp_path, *segments, segment(100, pid=99, job="3"))
     report = timeline_report(tmp_path)
     assert len(report.processes) == 50
     assert [one.run for one in report.processes if one.restarts] == [3]
@@ -165,17 +148,17 @@ def test_many_runs_at_a_time_find_their_restart(tmp_path: Path) -> None:
 
 def test_a_process_that_runs_is_not_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its lock is held, although it has written nothing since the other started."""
-    monkeypatch.setattr(runs, "is_written", lambda path: path.name == "process-0-0.jsonl")
-    _write(tmp_path, _run(), _run(100, pid=18))
+    monkeypatch.setattr(reports, "is_written", lambda path: path.name == "process-0-0.jsonl")
+    _write(tmp_path, segment(), segment(100, pid=18))
     assert [one.pid for one in timeline_report(tmp_path).processes] == [17, 18]
 
 
 def test_what_is_learned_later_about_an_earlier_run_counts(tmp_path: Path) -> None:
     """On a file system without locks, a process may seem to be over, and then write on."""
-    _write(tmp_path, _run(), _run(9.5, pid=18, count=5))
+    _write(tmp_path, segment(), segment(9.5, pid=18, count=5))
     follower = Follower(tmp_path)
     assert [one.restarts for one in follower.report(last=60.0).processes] == [1]
-    _write(tmp_path, _run(length=15))
+    _write(tmp_path, segment(length=15))
     report = follower.report(last=60.0)
     assert [(one.pid, one.restarts, one.sample_count) for one in report.processes] == [
         (17, 0, 15),
@@ -183,10 +166,10 @@ def test_what_is_learned_later_about_an_earlier_run_counts(tmp_path: Path) -> No
     ]
 
 
-def test_an_allocation_that_failed_names_its_run(tmp_path: Path) -> None:
+def test_an_allocation_that_failed_names_itssegment(tmp_path: Path) -> None:
     """The first line of the report tells which of the runs ran out of memory."""
     error = RecordOutOfMemory(time=START + 9, message="no")
-    _write(tmp_path, _run(), [*_run(1, pid=18), error])
+    _write(tmp_path, segment(), [*segment(1, pid=18), error])
     report = timeline_report(tmp_path)
     assert [(one.process, one.run) for one in report.out_of_memory] == [(0, 1)]
     assert report.answer[0].startswith("out of memory in process 0 (run 1: host another machine, pid 18) at ")
@@ -195,8 +178,8 @@ def test_an_allocation_that_failed_names_its_run(tmp_path: Path) -> None:
 def test_the_damaged_end_of_an_earlier_run_is_passed_over(tmp_path: Path) -> None:
     """Its last time is that of the last line that can be read."""
     damage = b'{"line":"mark"}\n' * 5 + b'{"line":"sample","time":'
-    write_record(tmp_path, _run(length=200), "process-0-a.jsonl", tail=damage)
-    write_record(tmp_path, _run(150, pid=18), "process-0-b.jsonl")
+    write_record(tmp_path, segment(length=200), "process-0-a.jsonl", tail=damage)
+    write_record(tmp_path, segment(150, pid=18), "process-0-b.jsonl")
     assert [one.pid for one in timeline_report(tmp_path).processes] == [17, 18]
 
 

@@ -10,49 +10,33 @@ from pathlib import Path
 
 import pytest
 
-from jax_array_info_core import from_json, timeline_report, to_json
+from jax_array_info_core import timeline_report
 from jax_array_info_core.errors import UnsupportedValueError
-from jax_array_info_core.reports.record import RecordDevice, RecordEnd, RecordLine, RecordOutOfMemory
+from jax_array_info_core.reports.record import RecordDevice, RecordEnd, RecordOutOfMemory
 from jax_array_info_core.timeline import timeline_report as module
 from jax_array_info_core.timeline.segments import identity
 from jax_array_info_core.timeline.timeline_report import Follower
 
 from .samples import (
+    GROUP,
     MIB,
     START,
-    record_group,
     record_mark,
     record_start,
     samples_of,
+    segment,
     write_record,
 )
 
 pytestmark = pytest.mark.oldest_and_newest
 
-GROUP = record_group(0, 7)
-
-
-def _segment(
-    start: float = 0.0, length: int = 10, count: int = 1, group_number: int = 0, **fields: object
-) -> list[RecordLine]:
-    """Return a segment that begins some seconds after the first one, with a number of arrays."""
-    at = START + start
-    group = replace(GROUP, id=group_number)
-    samples = samples_of([group], {group_number: lambda _: count}, length)
-    return [
-        record_start(**{"time": at, "started": at, **fields}),
-        group,
-        *(replace(sample, time=sample.time + start) for sample in samples),
-    ]
-
 
 def test_a_restarted_process_is_one(tmp_path: Path) -> None:
     """Its segments are joined, with the groups of each under their own numbers."""
-    write_record(tmp_path, _segment(0, count=2), "process-0-a.jsonl")
-    write_record(
-        tmp_path, _segment(10, started=START, segment=1, count=3, group_number=9), "process-0-b.jsonl"
-    )
-    write_record(tmp_path, _segment(100, count=5, group_number=4, pid=99), "process-0-c.jsonl")
+    write_record(tmp_path, segment(0, count=2), "process-0-a.jsonl")
+    later = segment(10, started=START, segment=1, count=3, group_number=9)
+    write_record(tmp_path, later, "process-0-b.jsonl")
+    write_record(tmp_path, segment(100, count=5, group_number=4, pid=99), "process-0-c.jsonl")
     report = timeline_report(tmp_path)
     [process] = report.processes
     assert (process.restarts, process.pid, process.sample_count) == (1, 99, 30)
@@ -64,33 +48,17 @@ def test_a_restarted_process_is_one(tmp_path: Path) -> None:
 
 def test_growth_begins_again_after_a_restart(tmp_path: Path) -> None:
     """A process that starts with less memory has lost nothing of its evidence."""
-    groups = [GROUP]
     for number in range(2):
-        samples = samples_of(groups, {0: lambda sample: sample + 1}, 60)
-        at = START + 100 * number
-        lines = [record_start(time=at, started=at), GROUP]
-        lines += [replace(sample, time=sample.time + 100 * number) for sample in samples]
+        lines = segment(100 * number, 60, lambda sample: sample + 1)
         write_record(tmp_path, lines, f"process-0-{number}.jsonl")
     [growth] = timeline_report(tmp_path).growth
     assert growth.nbytes_per_minute == pytest.approx(60 * MIB, rel=0.01)
 
 
-def test_two_jobs_in_one_folder(tmp_path: Path) -> None:
-    """Records of the same process at the same time are of two programs: each is a run of its own."""
-    write_record(tmp_path, _segment(0, 160), "process-0-a.jsonl")
-    write_record(tmp_path, _segment(10, pid=18, host_name="b"), "process-0-b.jsonl")
-    report = timeline_report(tmp_path)
-    assert [(one.run, one.sample_count, one.host_name) for one in report.processes] == [
-        (0, 160, "another machine"),
-        (1, 10, "b"),
-    ]
-    assert report.unread == ()
-
-
 def test_a_restart_on_a_machine_whose_clock_is_behind(tmp_path: Path) -> None:
     """The process seems to start before it ended. Its later lines are shifted."""
-    write_record(tmp_path, _segment(0, 60, count=2), "process-0-a.jsonl")
-    write_record(tmp_path, _segment(40, 60, count=5, pid=18, host_name="b"), "process-0-b.jsonl")
+    write_record(tmp_path, segment(0, 60, count=2), "process-0-a.jsonl")
+    write_record(tmp_path, segment(40, 60, count=5, pid=18, host_name="b"), "process-0-b.jsonl")
     report = timeline_report(tmp_path)
     assert (report.processes[0].sample_count, report.processes[0].restarts) == (120, 1)
     assert report.times == tuple(sorted(report.times))
@@ -129,8 +97,8 @@ def test_processes_and_devices(tmp_path: Path) -> None:
 def test_the_samples_of_other_processes_are_not_kept(tmp_path: Path) -> None:
     """Only the process of the timeline needs its samples: a job may have thousands of processes."""
     for process in range(4):
-        segment = _segment(process=process, process_count=4, count=4 - process)
-        write_record(tmp_path, segment, f"process-{process}-a.jsonl")
+        lines = segment(process=process, process_count=4, count=4 - process)
+        write_record(tmp_path, lines, f"process-{process}-a.jsonl")
     follower = Follower(tmp_path)
     follower.report()
     kept = {run.process: len(history.samples) for run, history in follower._histories.items()}
@@ -160,30 +128,30 @@ def test_the_state_of_a_process(tmp_path: Path) -> None:
     gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True)
     here = identity()
     states = {
-        "running": _segment(**here._asdict()),
-        "stopped": [*_segment(), RecordEnd(time=START + 10, reason="stopped")],
-        "exited": [*_segment(), RecordEnd(time=START + 10, reason="exited")],
-        "raised": [*_segment(), RecordEnd(time=START + 10, reason="raised", message="ValueError: no")],
+        "running": segment(**here._asdict()),
+        "stopped": [*segment(), RecordEnd(time=START + 10, reason="stopped")],
+        "exited": [*segment(), RecordEnd(time=START + 10, reason="exited")],
+        "raised": [*segment(), RecordEnd(time=START + 10, reason="raised", message="ValueError: no")],
         # It may be running on its own machine.
-        "not heard from": _segment(-30),
-        "gone": _segment(**here._replace(pid=int(gone.stdout), pid_started=1)._asdict()),
+        "not heard from": segment(-30),
+        "gone": segment(**here._replace(pid=int(gone.stdout), pid_started=1)._asdict()),
     }
     for state, lines in states.items():
         write_record(tmp_path / state, lines)
         [process] = timeline_report(tmp_path / state).processes
         assert process.state == state
     # Another process has its id by now, or it is another container's.
-    write_record(tmp_path / "id", _segment(**here._replace(pid_started=1)._asdict()))
+    write_record(tmp_path / "id", segment(**here._replace(pid_started=1)._asdict()))
     assert timeline_report(tmp_path / "id").processes[0].state == "gone"
     write_record(
-        tmp_path / "container", _segment(**here._replace(pid=2**22 + 1, pid_namespace="pid:[1]")._asdict())
+        tmp_path / "container", segment(**here._replace(pid=2**22 + 1, pid_namespace="pid:[1]")._asdict())
     )
     assert timeline_report(tmp_path / "container").processes[0].state == "running"
 
 
 def test_a_process_that_wrote_nothing_lately_may_wait_longer_between_samples(tmp_path: Path) -> None:
     """Patience depends on the time between samples."""
-    write_record(tmp_path, _segment(every=10**9))
+    write_record(tmp_path, segment(every=10**9))
     assert timeline_report(tmp_path).processes[0].state == "running"
 
 
@@ -193,23 +161,16 @@ def test_out_of_memory(tmp_path: Path) -> None:
         time=START + 9.5, message="RESOURCE_EXHAUSTED: no", requested_nbytes=3 * 2**30, step=9
     )
     end = RecordEnd(time=START + 10, reason="raised", message="XlaRuntimeError: RESOURCE_EXHAUSTED: no")
-    write_record(tmp_path, [*_segment(), record_mark(9, "eval"), error, end])
+    write_record(tmp_path, [*segment(), record_mark(9, "eval"), error, end])
     report = timeline_report(tmp_path)
     assert report.answer[0].startswith("out of memory at ")
     assert report.answer[0].endswith(", step 9, in eval, 3.0 GiB requested")
     assert "ended with XlaRuntimeError: RESOURCE_EXHAUSTED: no" in report.extent
 
 
-def test_json(tmp_path: Path) -> None:
-    """A report is the same after JSON."""
-    write_record(tmp_path, [*_segment(length=60), record_mark(5, "eval")])
-    report = timeline_report(tmp_path)
-    assert from_json(to_json(report)) == report
-
-
 def test_a_record_is_only_read(tmp_path: Path) -> None:
     """Reading needs no permission to write, and leaves nothing behind."""
-    path = write_record(tmp_path / "record", _segment())
+    path = write_record(tmp_path / "record", segment())
     path.chmod(0o444)
     path.parent.chmod(0o555)
     before = os.stat(path.parent), os.stat(path)
@@ -222,7 +183,7 @@ def test_a_record_is_only_read(tmp_path: Path) -> None:
 
 def test_reading_does_not_import_jax(tmp_path: Path) -> None:
     """A record is read on a machine without devices."""
-    write_record(tmp_path, _segment())
+    write_record(tmp_path, segment())
     code = (
         "import sys; from jax_array_info import timeline_report, to_text, to_svg;"
         f"report = timeline_report({str(tmp_path)!r}); to_text(report), to_svg(report);"

@@ -122,7 +122,6 @@ def test_a_new_peak_of_the_backend_is_a_rise_in_a_part(tmp_path: Path) -> None:
         report = _report(tmp_path / str(peak), [samples[0], begin, end, *samples[1:]])
         [mark] = report.marks
         assert mark.added_nbytes == expected
-        assert report.peak is not None
         assert (report.peak.nbytes // MIB, report.peak.mark) == ((90, "eval") if expected else (10, None))
 
 
@@ -130,7 +129,6 @@ def test_the_peak_of_a_record_may_be_at_a_mark(tmp_path: Path) -> None:
     """What no sample has seen is in the marks: the peak is then that of the mark."""
     lines = [_sample(0, 10), *_part(0.3, 0.7, 10, 400), *(_sample(n, 10) for n in range(1, 5))]
     report = _report(tmp_path, lines)
-    assert report.peak is not None
     assert (report.peak.nbytes, report.peak.time, report.peak.mark) == (400 * MIB, START + 0.7, "eval")
     assert report.peak.sampled_nbytes == 10 * MIB
     assert report.processes[0].devices[0].peak_nbytes == 400 * MIB
@@ -171,7 +169,6 @@ def test_a_plain_mark_in_a_block_of_the_same_name(tmp_path: Path) -> None:
     report = _report(tmp_path, [*(_sample(n, 1) for n in range(3)), *marks, _sample(3, 100), _sample(4, 100)])
     [mark] = report.marks
     assert (mark.count, mark.added_nbytes, mark.kept_nbytes) == (2, 0, 0)
-    assert report.peak is not None
     assert report.peak.mark is None
 
 
