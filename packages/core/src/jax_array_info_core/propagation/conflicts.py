@@ -82,7 +82,8 @@ class Conflicts(AxisOrigins):
             for operation in self._computing
             if operation.rule is not None
             for name, letters in self._excluding(operation.rule, *operation.sharding)
-            if (one := self._conflict(operation, operation.rule, name, letters)).nbytes != 0  # nothing moves
+            for one in [self._conflict(operation, operation.rule, name, letters)]
+            if one.nbytes != 0  # of an empty array, nothing moves
         )
         found: dict[Conflict, Conflict] = {}
         return most_first(found.setdefault(row, row) for row in rows)
