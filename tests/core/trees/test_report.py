@@ -276,6 +276,11 @@ class TestPlan:
             assert tree_report(self.tree, specs=specs) == tree_report(self.tree, specs=sharding)
         assert tree_report(self.tree, specs=formats()) == tree_report(self.tree)
 
+    def test_padding_is_a_cause_of_more_bytes(self):
+        report = tree_report({"w": shape_of(17, 16)}, mesh={"data": 8}, specs=P("data"))
+        assert (report.rows[0].shard_shape, report.fullest_device_nbytes) == ((3, 16), 192)
+        assert [(part.cause, part.nbytes) for part in report.excess] == [("padding", 192 - 136)]
+
     def test_a_plan_is_of_a_report_as_of_its_tree(self):
         report = from_json(to_json(tree_report(self.tree)))
         planned = tree_report(report, mesh=self.mesh, specs=P("fsdp"))
