@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from ..launch import put_first_on_path
-from ..usage import Refusal, refuse_reports, refused
+from ..output import Refusal, refuse_reports, refused
 
 
 class FunctionName(NamedTuple):
