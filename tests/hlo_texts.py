@@ -46,3 +46,9 @@ def stored(where: str, program: str) -> Module:
 def module_of(text: str) -> Module:
     """Return the program of a text: see ``hlo_assembler``."""
     return read_module(assembled(text))
+
+
+def entry_of(*lines: str, before: str = "", header: str = "is_scheduled=true") -> Module:
+    """Return the program whose entry has some lines, with other computations before it."""
+    body = "\n".join(lines)
+    return module_of(f"HloModule test, {header}\n\n{before}\n\nENTRY %main {{\n{body}\n}}\n")

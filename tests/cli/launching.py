@@ -1,4 +1,4 @@
-"""Helpers that start ``jai-cli run`` as a shell does."""
+"""Helpers that start ``jai-cli`` as a shell does."""
 
 import os
 import signal
@@ -8,7 +8,8 @@ import textwrap
 import time
 from pathlib import Path
 
-COMMAND = [sys.executable, "-c", "from jax_array_info_cli import main; main()"]
+MAIN = "from jax_array_info_cli import main; main()"
+COMMAND = [sys.executable, "-c", MAIN]
 
 
 def write_program(folder, code, name="program.py"):
@@ -19,10 +20,10 @@ def write_program(folder, code, name="program.py"):
     return str(path)
 
 
-def run(*args, cwd=None, code=COMMAND[-1], timeout=300, stdin=None, **environment):
-    """Run ``jai-cli run`` to its end. Bytes that are not UTF-8 come back as surrogates."""
+def jai(*args, cwd=None, code=MAIN, timeout=300, stdin=None, **environment):
+    """Run ``jai-cli`` to its end. Bytes that are not UTF-8 come back as surrogates."""
     return subprocess.run(
-        [*COMMAND[:-1], code, "run", *map(str, args)],
+        [sys.executable, "-c", code, *map(str, args)],
         cwd=cwd,
         env={**os.environ, **environment},
         capture_output=True,
@@ -32,6 +33,11 @@ def run(*args, cwd=None, code=COMMAND[-1], timeout=300, stdin=None, **environmen
         timeout=timeout,
         input=stdin,
     )
+
+
+def run(*args, **options):
+    """Run ``jai-cli run`` to its end."""
+    return jai("run", *args, **options)
 
 
 def restore_signals():
@@ -93,3 +99,18 @@ def all_end(processes, within=20):
             return False
         time.sleep(0.01)
     return True
+
+
+STUCK = """
+    import ctypes
+
+    def wait_in_c():
+        # Keeps the GIL, and signals do not interrupt it.
+        library, lock = ctypes.PyDLL(None), ctypes.create_string_buffer(64)
+        print("locking", flush=True)
+        library.pthread_mutex_lock(lock)
+        library.pthread_mutex_lock(lock)
+
+    wait_in_c()
+"""
+"""A program that hangs. Only on Linux is a zeroed buffer a valid mutex."""

@@ -1,51 +1,18 @@
 """``jai-cli`` from a shell: help, usage errors, the tour and the environment."""
 
-import os
-import re
-import subprocess
-import sys
-
 import jax
 import pytest
 
 from jax_array_info_cli.simulated_devices import simulated_device_environment
 from jax_array_info_core.compat.propagation import OLDEST
+from tests.cli.launching import MAIN, jai
 
 pytestmark = pytest.mark.once_per_version
-
-MAIN = "from jax_array_info_cli import main; main()"
-
-
-def run(*args, code=MAIN, **environment):
-    return subprocess.run(
-        [sys.executable, "-c", code, *args],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-
-
-@pytest.mark.parametrize("args", [["--help"], ["-h"], ["--version"], ["demo", "--help"], ["run", "--help"]])
-def test_help_and_version_import_no_jax(args):
-    code = """
-import sys
-from jax_array_info_cli import main
-try:
-    main()
-finally:
-    print("jax" in sys.modules, "rich" in sys.modules)
-"""
-    done = run(*args, code=code)
-    assert done.returncode == 0
-    assert done.stdout.splitlines()[-1] == "False False"
-    assert re.search(r"Usage: jai-cli|jai-cli, version \d", done.stdout)
 
 
 def test_without_click_one_line_gives_the_install_command():
     code = f"import sys; sys.modules['click'] = None; {MAIN}"
-    done = run("demo", code=code)
+    done = jai("demo", code=code)
     assert done.returncode == 1
     assert done.stderr == "jai-cli needs click: pip install 'jax-array-info[cli]'\n"
     assert done.stdout == ""
@@ -62,8 +29,8 @@ def test_without_click_one_line_gives_the_install_command():
         ["demo", "more"],
     ],
 )
-def test_bad_options_are_usage_errors(args):
-    done = run(*args)
+def test_bad_options_are_usage_errors(call, args):
+    done = call(*args)
     assert done.returncode == 2
     assert "Usage: jai-cli" in done.stderr
     assert "Error: " in done.stderr
@@ -78,7 +45,7 @@ def test_bad_options_are_usage_errors(args):
     ],
 )
 def test_the_tour_runs_on_any_number_of_devices(devices):
-    done = run("demo", "--devices", str(devices), JAX_PLATFORMS="nonsense", JAX_NUM_CPU_DEVICES="3")
+    done = jai("demo", "--devices", str(devices), JAX_PLATFORMS="nonsense", JAX_NUM_CPU_DEVICES="3")
     assert done.returncode == 0, done.stderr
     for shown in (
         "JAI108 tree-memory: 102.4 MiB per device",
@@ -95,7 +62,7 @@ def test_the_tour_runs_on_any_number_of_devices(devices):
 
 @pytest.mark.needs_devices(8)
 def test_each_screen_of_the_tour_fits_24_lines():
-    done = run("demo", "--devices", "8", COLUMNS="80")
+    done = jai("demo", "--devices", "8", COLUMNS="80")
     screens = f"\n{done.stdout}".split("\n\n── ")[1:]
     assert len(screens) == 5, done.stderr
     assert max(len(screen.strip().splitlines()) for screen in screens) <= 24
@@ -104,7 +71,7 @@ def test_each_screen_of_the_tour_fits_24_lines():
 
 @pytest.mark.own_process
 def test_the_tour_runs_on_a_narrow_ascii_terminal():
-    done = run("demo", "--devices", "2", COLUMNS="30", PYTHONIOENCODING="ascii")
+    done = jai("demo", "--devices", "2", COLUMNS="30", PYTHONIOENCODING="ascii")
     assert done.returncode == 0, done.stderr
     assert done.stdout.isascii()
 
@@ -133,7 +100,7 @@ def test_xla_flags_can_be_read_from_a_file(tmp_path):
     flags.write_text("--xla_cpu_foo=false\n--xla_force_host_platform_device_count=3\n")
     environment = simulated_device_environment({"XLA_FLAGS": str(flags)}, 4)
     assert environment["XLA_FLAGS"] == ("--xla_cpu_foo=false --xla_force_host_platform_device_count=4")
-    missing = run("demo", XLA_FLAGS=str(tmp_path / "missing.txt"))
+    missing = jai("demo", XLA_FLAGS=str(tmp_path / "missing.txt"))
     assert missing.returncode == 1
     assert "XLA_FLAGS names a file that cannot be read" in missing.stderr
 
@@ -146,6 +113,6 @@ def test_the_distribution_installs_the_command():
 
 
 def test_without_fork_one_line_names_the_systems_that_work():
-    done = run("run", __file__, code=f"import os; del os.fork; {MAIN}")
+    done = jai("run", __file__, code=f"import os; del os.fork; {MAIN}")
     assert done.returncode == 1
     assert done.stderr == "Error: os.fork is not available here: jai-cli run needs Linux or macOS\n"

@@ -116,18 +116,6 @@ def test_bash_completes_words(words, completed, shell):
     assert set(done.stdout.split()) == completed
 
 
-@pytest.mark.parametrize("shell_name", ["zsh", "fish"])
-def test_zsh_and_fish_complete_the_same_words(shell_name, shell):
-    script = shell("jai-cli", _JAI_CLI_COMPLETE=f"{shell_name}_source")
-    assert script.returncode == 0, script.stderr
-    assert f"_JAI_CLI_COMPLETE={shell_name}_complete" in script.stdout
-    # zsh passes the index of the word, fish the part of it that was typed.
-    request = {"COMP_WORDS": "jai-cli sh", "COMP_CWORD": "1" if shell_name == "zsh" else "sh"}
-    answer = shell("jai-cli", _JAI_CLI_COMPLETE=f"{shell_name}_complete", **request)
-    assert "show" in re.split(r"[\s,]", answer.stdout)
-    assert "devices" not in answer.stdout
-
-
 def test_file_arguments_complete_file_names(shell):
     for words in (
         "run tr",

@@ -1,14 +1,15 @@
 """Modules that a command imports: of pages its own, of commands itself."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from jax_array_info_core.pages import REPORTS
+from jax_array_info_core.reports.record import RecordSample
+from tests.cli.launching import jai
+from tests.core.hosts.samples import USUAL, write
+from tests.core.timeline.samples import START, record_start, write_record
 
 pytestmark = [pytest.mark.own_process, pytest.mark.newest]
 
@@ -33,10 +34,12 @@ MADE = {
     "diff of trees": ("diff TreeReport.json TreeReport.json", {"tree_diffs"}),
     "diff of programs": ("diff ProgramReport.json ProgramReport.json", {"program_diffs"}),
     "log": ("log empty.log", {"logs"}),
+    "hosts": ("hosts hosts", {"hosts"}),
+    "top": ("top record", set()),
 }
 """Commands that need no compilation, and the pages that they import."""
 HELP = {
-    "jax_array_info_cli": "commands output reporting standard_streams usage",
+    "jax_array_info_cli": "commands output reporting standard_streams",
     "jax_array_info_core": "config errors names quantities text",
 }
 SHOW = {
@@ -48,26 +51,23 @@ SHOW = {
     " pictures.of_reports pictures.palette pictures.subject pictures.text pictures.text_plan style",
 }
 """All modules of the cheapest calls, below each package: one import more is a chain of many."""
-MODULES = {"check": {"check", "tree"}, "diff": {"diff", "tree"}, "log": {"recorded"}, "mesh": {"show"}}
-"""Modules of commands that read a tree as ``jai-cli tree`` does, or share a file."""
+MODULES = {"check": "tree", "diff": "tree", "explain": "show", "mesh": "show"} | dict.fromkeys(
+    ("hosts", "log", "top"), "recorded"
+)
+"""Modules of commands that share one."""
 PARTS = {"ProgramReport": {"program_timelines"}}
 """Pages that are part of another: a program with ``timeline=True`` has its timeline."""
 
 
 def imported(words, folder):
-    """Return the names of our modules that a command imports, without the packages."""
-    done = subprocess.run(
-        [sys.executable, "-c", CODE, *words.split()],
-        cwd=folder,
-        env=dict(os.environ),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    """Return the names of our modules that a command imports; it imports no JAX."""
+    done = jai(*words.split(), cwd=folder, code=CODE)
     assert "imported:" in done.stdout, done.stderr
     assert done.stderr == ""
-    return {name for name in done.stdout.rpartition("imported:")[2].split() if "jax_array_info" in name}
+    assert "Usage: jai-cli" in done.stdout or "--help" not in words
+    found = set(done.stdout.rpartition("imported:")[2].split())
+    assert found.isdisjoint({"jax", "rich"} if words.startswith("--") or "--help" in words else {"jax"})
+    return {name for name in found if "jax_array_info" in name}
 
 
 def below(package, modules):
@@ -82,6 +82,9 @@ def folder(tmp_path_factory):
         report = json.loads(path.read_text("utf-8"))["report"]
         (folder / f"{report['report']}.json").write_text(json.dumps(report))
     (folder / "empty.log").write_text("")
+    (folder / "hosts").mkdir()
+    write(folder / "hosts", USUAL, 0, 1)
+    write_record(folder / "record", [record_start(), RecordSample(time=START, in_use=(1,))])
     return folder
 
 
@@ -90,7 +93,7 @@ def test_a_command_imports_its_own_page_and_no_other_command(words, pages, folde
     found = imported(words, folder)
     assert below("jax_array_info_core.pages", found) & PAGES == pages
     command = words.split()[0]
-    assert below("jax_array_info_cli.commands", found) == MODULES.get(command, {command})
+    assert below("jax_array_info_cli.commands", found) == {MODULES.get(command, command)}
 
 
 @pytest.mark.parametrize("name", [name for name in REPORTS if name != "Code"])
@@ -101,10 +104,19 @@ def test_a_saved_report_needs_its_own_page(name, folder):
     assert below("jax_array_info_cli.commands", found) == {"recorded"}
 
 
-@pytest.mark.parametrize("words", ["--help", "--version"])
-def test_the_list_of_commands_imports_none(words, folder):
+@pytest.mark.parametrize(
+    ("words", "commands"),
+    [
+        ("--help", set()),
+        ("-h", set()),
+        ("--version", set()),
+        ("run --help", {"run"}),
+        ("demo --help", {"run"}),
+    ],
+)
+def test_help_imports_no_page_and_no_other_command(words, commands, folder):
     found = imported(words, folder)
-    assert below("jax_array_info_cli.commands", found) == set()
+    assert below("jax_array_info_cli.commands", found) == commands
     assert not below("jax_array_info_core.pages", found)
     assert not any(name.startswith("jax_array_info.") for name in found)
 
@@ -125,7 +137,8 @@ from jax_array_info import sharding_info
 sharding_info(jnp.zeros((8, 4)))
 print("imported:", *sys.modules)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    found = [name for name in done.stdout.rpartition("imported:")[2].split() if "jax_array_info" in name]
+    found = {
+        name for name in jai(code=code).stdout.rpartition("imported:")[2].split() if "jax_array_info" in name
+    }
     assert len(found) <= 60
     assert below("jax_array_info_core.reports", found) == {"array"}

@@ -6,7 +6,7 @@ import tracemalloc
 
 import pytest
 
-from jax_array_info_cli.launch.relay import LONGEST, Relay, split_lines
+from jax_array_info_cli.launch.start import LONGEST, Relay, split_lines
 
 pytestmark = pytest.mark.oldest_and_newest
 

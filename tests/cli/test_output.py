@@ -10,8 +10,7 @@ import pytest
 
 from jax_array_info import from_json, planned_report, to_svg, xla_report
 from jax_array_info.layouts import parse_spec
-from tests.cli.test_cli import run
-from tests.cli.test_plans import MODULE
+from tests.cli.launching import jai
 from tests.rich_render.svg.reading import cells, parsed, words
 
 pytestmark = pytest.mark.once_per_version
@@ -126,24 +125,24 @@ def test_a_program_does_not_start_if_its_output_file_cannot_be_created(call, fol
 
 def test_drawings_are_utf_8_even_on_an_ascii_terminal(folder):
     args = ("show", "4", "--mesh", "größe=2", "--spec", "größe", "--format", "svg")
-    done = run(*args, code=MODULE, PYTHONIOENCODING="ascii")
+    done = jai(*args, PYTHONIOENCODING="ascii")
     expected = planned_report((4,), {"größe": 2}, parse_spec("größe"), name="P('größe',)")
     assert done.stdout == to_svg(expected) + "\n"
 
 
 @pytest.mark.own_process
 def test_a_tour_and_a_run_are_written_to_files(folder):
-    assert run("demo", "--devices", "2", "--output", "tour.svg").returncode == 0
+    assert jai("demo", "--devices", "2", "--output", "tour.svg").returncode == 0
     said = words((folder / "tour.svg").read_text("utf-8"))
     assert {"CPU 1", "compilations"} <= set(said)
     (folder / "program.py").write_text(
         "import os, jax\nx = jax.numpy.zeros((8, 8))\nprint('hello')\nos.chdir('/')\n"
     )
-    done = run("run", "--devices", "2", "--output", "live.svg", "program.py")
+    done = jai("run", "--devices", "2", "--output", "live.svg", "program.py")
     assert (done.returncode, done.stdout) == (0, "hello\n")
     assert "(8, 8)" in words((folder / "live.svg").read_text("utf-8"))
     (folder / "gone").mkdir()
     (folder / "program.py").write_text("import jax, os\njax.devices()\nprint('hello')\nos.rmdir('gone')\n")
-    done = run("run", "--devices", "2", "--output", "gone/live.svg", "program.py")
+    done = jai("run", "--devices", "2", "--output", "gone/live.svg", "program.py")
     assert (done.returncode, done.stdout) == (1, "hello\n")
     assert done.stderr.endswith("gone/live.svg: No such file or directory\n")

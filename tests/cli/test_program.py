@@ -15,9 +15,8 @@ from jax.sharding import PartitionSpec as P
 import jax_array_info_core
 from jax_array_info import config, from_json, program_report
 from jax_array_info.reports import OutOfMemory
-from tests.cli.launching import write_program
+from tests.cli.launching import jai, write_program
 from tests.cli.step_file import MESH, STEP  # noqa: F401
-from tests.cli.test_cli import run
 
 pytestmark = [
     pytest.mark.oldest_and_newest,
@@ -193,15 +192,18 @@ def test_what_later_calls_send_is_reported_on_request(report):
 
 @pytest.fixture
 def placed(monkeypatch):
-    """Devices of which the reversed ones stand for a topology; the device of each compiled argument."""
-    found = []
+    """Devices of which the reversed ones stand for a topology; the topology and the device of each compiled argument."""
+    asked, found = [], []
 
     def stand_in(topology, axes, dcn):
+        asked.append((topology, dcn))
         return Mesh(np.array(jax.devices())[::-1].reshape([*axes.values()]), tuple(axes))
 
-    def reported(function, *arguments, **_):
+    def reported(function, *arguments, topology, dcn, **_):
+        assert (topology, dcn) == asked[-1]
         report = program_report(function, *arguments)
-        found.append(arguments[0].sharding.mesh.devices.flat[0].id)
+        mesh = getattr(arguments[0].sharding, "mesh", None)
+        found.append((topology, dcn, mesh and mesh.devices.flat[0].id))
         return report
 
     monkeypatch.setattr(jax_array_info_core, "topology_mesh", stand_in)
@@ -221,11 +223,15 @@ def test_with_a_topology_the_arguments_and_the_function_get_its_mesh(call, place
     topology = (*MESH, "--topology", "v5e:2x4")
     assert call("program", "step.py:on_mesh", "--arg", "f32[8]@data", *topology).returncode == 0
     assert call("program", "step.py:on_mesh", "--args-from", "step.py:as_list", *topology).returncode == 0
-    assert placed == [7, 7]
+    assert placed == [("v5e:2x4", None, 7)] * 2
     placed.clear()
     assert call("program", "step.py:on_own_mesh_alone", "--arg", "f32[8]@data", *topology).returncode == 0
     assert call("program", "step.py:twice", "--args-from", "step.py:without_mesh", *topology).returncode == 0
-    assert placed == [0, 0]
+    assert placed == [("v5e:2x4", None, 0)] * 2
+    placed.clear()
+    slices = ("--topology", "2*v5p-8", "--dcn", "data=2")
+    assert call("program", "step.py:twice", *MESH, "--arg", "f32[8]@data", *slices).returncode == 0
+    assert placed == [("2*v5p-8", {"data": 2}, 7)]
 
 
 def test_a_program_that_does_not_fit_is_a_finding(call, monkeypatch):
@@ -258,7 +264,7 @@ def test_the_devices_and_the_logs_do_not_depend_on_the_file_and_stdout_has_the_r
     arguments = ("--mesh", "x=4,y=4", "--arg", "f32[16,16,16]@y,-,x", "--format", "json")
     cache = {"JAX_COMPILATION_CACHE_DIR": str(folder), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     for _ in range(2):
-        done = run("program", "settings.py:f", *arguments, TF_CPP_MIN_LOG_LEVEL="3", **cache)
+        done = jai("program", "settings.py:f", *arguments, TF_CPP_MIN_LOG_LEVEL="3", **cache)
         assert done.returncode == 0, done.stderr
         found = from_json(done.stdout)
         assert found.device_count == 16
@@ -285,47 +291,25 @@ def test_a_file_that_forks_and_clears_the_import_path_is_reported_once(folder):
             return x + 1
     """
     write_program(folder, code, "forks.py")
-    done = run("program", "forks.py:f", "--mesh", "x=2", "--arg", "f32[8]", "--format", "json")
+    done = jai("program", "forks.py:f", "--mesh", "x=2", "--arg", "f32[8]", "--format", "json")
     assert done.returncode == 0, done.stderr
     assert from_json(done.stdout).name == "f"
 
 
 def test_more_lines_are_shown_on_request(call):
     arguments = ("program", "step.py:step", *MESH, "--args-from", "step.py:abstract")
-    done = call(
-        *arguments,
-        "--callers",
-        "2",
-        "--show-frames",
-        "1",
-        "--user-package",
-        "flax",
-        "--max-rows",
-        "all",
-        columns=200,
-    )
+    options = "--callers 2 --show-frames 1 --user-package flax --max-rows all"
+    done = call(*arguments, *options.split(), columns=200)
     assert done.returncode == 0, done.stderr
     assert " loss from step.py:" in done.stdout
     assert (config.callers, config.show_frames, config.user_packages) == (1, 0, ())
 
 
-def test_bandwidths_give_a_lower_bound_of_the_time(call, folder):
+def test_bandwidths_give_a_lower_bound_of_the_time(report, folder):
     write_program(folder, "def total(x):\n    return x.sum(0)", "total.py")
-    given = (
-        *MESH,
-        "--arg",
-        "f32[8,256]@data",
-        "--bandwidth",
-        "same-host=1KiB/s",
-        "--bandwidth",
-        "dcn=6.25GB/s",
-    )
-    done = call("program", "total.py:total", *given)
-    assert done.stdout.splitlines()[0] == "same host 1.0 KiB (at least 1.0 s) per call; no findings"
-    report = from_json(call("program", "total.py:total", *given, "--format", "json").stdout)
-    assert [(one.link, one.bytes_per_second, one.least_seconds) for one in report.sent.by_link] == [
-        ("same-host", 1024, 1.0)
-    ]
+    options = "--arg f32[8,256]@data --bandwidth same-host=1KiB/s --bandwidth dcn=6.25GB/s"
+    [found] = report("total.py:total", *MESH, *options.split()).sent.by_link
+    assert (found.link, found.bytes_per_second, found.least_seconds) == ("same-host", 1024, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -352,21 +336,3 @@ def test_links_that_cannot_be_read_are_usage_errors(call, options, problem):
     done = call("program", "step.py:twice", *MESH, "--arg", "f32[8]", *options)
     assert (done.returncode, done.stdout) == (2, "")
     assert f"Error: {problem}" in done.stderr
-
-
-def test_slices_along_axes_are_those_of_the_mesh_on_the_topology(call, monkeypatch):
-    asked = []
-
-    def stand_in(topology, axes, dcn):
-        asked.append((topology, dcn))
-        return Mesh(np.array(jax.devices()).reshape([*axes.values()]), tuple(axes))
-
-    def reported(function, *arguments, topology, dcn, **_):
-        asked.append((topology, dcn))
-        return program_report(function, *arguments)
-
-    monkeypatch.setattr(jax_array_info_core, "topology_mesh", stand_in)
-    monkeypatch.setattr(jax_array_info_core, "program_report", reported)
-    given = ("--arg", "f32[8]", "--topology", "2*v5p-8", "--dcn", "data=2")
-    assert call("program", "step.py:twice", *MESH, *given).returncode == 0
-    assert asked == [("2*v5p-8", {"data": 2})] * 2

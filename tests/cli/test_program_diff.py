@@ -19,7 +19,6 @@ from jax_array_info.layouts import Spec
 from jax_array_info_core.layouts import MeshAxes
 from jax_array_info_core.programs.collectives import totals_of
 from jax_array_info_core.reports import Collective, ProgramReport
-from tests.cli.test_cli import run
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -159,18 +158,3 @@ def test_a_rule_that_cannot_be_applied_is_exit_code_2(call, args, problem):
     done = call("diff", *args)
     assert (done.returncode, done.stdout) == (2, "")
     assert problem in done.stderr
-
-
-@pytest.mark.own_process
-@pytest.mark.newest
-def test_a_diff_of_programs_imports_no_jax():
-    code = """
-import sys
-from jax_array_info_cli import main
-try:
-    main()
-finally:
-    print("jax" in sys.modules)
-"""
-    done = run("diff", "before.json", "after.json", code=code)
-    assert (done.stdout.splitlines()[-1], done.stderr) == ("False", "")

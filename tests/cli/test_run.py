@@ -6,97 +6,24 @@ import resource
 import signal
 import subprocess
 import sys
-import zipfile
 
 import pytest
 
 from tests.cli.launching import COMMAND, run, start, write_program
+from tests.cli.terminals import run_on_terminal
 
 pytestmark = pytest.mark.own_process
 
-FACES = """
-    import sys
-    main = sys.modules["__main__"]
-    print(main.__dict__ is globals(), __name__, __file__, __package__, __spec__ and __spec__.name)
-    print(type(__loader__).__name__, sys.argv, sys.path[0])
-"""
-
 
 def python(*args, cwd=None):
+    """Return what ``jai-cli run --quiet`` must return: the exit code of Python, and what it prints."""
     done = subprocess.run(
-        [sys.executable, *args], cwd=cwd, capture_output=True, text=True, check=False, timeout=300
+        [sys.executable, *map(str, args)], cwd=cwd, capture_output=True, text=True, check=False, timeout=300
     )
     return done.returncode, done.stdout, done.stderr
 
 
-def as_python(*args, cwd=None):
-    """Return the result of ``jai-cli run``, which must be the same as that of Python."""
-    done = run("--quiet", *args, cwd=cwd)
-    assert (done.returncode, done.stdout, done.stderr) == python(*args, cwd=cwd)
-    return done
-
-
 # Arguments
-
-
-def test_arguments_after_the_script_go_to_the_script(tmp_path):
-    write_program(tmp_path, FACES)
-    done = as_python("program.py", "--devices", "3", "--", "-m", "x", "--quiet", "", cwd=tmp_path)
-    assert "['program.py', '--devices', '3', '--', '-m', 'x', '--quiet', '']" in done.stdout
-    done = run("--devices", "2", "--", "program.py", "--timeout", cwd=tmp_path)
-    assert "['program.py', '--timeout']" in done.stdout
-
-
-def test_a_program_can_have_as_many_arguments_as_the_system_allows(tmp_path):
-    write_program(tmp_path, "import sys; print(len(sys.argv), sys.argv[-1])")
-    done = as_python("program.py", *map(str, range(40_000)), cwd=tmp_path)
-    assert done.stdout == "40001 39999\n"
-
-
-def test_arguments_after_the_module_go_to_the_module(tmp_path):
-    write_program(tmp_path, "", "package/__init__.py")
-    write_program(tmp_path, f"from . import other\n{FACES.replace('    ', '')}", "package/__main__.py")
-    write_program(tmp_path, "", "package/other.py")
-    done = as_python("-m", "package", "--devices", "3", "-m", cwd=tmp_path)
-    assert "package.__main__" in done.stdout
-
-
-@pytest.mark.parametrize("where", ["program.py", "folder/program.py", "link.py"])
-def test_a_script_is_main_as_under_python(tmp_path, where):
-    write_program(tmp_path, FACES, "folder/program.py")
-    write_program(tmp_path, FACES)
-    (tmp_path / "link.py").symlink_to("folder/program.py")
-    assert "True __main__" in as_python(where, "x", cwd=tmp_path).stdout
-
-
-def test_a_directory_and_a_zip_file_are_programs(tmp_path):
-    write_program(tmp_path, FACES, "folder/__main__.py")
-    with zipfile.ZipFile(tmp_path / "zipped.zip", "w") as file:
-        file.write(tmp_path / "folder" / "__main__.py", "__main__.py")
-    for path in (tmp_path / "folder", tmp_path / "zipped.zip"):
-        assert "True __main__" in as_python(str(path), "x").stdout
-
-
-def test_main_can_be_pickled_and_spawned(tmp_path):
-    program = write_program(
-        tmp_path,
-        """
-        import dataclasses, multiprocessing, pickle
-
-        @dataclasses.dataclass
-        class Point:
-            x: "int"
-
-        def double(point):
-            return Point(2 * point.x)
-
-        if __name__ == "__main__":
-            assert pickle.loads(pickle.dumps(Point(1))) == Point(1)
-            with multiprocessing.get_context("spawn").Pool(1) as pool:
-                print(pool.map(double, [Point(3)]))
-        """,
-    )
-    assert "[Point(x=6)]" in as_python(program).stdout
 
 
 def test_a_missing_script_is_a_one_line_error_with_exit_code_2(tmp_path):
@@ -105,36 +32,28 @@ def test_a_missing_script_is_a_one_line_error_with_exit_code_2(tmp_path):
     assert done.stderr == "jai-cli run: can't open file 'missing.py': No such file or directory\n"
 
 
-def test_a_missing_module_fails_as_under_python(tmp_path):
-    assert as_python("-m", "no_such_module", cwd=tmp_path).returncode == 1
-
-
 @pytest.mark.parametrize(
-    "args",
+    ("args", "problem"),
     [
-        [],
-        ["-m"],
-        ["--devices", "0", "s.py"],
-        ["--processes", "0", "s.py"],
-        ["--timeout", "0", "s.py"],
-        ["--timeout", "x", "s.py"],
-        ["--nonsense", "s.py"],
-        ["--devices", "2049", "s.py"],
-        ["--devices", "8", "--processes", "257", "s.py"],
+        ("", "Missing argument 'SCRIPT'."),
+        ("-m", "Missing argument 'MODULE'."),
+        ("--devices 0", "'--devices'"),
+        ("--processes 0", "'--processes'"),
+        ("--timeout 0", "'--timeout'"),
+        ("--timeout x", "'--timeout'"),
+        ("--timeout nan", "--timeout must be at most 10000000 seconds, got nan"),
+        ("--timeout inf", "--timeout must be at most 10000000 seconds, got inf"),
+        ("--timeout 1e300", "--timeout must be at most 10000000 seconds, got 1e+300"),
+        ("--nonsense", "No such option"),
+        ("--devices 2049", "makes 2049 devices; the limit is 2048"),
+        ("--processes 257", "--devices 8 with --processes 257 makes 2056 devices; the limit is 2048"),
     ],
 )
-def test_bad_arguments_are_usage_errors(args):
-    done = run(*args)
-    assert done.returncode == 2
+def test_bad_arguments_are_usage_errors(call, args, problem):
+    done = call("run", *args.split(), *(["s.py"] if " " in args else []))
+    assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("Usage: jai-cli run ")
-    assert done.stdout == ""
-
-
-def test_too_many_devices_in_total_are_rejected():
-    assert (
-        "--devices 8 with --processes 257 makes 2056 devices; the limit is 2048"
-        in run("--processes", "257", "s.py").stderr
-    )
+    assert problem in done.stderr
 
 
 # Exit codes
@@ -152,12 +71,13 @@ FAILURES = {
 }
 
 
-@pytest.mark.parametrize("options", [(), ("--devices", "1"), ("--processes", "1")])
 @pytest.mark.parametrize("name", FAILURES)
-def test_a_failing_program_ends_as_under_python(tmp_path, name, options):
+def test_a_failing_program_ends_as_under_python(tmp_path, name):
     program = write_program(tmp_path, FAILURES[name])
-    done = run("--quiet", *options, program)
-    assert (done.returncode, done.stdout, done.stderr) == python(program)
+    expected = python(program)
+    for options in (("--devices", "1"), ("--processes", "1")):
+        done = run("--quiet", *options, program)
+        assert (done.returncode, done.stdout, done.stderr) == expected
 
 
 def test_a_kill_by_signal_n_is_reported_and_exits_with_128_plus_n(tmp_path):
@@ -216,7 +136,7 @@ def test_a_single_process_has_the_launchers_input_and_output(tmp_path):
     assert (done.stdout, done.stderr) == ("typed", "e")
 
 
-@pytest.mark.parametrize("options", [(), ("--devices", "1"), ("--processes", "1")])
+@pytest.mark.parametrize("options", [("--devices", "1"), ("--processes", "1")])
 def test_a_single_process_can_ask_on_the_terminal(tmp_path, options):
     program = write_program(
         tmp_path,
@@ -272,11 +192,11 @@ def test_lines_are_forwarded_as_they_are_written(tmp_path):
     launcher.communicate(timeout=300)
 
 
+SEES = "import os; print(os.environ['COLUMNS'], os.environ.get('FORCE_COLOR'))"
+
+
 def test_lines_fit_the_terminal(tmp_path):
-    program = write_program(
-        tmp_path, "import os; print(os.environ['COLUMNS'], os.environ.get('FORCE_COLOR'))"
-    )
-    done = run("--processes", "2", program, COLUMNS="100")
+    done = run("--processes", "2", write_program(tmp_path, SEES), COLUMNS="100")
     assert sorted(done.stdout.splitlines()) == ["[0] 96 None", "[1] 96 None"]
 
 
@@ -284,23 +204,10 @@ def test_lines_fit_the_terminal(tmp_path):
     ("chosen", "color"), [({}, "1"), ({"NO_COLOR": "1"}, None), ({"FORCE_COLOR": "0"}, "0")]
 )
 def test_on_a_terminal_processes_may_use_color(tmp_path, chosen, color):
-    program = write_program(
-        tmp_path, "import os; print(os.environ['COLUMNS'], os.environ.get('FORCE_COLOR'))"
-    )
-    leader, terminal = os.openpty()
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "50", **chosen}
-    done = subprocess.run(
-        [*COMMAND, "run", "--processes", "2", program],
-        stdin=terminal,
-        stdout=terminal,
-        stderr=terminal,
-        env=environment,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == 0
-    said = os.read(leader, 1000).decode().split("\r\n")[:-1]
-    assert sorted(said) == [f"[0] 46 {color}", f"[1] 46 {color}"]
+    program = write_program(tmp_path, SEES)
+    printed = run_on_terminal("run", "--processes", "2", program, columns=50, **chosen)
+    assert printed.code == 0
+    assert sorted(printed.text.splitlines()) == [f"[0] 46 {color}", f"[1] 46 {color}"]
 
 
 def test_closing_the_output_ends_the_run(tmp_path):
@@ -332,12 +239,25 @@ def test_a_single_process_can_call_initialize(tmp_path):
     assert "allocated jax arrays" in done.stdout
 
 
-def test_only_successful_programs_that_used_jax_get_a_table(tmp_path):
-    for code in ("print('no jax')", "import jax", "import jax; jax.numpy.ones(3); raise SystemExit(4)"):
-        assert "arrays" not in run(write_program(tmp_path, code)).stdout
-    kept = write_program(tmp_path, "import jax\nkept = jax.numpy.ones(1000)\nraise SystemExit")
-    assert "(1000,)" in run(kept).stdout
-    assert run("--quiet", kept).stdout == ""
+KEEPS = "import jax, sys\nkept = jax.numpy.ones(1000)\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "exit_code", "has_table"),
+    [
+        ((), "print('no jax')", 0, False),
+        ((), "import jax", 0, False),
+        ((), f"{KEEPS}raise SystemExit(4)", 4, False),
+        ((), f"{KEEPS}raise SystemExit", 0, True),
+        (("--quiet",), f"{KEEPS}raise SystemExit", 0, False),
+        ((), f"{KEEPS}sys.path.clear()", 0, True),
+        ((), f"{KEEPS}sys.stdout.close()", 0, False),
+    ],
+)
+def test_only_successful_programs_that_used_jax_get_a_table(tmp_path, options, code, exit_code, has_table):
+    done = run(*options, write_program(tmp_path, code))
+    assert (done.returncode, done.stderr) == (exit_code, "")
+    assert ("arrays" in done.stdout) == ("(1000,)" in done.stdout) == has_table
 
 
 def test_each_run_has_its_own_port(tmp_path):
@@ -353,19 +273,16 @@ def test_each_run_has_its_own_port(tmp_path):
             other.bind(("", port))
 
 
-def test_a_program_that_looks_for_jax_joins_only_when_it_imports_jax(tmp_path):
+@pytest.mark.parametrize("is_imported_before", [False, True])
+def test_processes_join_when_jax_is_imported_and_not_when_it_is_looked_for(tmp_path, is_imported_before):
+    (tmp_path / "sitecustomize.py").write_text("import jax\n" if is_imported_before else "")
     code = "import importlib.util as i\ni.find_spec('jax')\nimport jax\nprint(jax.process_count())"
     proxies = {"http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9"}
-    done = run("--quiet", "--devices", 1, "--processes", 2, write_program(tmp_path, code), **proxies)
+    path = os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", "")))
+    options = ("--quiet", "--devices", 1, "--processes", 2)
+    done = run(*options, write_program(tmp_path, code), PYTHONPATH=path, **proxies)
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == ["[0] 2", "[1] 2"]
-
-
-def test_a_program_can_clear_its_import_path(tmp_path):
-    code = "import jax, sys\nkept = jax.numpy.ones(1000)\nsys.path.clear()"
-    done = run(write_program(tmp_path, code))
-    assert done.returncode == 0, done.stderr
-    assert "(1000,)" in done.stdout
 
 
 def test_too_few_open_files_are_a_one_line_error(tmp_path):
@@ -384,19 +301,6 @@ def test_too_few_open_files_are_a_one_line_error(tmp_path):
         "jai-cli run: the program cannot be started: Too many open files."
         " Start fewer processes, or raise the limit with ulimit\n"
     )
-
-
-def test_a_program_can_close_its_stdout(tmp_path):
-    code = "import jax, sys\nx = jax.numpy.ones(4)\nsys.stdout.close()"
-    done = run(write_program(tmp_path, code))
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-
-@pytest.mark.parametrize("timeout", ["nan", "inf", "1e300"])
-def test_a_timeout_must_be_finite_and_below_the_limit(tmp_path, timeout):
-    done = run("--timeout", timeout, write_program(tmp_path, "print(1)"))
-    assert done.returncode == 2
-    assert "--timeout must be at most 10000000 seconds, got" in done.stderr
 
 
 def test_lines_of_c_are_complete_under_pythonunbuffered(tmp_path):
@@ -421,10 +325,3 @@ def test_lines_of_c_are_complete_under_pythonunbuffered(tmp_path):
     lines = done.stdout.splitlines()
     assert len(lines) == 2 * 900
     assert all(re.fullmatch(r"\[[01]] (C[12]|Python) line \d+", line) for line in lines)
-
-
-def test_processes_join_even_if_jax_is_imported_before_the_program(tmp_path):
-    (tmp_path / "sitecustomize.py").write_text("import jax\n")
-    program = write_program(tmp_path, "import jax; print(jax.process_count())")
-    done = run("--processes", "2", "--devices", "1", "--quiet", program, PYTHONPATH=str(tmp_path))
-    assert sorted(done.stdout.splitlines()) == ["[0] 2", "[1] 2"]

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import textwrap
 import zipfile
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from jax_array_info import from_json
 from tests.cli.launching import (
     COMMAND,
+    STUCK,
     lines_until,
     restore_signals,
     run,
@@ -38,6 +40,7 @@ SEEN = """
         "sys": [sys.argv, sys.orig_argv, sys.path, sys.warnoptions, sys.executable, str(sys.excepthook), list(map(repr, map(type, sys.meta_path)))],
         "streams": [repr(stream) for stream in (sys.stdin, sys.stdout, sys.stderr)],
         "main": {name: str(main[name]).split(" at ")[0] for name in sorted(main) if name.startswith("__")},
+        "globals": main is globals(),
         "threads": threading.active_count(),
         "input": sys.stdin.read(),
     }, indent=1))
@@ -75,25 +78,64 @@ def both(folder, *args, stdin="typed\n", **environment):
 @pytest.mark.parametrize(
     "args",
     [
-        ["program.py", "-x"],
+        ["program.py", "--devices", "3", "--", "-m", "x", "--quiet", ""],
         ["./folder/../program.py"],
+        ["link.py"],
         ["-m", "program", "-x"],
+        ["-m", "folder", "--devices", "3", "-m"],
         ["./folder/"],
         ["zipped.zip", "x"],
-        ["-", "x"],
     ],
     ids=" ".join,
 )
 def test_a_program_finds_what_it_finds_under_python(tmp_path, args):
     write_program(tmp_path, SEEN)
     write_program(tmp_path, SEEN, "folder/__main__.py")
+    (tmp_path / "link.py").symlink_to("folder/__main__.py")
     with zipfile.ZipFile(tmp_path / "zipped.zip", "w") as file:
         file.write(tmp_path / "folder" / "__main__.py", "__main__.py")
-    stdin = (tmp_path / "program.py").read_text() if args[0] == "-" else "typed\n"
-    under_python, here = both(tmp_path, *args, stdin=stdin, **LAUNCHED)
-    assert json.loads(under_python[1])["environment"]["JAX_PLATFORMS"] == "cuda"
-    assert json.loads(here[1]) == json.loads(under_python[1])
+    under_python, here = both(tmp_path, *args, **LAUNCHED)
+    found = json.loads(under_python[1])
+    assert (found["environment"]["JAX_PLATFORMS"], found["globals"]) == ("cuda", True)
+    assert json.loads(here[1]) == found
     assert here == under_python
+
+
+SPAWNS = """
+    import dataclasses, multiprocessing, pickle
+
+    @dataclasses.dataclass
+    class Point:
+        x: "int"
+
+    def double(point):
+        return Point(2 * point.x)
+
+    if __name__ == "__main__":
+        assert pickle.loads(pickle.dumps(Point(1))) == Point(1)
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            print(pool.map(double, [Point(3)]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "args", "said"),
+    [
+        pytest.param(SPAWNS, ["program.py"], "[Point(x=6)]\n", id="main is pickled and spawned"),
+        pytest.param(
+            "import sys; print(len(sys.argv), sys.argv[-1])",
+            ["program.py", *map(str, range(40_000))],
+            "40001 39999\n",
+            id="many arguments",
+        ),
+        pytest.param("", ["-m", "no_such_module"], "", id="missing module"),
+    ],
+)
+def test_a_program_does_what_it_does_under_python(tmp_path, code, args, said):
+    write_program(tmp_path, code)
+    under_python, here = both(tmp_path, *args)
+    assert here == under_python
+    assert here[1] == said
 
 
 @pytest.mark.parametrize(
@@ -220,16 +262,6 @@ def test_a_timeout_prints_the_stacks_of_all_threads(tmp_path):
     assert "/launch/" not in err
 
 
-STUCK = """
-    import ctypes
-    # Keeps Python's lock.
-    library, lock = ctypes.PyDLL(None), ctypes.create_string_buffer(64)
-    print("locking", flush=True)
-    library.pthread_mutex_lock(lock)
-    library.pthread_mutex_lock(lock)
-"""
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="only on Linux is a zeroed buffer a valid mutex")
 def test_a_timeout_ends_a_program_that_keeps_pythons_lock(tmp_path):
     program = write_program(tmp_path, STUCK)
@@ -237,6 +269,68 @@ def test_a_timeout_ends_a_program_that_keeps_pythons_lock(tmp_path):
     _, err = process.communicate(timeout=300)
     assert process.returncode == 1
     assert "program.py" in err
+
+
+# Programs from a pipe or standard input
+
+
+def through_pipe(command, path, code):
+    """Return the result of a shell command that reads a program from a pipe."""
+    script = """
+        (cat program.py > fifo &)
+        case "$1" in
+        fifo) exec "${@:2}" fifo x < /dev/null ;;
+        shell) exec "${@:2}" <(cat fifo) x < /dev/null ;;
+        stdin) exec "${@:2}" - x < fifo ;;
+        file) cat fifo > /dev/null; exec "${@:2}" - x < program.py ;;
+        esac
+    """
+    os.mkfifo(path.parent / "fifo")
+    (path.parent / "program.py").write_text(code)
+    done = subprocess.run(
+        ["bash", "-c", script, "bash", path.name, *command],
+        cwd=path.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    os.unlink(path.parent / "fifo")
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.newest
+@pytest.mark.parametrize("way", ["fifo", "shell", "stdin", "file"])
+def test_a_program_from_a_pipe_finds_what_it_finds_under_python(tmp_path, way):
+    seen = textwrap.dedent(SEEN)
+    under_python = through_pipe([sys.executable], tmp_path / way, seen)
+    assert "JAX_PLATFORMS" in under_python[1]
+    assert through_pipe([*COMMAND, "run", "--quiet"], tmp_path / way, seen) == under_python
+
+
+@pytest.mark.newest
+def test_all_processes_run_the_program_from_a_pipe(tmp_path):
+    program = "print(42)\n" + "#" * 200_000
+    for way in ("shell", "stdin"):
+        code, out, err = through_pipe([*COMMAND, "run", "--processes", "3"], tmp_path / way, program)
+        assert (code, err) == (0, "")
+        assert sorted(out.splitlines()) == ["[0] 42", "[1] 42", "[2] 42"]
+
+
+@pytest.mark.newest
+def test_the_traceback_of_a_program_from_a_pipe_shows_its_lines(tmp_path):
+    code, out, err = through_pipe([*COMMAND, "run"], tmp_path / "fifo", "def f():\n    1 / 0\nf()")
+    assert (code, out) == (1, "")
+    lines = [line for line in err.splitlines() if "~" not in line]
+    path = tmp_path / "fifo"
+    assert lines == [
+        "Traceback (most recent call last):",
+        f'  File "{path}", line 3, in <module>',
+        "    f()",
+        f'  File "{path}", line 2, in f',
+        "    1 / 0",
+        "ZeroDivisionError: division by zero",
+    ]
 
 
 # Ranks of a launcher

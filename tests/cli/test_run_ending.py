@@ -10,7 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.launching import all_end, is_running, lines_until, run, start, start_in_time, write_program
+from tests.cli.launching import (
+    STUCK,
+    all_end,
+    is_running,
+    lines_until,
+    run,
+    start,
+    start_in_time,
+    write_program,
+)
 
 pytestmark = pytest.mark.own_process
 
@@ -173,20 +182,6 @@ def test_a_timeout_stops_all_processes_and_prints_their_stacks(tmp_path, process
     expected.append(f"jai-cli run: timed out after {seconds} s (--timeout)")
     assert re.sub(r" 0x[0-9a-f]+( \[.*?\])?", "", err).splitlines() == expected
     assert all_end(found)
-
-
-STUCK = """
-    import ctypes
-
-    def wait_in_c():
-        # Keeps the GIL, and signals do not interrupt it.
-        library, lock = ctypes.PyDLL(None), ctypes.create_string_buffer(64)
-        print("locking", flush=True)
-        library.pthread_mutex_lock(lock)
-        library.pthread_mutex_lock(lock)
-
-    wait_in_c()
-"""
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only on Linux is a zeroed buffer a valid mutex")

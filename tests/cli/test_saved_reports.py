@@ -1,6 +1,9 @@
 """Saved reports, given to each command that takes a file."""
 
 import json
+import os
+import sys
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -105,3 +108,22 @@ def test_a_log_with_a_report_in_it_is_a_log(call, tmp_path):
     path.write_text(f"{text}\nSome donated buffers were not usable: float32[8,64].\n")
     done = call("log", str(path))
     assert (done.returncode, "float32[8,64]" in done.stdout) == (0, True)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other file systems refuse such names")
+def test_a_command_reads_and_writes_files_of_names_that_are_not_utf_8(call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    name, report = os.fsdecode(b"caf\xe9.json"), tree_report({"caf\udce9": jnp.zeros(3)}, "caf\udce9")
+    save_tree(report, name)
+    for suffix in ("json", "html", "svg", "txt"):
+        for command in ("tree", "check"):
+            output = os.fsdecode(b"out\xe9." + suffix.encode())
+            done = call(command, name, "--output", output)
+            assert (done.returncode, done.stderr) == (0, ""), done
+            assert Path(output).read_text(encoding="utf-8")
+            shown = call(command, name, "--format", suffix.replace("txt", "text"))
+            assert (shown.returncode, shown.stderr) == (0, "")
+    done = call("tree", name, "--format", "json")
+    assert from_json(done.stdout) == report
+    done = call("tree", os.fsdecode(b"miss\xe9.json"))
+    assert (done.returncode, done.stderr) == (2, "Error: miss\\udce9.json: No such file or directory\n")

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from jax_array_info_core import save_tree
-from tests.cli.launching import write_program
-from tests.cli.test_cli import MAIN
+from tests.cli.launching import MAIN, write_program
 
 pytestmark = [pytest.mark.own_process, pytest.mark.newest]
 

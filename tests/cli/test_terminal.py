@@ -2,9 +2,8 @@
 
 import pytest
 
-from tests.cli.launching import write_program
+from tests.cli.launching import MAIN, jai, write_program
 from tests.cli.terminals import run_into_pipe, run_on_terminal
-from tests.cli.test_cli import MAIN, run
 from tests.core.hosts.samples import OTHER, USUAL, write
 
 pytestmark = [pytest.mark.own_process, pytest.mark.newest]
@@ -101,18 +100,12 @@ def test_on_a_terminal_output_has_colors_and_fits_the_width(args, folder):
 
 
 @some
-def test_no_color_turns_colors_off(args, folder):
-    printed = run_on_terminal(*args, columns=60, cwd=folder, NO_COLOR="1")
+@pytest.mark.parametrize("variable", ["NO_COLOR=1", "TERM=dumb"])
+def test_without_colors_output_fits_the_width_and_a_dumb_terminal_gets_no_escapes(args, variable, folder):
+    name, value = variable.split("=")
+    printed = run_on_terminal(*args, columns=60, cwd=folder, **{name: value})
     assert printed.code == code_of(args), printed.text
-    assert not printed.has_colors
-    assert printed.width <= 60
-
-
-@some
-def test_a_dumb_terminal_gets_no_escapes_and_output_fits_the_width(args, folder):
-    printed = run_on_terminal(*args, columns=60, cwd=folder, TERM="dumb")
-    assert printed.code == code_of(args), printed.text
-    assert "\x1b" not in printed.text
+    assert not (printed.has_colors if name == "NO_COLOR" else printed.escapes)
     assert printed.width <= 60
 
 
@@ -146,36 +139,25 @@ def test_escapes_in_arguments_never_reach_the_terminal(args, folder):
 
 
 @pytest.mark.parametrize("columns", [40, 80, 200])
-@pytest.mark.parametrize(
-    "args",
-    [
-        ("--help",),
-        ("show", "--help"),
-        ("run", "--help"),
-        ("program", "--help"),
-        ("check", "--help"),
-        ("tree", "--help"),
-    ],
-)
-def test_help_fits_the_terminal_up_to_80_columns(args, columns):
-    printed = run_on_terminal(*args, columns=columns)
-    prose = printed.text.partition("  Examples:")[0]
+@pytest.mark.parametrize("command", [(), ("show",), ("run",), ("program",), ("check",), ("tree",)])
+def test_help_fits_the_terminal_up_to_80_columns(call, command, columns):
+    text = call(*command, "--help", columns=columns).stdout
+    prose = text.partition("  Examples:")[0]
     assert max(map(len, prose.splitlines())) <= min(columns, 80)
-    assert printed.width <= 80
+    assert max(map(len, text.splitlines())) <= 80
 
 
-NEED_JAX = {"devices": 1, "demo": 1, "program": 2, "why": 2}
+NEED_JAX = {"all devices": 1, "devices": 1, "demo": 1, "program": 2, "why": 2}
 """Exit code without JAX. ``run`` is the user's program."""
 
 
-@pytest.mark.parametrize("name", [name for name in PICTURES if not name.startswith("run")])
+@pytest.mark.parametrize("name", ["all devices", *(name for name in PICTURES if not name.startswith("run"))])
 def test_without_jax_a_command_answers_or_says_what_to_install(name, folder, monkeypatch):
     monkeypatch.chdir(folder)
-    without = f"import sys; sys.modules['jax'] = None; {MAIN}"
+    args = PICTURES.get(name, ("devices",))
     said = "Error: this command needs JAX, which is not installed: pip install jax\n"
-    for args in (PICTURES[name], ("devices",)) if name == "devices" else (PICTURES[name],):
-        done = run(*args, code=without)
-        if name in NEED_JAX:
-            assert (done.returncode, done.stdout, done.stderr) == (NEED_JAX[name], "", said)
-        else:
-            assert (done.returncode, done.stderr) == (code_of(args), "")
+    done = jai(*args, code=f"import sys; sys.modules['jax'] = None; {MAIN}")
+    if name in NEED_JAX:
+        assert (done.returncode, done.stdout, done.stderr) == (NEED_JAX[name], "", said)
+    else:
+        assert (done.returncode, done.stderr) == (code_of(args), "")

@@ -1,103 +1,25 @@
 """``jai-cli top``: keys, sizes and signals on a terminal, which is restored each way out, and snapshots elsewhere."""
 
-import contextlib
-import fcntl
 import os
-import re
-import select
 import shutil
 import signal
-import struct
 import subprocess
-import sys
 import termios
-import time
 
 import pytest
 
-from jax_array_info_cli.commands.top import View
+from jax_array_info_cli.commands.recorded import View
 from jax_array_info_core import from_json
 from jax_array_info_core.reports.record import RecordDevice, RecordMark, RecordSample
 from jax_array_info_core.timeline.segments import encoded
 from jax_array_info_core.timeline.timeline_report import Follower
-from tests.cli.terminals import COMMAND, environment, run_into_pipe, run_on_terminal
+from tests.cli.terminals import COMMAND, PATIENCE, Terminal, run_into_pipe, run_on_terminal
 from tests.core.timeline.samples import START, record_group, record_start, samples_of, write_record
 
 pytestmark = [pytest.mark.own_process, pytest.mark.newest]
 
-PATIENCE = 60
-"""Seconds after which a test fails instead of waiting for more output."""
-ON_ITS_TERMINAL = "import fcntl, os, sys, termios; fcntl.ioctl(1, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
-CONTROLS = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 LEFT = "\x1b[?25h\x1b[?1049l"
 """Shows the cursor and leaves the alternate screen."""
-
-
-class Terminal:
-    """A terminal whose foreground program is started with the arguments."""
-
-    def __init__(self, *command, columns=80, lines=24, stdin=None, **options):
-        self._ours, its = os.openpty()
-        self.resize(columns, lines)
-        self.its = os.dup(its)
-        self.before = termios.tcgetattr(its)
-        self.text = ""
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", ON_ITS_TERMINAL, *command],
-            stdin=its if stdin is None else stdin,
-            stdout=its,
-            stderr=its,
-            start_new_session=True,
-            env=environment({}),
-            **options,
-        )
-        os.close(its)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exc):
-        self.process.kill()
-        self.process.wait()
-        self.close()
-        os.close(self.its)
-
-    def close(self):
-        with contextlib.suppress(OSError):
-            os.close(self._ours)
-
-    def resize(self, columns, lines):
-        fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
-
-    def press(self, keys):
-        self.text = ""
-        os.write(self._ours, keys.encode())
-
-    def wait_for(self, words):
-        """Read until the output since the last key contains the words."""
-        due = time.monotonic() + PATIENCE
-        while words not in CONTROLS.sub("", self.text):
-            ready, _, _ = select.select([self._ours], [], [], max(due - time.monotonic(), 0))
-            assert ready, f"no {words!r} in {self.text!r}"
-            self.text += self._read()
-            assert time.monotonic() < due, f"no {words!r} in {self.text[-5000:]!r}"
-
-    def _read(self):
-        return os.read(self._ours, 2**16).decode(errors="replace")
-
-    def exit_code(self):
-        """Read until the program ends, at most as long as the patience lasts."""
-        due = time.monotonic() + PATIENCE
-        while self.process.poll() is None and time.monotonic() < due:
-            if select.select([self._ours], [], [], 0.05)[0]:
-                self.text += self._read()
-        while select.select([self._ours], [], [], 0)[0]:
-            self.text += self._read()
-        return self.process.returncode
-
-    @property
-    def is_restored(self):
-        return termios.tcgetattr(self.its) == self.before
 
 
 def top(*args, **options):
@@ -290,20 +212,6 @@ def test_a_snapshot_is_text_json_or_a_file_and_the_record_is_only_read(call, fol
     assert {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.iterdir()} == before
 
 
-def test_a_snapshot_of_no_record_is_one_line_and_exit_code_2(call, tmp_path, folder):
-    for args, problem in [
-        ([str(tmp_path / "none")], f"{tmp_path / 'none'}: no such folder"),
-        ([str(tmp_path)], "no memory record"),
-        ([str(folder), "--process", "7"], "process=7 is not in the record: it has 0,1"),
-        ([str(folder / "process-0.jsonl")], "Not a directory"),
-    ]:
-        done = call("top", *args)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr.startswith("Error: ")
-        assert problem in done.stderr
-        assert done.stderr.count("\n") == 1
-
-
 def test_the_device_that_is_shown_stays_until_another_is_far_fuller(folder):
     def peak(process, nbytes):
         sample = RecordSample(time=START + 20, in_use=(0, 0), peak=(nbytes, 0))
@@ -319,16 +227,6 @@ def test_the_device_that_is_shown_stays_until_another_is_far_fuller(folder):
     assert peak(1, 120 * 2**30) == 1
     view.press("p")
     assert peak(1, 200 * 2**30) == 0
-
-
-def test_jax_is_not_imported(folder):
-    code = f"""
-import sys
-sys.modules["jax"] = None
-from jax_array_info_cli.commands import jai_cli
-jai_cli(["top", {str(folder)!r}], standalone_mode=False)
-"""
-    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
 
 
 def test_the_keys_go_through_the_runs_of_a_process(tmp_path):

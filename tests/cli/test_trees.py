@@ -129,24 +129,6 @@ LOGICAL = {
 }
 
 
-def test_logical_axes_become_mesh_axes(call, folder):
-    (folder / "logical_shardings.json").write_text(json.dumps(LOGICAL))
-    args = ("--mesh", "fsdp=4,tensor=2", "--axes", "embed=fsdp,mlp=tensor,vocab=-", "--dtype", "bfloat16")
-    done = call("tree", "logical_shardings.json", *args, "--format", "json")
-    assert (done.returncode, done.stderr) == (0, "")
-    rows = from_json(done.stdout).rows
-    specs = {row.path: (row.spec.axes, row.dtype) for row in rows}
-    assert specs == {
-        "params/embed": (((), ("fsdp",)), "bfloat16"),
-        "params/wi": ((("fsdp",), ("tensor",)), "bfloat16"),
-        "params/scale": (((),), "bfloat16"),
-    }
-    both = call(
-        "tree", "logical_shardings.json", "--mesh", "a=2,b=2", "--axes", "mlp=a+b", "--format", "json"
-    )
-    assert from_json(both.stdout).rows[1].spec.axes == ((), ("a", "b"))
-
-
 def test_rules_of_flax_are_read_from_a_file(call, folder):
     (folder / "logical.json").write_text(json.dumps(LOGICAL))
     rules = [["mlp", "fsdp"], ["embed", ["fsdp", "data"]], ["embed", "tensor"], ["vocab", None], ["head", []]]
@@ -351,15 +333,6 @@ def test_an_output_file_that_cannot_be_written_is_no_answer(call, code, args):
     done = call(*args, "--output", "nowhere/x.json")
     assert (done.returncode, done.stdout) == (code, "")
     assert done.stderr == "Error: nowhere/x.json: No such file or directory\n"
-
-
-def test_ctrl_c_is_no_answer(call, monkeypatch):
-    def interrupted(*args, **options):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("jax_array_info_core.trees.files.read_report", interrupted)
-    done = call("check", "model.json")
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", "Error: interrupted\n")
 
 
 def test_values_of_files_are_not_compared(call, tmp_path):

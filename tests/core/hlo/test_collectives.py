@@ -4,16 +4,14 @@ import pytest
 
 from jax_array_info_core.hlo.collectives import movements, sent_nbytes
 from jax_array_info_core.hlo.dataflow import Dataflow
-from tests.hlo_texts import module_of
+from tests.hlo_texts import entry_of
 
 pytestmark = pytest.mark.oldest_and_newest
 
 
 def moved(*lines, before=""):
     """Return the movements and the unread instructions of a program on 8 devices."""
-    body = "\n".join(f"  {line}" for line in lines)
-    text = f"HloModule jit_f, num_partitions=8\n\n{before}\nENTRY %main () -> f32[] {{\n{body}\n}}\n"
-    return movements(Dataflow(module_of(text)))
+    return movements(Dataflow(entry_of(*lines, before=before, header="num_partitions=8")))
 
 
 P = '%p = f32[16]{0} parameter(0), metadata={op_name="x"}'

@@ -12,7 +12,6 @@ from jax_array_info_core.hlo.messages import ArrayShape
 from jax_array_info_core.hlo.module import Frame
 from jax_array_info_core.hlo.oom_logs import ALLOCATOR as ALLOCATOR_WORDS
 from jax_array_info_core.hlo.oom_logs import STATUS, ErrorScanner, ListedBuffer, Refusal
-from jax_array_info_core.hlo.warnings import LogScanner
 from tests.logs import ALLOCATOR, FAILED_ON_GPU, FAILED_ON_TPU, REFUSED
 
 pytestmark = pytest.mark.oldest_and_newest
@@ -205,17 +204,6 @@ def test_errors_that_differ_only_in_the_device_and_its_free_bytes_are_equal():
 def test_a_table_ends_after_many_other_lines():
     [found] = errors(f"{FAILED_ON_TPU}\n" + "step\n" * 100 + "1. Size: 9.00G\n     Shape: f32[8]\n")
     assert found.buffers == ()
-
-
-@given(st.lists(st.integers(0, len(REFUSED + FAILED_ON_GPU)), max_size=6))
-def test_the_pieces_of_a_log_do_not_matter(ends):
-    data = (REFUSED + FAILED_ON_GPU).encode()
-    scanner = LogScanner()
-    found, start = [], 0
-    for end in (*sorted(ends), len(data)):
-        found += scanner.feed(data[start:end])
-        start = end
-    assert [*found, *scanner.end()] == [REFUSAL, ON_GPU]
 
 
 def test_errors_that_differ_are_read_up_to_a_bound(monkeypatch):

@@ -10,7 +10,7 @@ from google.protobuf import descriptor_pb2
 
 from jax_array_info_core.hlo.messages import MESSAGES, PRIMITIVES, program_in
 from jax_array_info_core.hlo.module import Call, read_module
-from tests.hlo_texts import EVERYWHERE, module_of, records, stored
+from tests.hlo_texts import EVERYWHERE, entry_of, module_of, records, stored
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -50,10 +50,8 @@ def test_donated_arguments_are_aliases_of_outputs(where):
 
 def test_elements_of_one_parameter_are_donated_by_their_place():
     """So JAX passes thousands of arguments on TPU."""
-    module = module_of(
-        "HloModule m, input_output_alias={ {1}: (0, {5}, may-alias) }\n\n"
-        "ENTRY %main {\n  ROOT %p = (f32[], f32[]) parameter(0)\n}\n"
-    )
+    aliased = "input_output_alias={ {1}: (0, {5}, may-alias) }"
+    module = entry_of("ROOT %p = (f32[], f32[]) parameter(0)", header=aliased)
     assert [tuple(one) for one in module.aliases] == [(1, 5)]
 
 
@@ -96,8 +94,8 @@ def test_an_asynchronous_operation_is_that_of_what_it_starts():
 
 @pytest.mark.parametrize(("kind", "value"), [("s32", -7), ("u64", 2**40), ("s8", None), ("f32", None)])
 def test_the_integer_of_a_constant(kind, value):
-    text = f"HloModule m\n\nENTRY %main {{\n  ROOT %c = {kind}[] constant({value or 3})\n}}\n"
-    assert module_of(text).computations["main"].root.integer == value
+    module = entry_of(f"ROOT %c = {kind}[] constant({value or 3})")
+    assert module.computations["main"].root.integer == value
 
 
 def test_a_dumped_program_is_the_one_in_its_message():

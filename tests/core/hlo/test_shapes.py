@@ -4,7 +4,7 @@ import pytest
 
 from jax_array_info_core.hlo.messages import ArrayShape, dtype_of
 from jax_array_info_core.hlo.source import read_array
-from tests.hlo_texts import module_of
+from tests.hlo_texts import entry_of
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -68,7 +68,7 @@ def test_a_bounded_axis_takes_the_memory_of_its_bound():
 
 def typed(text):
     """Return a parameter of a type."""
-    module = module_of(f"HloModule m\n\nENTRY %main {{\n  ROOT %p = {text} parameter(0)\n}}\n")
+    module = entry_of(f"ROOT %p = {text} parameter(0)")
     assert module.unknown_types == ()
     return module.parameters()[0]
 
@@ -93,8 +93,7 @@ def test_a_record_has_the_types_that_its_text_says(text):
 
 def test_an_instruction_of_an_unknown_type_is_known_to_be_one():
     """A later version of XLA may have further types. Their size is not taken for nothing."""
-    lines = "%p = f99[4]{0} parameter(0)\n  ROOT %t = (f32[], f99[4]{0}) tuple(%x, %p)"
-    module = module_of(f"HloModule m, is_scheduled=true\n\nENTRY %main {{\n  {lines}\n}}\n")
+    module = entry_of("%p = f99[4]{0} parameter(0)", "ROOT %t = (f32[], f99[4]{0}) tuple(%x, %p)")
     assert [one.name for one in module.unknown_types] == ["p", "t"]
 
 

@@ -16,7 +16,7 @@ from jax_array_info_core.layouts.links import Places
 from jax_array_info_core.layouts.spec import MeshAxes
 from jax_array_info_core.origins.origins import UserLines
 from jax_array_info_core.programs.collectives import ProgramDevices, collectives_of, totals_of
-from tests.hlo_texts import module_of
+from tests.hlo_texts import entry_of
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -49,10 +49,7 @@ def between(kind, operand, result, target=EACH, name="all-reduce.1_0", operand_n
 
 def module_with(*lines, parameter="f32[128,256]{1,0}"):
     first = f'  %p = {parameter} parameter(0), metadata={{op_name="x"}}'
-    text = "\n".join([first, *(f"  {line}" for line in lines)])
-    return module_of(
-        f"HloModule jit_f, num_partitions=4\n\nENTRY %main (p: {parameter}) -> f32[] {{\n{text}\n}}\n"
-    )
+    return entry_of(first, *lines, header="num_partitions=4")
 
 
 def collectives(module, ids=IDS, slices=SLICES, mesh=MESH):

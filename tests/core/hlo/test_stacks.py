@@ -1,9 +1,9 @@
-"""Source lines of the instructions, and those of JAX 0.7 and 0.8."""
+"""Source lines and named scopes of the instructions, and the lines of JAX 0.7 and 0.8."""
 
 import pytest
 
 from jax_array_info_core.hlo.module import read_module
-from jax_array_info_core.hlo.source import Frame
+from jax_array_info_core.hlo.source import Frame, scope_of
 from tests.hlo_assembler import assembled
 from tests.hlo_texts import module_of, stored
 
@@ -166,3 +166,30 @@ def test_the_stack_of_an_operation_ends_in_the_function_that_was_compiled(where)
     assert stacks
     assert {stack[-1].function for stack in stacks} == {"keep"}
     assert {stack[0].function for stack in stacks} >= {"loss", "step.<locals>.<lambda>"}
+
+
+@pytest.mark.parametrize(
+    ("op_name", "scope"),
+    [
+        (None, ""),
+        ("", ""),
+        ("params['wi']", ""),
+        ("jit(step)/dot_general", ""),
+        ("jit(step)/jit(main)/jvp(head)/attn/sin", "head/attn"),
+        ("jit(step)/jit(main)/jvp(while)/body/layers/attn/dot_general", "layers/attn"),
+        ("jit(step)/jvp()/while/body/eval_jaxpr/layers/mlp/inner/cos", "layers/mlp/inner"),
+        ("jit(step)/transpose(jvp(head))/jvp(head)/checkpoint/rematted_computation/attn/cos", "head/attn"),
+        (
+            "jit(step)/transpose(jvp())/while/body/closed_call/layers/layers/checkpoint/attn/mul",
+            "layers/attn",
+        ),
+        ("jit(step)/transpose(jvp(a/b))/jvp(a/b)/checkpoint/c/mul", "a/b/c"),
+        ("jit(step)/vmap(jvp(Model))/Dense_0/jit(relu)/max", "Model/Dense_0"),
+        ("jit(step)/cond/branch_1_fun/head/add", "head"),
+        ("jit(step)/bsd,dh->bsh/dot_general", "bsd,dh->bsh"),
+        ("jit(step)/jvp(Model/sin", ""),
+        ("jit(step)/transpose(jvp(head))/mul;jit(step)/transpose(jvp())/broadcast_in_dim", "head"),
+    ],
+)
+def test_the_scope_of_an_operation(op_name, scope):
+    assert scope_of(op_name) == scope

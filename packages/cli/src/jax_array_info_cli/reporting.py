@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .output import Output, output_options
+from .output import Output, Refusal, output_options
 from .standard_streams import written_or_refused
-from .usage import Refusal
 
 if TYPE_CHECKING:
     from jax_array_info_core.reports import Report

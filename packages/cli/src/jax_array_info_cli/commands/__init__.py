@@ -18,7 +18,7 @@ import click
 from jax_array_info_core.text import printable
 
 from ..reporting import Context
-from ..usage import Refusal, refused
+from ..output import Refusal, refused
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,9 +44,11 @@ _QUESTIONS = {
 }
 """The question that each command answers, in the order of the help."""
 _SHARED = {
-    **dict.fromkeys(("log", "hosts", "memory", "profile", "report"), "recorded"),
-    "mesh": "show",
-    "demo": "run",
+    **dict.fromkeys(("log", "hosts", "memory", "profile", "report", "top"), "recorded"),
+    **dict.fromkeys(("mesh", "explain"), "show"),
+    **dict.fromkeys(("check", "diff"), "tree"),
+    **dict.fromkeys(("demo", "devices"), "run"),
+    "why": "program",
 }
 """The modules of commands that are not in one of their name."""
 _EPILOG = """

@@ -1,4 +1,4 @@
-"""``jai-cli run`` and ``jai-cli demo``: programs as under Python, or on simulated devices."""
+"""``jai-cli run``, ``demo`` and ``devices``: a program on devices, which may be simulated."""
 
 from __future__ import annotations
 
@@ -12,19 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..output import Output, output_options
-from ..reporting import Command
+from ..output import Output, output_options, refused
+from ..reporting import Answer, Command, report_command
 from ..simulated_devices import (
     MAX_DEVICES,
     replaced_by_simulation,
+    require_jax,
     simulated_device_environment,
     use_simulated_devices,
 )
-from ..usage import refused
 
 if TYPE_CHECKING:
     from rich.console import Console
-
 
 DEVICES = 8
 MAX_TIMEOUT = 10_000_000
@@ -220,3 +219,34 @@ def _print_cells(console: Console) -> None:
 
     with contextlib.redirect_stdout(console.file):
         _run_cells(lambda *cell: console.print(titled_code(*cell, width=console.width)))
+
+
+@report_command(
+    "jai-cli devices",
+    "jai-cli devices --devices 4",
+    "jai-cli devices --devices 4 --format json",
+)
+@click.option(
+    "--devices",
+    "count",
+    type=click.IntRange(1, MAX_DEVICES),
+    help="Use this many simulated CPU devices instead of the real ones.",
+)
+def devices(count: int | None) -> Answer:
+    """Show the devices that JAX sees, with their memory kinds and memory in use.
+
+    The command starts JAX, which may preallocate accelerator memory. JAX_PLATFORMS selects the platform, and
+    XLA_PYTHON_CLIENT_PREALLOCATE=false turns preallocation off.
+    """
+    if count is None:
+        require_jax()
+    else:
+        use_simulated_devices(count)
+    from jax_array_info_core import devices_report
+
+    try:
+        report = devices_report()
+    except RuntimeError as error:
+        # No backend could be started.
+        raise click.ClickException(str(error).partition("\n")[0]) from error
+    return Answer(report, options={"kinds": True})

@@ -1,10 +1,10 @@
-"""``jai-cli tree``: the leaves of a tree in a file; and the options of all commands that read one."""
+"""``jai-cli tree``, ``check`` and ``diff``: trees in files, their findings, and their differences."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,14 +12,20 @@ import click
 
 from jax_array_info_core.text import printable
 
-from ..output import reading
+from ..output import (
+    Problems,
+    Refusal,
+    ignore_codes_option,
+    min_size_option,
+    reading,
+    refusal_of_report,
+    refused,
+)
 from ..reporting import Answer, report_command
-from ..usage import Problems, refusal_of_report
 
 if TYPE_CHECKING:
     from jax_array_info_core import PathRules
-    from jax_array_info_core.reports import TreeReport
-
+    from jax_array_info_core.reports import ProgramReport, TreeReport
 
 _T = TypeVar("_T")
 
@@ -215,3 +221,232 @@ def tree(planned: Planned, depth: int | None, sort: str) -> Answer:
     problems.refuse()
     assert report is not None
     return Answer(report, options={"depth": depth, "sort": sort})
+
+
+@report_command(
+    WRITE_MODEL,
+    "jai-cli check model.npz --mesh data=2 --spec '*=-' --replicated-over data",
+    "jai-cli tree model.npz --mesh fsdp=8 --spec '*=fsdp' --output plan.json",
+    "jai-cli check plan.json --hbm 95GiB --optimizer adam",
+    "jai-cli check plan.json --expect 'embed=fsdp' --format json",
+    has_verdict=True,
+    has_rows=True,
+)
+@planned_tree
+@click.option("--hbm", metavar="SIZE", help="Memory of a device, such as 95GiB, 16GB or 1e9.")
+@click.option(
+    "--host-memory",
+    metavar="SIZE",
+    help="Memory of one host for leaves in host memory, such as 512GiB.",
+)
+@click.option(
+    "--hosts",
+    metavar="COUNT",
+    type=click.IntRange(min=1),
+    help="Number of hosts, each with the same number of consecutive devices, for --host-memory.",
+)
+@click.option(
+    "--optimizer",
+    type=click.Choice(("adam", "adamw", "lion", "momentum")),
+    help="Add the state of this optimizer, unless the tree has it: moments that are sharded like their"
+    " parameters.",
+)
+@click.option(
+    "--moment-dtype",
+    metavar="DTYPE",
+    help="Dtype of the moments, such as float32. By default, that of their parameters, as in optax.",
+)
+@click.option(
+    "--replicated-over",
+    metavar="AXIS,...",
+    multiple=True,
+    help="Mesh axes over which replication is intended, such as data. Can be repeated.",
+)
+@click.option(
+    "--max-replicated",
+    metavar="FRACTION",
+    type=float,
+    default=0.02,
+    show_default=True,
+    help="Part of the bytes of the fullest device that further sharding may save without a finding.",
+)
+@click.option(
+    "--devices",
+    metavar="COUNT",
+    type=click.IntRange(min=1),
+    help="Least number of devices of each leaf. 1 accepts leaves on one device. By default, that of --mesh or"
+    " of the largest mesh of the tree.",
+)
+@click.option(
+    "--ignore", metavar="PATTERN", multiple=True, help="Leave out leaves whose paths match. Can be repeated."
+)
+@ignore_codes_option
+@min_size_option
+@click.option(
+    "--min-share",
+    metavar="FRACTION",
+    type=click.FloatRange(0, 1),
+    default=0.01,
+    show_default=True,
+    help="Part of the bytes per device. The smallest leaves of a finding that take less share a line.",
+)
+@click.option("--allow-empty", is_flag=True, help="Accept a tree without arrays.")
+@click.option(
+    "--expect",
+    metavar="PATTERN=SPEC",
+    multiple=True,
+    help="The PartitionSpec that leaves whose paths match must have. Can be repeated: the first match"
+    " applies.",
+)
+def check(
+    planned: Planned,
+    hbm: str | None,
+    host_memory: str | None,
+    hosts: int | None,
+    optimizer: str | None,
+    moment_dtype: str | None,
+    replicated_over: tuple[str, ...],
+    max_replicated: float,
+    devices: int | None,
+    ignore: tuple[str, ...],
+    ignore_codes: tuple[str, ...],
+    min_nbytes: int,
+    min_share: float,
+    allow_empty: bool,
+    expect: tuple[str, ...],
+) -> Answer:
+    """Check a tree for leaves that are replicated or padded without need, and whether it fits.
+
+    FILE and the options --mesh, --spec, --axes, --dtype and --item are those of jai-cli tree.
+
+    Findings are a tree without arrays, avoidable replication, leaves on fewer devices than the mesh, padding,
+    invalid specs, mesh axes that shard no leaf, leaves that differ from --expect, leaves that are sharded
+    differently from others whose paths differ only in numbers, optimizer moments that are sharded
+    differently from their parameters, and a tree that does not fit --hbm or --host-memory. Gradients and
+    activations are not counted.
+
+    Exits with 0 if nothing was found, with 1 if there are findings, and with 2 if there is no answer, for
+    example because a file cannot be read or the output cannot be written.
+    """
+    from jax_array_info_core import check_report, dtype_bits
+    from jax_array_info_core.layouts.notation import parse_names
+
+    problems = Problems()
+    arguments = planned.arguments(problems)
+    names = [problems.catch("--replicated-over", parse_names, text) or () for text in replicated_over]
+    hbm_nbytes = problems.catch("--hbm", _positive_bytes, hbm)
+    host_nbytes = problems.catch("--host-memory", _positive_bytes, host_memory)
+    if hosts is not None and host_memory is None:
+        problems.add(["--hosts needs --host-memory, the memory of one"])
+    if not 0 <= max_replicated <= 1:
+        problems.add([f"--max-replicated must be a fraction from 0 to 1, got {max_replicated:g}"])
+    expected = path_rules("--expect", expect, problems)
+    if moment_dtype is not None:
+        problems.catch("--moment-dtype", dtype_bits, moment_dtype)
+        if optimizer is None:
+            problems.add(["--moment-dtype needs --optimizer, such as adam"])
+    problems.refuse()
+    checked = functools.partial(
+        check_report,
+        planned.read(arguments, problems),
+        **arguments,
+        expect=expected,
+        max_replicated=max_replicated,
+        devices=devices,
+        replicated_over=tuple(name for found in names for name in found),
+        ignore=ignore,
+        ignore_codes=ignore_codes,
+        min_nbytes=min_nbytes,
+        allow_empty=allow_empty,
+        hbm_nbytes=hbm_nbytes,
+        host_nbytes=host_nbytes,
+        hosts=hosts,
+        optimizer=optimizer,
+        moment_dtype=moment_dtype,
+    )
+    report = problems.catch("", checked)
+    problems.refuse()
+    assert report is not None
+    return Answer(replace(report, syntax="shell"), not report.passed, {"min_share": min_share})
+
+
+def _positive_bytes(text: str) -> int:
+    """Parse a size of at least one byte."""
+    from jax_array_info_core.quantities import parse_bytes
+
+    nbytes = parse_bytes(text)
+    if nbytes < 1:
+        raise ValueError(f"must be at least 1 byte, got {text}")
+    return nbytes
+
+
+@report_command(
+    WRITE_MODEL,
+    "jai-cli tree model.npz --mesh fsdp=8 --spec '*=fsdp' --output plan.json",
+    "jai-cli tree model.npz --mesh fsdp=8 --spec '*=fsdp,-' --output new.json",
+    "jai-cli diff plan.json new.json",
+    "jai-cli diff plan.json new.json --format json",
+    "jai-cli diff plan.json new.json --fail-on memory+2% --fail-on removed",
+    has_verdict=True,
+)
+@click.argument("before", metavar="A", type=FILE)
+@click.argument("after", metavar="B", type=FILE)
+@click.option(
+    "--fail-on",
+    metavar="RULE,...",
+    multiple=True,
+    help="Exit with 1 only if one of these rules is broken, with 0 for other differences. Can be repeated.",
+)
+@click.option("--values", is_flag=True, hidden=True)
+def diff(before: str, after: str, fail_on: tuple[str, ...], values: bool) -> Answer:
+    """List the differences of two trees, or of two compiled programs, from A to B. Bytes are per device.
+
+    Of trees: the leaves that were added, removed, or changed in shape, dtype, spec or memory kind. A and B
+    are files or directories as for jai-cli tree. If a step of an Orbax checkpoint has several items, name the
+    directory of one.
+
+    Of programs: bytes sent by kind and mesh axes, memory, flops, shardings and donations. A and B are reports
+    in JSON, from jai-cli program --output before.json.
+
+    Rules of --fail-on for programs: sent, memory, flops, or a kind of collectives such as all-gather (it
+    grows; all-gather:fsdp counts a mesh axis only, sent@dcn a link, and sent+5% or memory+1GiB accepts a
+    growth); new-all-gather, or new-collective for any kind (an argument or a function has more of them and
+    sends more bytes with them, whatever the others save); sharding (an argument or output has another one);
+    donation (one is lost). For trees: memory (of the fullest device), added, removed, changed, shape, dtype,
+    spec, axis_types and memory_kind. An unknown figure breaks its rule.
+
+    Exits with 0 if there are no such differences, or no broken rule of --fail-on; with 1 if there are; and
+    with 2 if a file or a rule cannot be read, one file is a tree and the other a program, or the output
+    cannot be written.
+    """
+    from jax_array_info_core.changes.gates import diff_with_rules, parse_rule
+    from jax_array_info_core.changes.tree_diff import VALUES_REFUSED
+    from jax_array_info_core.errors import UnsupportedValueError
+    from jax_array_info_core.reports import TreeReport
+
+    if values:
+        raise Refusal(VALUES_REFUSED)
+    problems = Problems()
+    texts = [text for given in fail_on for text in given.split(",")]
+    rules = [rule for text in texts if (rule := problems.catch("--fail-on", parse_rule, text))]
+    problems.refuse()
+    first, second = _named_report(before), _named_report(after)
+    if isinstance(first, TreeReport) != isinstance(second, TreeReport):
+        tree, program = (before, after) if isinstance(first, TreeReport) else (after, before)
+        raise Refusal(f"{tree} is a tree, and {program} a compiled program: compare two of the same")
+    with refused(UnsupportedValueError, prefix="--fail-on "):
+        report = diff_with_rules(first, second, rules)
+    found = not all(result.passed for result in report.rules) if rules else not report.is_empty
+    return Answer(report, found)
+
+
+def _named_report(path: str) -> TreeReport | ProgramReport:
+    """Return the report in a file, with the name of the file: two plans of one model have the same name."""
+    from jax_array_info_core.reports import ProgramReport, TreeReport
+
+    problem = "neither a tree nor a compiled program"
+    report: TreeReport | ProgramReport = read_or_refuse(path, problem, TreeReport, ProgramReport)
+    name = printable(path)
+    # The name of an Orbax checkpoint begins with its path, and adds the step.
+    is_named = isinstance(report, TreeReport) and (report.name or "").startswith(name)
+    return report if is_named else replace(report, name=name)

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ..output import Refusal, refused
 from ..simulated_devices import use_simulated_devices
-from ..usage import Refusal, refused
-from .loading import FunctionName, contained, described, loaded, refused_failures, user_settings
+from . import FunctionName, contained, described, loaded, refused_failures, user_settings
 
 if TYPE_CHECKING:
     from jax_array_info_core.layouts.notation import ArrayNotation

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from ..layouts.dtypes import bits_of_name, packed_nbytes
@@ -127,16 +128,13 @@ class StackFrames:
             index: A ``StackFrameIndexProto``. Its numbers are from 1.
         """
         self._index = index
-        self._frames: Mapping[int, tuple[int, int]] | None = None
         self._known: dict[int, tuple[Frame, ...]] = {0: ()}
 
-    @property
+    @cached_property
     def frames(self) -> Mapping[int, tuple[int, int]]:
         """Location and caller of each frame by number, 0 for none."""
-        if self._frames is None:
-            rows = enumerate(self._index.stack_frames, 1)
-            self._frames = {number: (row.file_location_id, row.parent_frame_id) for number, row in rows}
-        return self._frames
+        rows = enumerate(self._index.stack_frames, 1)
+        return {number: (row.file_location_id, row.parent_frame_id) for number, row in rows}
 
     def of(self, number: int) -> tuple[Frame, ...]:
         """Return a frame and its callers, innermost first; empty for an unknown number."""
@@ -189,13 +187,13 @@ class StackFrames:
                 numbers.setdefault(stack[:depth], len(numbers) + 1)
         used = set(used)
         if places.keys() != numbers.keys():
-            self._frames = {}
+            self.frames = {}
         elif _contradict(used, {number: stack for stack, number in numbers.items()}, names):
             # Operations that were folded or merged can change the order of the others.
             if _contradict(used, as_printed, names):
-                self._frames = {}
+                self.frames = {}
         else:
-            self._frames = {
+            self.frames = {
                 number: (places[stack], numbers.get(stack[:-1], 0)) for stack, number in numbers.items()
             }
 

@@ -1,4 +1,4 @@
-"""``jai-cli run --record``: the memory of each process over time."""
+"""``jai-cli run --record``, the memory of each process over time, and programs that run out of device memory."""
 
 import pytest
 
@@ -119,3 +119,48 @@ def test_a_folder_that_cannot_be_written_is_one_line_before_the_program_runs(tmp
         done = run("--record", folder, script, cwd=tmp_path)
         assert (done.returncode, done.stdout) == (code, "")
         assert problem in done.stderr.splitlines()[-1]
+
+
+HUNGRY = """
+import jax.numpy as jnp
+
+def train():
+    held = jnp.zeros((30, 40))
+    return held, jnp.zeros(2**50, jnp.int8)
+"""
+
+
+TRACEBACK = "Traceback (most recent call last)"
+
+
+@pytest.mark.parametrize(
+    ("options", "ending", "code", "has_table"),
+    [
+        ((), "train()", 1, True),
+        ((), "try:\n    train()\nexcept Exception:\n    raise SystemExit(7)", 7, True),
+        (("--quiet",), "train()", 1, False),
+        ((), "held = jnp.zeros(3)\n1 / 0", 1, False),
+    ],
+)
+def test_live_arrays_are_printed_before_the_traceback(tmp_path, options, ending, code, has_table):
+    done = run(*options, write_program(tmp_path, f"{HUNGRY}\n{ending}"))
+    assert (done.returncode, done.stdout) == (code, "")
+    table, traceback, _ = done.stderr.partition(TRACEBACK)
+    assert bool(traceback) == (code == 1)
+    assert done.stderr.count("live arrays at") == has_table
+    if has_table:
+        assert table.startswith("live arrays at RESOURCE_EXHAUSTED: Out of memory allocating")
+        assert "(30, 40)" in table
+        assert "program.py:5 train" in table
+    else:
+        assert table == ""
+
+
+def test_with_several_processes_each_line_is_prefixed(tmp_path):
+    ending = "import jax\ntrain() if jax.process_index() else __import__('time').sleep(1000)"
+    done = run("--processes", "2", "--devices", "2", write_program(tmp_path, f"{HUNGRY}\n{ending}"))
+    assert done.returncode == 1
+    *lines, last = done.stderr.splitlines()
+    assert last == "jai-cli run: process 1 of 2 failed with exit code 1"
+    assert all(line.startswith("[1] ") for line in lines)
+    assert any("program.py:5 train" in line for line in lines)
