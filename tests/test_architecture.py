@@ -91,7 +91,6 @@ def test_other_names_are_not_found(name):
     [
         ("jax_array_info", "__init__"),
         ("jax_array_info_core", "__init__"),
-        ("jax_array_info_core.compat", "__init__"),
         ("jax_array_info_core.layouts", "__init__"),
         ("jax_array_info_core.reports", "all_reports"),
     ],

@@ -9,7 +9,7 @@ import jax
 import pytest
 
 from jax_array_info_cli.simulated_devices import simulated_device_environment
-from jax_array_info_core.compat.propagation import OLDEST
+from jax_array_info_core.compat.lowering import OLDEST
 
 pytestmark = pytest.mark.once_per_version
 

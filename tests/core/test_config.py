@@ -6,7 +6,8 @@ import sys
 import numpy as np
 import pytest
 
-from jax_array_info_core import ArrayInfoError, Config, compat
+from jax_array_info_core import ArrayInfoError, Config
+from jax_array_info_core.compat import processes
 from jax_array_info_core.errors import ConfigError
 
 pytestmark = pytest.mark.oldest_and_newest
@@ -47,16 +48,16 @@ def test_hidden_modules_are_module_names():
 def test_the_process_index_is_read_without_importing_jax_or_starting_a_backend():
     code = """
 import sys
-from jax_array_info_core import compat
-assert compat.process_index() == 0
+from jax_array_info_core.compat import processes
+assert processes.process_index() == 0
 assert "jax" not in sys.modules
 import jax
 from jax._src import distributed, xla_bridge
 distributed.global_state.process_id = 3
-assert compat.process_index() == 3, "the index passed to jax.distributed"
+assert processes.process_index() == 3, "the index passed to jax.distributed"
 assert not xla_bridge.backends_are_initialized()
 jax.devices()
-assert compat.process_index() == jax.process_index()
+assert processes.process_index() == jax.process_index()
 """
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -64,7 +65,7 @@ assert compat.process_index() == jax.process_index()
 def test_the_process_index_comes_from_the_public_api_if_private_modules_are_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "jax._src.distributed", None)
     monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", None)
-    assert compat.process_index() == 0
+    assert processes.process_index() == 0
 
 
 @pytest.mark.parametrize("value", [3, None, "no"])

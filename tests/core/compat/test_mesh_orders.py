@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from jax.sharding import Mesh
 
 from jax_array_info_core import program_report, topology_mesh
-from jax_array_info_core.compat import lowering, mesh_orders
-from jax_array_info_core.compat.mesh_orders import ordered_devices, slices_along
+from jax_array_info_core.compat import lowering, topologies
+from jax_array_info_core.compat.topologies import ordered_devices, slices_along
 from jax_array_info_core.compat.topology_names import parse_topology
 from jax_array_info_core.errors import SpecError, TopologyError, UnsupportedValueError
 from tests.core.compat.stand_ins import stand_ins
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.once_per_version
 @pytest.fixture
 def no_compiler(monkeypatch):
     """Stand-ins are the devices of each topology."""
-    monkeypatch.setattr(mesh_orders, "topology_devices", stand_ins)
+    monkeypatch.setattr(topologies, "topology_devices", stand_ins)
 
 
 def ids_of(devices):
@@ -157,7 +157,7 @@ def test_a_mesh_of_cpus_is_placed_on_slices(monkeypatch):
     ],
 )
 def test_slices_are_regular_if_each_group_has_equal_parts_of_its_slices(slices, is_regular):
-    assert mesh_orders.has_regular_slices(np.array(slices)) == is_regular
+    assert topologies.has_regular_slices(np.array(slices)) == is_regular
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.data())

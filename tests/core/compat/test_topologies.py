@@ -11,8 +11,8 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import program_report, topology_mesh
-from jax_array_info_core.compat import lowering, mesh_orders, topologies
-from jax_array_info_core.compat.propagation import mesh_of_jax
+from jax_array_info_core.compat import lowering, topologies
+from jax_array_info_core.compat.lowering import mesh_of_jax
 from jax_array_info_core.compat.topology_names import NAMED_SLICES, TPUS, parse_topology
 from jax_array_info_core.errors import TopologyError
 from jax_array_info_core.programs import compiled
@@ -257,7 +257,7 @@ def test_a_device_that_is_here_has_no_topology():
 @pytest.fixture
 def cpus_as_topology(monkeypatch):
     """The CPU devices stand for those of a topology."""
-    for module in (lowering, mesh_orders):
+    for module in (lowering, topologies):
         monkeypatch.setattr(module, "topology_devices", lambda topology: jax.devices())
 
 
@@ -294,7 +294,7 @@ def test_axes_that_do_not_fit_the_torus_have_a_fix(cpus_as_topology, monkeypatch
     def refused(*args, **options):
         raise NotImplementedError("Failed to find assignment for logical axis index 0 of size 2.")
 
-    monkeypatch.setattr(mesh_orders, "mesh_order", refused)
+    monkeypatch.setattr(topologies, "mesh_order", refused)
     with pytest.raises(TopologyError) as caught:
         topology_mesh("v5p:2x2x2", {"data": 8})
     assert str(caught.value) == (

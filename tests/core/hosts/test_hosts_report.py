@@ -5,7 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from jax_array_info_core import compat, hosts_report
+from jax_array_info_core import hosts_report
+from jax_array_info_core.compat import processes
 from jax_array_info_core.errors import UnsupportedValueError
 from jax_array_info_core.hosts import gather
 from jax_array_info_core.hosts.files import LONGEST_SUMMARY
@@ -23,10 +24,10 @@ class Job:
         self.client = FakeClient()
         self.current = threading.local()
         self.pool = ThreadPoolExecutor(count)
-        monkeypatch.setattr(compat, "process_index", lambda: self.current.process)
-        monkeypatch.setattr(compat, "process_count", lambda: count)
+        monkeypatch.setattr(processes, "process_index", lambda: self.current.process)
+        monkeypatch.setattr(processes, "process_count", lambda: count)
         monkeypatch.setattr(
-            compat, "peers", lambda: compat.Peers(self.client, self.current.process, self.count)
+            processes, "peers", lambda: processes.Peers(self.client, self.current.process, self.count)
         )
 
     def call(self, process, report=USUAL, timeout=LONG, **options):

@@ -7,7 +7,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import program_report
-from jax_array_info_core.compat.stages import per_shard
+from jax_array_info_core.compat.arrays import per_shard
 from jax_array_info_core.programs.program_report import caveats_of
 from jax_array_info_core.reports import FlopTotals
 from tests.arrays import mesh_of

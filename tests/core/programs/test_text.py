@@ -7,7 +7,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info_core.compat.stages import program_record
+from jax_array_info_core.compat.programs import program_record
 from jax_array_info_core.programs.program_report import module_of
 
 pytestmark = pytest.mark.once_per_version

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jax_array_info_core import CheckError, watch_compiles
-from jax_array_info_core.compat import jitted_types
+from jax_array_info_core.compat.jitted import jitted_types
 from jax_array_info_core.errors import UnsupportedValueError
 
 pytestmark = pytest.mark.once_per_version

@@ -11,7 +11,9 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info_core import collect_reports, compat
+from jax_array_info_core import collect_reports
+from jax_array_info_core.compat import inspection
+from jax_array_info_core.traced import traced_report
 from jax_array_info_core.traced import traced_report as primitives
 from jax_array_info_core.trees.tree_report import report_tree_when_known, tap_tree_when_known
 from tests.arrays import mesh_of, sharded
@@ -377,7 +379,7 @@ def test_an_unexpected_version_of_jax_leaves_the_program_alone(array, monkeypatc
     def fail(*args):
         raise AttributeError("another jax")
 
-    monkeypatch.setattr(compat, "lowering_place", fail)
+    monkeypatch.setattr(traced_report, "lowering_place", fail)
     with collect_reports() as reports:
         jax.jit(pair(info))(array)
     assert [reasons(report) for report in reports] == [["this version of jax does not tell"] * 2]
@@ -387,7 +389,7 @@ def test_without_the_primitives_the_inspection_of_jax_is_used(array, monkeypatch
     def fail(name):
         raise ImportError(name)
 
-    monkeypatch.setattr(compat.inspection, "private", fail)
+    monkeypatch.setattr(inspection, "private", fail)
     primitives._primitive.cache_clear()
     try:
         with collect_reports() as reports:

@@ -11,11 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import compat
 from ..compat import values
-from ..compat.arrays import array_facts, array_like, attribute
-from ..compat.devices import default_memory_kind, device_name, local_first, mesh_axes
-from ..compat.shardings import describe_sharding, has_devices, is_named
+from ..compat.arrays import array_facts, array_like, attribute, shard_place
+from ..compat.shardings import (
+    default_memory_kind,
+    describe_sharding,
+    device_name,
+    has_devices,
+    is_named,
+    local_first,
+    mesh_axes,
+)
 from ..errors import LayoutError
 from ..layouts.spec import Spec, as_spec
 from ..reports.array import ArrayReport, ShardingDescription
@@ -32,7 +38,7 @@ def object_report(value: Any, name: str | None) -> ArrayReport:
 
     type_name = values.type_name(value)
     if issubclass(type(value), jax.Shard):
-        device, index, replica = compat.shard_place(value)
+        device, index, replica = shard_place(value)
         return ArrayReport(
             name=name,
             kind="object",

@@ -17,8 +17,8 @@ from itertools import repeat
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .devices import has_backends
-from .values import private
+from . import private
+from .processes import has_backends
 
 if TYPE_CHECKING:
     from .stages import ProgramLeaf

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterator
 from types import FrameType, ModuleType
 from typing import Any, NamedTuple
 
-from ..compat import module_names
 from ..compat.jax_stack import frames, stacks_of_other_threads
+from ..compat.jitted import module_names
 from ..config import config
 from ..origins.origins import HIDDEN_MODULES, JAX_MODULES, OUR_MODULES
 from .links import (

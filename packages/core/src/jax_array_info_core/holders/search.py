@@ -19,8 +19,8 @@ from types import FrameType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from ..arrays.labels import bases_of_views
-from ..compat import module_names, referents
 from ..compat.compiled_calls import traced_constants
+from ..compat.jitted import module_names, referents
 from ..errors import SearchError
 from .heap import all_referrers, listed_heap, near
 from .links import CONTEXTS, Link, Reader, begins_paths, copied_items, module_of, type_name, word

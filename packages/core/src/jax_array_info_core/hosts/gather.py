@@ -16,8 +16,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, get_args
 
-from .. import compat
-from ..compat.devices import KeyValueStore
+from ..compat import processes
+from ..compat.processes import KeyValueStore
 from ..errors import ProcessTimeoutError, UnsupportedValueError
 from ..reports import Report
 from ..reports.json import from_json, to_json
@@ -60,7 +60,7 @@ def gather_reports(report: Report, *, timeout: float = 30.0) -> list[Report]:
     if not isinstance(report, get_args(Report)):
         raise UnsupportedValueError(f"expected a report, got {type(report)}")
     require_timeout(timeout)
-    peers = compat.peers()
+    peers = processes.peers()
     if peers is None:
         return [report]
     exchange = Exchange(peers, "gather_reports", timeout)
@@ -84,7 +84,7 @@ class Exchange:
 
     def __init__(
         self,
-        peers: compat.Peers,
+        peers: processes.Peers,
         function: str,
         timeout: float,
         *,

@@ -6,7 +6,7 @@ import base64
 import zlib
 from collections.abc import Collection, Mapping
 
-from .. import compat
+from ..compat import processes
 from ..errors import FileFormatError, ReportFormatError, require
 from ..reports.findings import known_codes
 from ..reports.hosts import HostsReport, HostSummary, UnreadHost
@@ -60,7 +60,7 @@ def hosts_report(
     if details < 0:
         raise ValueError(f"details must be at least 0, got {details}")
     codes = known_codes(ignore_codes)
-    peers = compat.peers()
+    peers = processes.peers()
     summary = summary_of(report)
     if peers is None:
         source = Source(f"process {summary.process}", summary)

@@ -9,7 +9,8 @@ from dataclasses import replace
 from ..arrays.stage_leaves import shard_shape
 from ..compat.arrays import traceback_lines
 from ..compat.jaxprs import traceback_of
-from ..compat.propagation import lowered_for_propagation, module_bytecode
+from ..compat.lowering import lowered_for_propagation
+from ..compat.programs import module_bytecode
 from ..compat.residuals import NestedDerivativesError, SavedValue, saved_values, with_further_outputs
 from ..compat.stages import ProgramLeaf, Stages, output_leaves
 from ..hlo.liveness import LiveValue, Temporaries

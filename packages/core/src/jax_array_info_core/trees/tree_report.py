@@ -326,7 +326,7 @@ def sharded_structs(tree: Any, *, mesh: Any, specs: Any) -> Any:
     """
     import jax
 
-    from ..compat.propagation import mesh_of_jax, sharded_struct
+    from ..compat.lowering import mesh_of_jax, sharded_struct
 
     if isinstance(tree, str | os.PathLike | TreeReport):
         raise UnsupportedValueError(
