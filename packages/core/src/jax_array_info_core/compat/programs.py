@@ -1,4 +1,4 @@
-"""What lowered and compiled programs tell of themselves: records, text, devices and memory."""
+"""Facts of lowered and compiled programs: their records, text, devices and memory."""
 
 from __future__ import annotations
 
