@@ -17,7 +17,6 @@ from .shardings import default_memory_kind, has_devices, is_named
 from .stages import Stages
 from .topologies import (
     has_regular_slices,
-    jax_version,
     mesh_order,
     require_support,
     slices_along,
@@ -61,6 +60,8 @@ def lowered_for_topology(traced: Any, topology: Topology, dcn: Mapping[str, int]
         TopologyError: If the topology does not have as many devices as the program, or needs a
             compiler that is not installed; or if several axes of the mesh can span the slices.
     """
+    import jax
+
     require_support(topology)
     lowered = _lowered(traced, topology)
     try:
@@ -72,7 +73,7 @@ def lowered_for_topology(traced: Any, topology: Topology, dcn: Mapping[str, int]
         return Lowering(_on_topology(lowered, topology, dcn), own.text if own else platform)
     except (AttributeError, KeyError) as error:
         raise TopologyError(
-            f"topology {topology.name}: not supported on JAX {jax_version()}, which lacks {error}: "
+            f"topology {topology.name}: not supported on JAX {jax.__version__}, which lacks {error}: "
             "use a newer JAX"
         ) from error
 

@@ -99,19 +99,13 @@ def topology_of(device: Any) -> Topology | None:
 
 def require_support(topology: Topology) -> None:
     """Raise an error if this version of JAX cannot compile for a topology."""
-    version = jax_version()
-    if topology.is_gpu and tuple(map(int, version.split(".")[:2])) < _FIRST_JAX_FOR_GPUS:
-        raise TopologyError(
-            f"topology {topology.name}: on JAX {version}, the compiler for GPUs does not return the program. "
-            "Use JAX 0.10 or later, or a TPU"
-        )
-
-
-def jax_version() -> str:
-    """Return JAX's version."""
     import jax
 
-    return str(jax.__version__)
+    if topology.is_gpu and jax.__version_info__ < _FIRST_JAX_FOR_GPUS:
+        raise TopologyError(
+            f"topology {topology.name}: on JAX {jax.__version__}, the compiler for GPUs does not return the "
+            "program. Use JAX 0.10 or later, or a TPU"
+        )
 
 
 def _require_compiler(topology: Topology) -> None:

@@ -160,7 +160,7 @@ def save_tree(
     >>> row.path, row.shape, row.nbytes
     ('w', (8, 4), 128)
     """
-    from ..files.whole import write_whole
+    from ..files.descriptors import write_whole
     from ..reports.json import to_json
 
     require(path, (str, os.PathLike), "the path of the file after the tree: save_tree(tree, 'tree.json')")
