@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays.walk import content_of, leaf_of
+from ..arrays.array_report import content_of
+from ..arrays.walk import leaf_of
 from ..compat import values
 from ..compat.arrays import attribute
 from ..compat.processes import process_index
