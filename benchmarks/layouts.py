@@ -13,7 +13,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jax_array_info import ShardingLayout, sharding_layout, sharding_vis, spec_layout
-from jax_array_info_core.compat.devices import mesh_placement
+from jax_array_info_core.compat.shardings import mesh_placement
 
 SPEC = PartitionSpec("a", "b")
 

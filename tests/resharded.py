@@ -6,7 +6,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info_core.compat.stages import per_shard
+from jax_array_info_core.compat.arrays import per_shard
 
 BEFORE = P("y", None, "x")
 AFTER = P(None, ("x", "y"))

@@ -1,6 +1,5 @@
 """Tests of the glossary, whose terms are in use, and of columns: each that its head does not explain has a meaning."""
 
-import ast
 import json
 import re
 from functools import cache
@@ -13,7 +12,7 @@ from jax_array_info_core import from_json, json_schema
 from jax_array_info_core.pages import REPORTS, blocks, page
 from tests.goldens import NAMES, stored
 from tests.schemas import complete
-from tests.test_voice import PACKAGES, PAGES, docstrings_of, strings_of
+from tests.test_voice import PACKAGES, PAGES, docstrings_of, strings_of, tree_of
 
 pytestmark = pytest.mark.newest
 
@@ -49,7 +48,7 @@ def texts():
         path.read_text("utf-8") for path in PAGES if path not in (GLOSSARY, DOCS / "reference/columns.md")
     ]
     for module in PACKAGES:
-        tree = ast.parse(module.read_text("utf-8"))
+        tree = tree_of(module)
         texts += [*(node.value for node in docstrings_of(tree)), *strings_of(tree)]
     return " ".join(" ".join(texts).split()).lower()
 

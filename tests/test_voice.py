@@ -6,6 +6,7 @@ Each pattern has the reason and the better wording next to it: an author who mee
 import ast
 import json
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,7 @@ AVOIDED = {
     r"(?:compiler|jax|xla|partitioner) (?:is|was) asked": "programs are not asked: 'the partitioner chooses'",
     r"who (?:made|holds) (?:it|them|an? \w+)": "allocation site; referrer",
 }
-OPENING = re.compile(r"(?:What|Who|Whose|Where|How|Which)\b")
+OPENING = r"(?:What|Who|Whose|Where|How|Which)\b"
 IN_JSON = {"this version of jax does not tell", "not told by this jax"}
 """Values of JSON fields, which programs compare: their printed form is another one."""
 
@@ -62,29 +63,30 @@ def prose_of(markdown):
     return re.sub(r"\]\([^)]*\)", "]", text)
 
 
+@cache
+def tree_of(module):
+    return ast.parse(module.read_text(encoding="utf-8"))
+
+
+def is_docstring(node):
+    value = getattr(node, "value", None)
+    return isinstance(node, ast.Expr) and isinstance(value, ast.Constant) and isinstance(value.value, str)
+
+
 def docstrings_of(tree):
     """Yield every docstring of a module, those of fields included."""
-    for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.Expr)
-            and isinstance(node.value, ast.Constant)
-            and isinstance(node.value.value, str)
-        ):
-            yield node.value
+    yield from (node.value for node in ast.walk(tree) if is_docstring(node))
 
 
 def strings_of(tree):
     """Yield the text of each string that a module may print: f-strings whole, their values as ``0``."""
-    docstrings = {id(node) for node in docstrings_of(tree)}
-    parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
-    for node in ast.walk(tree):
+    nodes = [*ast.walk(tree)]
+    apart = {id(node.value) for node in nodes if is_docstring(node)}
+    apart |= {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in nodes:
         if isinstance(node, ast.JoinedStr):
             yield "".join(part.value if isinstance(part, ast.Constant) else "0" for part in node.values)
-        elif (
-            isinstance(node, ast.Constant)
-            and isinstance(node.value, str)
-            and id(node) not in docstrings | parts
-        ):
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in apart:
             yield node.value
 
 
@@ -107,17 +109,14 @@ def test_a_notebook_reads_well(notebook):
 
 @pytest.mark.parametrize("module", PRINTING, ids=names(PRINTING))
 def test_printed_text_help_and_docstrings_read_well(module):
-    tree = ast.parse(module.read_text(encoding="utf-8"))
+    tree = tree_of(module)
     texts = [*strings_of(tree), *(prose_of(node.value) for node in docstrings_of(tree))]
     assert [problem for text in texts if text not in IN_JSON for problem in found_in(text)] == []
 
 
 def test_the_docstring_of_a_module_is_a_noun_phrase():
-    openings = {
-        path.relative_to(ROOT).as_posix(): ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
-        for path in PROGRAMS
-    }
-    assert {path: doc for path, doc in openings.items() if doc and OPENING.match(doc)} == {}
+    starts = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")[:100] for path in PROGRAMS}
+    assert [path for path, start in starts.items() if re.match(rf'"""{OPENING}', start)] == []
 
 
 @pytest.mark.parametrize(

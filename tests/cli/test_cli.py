@@ -4,7 +4,7 @@ import jax
 import pytest
 
 from jax_array_info_cli.simulated_devices import simulated_device_environment
-from jax_array_info_core.compat.propagation import OLDEST
+from jax_array_info_core.compat.lowering import OLDEST
 from tests.cli.launching import MAIN, jai
 
 pytestmark = pytest.mark.once_per_version

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jax_array_info_core.compat.launchers import RANK_VARIABLES, job_of, launcher_rank
+from jax_array_info_core.compat.processes import RANK_VARIABLES, job_of, launcher_rank
 
 pytestmark = pytest.mark.oldest_and_newest
 

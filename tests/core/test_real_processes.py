@@ -14,12 +14,12 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 from jax_array_info_core import (
     array_report,
-    compat,
     gather_reports,
     live_array_report,
     mesh_report,
     planned_report,
 )
+from jax_array_info_core.compat import processes
 from jax_array_info_core.errors import ProcessTimeoutError
 
 ids = [device.id for device in jax.devices()]
@@ -65,9 +65,9 @@ if process == 0:
         gather_reports(live[0], timeout=0.5)
     except ProcessTimeoutError as error:
         send(error)
-    compat.peers().client.key_value_set("test/failed", "yes")
+    processes.peers().client.key_value_set("test/failed", "yes")
 else:
-    compat.peers().client.blocking_key_value_get("test/failed", 120_000)
+    processes.peers().client.blocking_key_value_get("test/failed", 120_000)
 send(gather_reports(live[process]) == live)
 """
 
@@ -95,13 +95,14 @@ def test_gathered_reports_of_global_arrays_have_the_part_of_each_process():
 
 
 WORKER_DIES = """
-from jax_array_info_core import compat, gather_reports, planned_mesh_report
+from jax_array_info_core import gather_reports, planned_mesh_report
+from jax_array_info_core.compat import processes
 from jax_array_info_core.errors import ProcessTimeoutError
 assert len(gather_reports(planned_mesh_report({"a": process + 1}))) == 3
 if process == 1:
     leave()
 # The live processes call at the same time, even on a busy machine.
-client = compat.peers().client
+client = processes.peers().client
 client.key_value_set(f"test/here/{process}", "yes")
 client.blocking_key_value_get(f"test/here/{2 - process}", 120_000)
 try:
@@ -110,10 +111,10 @@ except ProcessTimeoutError as error:
     send(error.missing)
 # Process 0 exits last: JAX aborts the others without it.
 if process == 2:
-    compat.peers().client.key_value_set("test/last", str(os.getpid()))
+    processes.peers().client.key_value_set("test/last", str(os.getpid()))
 else:
     import select
-    last = int(compat.peers().client.blocking_key_value_get("test/last", 120_000))
+    last = int(processes.peers().client.blocking_key_value_get("test/last", 120_000))
     try:
         select.select([os.pidfd_open(last)], [], [], 120)
     except ProcessLookupError:

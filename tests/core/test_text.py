@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jax_array_info_core.compat.devices import device_name
+from jax_array_info_core.compat.shardings import device_name
 from jax_array_info_core.quantities import (
     bytes_apart,
     format_bytes,

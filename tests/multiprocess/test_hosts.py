@@ -53,10 +53,11 @@ def test_eight_processes_get_the_same_report_and_process_0_prints_it(tmp_path):
 
 
 KILLED = """
-from jax_array_info_core import compat, hosts_report, live_array_report
+from jax_array_info_core import hosts_report, live_array_report
+from jax_array_info_core.compat import processes
 report = live_array_report()
 assert hosts_report(report, timeout=120).missing == ()
-client = compat.peers().client
+client = processes.peers().client
 if process == 1:
     client.key_value_set("test/dies", "yes")
     leave()
@@ -96,9 +97,9 @@ jax.distributed.initialize(here, 1, 0, coordinator_bind_address=here)
 client = distributed.global_state.client
 COUNT, ABSENT, ODD = 1000, 17, 5
 current = threading.local()
-compat.process_index = lambda: current.process
-compat.process_count = lambda: COUNT
-compat.peers = lambda: compat.Peers(client, current.process, COUNT)
+processes.process_index = lambda: current.process
+processes.process_count = lambda: COUNT
+processes.peers = lambda: processes.Peers(client, current.process, COUNT)
 room.from_json = functools.cache(room.from_json)  # all share one interpreter
 reports = []
 

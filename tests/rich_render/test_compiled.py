@@ -21,7 +21,8 @@ from jax_array_info import (
     to_text,
 )
 from jax_array_info.reports import BatchAxes
-from jax_array_info_core import compat
+from jax_array_info_core.compat import inspection
+from jax_array_info_core.traced import traced_report
 from jax_array_info_core.traced import traced_report as primitives
 from tests.arrays import sharded
 from tests.contexts import PMAP_IS_SHARD_MAP, VERSION, shard_map
@@ -174,7 +175,7 @@ def test_an_unexpected_version_of_jax_leaves_the_program_alone(array, monkeypatc
     def fail(*args):
         raise AttributeError("another jax")
 
-    monkeypatch.setattr(compat, "lowering_place", fail)
+    monkeypatch.setattr(traced_report, "lowering_place", fail)
     with collect_reports() as reports:
         np.testing.assert_array_equal(jax.jit(lambda x: look(x) * 2)(array), array * 2)
     assert [report.unknown_because for report in reports] == ["this version of jax does not tell"]
@@ -188,7 +189,7 @@ def without_primitives(monkeypatch):
     def fail(name):
         raise ImportError(name)
 
-    monkeypatch.setattr(compat.inspection, "private", fail)
+    monkeypatch.setattr(inspection, "private", fail)
     primitives._primitive.cache_clear()
     yield
     primitives._primitive.cache_clear()

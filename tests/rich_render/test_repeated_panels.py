@@ -7,7 +7,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info import collect_reports, sharding_info, tap_sharding
-from jax_array_info_core import compat
+from jax_array_info_core.traced import inspections
 from tests.contexts import VERSION
 
 pytestmark = pytest.mark.needs_devices(8)
@@ -99,6 +99,6 @@ def test_a_failed_compilation_loses_no_panel(array, capfd):
 
 
 def test_every_panel_is_printed_where_no_end_of_a_compilation_is_heard(array, capfd, monkeypatch):
-    monkeypatch.setattr(compat, "compilations_are_heard", lambda: False)
+    monkeypatch.setattr(inspections, "compilations_are_heard", lambda: False)
     jax.jit(layers(tap_sharding))(array)
     assert titles(capfd) == ["hidden"] * 4

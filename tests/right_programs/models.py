@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info_core.compat.stages import per_shard
+from jax_array_info_core.compat.arrays import per_shard
 from tests.programs import abstract, line
 
 from .registry import TOKENS, VOCABULARY, WIDTH, Program, grid, keep, mlp, named, specs_of, step

@@ -7,7 +7,7 @@ from jax import lax
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info_core.compat.stages import per_shard
+from jax_array_info_core.compat.arrays import per_shard
 from tests.programs import abstract, line
 
 from .registry import Program, keep, named

@@ -16,22 +16,19 @@ pytestmark = pytest.mark.once_per_version
 
 
 @pytest.fixture
-def labels_off():
-    config.assign_labels_to_arrays = False
-    yield
-    config.assign_labels_to_arrays = True
+def array():
+    return jnp.zeros(3) + 1
 
 
-def test_a_label_is_not_stored_on_the_array_and_can_be_removed():
-    array = jnp.zeros(3) + 1
-    label_array(array, "x")
-    assert label_of(array) == "x"
+@pytest.mark.parametrize("removed", [None, ""])
+def test_a_label_is_not_stored_on_the_array_and_can_be_removed(array, removed):
+    for name in ("x", "y"):
+        label_array(array, name)
+        assert label_of(array) == name
     assert not hasattr(array, "_custom_label")
-    label_array(array, "y")
-    assert label_of(array) == "y"
-    label_array(array, None)
-    label_array(array, None)
-    assert label_of(array) is None
+    for _ in range(2):
+        label_array(array, removed)
+        assert label_of(array) is None
 
 
 def test_a_label_keeps_no_array_alive_and_is_dropped_with_it():
@@ -53,46 +50,34 @@ def test_the_label_of_prng_keys_is_in_the_table_of_live_arrays(no_arrays):
 
 
 def test_labeling_a_traced_value_has_no_effect():
-    @jax.jit
-    def function(x):
-        label_array(x, "traced")
-        return x
-
-    function(jnp.zeros(3))
+    jax.jit(lambda x: label_array(x, "traced") or x)(jnp.zeros(3))
     assert "traced" not in labels_by_id().values()
 
 
-def test_with_labels_turned_off_arrays_have_none(labels_off):
-    array = jnp.zeros(3) + 1
+def test_with_labels_turned_off_arrays_have_none_and_labels_can_be_removed(array, monkeypatch):
+    other = jnp.zeros(3) + 1
+    label_array(other, "old")
+    monkeypatch.setattr(config, "assign_labels_to_arrays", False)
     label_array(array, "x")
-    assert label_of(array) is None
-
-
-def test_a_label_can_be_removed_while_labels_are_turned_off():
-    array = jnp.zeros(3) + 1
-    label_array(array, "old")
-    config.assign_labels_to_arrays = False
-    label_array(array, None)
+    assert label_of(array) is label_of(other) is None
+    label_array(other, None)
     config.assign_labels_to_arrays = True
-    assert label_of(array) is None
+    assert label_of(array) is label_of(other) is None
 
 
-def test_an_empty_label_removes_the_label():
-    array = jnp.zeros(3) + 1
-    label_array(array, "x")
-    label_array(array, "")
-    assert label_of(array) is None
-
-
-@pytest.mark.parametrize(("value", "name"), [(np.zeros(3), "x"), (3, "x"), (None, None)])
-def test_only_jax_arrays_can_be_labeled(value, name):
-    with pytest.raises(LabelError, match=r"only a jax\.Array can have a label, got <class '"):
+@pytest.mark.parametrize(
+    ("value", "name", "problem"),
+    [
+        (np.zeros(3), "x", r"only a jax\.Array can have a label, got <class '"),
+        (3, "x", r"only a jax\.Array can have a label, got <class '"),
+        (None, None, r"only a jax\.Array can have a label, got <class '"),
+        (np.zeros(3), 3, "a label must be a str, or None to remove it, got int"),
+    ],
+)
+def test_only_jax_arrays_have_labels_which_are_texts(value, name, problem):
+    with pytest.raises(LabelError, match=problem) as refused:
         label_array(value, name)
-
-
-def test_a_label_must_be_a_str():
-    with pytest.raises(TypeError, match="a label must be a str, or None to remove it, got int"):
-        label_array(jnp.zeros(3), 3)
+    assert isinstance(refused.value, TypeError)
 
 
 def test_a_misspelled_setting_raises():

@@ -5,14 +5,9 @@ import dataclasses
 import jax
 import numpy as np
 
-from jax_array_info_core.compat import (
-    CompiledPrograms,
-    cache_entries,
-    compiled_calls,
-    jitted,
-)
+from jax_array_info_core.compat import compiled_calls, jitted, private
 from jax_array_info_core.compat import jax_stack as trace_context
-from jax_array_info_core.compat.values import private
+from jax_array_info_core.compat.jitted import CompiledPrograms, cache_entries
 from tests.core.compat.private_parts import MOVED, Part, attribute, renamed, since
 
 
@@ -94,7 +89,7 @@ CALLS = {
             ),
         ),
     ],
-    ("compat/stages.py", "watch_compiles does not name arguments"): [
+    ("compat/compiled_calls.py", "watch_compiles does not name arguments"): [
         Part(
             "fun_signature of the arguments of jit",
             lambda: jitted_call().fun_signature,

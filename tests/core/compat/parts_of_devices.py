@@ -4,9 +4,8 @@ from unittest import mock
 
 import jax
 
-from jax_array_info_core.compat import lowering, topologies
+from jax_array_info_core.compat import lowering, private, topologies
 from jax_array_info_core.compat.topology_names import parse_topology
-from jax_array_info_core.compat.values import private
 from tests.core.compat.private_parts import Part, attribute, renamed
 
 
@@ -22,7 +21,7 @@ def is_placed():
 
 
 DEVICES = {
-    ("compat/devices.py", "gather_reports and process_index miss other processes, or start a backend"): [
+    ("compat/processes.py", "gather_reports and process_index miss other processes, or start a backend"): [
         attribute("distributed", "global_state.client"),
         attribute("distributed", "global_state.process_id"),
         attribute("distributed", "global_state.num_processes"),

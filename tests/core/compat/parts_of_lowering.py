@@ -12,16 +12,10 @@ from jax.interpreters import mlir
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info_core.compat import (
-    ModuleListener,
-    jax_stack,
-    lowering_place,
-    module_listener,
-    propagation,
-)
 from jax_array_info_core.compat import compiled_calls as compilation
-from jax_array_info_core.compat.jax_stack import frames
-from jax_array_info_core.compat.values import private
+from jax_array_info_core.compat import jax_stack, private, programs
+from jax_array_info_core.compat.compiled_calls import ModuleListener, module_listener
+from jax_array_info_core.compat.jax_stack import frames, lowering_place
 from tests.core.compat.private_parts import Part, attribute, renamed, since, without
 
 MLIR = "jaxlib.mlir._mlir_libs._jax_mlir_ext"
@@ -291,15 +285,15 @@ LOWERING = {
         ),
     ],
     (
-        "platforms_of in compat/propagation.py",
+        "platforms_of in compat/programs.py",
         "a program for a TPU is reported as one for the first device",
     ): [
         *since(
             (0, 10),
             Part(
                 "the platforms of a Lowered",
-                lambda: propagation.platforms_of(jax.jit(lambda x: x).lower(1.0)),
-                renamed(propagation, "PLATFORMS"),
+                lambda: programs.platforms_of(jax.jit(lambda x: x).lower(1.0)),
+                renamed(programs, "PLATFORMS"),
             ),
         ),
     ],

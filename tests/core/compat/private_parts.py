@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 import pytest
 
-from jax_array_info_core.compat.values import private
+from jax_array_info_core.compat import private
 
 VERSION = tuple(map(int, jax.__version__.split(".")[:2]))
 MOVED = "moved by a new jax"

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from jax.sharding import Mesh
 
 from jax_array_info_core import program_report, topology_mesh
-from jax_array_info_core.compat import lowering, mesh_orders
-from jax_array_info_core.compat.mesh_orders import ordered_devices, slices_along
+from jax_array_info_core.compat import lowering, topologies
+from jax_array_info_core.compat.topologies import ordered_devices, slices_along
 from jax_array_info_core.compat.topology_names import parse_topology
 from jax_array_info_core.errors import SpecError, TopologyError, UnsupportedValueError
 from tests.core.compat.stand_ins import stand_ins
@@ -20,41 +20,33 @@ pytestmark = pytest.mark.once_per_version
 @pytest.fixture
 def no_compiler(monkeypatch):
     """Stand-ins are the devices of each topology."""
-    monkeypatch.setattr(mesh_orders, "topology_devices", stand_ins)
+    monkeypatch.setattr(topologies, "topology_devices", stand_ins)
 
 
-def ids_of(devices):
-    return np.vectorize(lambda device: device.id, otypes=[int])(devices).tolist()
-
-
-def slices_of(devices):
-    return np.vectorize(lambda device: device.slice_index, otypes=[int])(devices).tolist()
-
-
-def test_the_devices_of_one_slice_are_in_the_order_of_make_mesh(no_compiler):
-    devices, order = ordered_devices(parse_topology("v5p:2x2x1"), {"x": 2, "y": 2})
-    assert (ids_of(devices), order) == ([[0, 2], [1, 3]], "jax.make_mesh")
-
-
-def test_the_only_axis_that_can_span_the_slices_does(no_compiler):
-    devices, order = ordered_devices(parse_topology("2*v5p:2x2x1"), {"x": 1, "y": 8, "z": 1})
-    assert slices_of(devices) == [[[0]] * 4 + [[1]] * 4]
-    assert order == "mesh_utils.create_hybrid_device_mesh with slices along y=2"
-
-
-def test_an_axis_can_span_the_slices_in_part(no_compiler):
-    topology = parse_topology("2*v5p:2x2x1")
-    devices, _ = ordered_devices(topology, {"data": 2, "fsdp": 4}, {"fsdp": 2})
-    assert slices_of(devices) == [[0, 0, 1, 1], [0, 0, 1, 1]]
-    devices, _ = ordered_devices(topology, {"data": 2, "fsdp": 4}, {"data": 2})
-    assert slices_of(devices) == [[0] * 4, [1] * 4]
-
-
-def test_several_axes_can_span_the_slices(no_compiler):
-    sizes = {"replica": 2, "data": 2, "model": 4}
-    devices, order = ordered_devices(parse_topology("4*v5p:2x2x1"), sizes, {"replica": 2, "data": 2})
-    assert slices_of(devices) == [[[0] * 4, [1] * 4], [[2] * 4, [3] * 4]]
-    assert order == "mesh_utils.create_hybrid_device_mesh with slices along replica=2,data=2"
+@pytest.mark.parametrize(
+    ("text", "sizes", "dcn", "number", "numbers", "order"),
+    [
+        ("v5p:2x2x1", {"x": 2, "y": 2}, None, "id", [0, 2, 1, 3], "jax.make_mesh"),
+        ("2*v5p:2x2x1", {"x": 1, "y": 8, "z": 1}, None, "slice_index", [0] * 4 + [1] * 4, "y=2"),
+        ("2*v5p:2x2x1", {"x": 2, "y": 4}, {"y": 2}, "slice_index", [0, 0, 1, 1] * 2, "y=2"),
+        ("2*v5p:2x2x1", {"x": 2, "y": 4}, {"x": 2}, "slice_index", [0] * 4 + [1] * 4, "x=2"),
+        (
+            "4*v5p:2x2x1",
+            {"x": 2, "y": 2, "z": 4},
+            {"x": 2, "y": 2},
+            "slice_index",
+            [0] * 4 + [1] * 4 + [2] * 4 + [3] * 4,
+            "x=2,y=2",
+        ),
+    ],
+    ids=["one slice", "the only axis that can", "in part", "a whole axis", "several axes"],
+)
+def test_axes_span_the_slices_in_the_order_of_jax(no_compiler, text, sizes, dcn, number, numbers, order):
+    devices, found = ordered_devices(parse_topology(text), sizes, dcn)
+    assert devices.shape == tuple(sizes.values())
+    assert [getattr(device, number) for device in devices.ravel()] == numbers
+    hybrid = "mesh_utils.create_hybrid_device_mesh with slices along "
+    assert found == (order if number == "id" else hybrid + order)
 
 
 @pytest.mark.parametrize(
@@ -64,48 +56,34 @@ def test_several_axes_can_span_the_slices(no_compiler):
             "2*v5p:2x2x1",
             {"data": 2, "fsdp": 4},
             None,
-            "topology 2*v5p:2x2x1 has 2 slices, and several axes of the mesh data=2,fsdp=4 can span all of "
+            " has 2 slices, and several axes of the mesh data=2,fsdp=4 can span all of "
             "them: name the axes that span them with dcn, with the number of slices along each",
         ),
         (
             "4*v5p-8",
             {"a": 2, "b": 2, "c": 2, "d": 2},
             None,
-            "topology 4*v5p-8 has 4 slices, and no axis of the mesh a=2,b=2,c=2,d=2 can span all of them: name the "
+            " has 4 slices, and no axis of the mesh a=2,b=2,c=2,d=2 can span all of them: name the "
             "axes that span them with dcn, with the number of slices along each",
         ),
-        (
-            "2*v5p-8",
-            {"a": 8},
-            {"b": 2},
-            "topology 2*v5p-8: dcn names 'b', and the mesh has a",
+        ("2*v5p-8", {"a": 8}, {"b": 2}, ": dcn names 'b', and the mesh has a"),
+        *(
+            (
+                "2*v5p-8",
+                {"a": 8},
+                {"a": count},
+                f": dcn has {count} slices along mesh axis a, whose size 8 is not a multiple of it",
+            )
+            for count in (3, 0)
         ),
-        (
-            "2*v5p-8",
-            {"a": 8},
-            {"a": 3},
-            "topology 2*v5p-8: dcn has 3 slices along mesh axis a, whose size 8 is not a multiple of it",
-        ),
-        (
-            "2*v5p-8",
-            {"a": 8},
-            {"a": 0},
-            "topology 2*v5p-8: dcn has 0 slices along mesh axis a, whose size 8 is not a multiple of it",
-        ),
-        ("2*v5p-8", {"a": 8}, {"a": 4}, "topology 2*v5p-8: dcn a=4 has 4 slices, and the topology has 2"),
-        ("v5p-8", {"a": 4}, {"a": 2}, "topology v5p-8: dcn a=2 has 2 slices, and the topology has 1"),
-        (
-            "v5p-128",
-            {"a": 128},
-            None,
-            "topology v5p-128 has 64 devices, but the mesh has 128: use a mesh of 64 devices, or another topology",
-        ),
+        ("2*v5p-8", {"a": 8}, {"a": 4}, ": dcn a=4 has 4 slices, and the topology has 2"),
+        ("v5p-8", {"a": 4}, {"a": 2}, ": dcn a=2 has 2 slices, and the topology has 1"),
     ],
 )
 def test_slices_that_do_not_fit_the_mesh_have_a_reason_and_a_fix(no_compiler, text, sizes, dcn, problem):
     with pytest.raises(TopologyError) as caught:
         topology_mesh(text, sizes, dcn=dcn)
-    assert str(caught.value) == problem
+    assert str(caught.value) == f"topology {text}{problem}"
 
 
 def test_slices_are_numbers_and_need_a_topology():
@@ -157,7 +135,7 @@ def test_a_mesh_of_cpus_is_placed_on_slices(monkeypatch):
     ],
 )
 def test_slices_are_regular_if_each_group_has_equal_parts_of_its_slices(slices, is_regular):
-    assert mesh_orders.has_regular_slices(np.array(slices)) == is_regular
+    assert topologies.has_regular_slices(np.array(slices)) == is_regular
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.data())

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_array_info_core import compat, from_json, live_array_report, to_json, track_arrays
+from jax_array_info_core import from_json, live_array_report, to_json, track_arrays
 from jax_array_info_core.errors import TrackerError
+from jax_array_info_core.live import census
 from jax_array_info_core.live import growth as tracker
 from tests import growing
 from tests.arrays import mesh_of, sharded, slow_program
@@ -117,8 +118,8 @@ def test_views_are_counted_apart_and_have_no_bytes(no_arrays):
 
 
 def test_without_allocation_sites_arrays_are_grouped_by_dtype_and_shape(no_arrays, monkeypatch):
-    monkeypatch.setattr(compat, "traceback_of", lambda array: None)
-    monkeypatch.setattr(compat, "has_tracebacks", lambda: False)
+    monkeypatch.setattr(census, "traceback_of", lambda array: None)
+    monkeypatch.setattr(census, "has_tracebacks", lambda: False)
     with track_arrays() as growth:
         arrays = [*born(), *elder()]
         report = growth.report()

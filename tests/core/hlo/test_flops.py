@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import lax
 
-from jax_array_info_core.compat.stages import program_record
+from jax_array_info_core.compat.programs import program_record
 from jax_array_info_core.hlo.loops import counted_flops, executions
 from jax_array_info_core.hlo.messages import hlo_classes
 from jax_array_info_core.hlo.module import read_module

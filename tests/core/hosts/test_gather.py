@@ -12,14 +12,14 @@ import pytest
 from jax_array_info import print_hosts
 from jax_array_info_core import (
     ArrayInfoError,
-    compat,
     gather_reports,
     hosts_report,
     planned_mesh_report,
     planned_report,
     to_json,
 )
-from jax_array_info_core.compat.devices import KeyValueStore
+from jax_array_info_core.compat import processes
+from jax_array_info_core.compat.processes import KeyValueStore
 from jax_array_info_core.errors import ProcessError, ProcessTimeoutError, UnsupportedValueError
 from jax_array_info_core.hosts import gather
 from jax_array_info_core.hosts.files import LONGEST_SUMMARY
@@ -72,9 +72,11 @@ class Job:
         self.client = FakeClient()
         self.current = threading.local()
         self.pool = ThreadPoolExecutor(count)
-        monkeypatch.setattr(compat, "process_index", lambda: self.current.process)
-        monkeypatch.setattr(compat, "process_count", lambda: count)
-        monkeypatch.setattr(compat, "peers", lambda: compat.Peers(self.client, self.current.process, count))
+        monkeypatch.setattr(processes, "process_index", lambda: self.current.process)
+        monkeypatch.setattr(processes, "process_count", lambda: count)
+        monkeypatch.setattr(
+            processes, "peers", lambda: processes.Peers(self.client, self.current.process, count)
+        )
 
     def call(self, process, report, timeout=LONG, **options):
         """Call the function in a process and return the future of its result."""
@@ -374,7 +376,7 @@ class SleepingClient(FakeClient):
 @pytest.fixture
 def sleeping(monkeypatch):
     client = SleepingClient()
-    monkeypatch.setattr("jax_array_info_core.compat.devices.time", client)
+    monkeypatch.setattr("jax_array_info_core.compat.processes.time", client)
     monkeypatch.setattr("jax_array_info_core.hosts.gather.time", client)
     return client
 
@@ -389,7 +391,7 @@ CALLS = [
 @pytest.mark.parametrize("process", [0, 1])
 @pytest.mark.parametrize("call", CALLS)
 def test_ctrl_c_is_served_within_a_second_of_any_wait(sleeping, monkeypatch, call, process):
-    monkeypatch.setattr(compat, "peers", lambda: compat.Peers(sleeping, process, 2))
+    monkeypatch.setattr(processes, "peers", lambda: processes.Peers(sleeping, process, 2))
     sleeping.interrupted_at = 3.2
     with pytest.raises(KeyboardInterrupt):
         call(1000)

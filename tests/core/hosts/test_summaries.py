@@ -98,8 +98,8 @@ def test_the_longest_summary_has_at_most_4_kib():
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("socket.gethostname", lambda: "\N{GRINNING FACE}" * 10**6)
-        patch.setattr("jax_array_info_core.compat.local_devices", lambda _: devices)
-        patch.setattr("jax_array_info_core.compat.process_count", lambda: 2**20)
+        patch.setattr("jax_array_info_core.compat.processes.local_devices", lambda _: devices)
+        patch.setattr("jax_array_info_core.compat.processes.process_count", lambda: 2**20)
         text = summary_to_json(summary_of(replace(report, platform="\N{GRINNING FACE}" * 100)))
     assert 2048 < len(text.encode()) <= LONGEST_SUMMARY
     assert summary_from_json(text).device_count == 2048

@@ -12,6 +12,7 @@ from jax_array_info_core.reports.origin import MOST_CALLERS
 pytestmark = pytest.mark.oldest_and_newest
 
 SITE = "/home/me/.venv/lib/python3.12/site-packages"
+JAX, FLAX, HALIAX = f"{SITE}/jax/a.py", f"{SITE}/flax/b.py", f"{SITE}/haliax/c.py"
 
 
 @pytest.fixture
@@ -21,102 +22,99 @@ def settings():
     config.hidden_modules, config.user_packages, config.show_frames = (), (), 0
 
 
-def chain(*frames):
-    """Return the user's line of a stack and its callers as ``name:line``."""
-    found = UserLines().origin([(file, line, "f") for file, line in frames])
-    return [str(one).removesuffix(" f") for one in (found, *found.callers)]
+def chain(*files):
+    """Return the user's line of a stack and its callers, where each frame has the line 1."""
+    found = UserLines().origin([(file, 1, "f") for file in files])
+    return [one.file.rpartition("/")[2] for one in (found, *found.callers)]
 
 
-@pytest.mark.parametrize(
-    ("file", "owner"),
-    [
-        ("/home/me/train.py", Owner.USER),
-        ("/home/me/src/maxtext/layers.py", Owner.USER),  # an editable install
-        ("/home/me/.venv/train.py", Owner.USER),
-        ("/home/me/.venv/bin/train.py", Owner.USER),
-        ("/home/me/app.zip/train.py", Owner.USER),
-        ("<string>", Owner.USER),
-        ("<stdin>", Owner.USER),
-        ("<ipython-input-3-0123456789ab>", Owner.USER),
-        ("/tmp/ipykernel_12/3456.py", Owner.USER),
-        (r"C:\Users\me\train.py", Owner.USER),
-        (__file__, Owner.USER),
-        (f"{SITE}/haliax/nn/linear.py", Owner.PACKAGE),
-        ("/usr/lib/python3/dist-packages/haliax/core.py", Owner.PACKAGE),
-        ("/usr/local/lib/python3.12/dist-packages/haliax/core.py", Owner.PACKAGE),
-        ("/home/me/.local/lib/python3.12/site-packages/one_file.py", Owner.PACKAGE),
-        (f"{SITE}/packed.egg/module.py", Owner.PACKAGE),
-        (f"{SITE}/IPython/core/interactiveshell.py", Owner.PACKAGE),
-        (f"{SITE}/_pytest/python.py", Owner.PACKAGE),
-        (r"C:\venv\Lib\site-packages\haliax\core.py", Owner.PACKAGE),
-        (r"C:\venv\Scripts\train.exe\__main__.py", Owner.PACKAGE),
-        ("/home/me/.venv/bin/train", Owner.PACKAGE),
-        (f"{SITE}/flax/linen/linear.py", Owner.LIBRARY),
-        ("/usr/lib/python3.12/contextlib.py", Owner.LIBRARY),
-        ("/usr/lib/python312.zip/contextlib.py", Owner.LIBRARY),
-        (r"C:\Python312\Lib\contextlib.py", Owner.LIBRARY),
-        ("<frozen runpy>", Owner.LIBRARY),
-        ("<attrs generated init model.Block>", Owner.LIBRARY),
-        ("<@beartype(haliax.core.dot) at 0x7f00>", Owner.LIBRARY),
-        (f"{SITE}/jax/_src/pjit.py", Owner.MACHINERY),
-        (sys.modules[UserLines.__module__].__file__, Owner.MACHINERY),
-        (numpy.__file__, Owner.PACKAGE),
+OWNERS = {
+    Owner.USER: [
+        "/home/me/train.py",
+        "/home/me/src/maxtext/layers.py",  # an editable install
+        "/home/me/.venv/train.py",
+        "/home/me/.venv/bin/train.py",
+        "/home/me/app.zip/train.py",
+        "<string>",
+        "<stdin>",
+        "<ipython-input-3-0123456789ab>",
+        "/tmp/ipykernel_12/3456.py",
+        r"C:\Users\me\train.py",
+        __file__,
     ],
-)
-def test_the_owner_of_a_file(file, owner):
+    Owner.PACKAGE: [
+        f"{SITE}/haliax/nn/linear.py",
+        "/usr/lib/python3/dist-packages/haliax/core.py",
+        "/usr/local/lib/python3.12/dist-packages/haliax/core.py",
+        "/home/me/.local/lib/python3.12/site-packages/one_file.py",
+        f"{SITE}/packed.egg/module.py",
+        f"{SITE}/IPython/core/interactiveshell.py",
+        f"{SITE}/_pytest/python.py",
+        r"C:\venv\Lib\site-packages\haliax\core.py",
+        r"C:\venv\Scripts\train.exe\__main__.py",
+        "/home/me/.venv/bin/train",
+        numpy.__file__,
+    ],
+    Owner.LIBRARY: [
+        f"{SITE}/flax/linen/linear.py",
+        "/usr/lib/python3.12/contextlib.py",
+        "/usr/lib/python312.zip/contextlib.py",
+        r"C:\Python312\Lib\contextlib.py",
+        "<frozen runpy>",
+        "<attrs generated init model.Block>",
+        "<@beartype(haliax.core.dot) at 0x7f00>",
+    ],
+    Owner.MACHINERY: [f"{SITE}/jax/_src/pjit.py", sys.modules[UserLines.__module__].__file__],
+}
+
+
+@pytest.mark.parametrize(("owner", "file"), [(owner, file) for owner in OWNERS for file in OWNERS[owner]])
+def test_the_owner_of_a_file(owner, file):
     assert UserLines().owner(file) is owner
 
 
-def test_lines_of_packages_are_skipped_below_a_line_of_the_user():
-    inside = [(f"{SITE}/jax/a.py", 1), (f"{SITE}/flax/b.py", 2), (f"{SITE}/haliax/c.py", 3)]
-    assert chain(*inside, ("model.py", 4), (f"{SITE}/haliax/d.py", 5), ("train.py", 6)) == [
-        "model.py:4",
-        "train.py:6",
-    ]
-
-
-def test_without_a_line_of_the_user_the_nearest_other_line_stands_in():
-    assert chain((f"{SITE}/jax/a.py", 1), (f"{SITE}/flax/b.py", 2), (f"{SITE}/haliax/c.py", 3)) == ["c.py:3"]
-    assert chain((f"{SITE}/jax/a.py", 1), (f"{SITE}/flax/b.py", 2)) == ["b.py:2"]
-    assert chain((f"{SITE}/jax/a.py", 1)) == ["a.py:1"]
-    assert UserLines().origin([]) is None
+@pytest.mark.parametrize(
+    ("files", "lines"),
+    [
+        # Packages below a line of the user, and above it.
+        ([JAX, FLAX, HALIAX, "model.py", f"{SITE}/haliax/d.py", "train.py"], ["model.py", "train.py"]),
+        # Without a line of the user, the nearest other one.
+        ([JAX, FLAX, HALIAX], ["c.py"]),
+        ([JAX, FLAX], ["b.py"]),
+        ([JAX], ["a.py"]),
+        # No repeated parts.
+        (["a.py", *["b.py", "c.py"] * 3, "d.py"], ["a.py", "b.py", "c.py", "d.py"]),
+        # A bounded length.
+        ([f"{number}.py" for number in range(40)], [f"{number}.py" for number in range(1 + MOST_CALLERS)]),
+    ],
+)
+def test_a_chain_has_the_lines_of_the_user_or_the_nearest_other_line(files, lines):
+    assert chain(*files) == lines
 
 
 def test_packages_can_count_as_the_user_s(settings):
-    frames = [(f"{SITE}/flax/a.py", 1), (f"{SITE}/maxtext/b.py", 2), ("train.py", 3)]
-    assert chain(*frames) == ["train.py:3"]
+    frames = [f"{SITE}/flax/a.py", f"{SITE}/maxtext/b.py", "train.py"]
+    assert chain(*frames) == ["train.py"]
     settings.user_packages = ("maxtext",)
-    assert chain(*frames) == ["b.py:2", "train.py:3"]
+    assert chain(*frames) == ["b.py", "train.py"]
     settings.user_packages = ("maxtext", "flax")
-    assert chain(*frames) == ["a.py:1", "b.py:2", "train.py:3"]
+    assert chain(*frames) == ["a.py", "b.py", "train.py"]
     settings.hidden_modules = ("maxtext.b",)
-    assert chain(*frames) == ["a.py:1", "train.py:3"]
+    assert chain(*frames) == ["a.py", "train.py"]
 
 
-def test_skipped_lines_are_kept_on_request(settings):
-    frames = [(f"{SITE}/jax/a.py", 1, "f"), (f"{SITE}/flax/b.py", 2, "f"), (f"{SITE}/haliax/c.py", 3, "f")]
-    frames.append(("train.py", 4, "main"))
-    assert UserLines().origin(frames).skipped == ()
-    settings.show_frames = 1
-    assert [*map(str, UserLines().origin(frames).skipped)] == ["b.py:2 f"]
-    settings.show_frames = 3
-    assert [*map(str, UserLines().origin(frames).skipped)] == ["b.py:2 f", "c.py:3 f"]
+@pytest.mark.parametrize(("count", "lines"), [(0, []), (1, ["b.py:2 f"]), (3, ["b.py:2 f", "c.py:3 f"])])
+def test_skipped_lines_are_kept_on_request(settings, count, lines):
+    settings.show_frames = count
+    found = UserLines().origin([(JAX, 1, "f"), (FLAX, 2, "f"), (HALIAX, 3, "f"), ("train.py", 4, "main")])
+    assert [*map(str, found.skipped)] == lines
 
 
-def test_a_generated_method_is_skipped_and_typed_code_is_not():
+def test_an_empty_stack_has_no_line_and_a_generated_method_is_skipped_while_typed_code_is_not():
+    assert UserLines().origin([]) is None
     frames = [("<string>", 3, "__create_fn__.<locals>.__init__"), ("train.py", 4, "main")]
     assert str(UserLines().origin(frames)) == "train.py:4 main"
     assert str(UserLines().origin([("<string>", 3, "<module>")])) == "<string>:3 <module>"
-
-
-def test_a_chain_has_no_repeated_parts_and_a_bounded_length():
-    assert chain(("a.py", 1), *[("b.py", 2), ("c.py", 3)] * 3, ("d.py", 4)) == [
-        "a.py:1",
-        "b.py:2",
-        "c.py:3",
-        "d.py:4",
-    ]
-    assert len(chain(*[(f"{number}.py", 1) for number in range(40)])) == 1 + MOST_CALLERS
 
 
 @pytest.mark.parametrize("value", [-1, 1.5, True, "2", None])

@@ -10,8 +10,8 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import program_report
-from jax_array_info_core.compat.propagation import OLDEST
-from jax_array_info_core.compat.stages import per_shard
+from jax_array_info_core.compat.arrays import per_shard
+from jax_array_info_core.compat.lowering import OLDEST
 from tests.programs import abstract, line
 
 pytestmark = pytest.mark.oldest_and_newest

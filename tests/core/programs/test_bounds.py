@@ -12,7 +12,7 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import assert_sent, program_report
-from jax_array_info_core.compat.stages import per_shard
+from jax_array_info_core.compat.arrays import per_shard
 from jax_array_info_core.errors import CheckError
 from jax_array_info_core.hlo.collectives import sent_nbytes
 from jax_array_info_core.programs.collectives import totals_of

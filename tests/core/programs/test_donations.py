@@ -10,13 +10,8 @@ from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import assert_donated, from_json, program_report, to_json
 from jax_array_info_core.arrays.stage_leaves import argument_values, output_values
-from jax_array_info_core.compat.stages import (
-    Stages,
-    argument_leaves,
-    output_leaves,
-    program_mesh,
-    program_record,
-)
+from jax_array_info_core.compat.programs import program_mesh, program_record
+from jax_array_info_core.compat.stages import Stages, argument_leaves, output_leaves
 from jax_array_info_core.errors import CheckError
 from jax_array_info_core.hlo.module import read_module
 from jax_array_info_core.layouts import MeshAxes, Spec

@@ -10,7 +10,8 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import config, from_json, program_report, to_json
-from jax_array_info_core.compat.stages import per_shard, program_record
+from jax_array_info_core.compat.arrays import per_shard
+from jax_array_info_core.compat.programs import program_record
 from jax_array_info_core.programs.program_report import module_of
 from tests.core.programs.collectives_of_text import FSDP, of_module
 from tests.programs import abstract, cube

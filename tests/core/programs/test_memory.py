@@ -11,8 +11,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import program_report, tree_report
-from jax_array_info_core.compat.compiled_memory import MemoryStatistics, memory_analysis
-from jax_array_info_core.compat.stages import program_record
+from jax_array_info_core.compat.programs import MemoryStatistics, memory_analysis, program_record
 from jax_array_info_core.hlo.module import read_module
 from jax_array_info_core.origins.origins import UserLines
 from jax_array_info_core.programs.memory import MOST_TEMPORARIES, memory_of

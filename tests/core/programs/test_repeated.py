@@ -10,7 +10,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import from_json, program_report, to_json
-from jax_array_info_core.compat.stages import per_shard
+from jax_array_info_core.compat.arrays import per_shard
 from tests.programs import abstract, line
 from tests.right_programs import PROGRAMS, compiled_for
 

@@ -19,7 +19,7 @@ from jax_array_info_core import (
     program_timeline_report,
     to_json,
 )
-from jax_array_info_core.compat.stages import program_record
+from jax_array_info_core.compat.programs import program_record
 from jax_array_info_core.hlo.messages import hlo_classes
 from tests.programs import abstract, cube, line, loss, refuse, scanned, step, step_arguments
 from tests.threads import in_threads

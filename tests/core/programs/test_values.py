@@ -11,7 +11,8 @@ from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import program_report
 from jax_array_info_core.arrays.stage_leaves import argument_values
-from jax_array_info_core.compat.stages import ProgramLeaf, per_shard, slash_names
+from jax_array_info_core.compat.arrays import per_shard
+from jax_array_info_core.compat.stages import ProgramLeaf, slash_names
 from jax_array_info_core.errors import UnsupportedValueError
 from tests.programs import abstract, cube, line, loss, step, step_arguments
 

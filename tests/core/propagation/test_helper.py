@@ -45,7 +45,7 @@ def has_child():
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """Return a function that runs a program, and returns what it printed as JSON."""
-    from jax_array_info_core.compat.propagation import module_bytecode
+    from jax_array_info_core.compat.programs import module_bytecode
 
     lowered = jax.jit(jnp.sin).trace(struct((8,), "data")).lower(lowering_platforms=("tpu",))
     path = tmp_path_factory.mktemp("module") / "bytecode"

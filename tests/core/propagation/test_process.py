@@ -21,7 +21,7 @@ pytestmark = needs_shardy
 
 @pytest.fixture(scope="module")
 def bytecode():
-    from jax_array_info_core.compat.propagation import module_bytecode
+    from jax_array_info_core.compat.programs import module_bytecode
 
     lowered = (
         jax.jit(lambda x, w: x @ w)

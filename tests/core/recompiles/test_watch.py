@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from jax_array_info_core import CheckError, watch_compiles
-from jax_array_info_core.compat import jitted_types
+from jax_array_info_core.compat.jitted import jitted_types
 from jax_array_info_core.errors import TrackerError, UnsupportedValueError
 from tests.arrays import mesh_of, sharded
 from tests.threads import in_threads

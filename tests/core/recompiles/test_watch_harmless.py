@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from jax_array_info_core import watch_compiles
-from jax_array_info_core.compat import compiled_calls
-from jax_array_info_core.compat.values import private
+from jax_array_info_core.compat import compiled_calls, private
 from jax_array_info_core.recompiles import watch as watch_module
 
 pytestmark = pytest.mark.once_per_version

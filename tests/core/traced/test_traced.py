@@ -4,56 +4,48 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import export
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import array_report, to_json
 from jax_array_info_core.reports import BatchAxes
 from tests.arrays import mesh_of, sharded
+from tests.contexts import shard_map
+
+
+def reports_in(trace, inspect=array_report):
+    """Return the reports of a value in each run of a function, which a transformation traces."""
+    reports = []
+    trace(lambda x: reports.append(inspect(x)) or x)
+    return reports
 
 
 def test_a_traced_value_is_reported_while_tracing():
-    reports = []
-
-    @jax.jit
-    def function(x):
-        reports.append(array_report(x, "x"))
-        return x + 1
-
-    function(jnp.zeros((4, 2)))
-    [report] = reports
-    assert (report.kind, report.shape, report.nbytes, report.source) == ("tracer", (4, 2), 32, "unknown")
-    assert (report.sharding, report.value) == (None, None)
+    [report] = reports_in(lambda f: jax.jit(f)(jnp.zeros((4, 2))), lambda x: array_report(x, "x"))
+    assert (report.name, report.kind, report.shape, report.nbytes) == ("x", "tracer", (4, 2), 32)
+    assert (report.source, report.sharding, report.value) == ("unknown", None, None)
 
 
 def test_a_value_under_vmap_has_its_batched_axis():
-    reports = []
-    jax.vmap(lambda x: reports.append(array_report(x)) or x, in_axes=1)(jnp.zeros((4, 2)))
-    assert (reports[0].shape, reports[0].batch) == ((4,), BatchAxes(axes=(1,), shape=(4, 2)))
+    [report] = reports_in(lambda f: jax.vmap(f, in_axes=1)(jnp.zeros((4, 2))))
+    assert (report.shape, report.batch) == ((4,), BatchAxes(axes=(1,), shape=(4, 2)))
 
 
 def test_symbolic_dimensions_are_strings():
-    from jax import export
-
     (rows,) = export.symbolic_shape("rows")
-    reports = []
-
-    def function(x):
-        reports.append(array_report(x))
-        return x
-
-    export.export(jax.jit(function))(jax.ShapeDtypeStruct((rows, 4), jnp.float32))
-    assert (reports[0].shape, reports[0].nbytes) == (("rows", 4), None)
-    to_json(reports[0])
+    struct = jax.ShapeDtypeStruct((rows, 4), jnp.float32)
+    [report] = reports_in(lambda f: export.export(jax.jit(f))(struct))
+    assert (report.shape, report.nbytes) == (("rows", 4), None)
+    to_json(report)
 
 
 def test_traced_keys_and_refs_are_reported():
-    reports = []
-    jax.jit(lambda key: reports.append(array_report(key)) or key)(jax.random.key(0))
-    assert (reports[0].kind, reports[0].dtype, reports[0].nbytes) == ("tracer", "key<fry>", 8)
+    [report] = reports_in(lambda f: jax.jit(f)(jax.random.key(0)))
+    assert (report.kind, report.dtype, report.nbytes) == ("tracer", "key<fry>", 8)
     if hasattr(jax, "new_ref"):
-        jax.jit(lambda ref: reports.append(array_report(ref)) or ref[...])(jax.new_ref(jnp.zeros(3)))
-        assert (reports[1].kind, reports[1].shape) == ("tracer", (3,))
+        [report] = reports_in(lambda f: jax.jit(lambda ref: f(ref)[...])(jax.new_ref(jnp.zeros(3))))
+        assert (report.kind, report.shape) == ("tracer", (3,))
 
 
 TRANSFORMATIONS = {
@@ -75,55 +67,34 @@ TRANSFORMATIONS = {
 def test_a_report_inside_a_transformation_does_not_break_it(name):
     count = len(jax.devices())
     array = sharded((count, count, 2), mesh_of((count,), ("a",)), "a")
-    report_kinds = []
-
-    def function(x):
-        report_kinds.append(array_report(x).kind)
-        return x * 2
-
-    TRANSFORMATIONS[name](function)(array)
-    assert set(report_kinds) == {"tracer"}
+    reports = reports_in(lambda f: TRANSFORMATIONS[name](lambda x: f(x) * 2)(array))
+    assert {report.kind for report in reports} == {"tracer"}
 
 
 def test_a_value_inside_shard_map_has_the_shape_of_one_shard():
-    shard_map = getattr(jax, "shard_map", None)
-    if shard_map is None:
-        from jax.experimental.shard_map import shard_map
     count = len(jax.devices())
     mesh = mesh_of((count,), ("a",))
-    reports = []
-
-    def function(x):
-        reports.append(array_report(x))
-        return x
-
-    jax.jit(shard_map(function, mesh=mesh, in_specs=P("a"), out_specs=P("a")))(jnp.zeros((count, 3)))
-    assert reports[0].shape == (1, 3)
-    assert reports[0].sharding is None, "P() would read as replicated"
+    [report, *_] = reports_in(lambda f: jax.jit(shard_map(f, mesh, P("a")))(jnp.zeros((count, 3))))
+    assert report.shape == (1, 3)
+    assert report.sharding is None, "P() would read as replicated"
     if jax.__version_info__ >= (0, 6, 0):
-        assert (reports[0].source, reports[0].varying_axes) == ("manual", ("a",))
+        assert (report.source, report.varying_axes) == ("manual", ("a",))
 
 
+has_set_mesh = pytest.mark.skipif(not hasattr(jax, "set_mesh"), reason="jax.set_mesh exists since JAX 0.7")
+
+
+@has_set_mesh
 def test_explicit_axes_give_a_traced_value_the_sharding_in_its_type():
-    if not hasattr(jax, "set_mesh"):
-        pytest.skip(f"jax {jax.__version__} has no set_mesh")
     mesh = jax.make_mesh((len(jax.devices()),), ("a",), axis_types=(jax.sharding.AxisType.Explicit,))
-    reports = []
-
-    @jax.jit
-    def function(x):
-        reports.append(array_report(x))
-        return x
-
-    function(jax.device_put(jnp.zeros((8, 8)), NamedSharding(mesh, P("a"))))
-    assert (reports[0].source, reports[0].sharding.spec.axes[0]) == ("type", ("a",))
-    assert (
-        array_report(jax.typeof(jax.device_put(jnp.zeros(8), NamedSharding(mesh, P("a"))))).source == "type"
-    )
+    array = jax.device_put(jnp.zeros((8, 8)), NamedSharding(mesh, P("a")))
+    [report] = reports_in(lambda f: jax.jit(f)(array))
+    assert (report.source, report.sharding.spec.axes[0]) == ("type", ("a",))
+    assert array_report(jax.typeof(array)).source == "type"
 
 
 @pytest.mark.needs_devices(8)
-@pytest.mark.skipif(not hasattr(jax, "set_mesh"), reason="jax.set_mesh exists since JAX 0.7")
+@has_set_mesh
 @pytest.mark.parametrize(
     ("spec", "words"),
     [

@@ -18,7 +18,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import compile_caches_report, from_json, to_json, tree_report
-from jax_array_info_core.compat.stages import call_apart
+from jax_array_info_core.compat.arrays import call_apart
 from jax_array_info_core.reports import LeafStatistics
 from jax_array_info_core.trees import statistics
 from jax_array_info_core.trees.statistics import BLOCK, _program, leaf_statistics

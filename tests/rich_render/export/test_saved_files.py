@@ -14,7 +14,6 @@ import pytest
 
 from jax_array_info import planned_report, save_picture, spec_layout, to_html, to_svg, to_text
 from jax_array_info_core.files import descriptors
-from jax_array_info_core.files import whole as files
 from tests.rich_render.svg.reading import parsed, words
 
 pytestmark = pytest.mark.oldest_and_newest
@@ -106,7 +105,7 @@ def test_a_failed_write_names_the_path_and_keeps_the_existing_file(tmp_path, mon
 
 KILLED = """
 import os, pathlib
-from jax_array_info_core.files import whole as files
+from jax_array_info_core.files import descriptors as files
 os.replace = lambda *args, **options: os.kill(os.getpid(), 9)
 files.write_whole(pathlib.Path("x.svg"), b"never finished")
 """
@@ -208,11 +207,11 @@ def test_open_files_and_devices_need_no_writable_folder(path, tmp_path, monkeypa
     (tmp_path / "old.svg").write_text("")
     (tmp_path / "link.svg").symlink_to("/dev/null")
     monkeypatch.setattr(os, "access", lambda folder, mode: str(folder) == str(tmp_path))
-    files.require_place(tmp_path / path)
+    descriptors.require_place(tmp_path / path)
 
 
 def test_a_read_only_folder_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda folder, mode: False)
     with pytest.raises(PermissionError) as raised:
-        files.require_place(tmp_path / "x.svg")
+        descriptors.require_place(tmp_path / "x.svg")
     assert raised.value.filename == str(tmp_path / "x.svg")

@@ -195,7 +195,7 @@ class Output:
             return self
         from pathlib import Path
 
-        from jax_array_info_core.files.whole import require_place
+        from jax_array_info_core.files.descriptors import require_place
 
         with _writing(self.path):
             require_place(Path(self.path))
@@ -215,7 +215,7 @@ class Output:
             return
         from pathlib import Path
 
-        from jax_array_info_core.files.whole import write_whole
+        from jax_array_info_core.files.descriptors import write_whole
 
         with _writing(self.path):
             write_whole(Path(self.path), text.encode())

@@ -40,7 +40,7 @@ def simulated_device_environment(environment: Mapping[str, str], devices: int) -
 
 def replaced_by_simulation(environment: Mapping[str, str]) -> list[str]:
     """Return the variables that choose other devices or other processes than the simulated ones."""
-    from jax_array_info_core.compat.launchers import LAUNCHER_VARIABLES
+    from jax_array_info_core.compat.processes import LAUNCHER_VARIABLES
 
     names = ("JAX_PLATFORMS", "JAX_PLATFORM_NAME", *LAUNCHER_VARIABLES)
     found = [(name, environment.get(name, "")) for name in names]

@@ -37,9 +37,7 @@ if TYPE_CHECKING:
         assert_tree as assert_tree,
         check_report as check_report,
     )
-    from .compat.shardings import (
-        sharding_layout as sharding_layout,
-    )
+    from .compat.shardings import sharding_layout as sharding_layout
     from .delivery import (
         collect_reports as collect_reports,
     )

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from . import compat
-from .compat.jax_stack import is_foreign_thread
+from .compat.jax_stack import compiling_thread, is_foreign_thread
 
 if TYPE_CHECKING:
     from .reports import Report
@@ -101,7 +100,7 @@ def call_site() -> CallSite:
 
     JAX 0.10 partitions in a thread of XLA; the call site is then in the thread that waits for it.
     """
-    thread = compat.compiling_thread() if is_foreign_thread() else None
+    thread = compiling_thread() if is_foreign_thread() else None
     return CallSite(_open_around(), thread or threading.get_ident())
 
 

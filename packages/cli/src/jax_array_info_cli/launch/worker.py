@@ -173,18 +173,17 @@ class _Worker:
         return not self._job.quiet and os.getpid() == self._pid
 
     def _rank(self) -> int:
-        from jax_array_info_core.compat import process_index
-        from jax_array_info_core.compat.launchers import launcher_rank
+        from jax_array_info_core.compat.processes import launcher_rank, process_index
 
         # The processes of a simulation print a table each.
         return launcher_rank(self._environment) or (0 if self._job.processes else process_index())
 
     def _show_live_arrays(self) -> None:
         """Write the table of live arrays to a file, or print it, if the program has started devices."""
-        from jax_array_info_core import compat
+        from jax_array_info_core.compat import processes
 
         output = self._job.output
-        if "jax" not in sys.modules or not compat.has_backends():
+        if "jax" not in sys.modules or not processes.has_backends():
             if output is not None:
                 print_message(f"{output.path} is not written: the program has started no device of JAX")
         elif output is not None:
@@ -319,11 +318,11 @@ class _AfterJax:
 def _initialize(initialize: Callable[..., None], job: Job) -> None:
     import jax
 
-    from jax_array_info_core import compat
+    from jax_array_info_core.compat import processes
 
     # Up to jax 0.5, collectives between CPUs are off by default.
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    compat.keep_collectives_on_loopback()
+    processes.keep_collectives_on_loopback()
     handler = signal.getsignal(signal.SIGTERM)
     with held_port() if job.port is None else contextlib.nullcontext(job.port) as port:
         initialize(

@@ -94,7 +94,7 @@ def propagation_on(request: Request) -> PropagationReport:
     _prepare_jax(count if count <= _MOST_FOR_FILES else 1)
     with _printed_to_stderr(), user_settings(request.function.source):
         from jax_array_info_core import propagation_report
-        from jax_array_info_core.compat.propagation import mesh_of_jax, require_shardy
+        from jax_array_info_core.compat.lowering import mesh_of_jax, require_shardy
         from jax_array_info_core.errors import UnsupportedValueError
 
         with refused(UnsupportedValueError):
@@ -141,7 +141,7 @@ def _report(
 
 def _is_of_jax(error: BaseException) -> bool:
     """Return whether an error was raised while JAX traced, lowered or compiled the function."""
-    from jax_array_info_core.compat.propagation import lowered_for_propagation
+    from jax_array_info_core.compat.lowering import lowered_for_propagation
     from jax_array_info_core.compat.stages import array_leaves, stages_of
     from jax_array_info_core.programs.compiled import compiled_stages
 
@@ -186,7 +186,7 @@ def _abstract_arrays(arrays: Iterable[ArrayNotation], mesh: Any) -> tuple[Any, .
     """Return the ShapeDtypeStructs of ``--arg``. If JAX truncates a dtype, end the command."""
     import jax
 
-    from jax_array_info_core.compat.propagation import sharded_struct
+    from jax_array_info_core.compat.lowering import sharded_struct
     from jax_array_info_core.layouts.dtypes import named_dtype
 
     found = []
@@ -288,7 +288,7 @@ def _argument_context(arguments: Sequence[Any], mesh: Any) -> contextlib.Abstrac
         arguments: Arguments of a function.
         mesh: The mesh if no argument has one.
     """
-    from jax_array_info_core.compat.devices import mesh_context
+    from jax_array_info_core.compat.shardings import mesh_context
 
     meshes = [one for one in _meshes_of(arguments) or {mesh} if one.shape]
     return mesh_context(meshes[0]) if len(meshes) == 1 else contextlib.nullcontext()

@@ -6,8 +6,8 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from .. import compat
 from ..compat import values
+from ..compat.arrays import label_carrier, shard_views
 from ..config import config
 from ..errors import LabelError
 from ..text import plain_text
@@ -41,7 +41,7 @@ def label_array(array: Any, name: str | None) -> None:
         return
     if not values.is_array(array):
         raise LabelError(f"only a jax.Array can have a label, got {type(array)}: label the arrays in it")
-    carrier = compat.label_carrier(array)
+    carrier = label_carrier(array)
     key = id(carrier)
     label = "" if name is None else plain_text(name)
     if not label:
@@ -66,7 +66,7 @@ def labels_by_id() -> dict[int, str]:
 
 def label_of(array: Any) -> str | None:
     """Return the label of an array; None if it has none, or if labels are turned off."""
-    return labels_by_id().get(id(compat.label_carrier(array)))
+    return labels_by_id().get(id(label_carrier(array)))
 
 
 def bases_of_views(arrays: Sequence[Any]) -> dict[int, Any]:
@@ -82,4 +82,4 @@ def bases_of_views(arrays: Sequence[Any]) -> dict[int, Any]:
     Args:
         arrays: Live arrays, such as ``jax.live_arrays()``. None are created.
     """
-    return {id(view): base for view, base in compat.shard_views(arrays)}
+    return {id(view): base for view, base in shard_views(arrays)}

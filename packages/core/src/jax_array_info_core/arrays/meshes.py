@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..compat import values
-from ..compat.devices import device_placement, device_places, mesh_placement
-from ..compat.mesh_orders import ordered_devices, usual_order
+from ..compat.shardings import device_placement, device_places, mesh_placement
+from ..compat.topologies import ordered_devices, usual_order
 from ..compat.topology_names import parse_topology
 from ..errors import SpecError, TopologyError, UnsupportedValueError
 from ..layouts.layout import Processes, mesh_layout

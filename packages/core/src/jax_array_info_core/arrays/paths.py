@@ -1,30 +1,18 @@
-"""Notations of the path from the root of a container to a leaf."""
+"""Notations of the path from the root of a container to a leaf.
+
+A path is the concatenation of the keys on the way to a leaf. Each notation writes a position in a sequence,
+the keys of a dict, a field of a dataclass, and the key paths of a registered pytree's children.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from ..text import plain_text
 
 _SPECIAL = frozenset("/'\"")
 _LITERAL = frozenset({int, float, complex, bool, str, bytes, type(None)})
-
-
-class Notation(Protocol):
-    """Text of the keys of a container. A path is the concatenation of the keys on the way to a leaf."""
-
-    def index(self, number: int) -> str:
-        """Return the text of a position in a sequence."""
-
-    def items(self, keys: Sequence[Any]) -> list[str]:
-        """Return the texts of the keys of a dict."""
-
-    def attribute(self, name: str) -> str:
-        """Return the text of a field of a dataclass."""
-
-    def children(self, key_paths: Sequence[tuple[Any, ...]]) -> list[str]:
-        """Return the texts of the key paths of a registered pytree's children."""
 
 
 class KeystrNotation:
@@ -61,6 +49,9 @@ class SlashNotation:
         if all(len(keys) == 1 for keys in key_paths):
             return _distinct([_key_of(keys[0]) for keys in key_paths])
         return distinct_paths([f"/{path_text(map(_key_of, keys))}" for keys in key_paths])
+
+
+Notation = KeystrNotation | SlashNotation
 
 
 def path_text(keys: Any) -> str:

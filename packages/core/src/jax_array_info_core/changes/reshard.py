@@ -10,11 +10,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays.walk import content_of, leaf_of
-from ..compat import process_index, values
+from ..arrays.array_report import content_of
+from ..arrays.walk import leaf_of
+from ..compat import values
 from ..compat.arrays import attribute
-from ..compat.devices import mesh_placement
-from ..compat.shardings import device_processes, has_devices, host_memory_kind, is_named, sharding_layout
+from ..compat.processes import process_index
+from ..compat.shardings import (
+    device_processes,
+    has_devices,
+    host_memory_kind,
+    is_named,
+    mesh_placement,
+    sharding_layout,
+)
 from ..compat.values import ArrayFacts
 from ..errors import LayoutError, SpecError
 from ..layouts.layout import MAX_DEVICES, Processes, ShardingLayout, mesh_layout

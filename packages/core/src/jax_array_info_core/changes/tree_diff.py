@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CheckError, NotationError, UnsupportedValueError
-from ..files.whole import write_whole
+from ..files.descriptors import write_whole
 from ..layouts.notation import parse_spec
 from ..layouts.spec import Spec, same_spec
 from ..reports.changes import ChangedField, LeafChange, TreeDiff

@@ -1,11 +1,13 @@
-"""Facts about arrays, traced values and arrays of other libraries."""
+"""Facts about arrays, traced values and arrays of other libraries, and computations on arrays."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Hashable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
@@ -14,20 +16,11 @@ from ..layouts.spec import MeshAxes, some_axes, without_last
 from ..quantities import LARGEST
 from ..reports.array import COMPILER_DECIDES, IN_A_KERNEL, IN_A_REDUCER, BatchAxes, Dim, Transformation
 from ..text import plain_shape, plain_text
-from .devices import concrete_mesh, mesh_axes
+from . import private
 from .jax_stack import unpartitioned_context
 from .jitted import attribute_dicts
-from .shardings import device_assignment, sharding_facts
-from .values import (
-    ArrayFacts,
-    KnownSharding,
-    is_array,
-    is_array_type,
-    is_sharding,
-    is_tracer,
-    private,
-    type_name,
-)
+from .shardings import concrete_mesh, device_assignment, mesh_axes, sharding_facts
+from .values import ArrayFacts, KnownSharding, is_array, is_array_type, is_sharding, is_tracer, type_name
 
 if TYPE_CHECKING:
     import jax
@@ -378,3 +371,50 @@ def _layers(value: Any) -> Iterator[tuple[Transformation, Any, Any]]:
 def is_ref(value: Any) -> bool:
     """Return whether a traced value is a Ref."""
     return type(value.aval).__name__ == "AbstractRef"
+
+
+T = TypeVar("T")
+
+
+def call_apart(function: Callable[[], T]) -> T:
+    """Call a function with JAX's default settings and in 64 bits, and return its result.
+
+    The function runs in a thread of its own, where the traces, the mesh and the other contexts of the calling
+    thread do not apply. Transfer guards and ``jax_disable_jit`` do not apply either.
+    """
+    import jax
+    import jax.experimental
+
+    # Up to JAX 0.7, the function is experimental.
+    is_stable = hasattr(jax, "enable_x64")
+    enable_x64 = jax.enable_x64 if is_stable else jax.experimental.enable_x64  # type: ignore[attr-defined]
+    outcome: Future[T] = Future()
+
+    def call() -> None:
+        try:
+            with enable_x64(True), jax.transfer_guard("allow"), jax.disable_jit(False):
+                outcome.set_result(function())
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    # A daemon: if the caller is interrupted while a device hangs, the program can still exit.
+    threading.Thread(target=call, name="jax_array_info", daemon=True).start()
+    return outcome.result()
+
+
+def per_shard(function: Callable[[Any], Any], mesh: Any, spec: Any, out_spec: Any) -> Any:
+    """Return ``jax.shard_map`` of a function, without its check that replicas are equal.
+
+    Args:
+        function: A function of a shard.
+        mesh: Mesh of the array.
+        spec: PartitionSpec of the array.
+        out_spec: PartitionSpec of the result.
+    """
+    import jax
+
+    if hasattr(jax, "shard_map"):
+        return jax.shard_map(function, mesh=mesh, in_specs=spec, out_specs=out_spec, check_vma=False)
+    from jax.experimental.shard_map import shard_map  # up to JAX 0.5
+
+    return shard_map(function, mesh=mesh, in_specs=spec, out_specs=out_spec, check_rep=False)

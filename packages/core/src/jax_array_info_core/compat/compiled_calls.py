@@ -3,37 +3,49 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import math
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from inspect import Parameter
 from itertools import islice
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from ..text import plain_text
+from . import private
 from .jax_stack import COMPILE, compiling, frames, is_failing, is_in_jax, keepalives, lowering_result
 from .jitted import closed_over
-from .values import private
+from .shardings import describe_sharding, is_named
 
 CACHE_MISS = "cache_miss"
 """The function that runs when a jitted or pmapped function is called with new arguments."""
+
 JIT_VARIABLES = ("fun", "jit_info")
 """Its variables: the function inside ``jax.jit``, and the arguments of ``jax.jit``."""
+
 TRANSFORMED_MISS = "call_impl_cache_miss"
 """The function that runs for a program that a transformation made from a jitted function."""
+
 AHEAD_OF_TIME = ("stages.py", "compile")
 """The method ``Lowered.compile``."""
+
 COMPILER_OPTIONS = "compiler_options"
 """Its variable for the options."""
+
 PMAPPED = ("pmap.py", "wrapped", "infer_params")
 """Since JAX 0.8, the function that ``jax.pmap`` returns, and its variable for the user's function."""
+
 PMAPPED_FUNCTIONS = ("f", "wrapped_fun")
 """The variables of that function with the user's function; in JAX 0.8, and since JAX 0.9."""
+
 ARGUMENTS = "all_args_info"
 """The variable of the compiling function with the types and the names of the arguments."""
+
 _WRAPPER = "traceback_util.py"
+
 _MOST_FRAMES_BETWEEN = 4
 """Most frames between a call of pmap and the jitted function that it calls."""
 
@@ -217,6 +229,7 @@ def _pmapped(function: Any) -> Any:
 
 
 LOWERED_EVENT = "/jax/core/compile/jaxpr_to_mlir_module_duration"
+
 COMPILED_EVENT = "/jax/core/compile/backend_compile_duration"
 
 
@@ -295,7 +308,9 @@ class CompileEvent(NamedTuple):
 Listener = Callable[[CompileEvent], None]
 
 _listeners: tuple[Listener, ...] = ()
+
 _lock = threading.RLock()
+
 _thread = threading.local()
 
 
@@ -379,3 +394,45 @@ def refused_program(lowered: Any) -> bytes | None:
         # The largest: small programs inside have their own.
         records = sorted((path.read_bytes() for path in Path(folder).glob(_RECORD)), key=len)
     return records[-1] if records else None
+
+
+SHARDINGS = ("in_shardings", "out_shardings")
+
+CHOSEN = {"donated arguments": "donate_arg", "static arguments": "static_arg"}
+"""The options that choose arguments. JAX finds their names where the function has a signature."""
+
+OPTIONS = ("keep_unused", "inline", "device", "backend")
+"""The options that are kept as they are. A version of JAX may lack some of them."""
+
+_LONGEST = 200
+
+
+def jit_parameters(options: Any, function: Any) -> tuple[list[Parameter], frozenset[int], frozenset[str]]:
+    """Return the parameters of a jitted function, and the positions and the names of the static ones."""
+    signature = getattr(options, "fun_signature", None)
+    if signature is None and inspect.isfunction(function):
+        signature = inspect.signature(function)
+    return (
+        list(signature.parameters.values()) if isinstance(signature, inspect.Signature) else [],
+        frozenset(getattr(options, "static_argnums", None) or ()),
+        frozenset(getattr(options, "static_argnames", None) or ()),
+    )
+
+
+def jit_options(options: Any) -> dict[str, str]:
+    """Return the other arguments of ``jax.jit`` as text, by name; empty where they are not recorded."""
+    if options is None:
+        return {}
+    found = {name: plain_text(getattr(options, name, None)) for name in OPTIONS}
+    for name, option in CHOSEN.items():
+        names, numbers = (getattr(options, option + form, None) for form in ("names", "nums"))
+        found[name] = ", ".join(map(plain_text, names or numbers or ()))
+    for name in SHARDINGS:
+        leaves = getattr(options, f"{name}_leaves", None) or ()
+        texts = (
+            str(describe_sharding(leaf, 0)) if is_named(leaf) else type(leaf).__name__ for leaf in leaves
+        )
+        found[name] = ", ".join(texts)[:_LONGEST]
+    compiler = getattr(options, "compiler_options_kvs", None) or ()
+    found["compiler_options"] = plain_text(dict(compiler))[:_LONGEST]
+    return found

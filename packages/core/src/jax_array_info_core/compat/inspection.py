@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from . import private
 from .jax_stack import lowered_effects
-from .values import private
 
 _JET = "jax.experimental.jet"
 _KEY_REUSE = "jax.experimental.key_reuse._core"

@@ -14,8 +14,9 @@ from typing import Any, Literal, NamedTuple
 
 from ..layouts.spec import MeshAxes
 from ..text import plain_text
-from .devices import mesh_axes, mesh_placement
-from .values import is_abstract_mesh, private
+from . import private
+from .shardings import mesh_axes, mesh_placement
+from .values import is_abstract_mesh
 
 
 def stack(frame: FrameType | None) -> Iterator[FrameType]:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ..grouping import by_key
 from ..text import plain_shape
-from .devices import mesh_axis_types
+from .shardings import mesh_axis_types
 from .values import is_sharding
 
 _CONSTRAINT = "sharding_constraint"

@@ -17,8 +17,8 @@ from itertools import repeat
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .devices import has_backends
-from .values import private
+from . import private
+from .processes import has_backends
 
 if TYPE_CHECKING:
     from .stages import ProgramLeaf
@@ -321,6 +321,8 @@ def _is_equinox_partial(function: Any) -> bool:
 
 def _of_equinox(found: Unwrapped, given: list[ProgramLeaf]) -> list[ProgramLeaf]:
     """Return the arguments of ``filter_jit``: the arrays of the first one, the others and the function."""
+    import jax
+
     signature = found.function._signature
     bound = signature.bind(*found.arguments, **found.keywords)
     names = position_names(signature, len(bound.args))
@@ -331,7 +333,11 @@ def _of_equinox(found: Unwrapped, given: list[ProgramLeaf]) -> list[ProgramLeaf]
     }
     # Equinox numbers all leaves of a group, and passes those that are arrays.
     sources = {
-        group: [found for name, value in tree.items() for found in _named_leaves(name, value)]
+        group: [
+            (name, tuple(keys), leaf)
+            for name, value in tree.items()
+            for keys, leaf in jax.tree_util.tree_flatten_with_path(value)[0]
+        ]
         for group, tree in trees.items()
     }
     changed = []
@@ -342,13 +348,6 @@ def _of_equinox(found: Unwrapped, given: list[ProgramLeaf]) -> list[ProgramLeaf]
             return given
         changed.append(leaf._replace(name=name, keys=keys))
     return changed
-
-
-def _named_leaves(name: str, value: Any) -> Iterator[tuple[str, tuple[Any, ...], Any]]:
-    import jax
-
-    for keys, leaf in jax.tree_util.tree_flatten_with_path(value)[0]:
-        yield name, tuple(keys), leaf
 
 
 def position_names(signature: Signature, count: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""Programs lowered for a TPU or GPU topology that is not here."""
+"""Programs lowered for devices that are not here: for a topology, and for Shardy on any mesh."""
 
 from __future__ import annotations
 
@@ -9,18 +9,28 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import TopologyError
-from .devices import default_memory_kind
-from .mesh_orders import has_regular_slices, mesh_order, slices_along
-from .shardings import has_devices, is_named
-from .stages import ProgramLeaf, Stages
-from .topologies import jax_version, require_support, topology_devices, topology_of
+from ..errors import TopologyError, UnsupportedValueError
+from ..layouts.spec import Spec, mesh_sizes
+from . import private
+from .programs import lowered_devices, platforms_of
+from .shardings import default_memory_kind, has_devices, is_named
+from .stages import Stages
+from .topologies import (
+    has_regular_slices,
+    mesh_order,
+    require_support,
+    slices_along,
+    topology_devices,
+    topology_of,
+)
 from .topology_names import Topology, require_devices
-from .values import is_abstract_mesh, is_mesh, is_sharding, private, type_name
+from .values import is_abstract_mesh, is_mesh, is_sharding, type_name
 
 _SHARDINGS = ("in_shardings", "out_shardings", "intermediate_shardings")
+
 # Autotuning would measure kernels on a GPU, and Triton is compiled for the GPU that is here.
 _GPU_OPTIONS = (("xla_gpu_autotune_level", 0), ("xla_gpu_enable_triton_gemm", False))
+
 _CALLBACK_ERROR = "is different from the lowering platform"
 
 
@@ -50,6 +60,8 @@ def lowered_for_topology(traced: Any, topology: Topology, dcn: Mapping[str, int]
         TopologyError: If the topology does not have as many devices as the program, or needs a
             compiler that is not installed; or if several axes of the mesh can span the slices.
     """
+    import jax
+
     require_support(topology)
     lowered = _lowered(traced, topology)
     try:
@@ -61,7 +73,7 @@ def lowered_for_topology(traced: Any, topology: Topology, dcn: Mapping[str, int]
         return Lowering(_on_topology(lowered, topology, dcn), own.text if own else platform)
     except (AttributeError, KeyError) as error:
         raise TopologyError(
-            f"topology {topology.name}: not supported on JAX {jax_version()}, which lacks {error}: "
+            f"topology {topology.name}: not supported on JAX {jax.__version__}, which lacks {error}: "
             "use a newer JAX"
         ) from error
 
@@ -116,38 +128,6 @@ def copied(lowered: Any, **changed: Any) -> Any:
         setattr(computation, name, value)
     result._lowering = computation
     return result
-
-
-def lowered_devices(lowered: Any) -> list[Any]:
-    """Return the devices for which a program is lowered, in XLA's order.
-
-    Empty for an abstract mesh, and where this version of JAX does not have them.
-    """
-    computation = getattr(lowered, "_lowering", None)
-    arguments = getattr(computation, "compile_args", None) or {}
-    assigned = arguments.get("device_assignment", getattr(computation, "_device_list", None))
-    return [] if assigned is None else list(assigned)
-
-
-def names_have_passes() -> bool:
-    """Return whether the names of operations tell those of the backward pass: from JAX 0.7 on."""
-    import jax
-
-    return bool(jax.__version_info__ >= (0, 7))
-
-
-def program_devices(stages: Stages, leaves: Sequence[ProgramLeaf]) -> list[Any]:
-    """Return the devices of a program in XLA's order; empty if they are not known.
-
-    Args:
-        stages: The stages of the program.
-        leaves: Its arguments and outputs, whose shardings have the devices of a Compiled.
-    """
-    if found := lowered_devices(stages.lowered):
-        return found
-    shardings = (sharding for leaf in leaves for sharding in (leaf.got, leaf.asked))
-    known = (one for one in shardings if one is not None and has_devices(one))
-    return list(getattr(next(known, None), "_device_assignment", ()))
 
 
 def with_compiler_options(lowered: Any, topology: Topology | None) -> Any:
@@ -261,3 +241,100 @@ def _memory_kind(sharding: Any) -> str | None:
         return None
     default = default_memory_kind(next(iter(sharding.device_set)))
     return None if kind == default else str(kind)
+
+
+OLDEST = (0, 10, 1)
+"""Before this version of JAX, Shardy lacks passes, ends the process, or tells no origins."""
+
+
+def require_shardy(stages: Stages | None = None) -> None:
+    """Raise UnsupportedValueError if Shardy is missing or switched off, or the stages are compiled alone."""
+    import jax
+
+    if jax.__version_info__ < OLDEST:
+        raise UnsupportedValueError(
+            f"why a value is sharded needs JAX 0.10.1 or later: this is {jax.__version__}"
+        )
+    if not getattr(jax.config, "jax_use_shardy_partitioner", True):
+        raise UnsupportedValueError("Shardy is off: set jax_use_shardy_partitioner to True")
+    if stages is not None and stages.traced is None and stages.lowered is None:
+        raise UnsupportedValueError(
+            "a Compiled has no origins: pass the function, or a jax.stages.Traced or Lowered"
+        )
+
+
+def lowered_for_propagation(stages: Stages, values: Sequence[Any]) -> tuple[Stages, str]:
+    """Return the stages with a lowered program, and its platform.
+
+    A program of a mesh without devices is lowered for TPUs.
+
+    Args:
+        stages: The stages of the program, as far as they exist.
+        values: The leaves of its arguments.
+
+    Raises:
+        UnsupportedValueError: If Shardy is missing or switched off, or the program is compiled already.
+    """
+    import jax
+
+    require_shardy(stages)
+    given: list[Any] = [getattr(value, "sharding", None) for value in values]
+    shardings = [one for one in given if is_sharding(one)]
+    device = next((next(iter(one.device_set)) for one in shardings if has_devices(one)), None)
+    is_abstract = any(is_named(one) and not has_devices(one) for one in shardings)
+    platform = "tpu" if is_abstract else str((device or jax.devices()[0]).platform)
+    if stages.lowered is None:
+        platforms = {"lowering_platforms": (platform,)} if is_abstract else {}
+        try:
+            stages = stages._replace(lowered=stages.traced.lower(**platforms))
+        except ValueError as error:  # an AbstractMesh in the function's own shardings
+            if "lowering_platforms" not in str(error):
+                raise
+            stages = stages._replace(lowered=stages.traced.lower(lowering_platforms=("tpu",)))
+    known = platforms_of(stages.lowered)
+    return stages, str(known[0]) if known else platform
+
+
+def mesh_of_jax(mesh: Any) -> Any:
+    """Return a mesh as JAX takes it: of a mapping, an AbstractMesh whose axes are of type Auto.
+
+    Args:
+        mesh: A Mesh, an AbstractMesh, or the size of each mesh axis by name.
+    """
+    import jax
+
+    if is_mesh(mesh):
+        return mesh
+    sizes = mesh_sizes(mesh)
+    if not hasattr(jax.sharding, "AxisType"):  # up to JAX 0.5
+        older: Any = jax.sharding.AbstractMesh
+        return older(tuple(sizes.items()))
+    types = (jax.sharding.AxisType.Auto,) * len(sizes)
+    return jax.sharding.AbstractMesh(tuple(sizes.values()), tuple(sizes), axis_types=types)
+
+
+def sharded_struct(leaf: Any, mesh: Any, spec: Spec, memory_kind: str | None) -> Any:
+    """Return a ShapeDtypeStruct with a NamedSharding.
+
+    Args:
+        leaf: An array or a ShapeDtypeStruct.
+        mesh: A mesh of JAX.
+        spec: The spec.
+        memory_kind: Memory of the sharding; None for that of the devices.
+    """
+    import jax
+
+    entries: list[Any] = [names[0] if len(names) == 1 else names or None for names in spec.axes]
+    for dim in spec.unconstrained:
+        entries[dim] = jax.sharding.PartitionSpec.UNCONSTRAINED
+    unreduced: dict[str, Any] = {"unreduced": set(spec.unreduced)} if spec.unreduced else {}
+    try:
+        found = jax.sharding.PartitionSpec(*entries, **unreduced)
+    except TypeError:
+        raise UnsupportedValueError(f"{spec}: this version of JAX has no unreduced mesh axes") from None
+    try:
+        sharding = jax.sharding.NamedSharding(mesh, found, memory_kind=memory_kind)
+    except ValueError as error:  # the devices of the mesh lack this memory
+        raise UnsupportedValueError(str(error)) from None
+    weak_type = bool(getattr(leaf, "weak_type", False))
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding, weak_type=weak_type)

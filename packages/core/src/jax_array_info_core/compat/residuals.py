@@ -10,13 +10,7 @@ from typing import Any, NamedTuple
 
 from ..layouts.dtypes import bits_per_element, packed_nbytes
 from ..text import plain_shape
-from .jaxprs import (
-    equations,
-    inner_jaxpr,
-    inner_jaxprs,
-    returned_shardings,
-    transforms_of,
-)
+from .jaxprs import equations, inner_jaxpr, inner_jaxprs, returned_shardings, transforms_of
 from .shardings import is_named
 
 _NAME, _DEVICE_PUT, _SCAN, _SHARD_MAP = "name", "device_put", "scan", "shard_map"

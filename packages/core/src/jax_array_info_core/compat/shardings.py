@@ -1,4 +1,4 @@
-"""Shardings: the description, the layout and the devices of any ``jax.sharding.Sharding``."""
+"""Devices, meshes and shardings: their facts, and the layout of any ``jax.sharding.Sharding``."""
 
 from __future__ import annotations
 
@@ -20,19 +20,26 @@ from ..layouts.spec import as_spec
 from ..layouts.xla import parse_xla_sharding, xla_layout
 from ..layouts.xla_sharding import XlaSharding
 from ..reports.array import Dim, ShardingDescription
-from .devices import (
-    MeshPlacement,
-    default_memory_kind,
-    device_facts,
-    device_placement,
-    local_first,
-    mesh_axes,
-    mesh_placement,
-)
 from .values import DeviceFacts, ShardingFacts, is_abstract_mesh, is_bare_xla_sharding
 
 if TYPE_CHECKING:
     from jax.sharding import NamedSharding, Sharding
+
+import functools
+import math
+from collections.abc import Collection
+from contextlib import AbstractContextManager, nullcontext
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ..layouts.spec import MeshAxes
+from ..text import plain_text
+from . import private
+
+if TYPE_CHECKING:
+    from ..layouts.links import Places
 
 
 def sharding_facts(sharding: Any, shape: Sequence[Dim], *, is_decided: bool = True) -> ShardingFacts:
@@ -192,3 +199,215 @@ def _xla_text(sharding: Any, ndim: int) -> str | None:
         return str(sharding._to_xla_hlo_sharding(ndim))
     except (AttributeError, NotImplementedError):
         return None
+
+
+def device_name(device: object) -> str:
+    """Return the name of a device; ``TFRT_CPU_2``, as in JAX up to 0.9, becomes ``cpu:2`` as in newer JAX."""
+    return plain_text(device).replace("TFRT_CPU_", "cpu:")
+
+
+def device_placement(devices: Collection[Any]) -> DevicePlacement:
+    """Return the ids, the platform and the processes of some devices.
+
+    Raises:
+        LayoutError: If ``devices`` is empty.
+    """
+    if not devices:
+        raise LayoutError("the mesh is empty: a sharding needs at least one device")
+    ids = np.fromiter(map(attrgetter("id"), devices), np.int64, len(devices))
+    owners = np.fromiter(map(attrgetter("process_index"), devices), np.int64, len(devices))
+    processes: Processes = ()
+    if (owners != owners[0]).any():
+        processes = tuple(
+            (int(owner), tuple(np.sort(ids[owners == owner]).tolist())) for owner in np.unique(owners)
+        )
+    return DevicePlacement(ids, next(iter(devices)).platform, processes)
+
+
+def device_places(devices: Sequence[Any]) -> Places:
+    """Return where some devices are, in their order.
+
+    A GPU with a ``slice_index`` is in an NVLink domain, which may have several processes: it counts as one
+    host. A process of TPUs with coordinates or slices is one, too. Of other devices only the process is
+    known: several processes may be on one host.
+
+    Args:
+        devices: The devices, at least one.
+    """
+    from ..layouts.links import Places, wraps_of  # arrays need neither
+    from .topology_names import TPUS
+
+    platform = devices[0].platform
+    hosts = _numbers(devices, "process_index")
+    slices = _numbers(devices, "slice_index")
+    assert hosts is not None
+    if platform == "gpu" and slices is not None:
+        return Places(hosts=slices)
+    coords = _numbers(devices, "coords") if platform == "tpu" else None
+    if coords is None or coords.ndim != 2:
+        slices = slices if platform == "tpu" else None
+        return Places(hosts=hosts, slices=slices, are_processes=slices is None)
+    everywhere = _slice_of(devices[0]) or devices
+    chips = _numbers(everywhere, "coords")
+    assert chips is not None
+    sides = tuple((1 + chips.max(0)).tolist())
+    # A mesh may have only a part of a slice. Then the sides are unknown.
+    if len(np.unique(chips, axis=0)) != math.prod(sides):
+        return Places(hosts=hosts, slices=slices, coords=coords)
+    known = next((tpu for tpu in TPUS.values() if tpu.device_kind == devices[0].device_kind), None)
+    axes = known.axes if known else len(sides)
+    wraps = wraps_of(known.torus if known else None, sides[:axes]) + (False,) * (len(sides) - axes)
+    return Places(hosts=hosts, slices=slices, coords=coords, sides=sides, wraps=wraps)
+
+
+def _numbers(devices: Sequence[Any], name: str) -> np.ndarray[Any, Any] | None:
+    """Return an attribute of some devices as an array; None if one lacks it, or it is not a number."""
+    try:
+        return np.array([getattr(device, name) for device in devices], np.int64)
+    except (AttributeError, TypeError, ValueError):
+        return None
+
+
+def _slice_of(device: Any) -> list[Any]:
+    """Return all devices of a TPU's slice; empty if its client does not list them."""
+    try:
+        number = getattr(device, "slice_index", None)
+        return [one for one in device.client.devices() if getattr(one, "slice_index", None) == number]
+    except Exception:
+        return []
+
+
+def device_facts(devices: Collection[Any], ids: Any, processes: Processes) -> DeviceFacts:
+    """Return the facts about the devices of an array.
+
+    Args:
+        devices: The devices.
+        ids: Their ids, a numpy array of any shape.
+        processes: The device ids of each process; empty if all belong to one process.
+    """
+    local, single = local_first(devices), len(devices) == 1
+    here = local.client.process_index()
+    return DeviceFacts(
+        ids=tuple(np.sort(ids, axis=None).tolist()),
+        name=device_name(local) if single else None,
+        is_default=not single or _is_first_device(local),
+        default_memory_kind=default_memory_kind(local),
+        visible=_visible_devices(local.platform),
+        process=here if processes or local.process_index != here else None,
+    )
+
+
+def _visible_devices(platform: str) -> int | None:
+    """Return the number of devices of a platform; None for a platform that is only a compilation target."""
+    import jax
+
+    try:
+        return jax.device_count(platform)
+    except RuntimeError:
+        return None
+
+
+def _is_first_device(device: Any) -> bool:
+    """Return whether a device has the id of the first device of its platform, of all processes."""
+    import jax
+
+    try:
+        return bool(device.id == jax.devices(device.platform)[0].id)
+    except RuntimeError:
+        return False  # a platform that is only a compilation target
+
+
+def local_first(devices: Collection[Any]) -> Any:
+    """Return the first device of this process, or the first of all if this process has none."""
+    first = next(iter(devices))
+    # The device's own backend has the process index; it may not be the default backend.
+    here = first.client.process_index()
+    return next((device for device in devices if device.process_index == here), first)
+
+
+def default_memory_kind(device: Any) -> str | None:
+    """Return a device's default memory kind; None if its backend has no memory kinds."""
+    try:
+        return str(device.default_memory().kind)
+    except Exception:
+        # Backends without memory kinds raise different errors, most of them XlaRuntimeError.
+        return None
+
+
+class MeshPlacement(NamedTuple):
+    """A mesh as plain values."""
+
+    axes: MeshAxes
+    ids: np.ndarray[Any, Any] | None
+    """Device ids in the shape of the mesh; None for an abstract mesh, whose devices are numbered 0…n−1."""
+    platform: str | None
+    processes: Processes
+
+
+@functools.lru_cache(maxsize=64)
+def mesh_placement(mesh: Any) -> MeshPlacement:
+    """Return the axes, device ids, platform and processes of a Mesh or AbstractMesh.
+
+    The result is cached, since reading 65,536 device ids is slow. JAX itself keeps meshes alive.
+    """
+    if is_abstract_mesh(mesh):
+        return MeshPlacement(_axes(mesh), None, None, ())
+    found = device_placement([] if mesh.empty else mesh.devices.ravel().tolist())
+    return MeshPlacement(_axes(mesh), found.ids.reshape(mesh.devices.shape), found.platform, found.processes)
+
+
+def _axes(mesh: Any) -> MeshAxes:
+    sizes = {plain_text(name): int(size) for name, size in mesh.shape.items()}
+    return MeshAxes(tuple(sizes), tuple(sizes.values()), mesh_axis_types(mesh))
+
+
+def mesh_axis_types(mesh: Any) -> tuple[str, ...]:
+    """Return ``Auto``, ``Explicit`` or ``Manual`` for each axis; an empty tuple if the mesh has no types.
+
+    In JAX 0.4.38 and 0.5.3, the types are a dict from type to names.
+    """
+    types = getattr(mesh, "axis_types", None)
+    if types is None:
+        return ()
+    if isinstance(types, dict):
+        by_name = {
+            name: axis_type
+            for axis_type, names in types.items()
+            for name in (names if isinstance(names, tuple) else (names,))
+        }
+        types = tuple(by_name.get(name) for name in mesh.axis_names)
+    return tuple(getattr(axis_type, "name", str(axis_type)) for axis_type in types)
+
+
+def mesh_axes(mesh: Any) -> MeshAxes:
+    """Return the names, sizes and types of a mesh's axes."""
+    return mesh_placement(mesh).axes
+
+
+def concrete_mesh(mesh: Any) -> Any:
+    """Return the mesh of ``jax.set_mesh`` whose abstract mesh this is, else the mesh itself.
+
+    JAX refuses to run a program on other devices than those of ``jax.set_mesh``, which exists since 0.7.
+    """
+    import jax
+
+    if not is_abstract_mesh(mesh) or not hasattr(jax, "set_mesh"):
+        return mesh
+    found: Any = getattr(private("mesh"), "get_concrete_mesh", lambda: None)()
+    return found if getattr(found, "abstract_mesh", None) == mesh and not found.empty else mesh
+
+
+def mesh_context(mesh: Any) -> AbstractContextManager[Any]:
+    """Return a context in which specs without a mesh refer to a mesh, and ``jax.shard_map`` uses it.
+
+    JAX has ``set_mesh`` since 0.7 and ``use_mesh`` since 0.5. Before, the mesh itself is the context.
+    Up to JAX 0.4, an AbstractMesh has no effect.
+    """
+    import jax
+
+    if is_abstract_mesh(mesh):
+        enter = getattr(jax.sharding, "use_abstract_mesh", nullcontext)
+    else:
+        enter = getattr(jax, "set_mesh", None) or getattr(jax.sharding, "use_mesh", None)
+    context: AbstractContextManager[Any] = mesh if enter is None else enter(mesh)
+    return context

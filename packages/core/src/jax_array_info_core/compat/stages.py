@@ -1,67 +1,26 @@
-"""Stages of a compilation: traced, lowered and compiled programs, and what an executable tells of itself."""
+"""Stages of a compilation: traced, lowered and compiled programs, with their arguments and outputs."""
 
 from __future__ import annotations
 
 import contextlib
-import inspect
 import re
-import threading
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
-from inspect import Parameter
+from collections.abc import Mapping, Sequence
 from types import FunctionType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 from ..errors import UnsupportedValueError
-from ..layouts.spec import MeshAxes
-from ..text import plain_text
-from .devices import mesh_axes
-from .jitted import unwrapped
-from .shardings import describe_sharding, has_devices, is_named
+from .jitted import is_jitted, unwrapped
+from .shardings import is_named
+from .topologies import topology_of
 from .values import is_sharding, type_name, without_format
 
-SHARDINGS = ("in_shardings", "out_shardings")
-CHOSEN = {"donated arguments": "donate_arg", "static arguments": "static_arg"}
-"""The options that choose arguments. JAX finds their names where the function has a signature."""
-OPTIONS = ("keep_unused", "inline", "device", "backend")
-"""The options that are kept as they are. A version of JAX may lack some of them."""
-_LONGEST = 200
 _KEY = re.compile(r"\['([^']*)'\]|\[([^\]]*+)\]?|\.(\w+)")
 """One key in JAX's names of arguments."""
+
 _FLAT = re.compile(r"<flat index (\d+)>")
 """A position below a node without keys. Versions of JAX name it so or by the number alone."""
+
 _NAME = re.compile(r"\w+")
-
-
-def jit_parameters(options: Any, function: Any) -> tuple[list[Parameter], frozenset[int], frozenset[str]]:
-    """Return the parameters of a jitted function, and the positions and the names of the static ones."""
-    signature = getattr(options, "fun_signature", None)
-    if signature is None and inspect.isfunction(function):
-        signature = inspect.signature(function)
-    return (
-        list(signature.parameters.values()) if isinstance(signature, inspect.Signature) else [],
-        frozenset(getattr(options, "static_argnums", None) or ()),
-        frozenset(getattr(options, "static_argnames", None) or ()),
-    )
-
-
-def jit_options(options: Any) -> dict[str, str]:
-    """Return the other arguments of ``jax.jit`` as text, by name; empty where they are not recorded."""
-    if options is None:
-        return {}
-    found = {name: plain_text(getattr(options, name, None)) for name in OPTIONS}
-    for name, option in CHOSEN.items():
-        names, numbers = (getattr(options, option + form, None) for form in ("names", "nums"))
-        found[name] = ", ".join(map(plain_text, names or numbers or ()))
-    for name in SHARDINGS:
-        leaves = getattr(options, f"{name}_leaves", None) or ()
-        texts = (
-            str(describe_sharding(leaf, 0)) if is_named(leaf) else type(leaf).__name__ for leaf in leaves
-        )
-        found[name] = ", ".join(texts)[:_LONGEST]
-    compiler = getattr(options, "compiler_options_kvs", None) or ()
-    found["compiler_options"] = plain_text(dict(compiler))[:_LONGEST]
-    return found
 
 
 def slash_names(names: Sequence[str | None]) -> list[str | None]:
@@ -367,127 +326,57 @@ def _kept_labels(labels: Sequence[str | None], is_kept: Sequence[bool]) -> list[
     return [next(rest) if kept else None for kept in is_kept]
 
 
-def program_record(compiled: Any) -> bytes | None:
-    """Return XLA's record of a compiled program, a serialized ``HloModuleProto``.
-
-    None if its platform does not provide it.
-    """
-    try:
-        modules = compiled.runtime_executable().hlo_modules()
-        return bytes(modules[0].as_serialized_hlo_module_proto()) if modules else None
-    except (AttributeError, NotImplementedError, RuntimeError):  # a plugin without it, or JAX's own error
-        return None
+ProgramForm = Literal["jitted", "traced", "lowered", "compiled"]
+"""A jitted function, or the stage that it has reached."""
 
 
-def program_mesh(leaves: Sequence[ProgramLeaf]) -> MeshAxes | None:
-    """Return the axes of the first mesh with devices among the shardings of arguments and outputs.
-
-    XLA numbers the devices of a program in the order of this mesh.
-    """
-    shardings = [one for leaf in leaves for one in (leaf.got, leaf.asked) if one is not None]
-    named = [one for one in shardings if is_named(one) and has_devices(one)]
-    largest = max((one.mesh.size for one in named), default=0)
-    return next((mesh_axes(one.mesh) for one in named if one.mesh.size == largest), None)
-
-
-def program_device(leaves: Sequence[ProgramLeaf]) -> Any:
-    """Return one of a program's devices; JAX's first device if the program has no arrays."""
-    import jax
-
-    for leaf in leaves:
-        for sharding in (leaf.got, leaf.asked):
-            if sharding is not None and has_devices(sharding):
-                return next(iter(sharding.device_set))
-    return jax.devices()[0]
+def program_form(value: Any) -> ProgramForm | None:
+    """Return what form of a program a value is: that of JAX, or of a library that wraps it; None for none."""
+    with contextlib.suppress(Exception):  # of a user's object
+        if isinstance(value, type):
+            return None
+        is_of_library = any(hasattr(value, name) for name in ("as_text", "lower"))  # a Traced has lower
+        stages = stage_of(value) if is_of_library else None
+        if stages is not None:
+            return "compiled" if stages.compiled else "lowered" if stages.lowered else "traced"
+        if is_jitted(unwrapped(value, (), {}).function):
+            return "jitted"
+    return None
 
 
-def program_name(text: str) -> str:
-    """Return the name of the function from the text of a lowered or compiled program.
-
-    ``program`` if the text has none.
-    """
-    found = re.match(r"\s*(?:HloModule|module @)\s*(?:jit_|pmap_)?([\w.<>-]+)", text)
-    return found[1].strip("_") if found else "program"
-
-
-def text_for_frame_numbers(lowered: Any) -> str | None:
-    """Return the text of a lowered program whose operations tell the numbers of the stack frames.
-
-    None if the version of JAX has the right table; empty if the lowered program is not known.
+def places_of_arguments(values: Sequence[Any], leaves: Sequence[ProgramLeaf]) -> list[int] | None:
+    """Return the place of each argument of a program in the given leaves; None if they do not match it.
 
     Args:
-        lowered: A ``jax.stages.Lowered``, or None.
+        values: The leaves of the given arguments, also of static ones.
+        leaves: The arguments of the program.
     """
-    import jax
+    shapes = [leaf.shape for leaf in leaves]
+    arrays = [place for place, value in enumerate(values) if hasattr(value, "shape")]
+    for found in ([*range(len(values))], arrays):
+        if [tuple(getattr(values[place], "shape", ())) for place in found] == shapes:
+            return found
+    return None
 
-    if jax.__version_info__[:2] not in ((0, 7), (0, 8)):
-        return None
-    return "" if lowered is None else _with_lines(lowered)
 
+def struct_as_returned(value: Any, given: ProgramLeaf, returned: ProgramLeaf) -> Any:
+    """Return a ShapeDtypeStruct of an argument with the sharding of an output; None if it is not known.
 
-def text_for_cached_lines(lowered: Any) -> str | None:
-    """Return the text of a lowered program with its source lines, if its executable can be one of a cache.
-
-    JAX's persistent cache takes programs for equal that differ in their source lines only.
+    An argument of a program that is compiled for a topology stays on its own mesh.
 
     Args:
-        lowered: A ``jax.stages.Lowered``, or None.
+        value: The array or the ShapeDtypeStruct that is passed.
+        given: The argument.
+        returned: The output.
     """
     import jax
 
-    if lowered is None or not jax.config.jax_compilation_cache_dir:
+    sharding, own = returned.got, getattr(value, "sharding", None)
+    if is_named(sharding) and is_named(own) and own.mesh != sharding.mesh:
+        if own.mesh.shape != sharding.mesh.shape:
+            return None
+        sharding = jax.sharding.NamedSharding(own.mesh, sharding.spec, memory_kind=own.memory_kind)
+    elif not is_named(own) and topology_of(next(iter(sharding.device_set))) is not None:
         return None
-    return _with_lines(lowered)
-
-
-def _with_lines(lowered: Any) -> str:
-    """Return the text of a lowered program with its source lines."""
-    # Before JAX 0.5, as_text() leaves them out.
-    return str(lowered.compiler_ir("stablehlo").operation.get_asm(enable_debug_info=True))
-
-
-T = TypeVar("T")
-
-
-def call_apart(function: Callable[[], T]) -> T:
-    """Call a function with JAX's default settings and in 64 bits, and return its result.
-
-    The function runs in a thread of its own, where the traces, the mesh and the other contexts of the calling
-    thread do not apply. Transfer guards and ``jax_disable_jit`` do not apply either.
-    """
-    import jax
-    import jax.experimental
-
-    # Up to JAX 0.7, the function is experimental.
-    is_stable = hasattr(jax, "enable_x64")
-    enable_x64 = jax.enable_x64 if is_stable else jax.experimental.enable_x64  # type: ignore[attr-defined]
-    outcome: Future[T] = Future()
-
-    def call() -> None:
-        try:
-            with enable_x64(True), jax.transfer_guard("allow"), jax.disable_jit(False):
-                outcome.set_result(function())
-        except BaseException as error:
-            outcome.set_exception(error)
-
-    # A daemon: if the caller is interrupted while a device hangs, the program can still exit.
-    threading.Thread(target=call, name="jax_array_info", daemon=True).start()
-    return outcome.result()
-
-
-def per_shard(function: Callable[[Any], Any], mesh: Any, spec: Any, out_spec: Any) -> Any:
-    """Return ``jax.shard_map`` of a function, without its check that replicas are equal.
-
-    Args:
-        function: A function of a shard.
-        mesh: Mesh of the array.
-        spec: PartitionSpec of the array.
-        out_spec: PartitionSpec of the result.
-    """
-    import jax
-
-    if hasattr(jax, "shard_map"):
-        return jax.shard_map(function, mesh=mesh, in_specs=spec, out_specs=out_spec, check_vma=False)
-    from jax.experimental.shard_map import shard_map  # up to JAX 0.5
-
-    return shard_map(function, mesh=mesh, in_specs=spec, out_specs=out_spec, check_rep=False)
+    weak_type = bool(getattr(value, "weak_type", False))
+    return jax.ShapeDtypeStruct(given.shape, given.dtype, sharding=sharding, weak_type=weak_type)

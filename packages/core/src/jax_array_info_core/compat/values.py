@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import sys
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -14,11 +13,6 @@ import numpy as np
 from ..layouts.layout import ShardingLayout
 from ..layouts.spec import MeshAxes
 from ..reports.array import BatchAxes, Dim, ShardingDescription, Source, Transformation, ValueKind
-
-
-def private(name: str) -> Any:
-    """Return the module ``jax._src.<name>``."""
-    return importlib.import_module(f"jax._src.{name}")
 
 
 def type_name(value: object) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..compat.devices import default_memory_kind, device_name
+from ..compat.shardings import default_memory_kind, device_name
 from ..errors import UnsupportedValueError
 from ..live.report import live_array_report
 from ..quantities import LARGEST

@@ -22,9 +22,9 @@ from types import FrameType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from ..arrays.labels import bases_of_views
-from ..compat import module_names, referents
 from ..compat.compiled_calls import traced_constants
 from ..compat.jax_stack import frames, stacks_of_other_threads
+from ..compat.jitted import module_names, referents
 from ..config import config
 from ..errors import SearchError
 from ..origins.origins import HIDDEN_MODULES, JAX_MODULES, OUR_MODULES

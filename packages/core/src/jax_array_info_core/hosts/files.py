@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..errors import FileFormatError, ReportFormatError
-from ..files.whole import write_whole
+from ..files.descriptors import write_whole
 from ..reports import Report
 from ..reports.findings import Syntax
 from ..reports.hosts import HostsReport, HostSummary, UnreadHost

@@ -18,8 +18,8 @@ import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, get_args
 
-from .. import compat
-from ..compat.devices import KeyValueStore
+from ..compat import processes
+from ..compat.processes import KeyValueStore
 from ..errors import FileFormatError, ProcessTimeoutError, ReportFormatError, UnsupportedValueError, require
 from ..reports import Report
 from ..reports.findings import known_codes
@@ -67,7 +67,7 @@ def gather_reports(report: Report, *, timeout: float = 30.0) -> list[Report]:
     if not isinstance(report, get_args(Report)):
         raise UnsupportedValueError(f"expected a report, got {type(report)}")
     require_timeout(timeout)
-    peers = compat.peers()
+    peers = processes.peers()
     if peers is None:
         return [report]
     exchange = Exchange(peers, "gather_reports", timeout)
@@ -124,7 +124,7 @@ def hosts_report(
     if details < 0:
         raise ValueError(f"details must be at least 0, got {details}")
     codes = known_codes(ignore_codes)
-    peers = compat.peers()
+    peers = processes.peers()
     summary = summary_of(report)
     if peers is None:
         source = Source(f"process {summary.process}", summary)
@@ -188,7 +188,7 @@ class Exchange:
 
     def __init__(
         self,
-        peers: compat.Peers,
+        peers: processes.Peers,
         function: str,
         timeout: float,
         *,

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from .. import compat, quantities
+from .. import quantities
+from ..compat import processes
 from ..devices.memory import device_memory
 from ..errors import UnsupportedValueError
 from ..quantities import LARGEST
@@ -167,8 +168,8 @@ def summary_of(report: HostReport) -> HostSummary:
             of, nbytes = "DevicesReport", sum(device.held_nbytes for device in devices)
     has_arrays = not isinstance(report, DevicesReport)
     return HostSummary(
-        process=compat.process_index(),
-        process_count=max(compat.process_count(), compat.process_index() + 1),
+        process=processes.process_index(),
+        process_count=max(processes.process_count(), processes.process_index() + 1),
         host_name=_clipped(socket.gethostname(), _LONGEST_NAME),
         boot_id=_boot_id(),
         of=of,  # type: ignore[arg-type]
@@ -219,7 +220,7 @@ def _devices(report: HostReport) -> list[HostDevice]:
             if device.is_local and abs(device.id) <= LARGEST
         ]
     nbytes = dict(report.device_nbytes) if isinstance(report, LiveArrayReport) else {}
-    local = {device.id: device_memory(device) for device in compat.local_devices(_platform(report))}
+    local = {device.id: device_memory(device) for device in processes.local_devices(_platform(report))}
     return [
         HostDevice(id=device, nbytes=nbytes.get(device), **local.get(device, {}))
         for device in sorted({*local, *nbytes})

@@ -13,7 +13,7 @@ from itertools import islice
 from operator import is_
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from .. import compat
+from ..compat.arrays import has_tracebacks, shard_views, traceback_of
 from ..compat.shardings import describe_sharding, is_named, sharding_layout
 from ..errors import LayoutError
 from ..grouping import sums_by_key
@@ -188,7 +188,7 @@ class Census:
         found = []
         for array in arrays:
             sharding, aval = array.sharding, array.aval
-            traceback = compat.traceback_of(array) if self._has_origins else None
+            traceback = traceback_of(array) if self._has_origins else None
             last = latest.get(_identity(aval))
             if last is None or last[1] is not sharding or last[2] != traceback:
                 kind = self._kind_of(array.shape, array.dtype, sharding, traceback)
@@ -244,7 +244,7 @@ def _views(references: Iterable[weakref.ref[Any]]) -> set[int]:
     """Return the numbers of the views of some arrays, which may be gone."""
     # In a function: none of its variables keeps an array alive afterwards.
     arrays = [array for array in (reference() for reference in references) if array is not None]
-    return {array_number(view) for view, _ in compat.shard_views(arrays)}
+    return {array_number(view) for view, _ in shard_views(arrays)}
 
 
 class _Turn:
@@ -355,4 +355,4 @@ def profile_nbytes(platform: str | None) -> dict[str, int] | None:
 
 def known_origins() -> Literal["known", "not told by this jax"]:
     """Return whether JAX records the allocation sites of arrays."""
-    return "known" if compat.has_tracebacks() else "not told by this jax"
+    return "known" if has_tracebacks() else "not told by this jax"

@@ -18,7 +18,9 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from .. import compat
+from ..compat.arrays import traceback_lines
+from ..compat.jitted import is_pmapped as is_of_pmap
+from ..compat.jitted import jitted_types
 from ..config import config
 from ..hlo.source import without_repeats
 from ..reports.origin import MOST_CALLERS, Origin, SourceLine
@@ -204,7 +206,7 @@ def traceback_origins(callers: int) -> Callable[[Any], Origin | None]:
     lines = UserLines()
 
     def origin(traceback: Any) -> Origin | None:
-        found = lines.origin(compat.traceback_lines(traceback))
+        found = lines.origin(traceback_lines(traceback))
         return found and replace(found, callers=found.callers[:callers])
 
     return origin
@@ -279,11 +281,11 @@ def described(
         is_pmapped: Whether the function is in ``jax.pmap``; None if it tells.
     """
     layers = iter(wrapped_functions(function))
-    around = "pmap({})" if (compat.is_pmapped(function) if is_pmapped is None else is_pmapped) else "{}"
+    around = "pmap({})" if (is_of_pmap(function) if is_pmapped is None else is_pmapped) else "{}"
     for layer in layers:
         if isinstance(layer, functools.partial):
             around = around.format("partial({})")
-        elif not isinstance(layer, MethodType) and type(layer) not in compat.jitted_types():
+        elif not isinstance(layer, MethodType) and type(layer) not in jitted_types():
             code = _code(layer)
             if not (_is_of_jax(layer) if code is None else is_jax_own(code.co_filename)):
                 name = _name(layer)
@@ -323,7 +325,7 @@ def wrapped_functions(function: Any) -> list[Any]:
 
 def code_of(function: Any) -> CodeType | None:
     """Return the code that runs when a function is called; None for a wrapper that is not a function."""
-    if isinstance(function, functools.partial | MethodType) or type(function) in compat.jitted_types():
+    if isinstance(function, functools.partial | MethodType) or type(function) in jitted_types():
         return None
     return _code(function)
 
@@ -334,7 +336,7 @@ def _inner(layer: Any) -> Any:
         return layer.func
     if isinstance(layer, MethodType):
         return layer.__func__
-    if type(layer) in compat.jitted_types():
+    if type(layer) in jitted_types():
         return layer.__wrapped__
     # getattr could run a user's __getattr__.
     return inspect.getattr_static(layer, "__wrapped__", None)

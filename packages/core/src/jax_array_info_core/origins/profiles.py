@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from ..compat.devices import device_name
+from ..compat.shardings import device_name
 from ..errors import ProfileError, UnsupportedValueError
 from ..grouping import sums_by_key
 from ..hlo.messages import message_classes

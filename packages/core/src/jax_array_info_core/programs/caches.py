@@ -7,8 +7,14 @@ from collections.abc import Callable, Iterable, Sequence
 from types import MethodType
 from typing import Any, NamedTuple
 
-from .. import compat
-from ..compat.jitted import jitted_inside
+from ..compat.jitted import (
+    CompiledPrograms,
+    cache_entries,
+    empty_cache,
+    jitted_inside,
+    jitted_types,
+    live_jitted_functions,
+)
 from ..errors import FunctionNameError, UnsupportedValueError
 from ..origins.origins import Described, UserLines, code_origin, described_for_user
 from ..reading_lock import one_at_a_time
@@ -70,17 +76,17 @@ class _Found(NamedTuple):
 
 def _live_functions() -> list[_Found]:
     is_hidden = UserLines().is_hidden
-    return [_Found(one, described_for_user(one, is_hidden)) for one in compat.live_jitted_functions()]
+    return [_Found(one, described_for_user(one, is_hidden)) for one in live_jitted_functions()]
 
 
 def _report(found: Sequence[_Found]) -> CompileCachesReport:
-    programs = compat.CompiledPrograms()
+    programs = CompiledPrograms()
     own = [one.function for one in found if one.described.is_jax_own]
     users = [
         CompileCache(
             name=one.described.name,
             origin=None if one.described.code is None else code_origin(one.described.code),
-            entries=compat.cache_entries(one.function),
+            entries=cache_entries(one.function),
             compilations=programs.count_of([one.function]),
         )
         for one in found
@@ -89,7 +95,7 @@ def _report(found: Sequence[_Found]) -> CompileCachesReport:
     return CompileCachesReport(
         functions=tuple(sorted(users, key=_most_first)),
         jax_function_count=len(own),
-        jax_entries=sum(compat.cache_entries(function) or 0 for function in own),
+        jax_entries=sum(cache_entries(function) or 0 for function in own),
         jax_compilations=programs.count_of(own),
         unowned_executables=programs.count_of_others(one.function for one in found),
     )
@@ -112,18 +118,18 @@ def _clear(chosen: Sequence[Named]) -> FunctionNameError | UnsupportedValueError
             if not named:
                 return FunctionNameError(_unknown(one, [user.described.name for user in users]))
             functions += named
-        elif type(one) in compat.jitted_types():
+        elif type(one) in jitted_types():
             functions.append(one)
         else:
             return UnsupportedValueError(f"expected a jitted function or its name, got {type(one)}")
     for function in functions:
-        compat.empty_cache(function)
+        empty_cache(function)
     return None
 
 
 def _unbound(one: Any) -> Any:
     """Return the jitted function behind a bound method or a wrapper such as that of ``report_on_oom``."""
-    while type(one) not in compat.jitted_types():
+    while type(one) not in jitted_types():
         inner = one.__func__ if isinstance(one, MethodType) else jitted_inside(one)
         inner = getattr(one, "__wrapped__", None) if inner is None else inner
         if inner is None or inner is one:

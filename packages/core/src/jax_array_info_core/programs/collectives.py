@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..compat.devices import device_places
+from ..compat.shardings import device_places
 from ..grouping import by_key
 from ..hlo.collectives import COLLECTIVES, Movement, movements
 from ..hlo.dataflow import Dataflow, Value

@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..compat.compiled_calls import refused_program
-from ..compat.devices import only_cpu
-from ..compat.lowering import lowered_devices, lowered_for_topology, with_compiler_options
-from ..compat.mesh_orders import ordered_devices
-from ..compat.stages import Stages, program_record
-from ..compat.topologies import topology_of
+from ..compat.lowering import lowered_for_topology, with_compiler_options
+from ..compat.processes import only_cpu
+from ..compat.programs import lowered_devices, program_record
+from ..compat.stages import Stages
+from ..compat.topologies import ordered_devices, topology_of
 from ..compat.topology_names import GPUS, Topology, parse_topology
 from ..errors import SpecError, TopologyError
 from ..hlo.liveness import read_assignment

@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any, TypeVar
 
-from ..compat.devices import mesh_axes
+from ..compat.shardings import mesh_axes
 from ..compat.values import is_mesh
 from ..errors import FileFormatError, SpecError, require
 from ..hlo.messages import ArrayShape

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from .. import compat
 from ..arrays.stage_leaves import shard_shape
+from ..compat.arrays import traceback_lines
 from ..compat.jaxprs import JaxprConstraint, jaxpr_constraints
 from ..compat.shardings import describe_sharding
 from ..hlo.module import Module
@@ -68,7 +68,7 @@ def _places(found: JaxprConstraint, lines: UserLines) -> set[_Place]:
     """Return the lines in which the compiled program can have the value of a constraint."""
     places: set[_Place] = {None} if found.is_boundary else set()
     for _, traceback in found.operations:
-        stack = () if traceback is None else compat.traceback_lines(traceback)
+        stack = () if traceback is None else traceback_lines(traceback)
         # JAX records the innermost frame outside JAX, and skips some of the standard library.
         for least in (Owner.MACHINERY, Owner.LIBRARY):
             outside = ((file, line) for file, line, _ in stack if lines.owner(file) < least)
@@ -137,7 +137,7 @@ def _constraint(found: JaxprConstraint, shapes: set[_Shape], lines: UserLines) -
     is_open = asked.spec is not None and bool(asked.spec.unconstrained)
     shard = None if is_open else shard_shape(found.shape, found.sharding)
     is_found = shard is not None and _shows(shapes, shard, found.shape)
-    stack = () if found.traceback is None else compat.traceback_lines(found.traceback)
+    stack = () if found.traceback is None else traceback_lines(found.traceback)
     return Constraint(
         shape=found.shape,
         dtype=dtype_name(found.dtype),

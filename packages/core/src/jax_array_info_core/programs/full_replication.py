@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from ..compat.lowering import names_have_passes
+from ..compat.residuals import passes_are_named
 from ..errors import LayoutError, NotationError
 from ..hlo.collectives import Movement
 from ..hlo.dataflow import Dataflow, Value
@@ -324,7 +324,7 @@ class _Described:
         ):
             return True
         is_gradient = any("transpose(" in one for one in names)
-        may_be_gradient = is_sum and not names_have_passes()  # of an embedding
+        may_be_gradient = is_sum and not passes_are_named(None)  # of an embedding
         return (is_gradient or may_be_gradient) and any(_is_part(dims, one) for one in self.shapes)
 
 

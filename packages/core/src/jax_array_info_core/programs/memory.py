@@ -10,9 +10,9 @@ from typing import Any
 
 from ..arrays.stage_leaves import shard_shape
 from ..compat.arrays import traceback_lines
-from ..compat.compiled_memory import MemoryStatistics
 from ..compat.jaxprs import jaxpr_names, traceback_of
-from ..compat.propagation import lowered_for_propagation, module_bytecode
+from ..compat.lowering import lowered_for_propagation
+from ..compat.programs import MemoryStatistics, module_bytecode
 from ..compat.residuals import (
     NestedDerivativesError,
     SavedValue,

@@ -11,16 +11,21 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from .. import compat
 from ..arrays.stage_leaves import argument_values, output_values, with_requested
 from ..compat.arrays import buffer_key
-from ..compat.compiled_memory import memory_analysis
-from ..compat.devices import only_cpu
-from ..compat.given_programs import places_of_arguments
 from ..compat.jaxprs import requested_outputs
-from ..compat.jitted import with_object_keys
-from ..compat.lowering import program_devices
-from ..compat.propagation import require_shardy
+from ..compat.jitted import jitted_types, with_object_keys
+from ..compat.lowering import require_shardy
+from ..compat.processes import only_cpu
+from ..compat.programs import (
+    memory_analysis,
+    program_device,
+    program_devices,
+    program_mesh,
+    program_name,
+    text_for_cached_lines,
+    text_for_frame_numbers,
+)
 from ..compat.shardings import has_devices
 from ..compat.stages import (
     ProgramLeaf,
@@ -29,12 +34,8 @@ from ..compat.stages import (
     array_leaves,
     is_stage,
     output_leaves,
-    program_device,
-    program_mesh,
-    program_name,
+    places_of_arguments,
     stages_of,
-    text_for_cached_lines,
-    text_for_frame_numbers,
 )
 from ..compat.topologies import topology_of
 from ..compat.topology_names import Topology, parse_topology
@@ -414,7 +415,7 @@ def _definition(f: Any, stages: Stages, module: Module | None, lines: UserLines)
         return program_name(text or ""), None
     if callable(f):
         # A plain function is described like one that is jitted.
-        jitted = type(f) in compat.jitted_types() or hasattr(f, "__wrapped__")
+        jitted = type(f) in jitted_types() or hasattr(f, "__wrapped__")
         found = described_for_user(f if jitted else functools.partial(f), lines.is_hidden)
         if found.name:
             name = found.name if jitted else found.name.removeprefix("partial(").removesuffix(")")

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ..compat.given_programs import places_of_arguments, struct_as_returned
 from ..compat.jaxprs import Update, jaxpr_gradients, jaxpr_updates
-from ..compat.stages import ProgramLeaf
+from ..compat.stages import ProgramLeaf, places_of_arguments, struct_as_returned
 from ..grouping import by_key
 from ..hlo.dataflow import Dataflow, Value
 from ..hlo.module import Instruction, Module

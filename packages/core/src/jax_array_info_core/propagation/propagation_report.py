@@ -10,14 +10,9 @@ from typing import Any
 
 from ..arrays.stage_leaves import argument_values, output_values
 from ..compat.jitted import with_object_keys
-from ..compat.propagation import (
-    argument_locations,
-    lowered_for_propagation,
-    module_bytecode,
-    module_name,
-    require_shardy,
-)
-from ..compat.stages import argument_leaves, array_leaves, output_leaves, program_name, stages_of
+from ..compat.lowering import lowered_for_propagation, require_shardy
+from ..compat.programs import argument_locations, module_bytecode, module_name, program_name
+from ..compat.stages import argument_leaves, array_leaves, output_leaves, stages_of
 from ..errors import CheckError, UnsupportedValueError, require_report
 from ..layouts.notation import as_nbytes
 from ..layouts.spec import MeshAxes, Spec

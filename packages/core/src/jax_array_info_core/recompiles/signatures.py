@@ -11,10 +11,10 @@ import numpy as np
 
 from ..arrays.paths import SlashNotation, key_text
 from ..compat.arrays import is_committed
-from ..compat.compiled_calls import CompiledCall, Kind
+from ..compat.compiled_calls import CompiledCall, Kind, jit_options, jit_parameters
 from ..compat.jax_stack import ContextValue, trace_context
 from ..compat.shardings import host_memory_kind, sharding_facts
-from ..compat.stages import jit_options, jit_parameters, slash_names
+from ..compat.stages import slash_names
 from ..compat.values import is_array, is_sharding, type_name
 from ..layouts.spec import MeshAxes, effective_spec
 from ..origins.origins import code_of, wrapped_functions

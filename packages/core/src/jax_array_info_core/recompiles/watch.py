@@ -13,12 +13,7 @@ from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple, Self
 
 from ..arrays.paths import SlashNotation, key_text
-from ..compat.compiled_calls import (
-    CompiledCall,
-    CompileEvent,
-    add_compile_listener,
-    remove_compile_listener,
-)
+from ..compat.compiled_calls import CompiledCall, CompileEvent, add_compile_listener, remove_compile_listener
 from ..compat.jitted import (
     STATES,
     cache_entries,

@@ -12,8 +12,9 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from ..compat import shard_views
-from ..compat.devices import default_memory_kind, has_backends
+from ..compat.arrays import shard_views
+from ..compat.processes import has_backends
+from ..compat.shardings import default_memory_kind
 from ..config import shown_callers
 from ..devices.memory import device_memory
 from ..live.census import Census, Kind, is_in_host_memory

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from ..compat.devices import has_backends
+from ..compat.processes import has_backends
 from ..errors import TrackerError, UnsupportedValueError, require
 from ..hlo.oom_logs import read_failed_allocation
 from ..live.out_of_memory import KnownErrors, out_of_memory_errors

@@ -15,7 +15,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from ..compat.devices import device_name, has_backends, process_count, process_index
+from ..compat.processes import has_backends, process_count, process_index
+from ..compat.shardings import device_name
 from ..devices.memory import device_memory
 from ..files.descriptors import LostError
 from ..live.census import known_origins

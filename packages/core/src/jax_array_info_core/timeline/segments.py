@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..compat.launchers import job_of, launcher_rank
+from ..compat.processes import job_of, launcher_rank
 from ..files.descriptors import (
     Descriptor,
     LostError,

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
-from .. import compat
 from ..arrays.array_report import report_of_facts
+from ..compat.compiled_calls import ModuleListener, compilations_are_heard
+from ..compat.inspection import strip_unpartitioned_inspections
 from ..compat.jax_stack import LoweringPlace
 from ..compat.values import ArrayFacts, KnownSharding
 from ..delivery import CallSite, Order, deliver, next_number
@@ -124,7 +125,7 @@ def deliver_or_log(
         deliver(build(), show, order, site)
 
 
-class LoweredModule(compat.ModuleListener):
+class LoweredModule(ModuleListener):
     """The inspections in one lowered program, which keeps them alive."""
 
     def __init__(self) -> None:
@@ -147,7 +148,7 @@ class LoweredModule(compat.ModuleListener):
         if not any(inspection.address for inspection in self.inspections):
             return
         try:
-            stripped = compat.strip_unpartitioned_inspections(module)
+            stripped = strip_unpartitioned_inspections(module)
         except Exception:
             # As in primitives.py: an unsupported version of JAX must not stop the compilation.
             log_problem("the lowered program could not be read")
@@ -253,7 +254,7 @@ class ReportInspection(Inspection):
 
     def _deliver(self, read_sharding: Callable[[], KnownSharding]) -> None:
         repeats = self.repeats
-        if repeats is None or not compat.compilations_are_heard():
+        if repeats is None or not compilations_are_heard():
             super()._deliver(read_sharding)
             return
         self.pending.resolve(read_sharding, self.order, self.site, repeats.add)

@@ -8,10 +8,8 @@ from collections import deque
 from collections.abc import Hashable, Iterator
 from typing import Any, NamedTuple, Protocol
 
-from .. import compat
-from ..compat.devices import device_facts, device_placement
-from ..compat.jax_stack import LoweringPlace
-from ..compat.shardings import sharding_facts
+from ..compat.jax_stack import LoweringPlace, compilation_target
+from ..compat.shardings import device_facts, device_placement, sharding_facts
 from ..compat.values import ArrayFacts, KnownSharding, ShardingFacts
 from ..layouts.layout import DevicePlacement, ShardingLayout, mesh_layout
 from ..layouts.spec import MeshAxes, some_axes, spec_entries
@@ -158,7 +156,7 @@ def from_compiler(
     sharding = parse_xla_sharding(sharding_text).leading(len(shape))
     if place.mesh is not None and place.manual:
         return _inside_shard_map(facts, place.mesh, place.manual, sharding)
-    devices, mesh = compat.compilation_target(module)
+    devices, mesh = compilation_target(module)
     description = _description(sharding, mesh, place.device_count)
     found = ShardingFacts(description=description)
     if len(devices) == place.device_count:

@@ -11,9 +11,23 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from .. import compat
-from ..compat.arrays import traced_facts
-from ..compat.jax_stack import caller_outside
+from ..compat.arrays import is_ref, traced_facts
+from ..compat.compiled_calls import module_listener
+from ..compat.inspection import (
+    drop_inspection_effect,
+    emit_inspection,
+    inspection_primitive,
+    register_for_refs,
+    register_where_used,
+    returned_key,
+)
+from ..compat.jax_stack import (
+    caller_outside,
+    is_compiling,
+    is_only_analyzed,
+    lowering_place,
+    will_not_compile,
+)
 from ..delivery import CallSite, Order, call_site
 from ..reports import Report
 from ..reports.array import IN_A_JET, NOT_AVAILABLE, NOT_COMPILED, SPARSE, TRANSPOSED, ArrayReport, BatchAxes
@@ -40,7 +54,7 @@ def inspect_when_compiled(value: Any, pending: PendingValue, *, taps: bool) -> A
             inspection of a Ref.
     """
     # Where effects may be rejected, an inspection whose result is unused leaves no trace.
-    primitive = _primitive(has_result=(taps or compat.is_only_analyzed()) and not compat.is_ref(value))
+    primitive = _primitive(has_result=(taps or is_only_analyzed()) and not is_ref(value))
     if primitive is not None:
         return [*primitive.bind(value, pending=pending, batch=None), value][0]
     import jax
@@ -77,11 +91,11 @@ class _Rules:
         from jax.interpreters import ad, batching, mlir
 
         self._has_result = has_result
-        self.primitive = primitive = compat.inspection_primitive(
+        self.primitive = primitive = inspection_primitive(
             name,
             has_result=has_result,
             before_binding=functools.partial(
-                compat.register_where_used,
+                register_where_used,
                 jet_rule=self.jet,
                 sparse_rule=self.sparsify,
                 has_result=has_result,
@@ -93,7 +107,7 @@ class _Rules:
         ad.primitive_transposes[primitive] = self.transpose
         mlir.register_lowering(primitive, self.lower)
         if not has_result:
-            compat.register_for_refs(primitive)
+            register_for_refs(primitive)
 
     def results(self, values: Iterable[Any]) -> list[Any]:
         """Return the rule's output for the primitive's results: ``values``, or an empty list."""
@@ -101,7 +115,7 @@ class _Rules:
 
     def evaluate(self, value: Any, *, pending: PendingValue, batch: BatchAxes | None) -> Any:
         pending.resolve(lambda: from_array(pending.facts, value, batch))
-        return self.results([compat.returned_key(value)])
+        return self.results([returned_key(value)])
 
     def batch(self, values: Any, axes: Any, *, pending: PendingValue, batch: BatchAxes | None) -> Any:
         (value,), (axis,) = values, axes
@@ -137,18 +151,18 @@ class _Rules:
 
 def _lower(context: Any, value: Any, pending: PendingValue, batch: BatchAxes | None) -> None:
     """Insert an inspection into the program that is being lowered, unless it is lowered for export."""
-    compat.drop_inspection_effect()
-    place = compat.lowering_place(context.module_context)
+    drop_inspection_effect()
+    place = lowering_place(context.module_context)
     if place is None:
         return
-    module = compat.module_listener(context.module_context, LoweredModule)
+    module = module_listener(context.module_context, LoweredModule)
     inspection = pending.inspection(module, batch, place, module.order(pending.position), call_site())
-    if compat.is_compiling():
+    if is_compiling():
         # custom_partitioning lowers this part during a compilation, so no compilation event follows.
         inspection.compiled()
         return
     if inspection.needs_partitioner:
-        inspection.address = compat.emit_inspection(context, value, inspection.partitioned)
+        inspection.address = emit_inspection(context, value, inspection.partitioned)
     inspection.join()
 
 
@@ -181,7 +195,7 @@ def _pending_report(value: Any, name: str | None, show: Show) -> PendingReport |
     if not facts.known.is_pending:
         pending.resolve_known()
         return None
-    if compat.will_not_compile():
+    if will_not_compile():
         # JAX caches the trace and may compile it later without running the Python function again.
         pending.resolve_unknown(NOT_COMPILED)
     return pending
@@ -237,5 +251,5 @@ def report_together(
         value.value if member is None else inspect_when_compiled(value.value, member, taps=value.taps)
         for value, member in zip(traced, members, strict=True)
     ]
-    group.traced(will_compile=not (group.waiting and compat.will_not_compile()))
+    group.traced(will_compile=not (group.waiting and will_not_compile()))
     return inspected

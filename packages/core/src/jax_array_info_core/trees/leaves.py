@@ -6,17 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..arrays.array_report import content_of, logical_names, variable_kind
 from ..arrays.paths import SlashNotation
-from ..arrays.walk import (
-    MAX_DEPTH,
-    PLAIN,
-    Entries,
-    Walk,
-    content_of,
-    leaf_of,
-    logical_names,
-    variable_kind,
-)
+from ..arrays.walk import MAX_DEPTH, PLAIN, Entries, Walk, leaf_of
 from ..compat import values
 from ..errors import UnsupportedValueError
 from ..layouts.spec import Spec

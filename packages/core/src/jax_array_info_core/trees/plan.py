@@ -12,8 +12,7 @@ import numpy as np
 
 from ..arrays.array_report import report_of_facts
 from ..compat import values
-from ..compat.devices import mesh_placement
-from ..compat.shardings import is_named, sharding_facts
+from ..compat.shardings import is_named, mesh_placement, sharding_facts
 from ..compat.values import ArrayFacts, KnownSharding
 from ..errors import SpecError, UnsupportedValueError
 from ..layouts.layout import mesh_layout

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from ..compat import values
-from ..compat.devices import default_memory_kind, local_first
-from ..compat.shardings import is_named
-from ..compat.stages import call_apart, per_shard
+from ..compat.arrays import call_apart, per_shard
+from ..compat.shardings import default_memory_kind, is_named, local_first
 from ..layouts.spec import as_spec, spec_entries
 from ..reports.tree import LeafStatistics, TreeReport
 from .leaves import tree_leaves

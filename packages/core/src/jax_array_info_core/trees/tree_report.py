@@ -159,7 +159,7 @@ def save_tree(
     >>> row.path, row.shape, row.nbytes
     ('w', (8, 4), 128)
     """
-    from ..files.whole import write_whole
+    from ..files.descriptors import write_whole
     from ..reports.json import to_json
 
     require(path, (str, os.PathLike), "the path of the file after the tree: save_tree(tree, 'tree.json')")
@@ -317,7 +317,7 @@ def sharded_structs(tree: Any, *, mesh: Any, specs: Any) -> Any:
     """
     import jax
 
-    from ..compat.propagation import mesh_of_jax, sharded_struct
+    from ..compat.lowering import mesh_of_jax, sharded_struct
 
     if isinstance(tree, str | os.PathLike | TreeReport):
         raise UnsupportedValueError(

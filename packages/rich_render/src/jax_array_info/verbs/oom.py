@@ -12,8 +12,8 @@ from collections.abc import Callable
 from types import MethodType, TracebackType
 from typing import Any, TextIO, TypeVar, cast
 
-from jax_array_info_core import compat, format_bytes, live_array_report
-from jax_array_info_core.compat.jax_stack import frames
+from jax_array_info_core import format_bytes, live_array_report
+from jax_array_info_core.compat.jax_stack import frames, is_staging
 from jax_array_info_core.compat.jitted import is_jitted
 from jax_array_info_core.delivery import deliver
 from jax_array_info_core.errors import UnsupportedValueError
@@ -168,7 +168,7 @@ class _ReportOnOom:
         return _ReportOnOom(self._file)
 
     def __enter__(self) -> None:
-        if compat.is_staging():
+        if is_staging():
             _warn_of_tracing()
         handled = KnownErrors()
         # The text of a user's exception may raise anything. The block runs all the same.

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from jax_array_info_core import ShardingLayout, array_report
-from jax_array_info_core.arrays.walk import content_of
+from jax_array_info_core.arrays.array_report import content_of
 from jax_array_info_core.compat import values
 from jax_array_info_core.delivery import deliver
 from jax_array_info_core.errors import UnsupportedValueError
@@ -20,7 +20,7 @@ from ..style import ForConsole, folding, shows_colors, written
 from .show import print_report, show_rendered, show_table, verb
 
 if TYPE_CHECKING:
-    from jax_array_info_core.compat.given_programs import ProgramForm
+    from jax_array_info_core.compat.stages import ProgramForm
     from jax_array_info_core.reports import Report, TreeReport
 
     from ..export.document import Part
@@ -209,7 +209,7 @@ def tap_sharding(value: _T, name: str | None = None) -> _T:
 
 
 def _program_form(value: Any) -> ProgramForm | None:
-    from jax_array_info_core.compat.given_programs import program_form  # arrays do not need it
+    from jax_array_info_core.compat.stages import program_form
 
     return program_form(value)
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TextIO, TypeVar
 from rich.cells import cell_len, set_cell_size
 from rich.console import RenderableType
 
-from jax_array_info_core import compat, config
+from jax_array_info_core import config
+from jax_array_info_core.compat import processes
 from jax_array_info_core.delivery import deliver
 from jax_array_info_core.notebooks import Displayed
 from jax_array_info_core.pages.folds import check_max_rows
@@ -55,7 +56,7 @@ def verb(function: Callable[_P, None]) -> Callable[_P, None]:
 
 def prints_here() -> bool:
     """Return whether this process prints, by ``config.process``."""
-    return config.process == "all" or config.process == compat.process_index()
+    return config.process == "all" or config.process == processes.process_index()
 
 
 def report_on_two(first: Any, second: Any, kind: type[_R], make: Callable[[Any, Any], _R]) -> _R:

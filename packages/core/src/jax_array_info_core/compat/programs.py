@@ -1,0 +1,215 @@
+"""Facts of lowered and compiled programs: their records, text, devices and memory."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ..layouts.spec import MeshAxes
+from .shardings import has_devices, is_named, mesh_axes
+from .stages import ProgramLeaf, Stages
+
+
+def program_record(compiled: Any) -> bytes | None:
+    """Return XLA's record of a compiled program, a serialized ``HloModuleProto``.
+
+    None if its platform does not provide it.
+    """
+    try:
+        modules = compiled.runtime_executable().hlo_modules()
+        return bytes(modules[0].as_serialized_hlo_module_proto()) if modules else None
+    except (AttributeError, NotImplementedError, RuntimeError):  # a plugin without it, or JAX's own error
+        return None
+
+
+def program_mesh(leaves: Sequence[ProgramLeaf]) -> MeshAxes | None:
+    """Return the axes of the first mesh with devices among the shardings of arguments and outputs.
+
+    XLA numbers the devices of a program in the order of this mesh.
+    """
+    shardings = [one for leaf in leaves for one in (leaf.got, leaf.asked) if one is not None]
+    named = [one for one in shardings if is_named(one) and has_devices(one)]
+    largest = max((one.mesh.size for one in named), default=0)
+    return next((mesh_axes(one.mesh) for one in named if one.mesh.size == largest), None)
+
+
+def program_device(leaves: Sequence[ProgramLeaf]) -> Any:
+    """Return one of a program's devices; JAX's first device if the program has no arrays."""
+    import jax
+
+    for leaf in leaves:
+        for sharding in (leaf.got, leaf.asked):
+            if sharding is not None and has_devices(sharding):
+                return next(iter(sharding.device_set))
+    return jax.devices()[0]
+
+
+def program_name(text: str) -> str:
+    """Return the name of the function from the text of a lowered or compiled program.
+
+    ``program`` if the text has none.
+    """
+    found = re.match(r"\s*(?:HloModule|module @)\s*(?:jit_|pmap_)?([\w.<>-]+)", text)
+    return found[1].strip("_") if found else "program"
+
+
+def text_for_frame_numbers(lowered: Any) -> str | None:
+    """Return the text of a lowered program whose operations tell the numbers of the stack frames.
+
+    None if the version of JAX has the right table; empty if the lowered program is not known.
+
+    Args:
+        lowered: A ``jax.stages.Lowered``, or None.
+    """
+    import jax
+
+    if jax.__version_info__[:2] not in ((0, 7), (0, 8)):
+        return None
+    return "" if lowered is None else _with_lines(lowered)
+
+
+def text_for_cached_lines(lowered: Any) -> str | None:
+    """Return the text of a lowered program with its source lines, if its executable can be one of a cache.
+
+    JAX's persistent cache takes programs for equal that differ in their source lines only.
+
+    Args:
+        lowered: A ``jax.stages.Lowered``, or None.
+    """
+    import jax
+
+    if lowered is None or not jax.config.jax_compilation_cache_dir:
+        return None
+    return _with_lines(lowered)
+
+
+def _with_lines(lowered: Any) -> str:
+    """Return the text of a lowered program with its source lines."""
+    # Before JAX 0.5, as_text() leaves them out.
+    return str(lowered.compiler_ir("stablehlo").operation.get_asm(enable_debug_info=True))
+
+
+def lowered_devices(lowered: Any) -> list[Any]:
+    """Return the devices for which a program is lowered, in XLA's order.
+
+    Empty for an abstract mesh, and where this version of JAX does not have them.
+    """
+    computation = getattr(lowered, "_lowering", None)
+    arguments = getattr(computation, "compile_args", None) or {}
+    assigned = arguments.get("device_assignment", getattr(computation, "_device_list", None))
+    return [] if assigned is None else list(assigned)
+
+
+def program_devices(stages: Stages, leaves: Sequence[ProgramLeaf]) -> list[Any]:
+    """Return the devices of a program in XLA's order; empty if they are not known.
+
+    Args:
+        stages: The stages of the program.
+        leaves: Its arguments and outputs, whose shardings have the devices of a Compiled.
+    """
+    if found := lowered_devices(stages.lowered):
+        return found
+    shardings = (sharding for leaf in leaves for sharding in (leaf.got, leaf.asked))
+    known = (one for one in shardings if one is not None and has_devices(one))
+    return list(getattr(next(known, None), "_device_assignment", ()))
+
+
+PLATFORMS = ("_lowering", "_platforms")
+"""Private attributes on the way from a lowered program to its platforms."""
+
+
+def platforms_of(lowered: Any) -> Sequence[str]:
+    """Return the platforms that a program is lowered for; empty if they are unknown.
+
+    Args:
+        lowered: A ``jax.stages.Lowered``.
+    """
+    found = lowered
+    for name in PLATFORMS:
+        found = getattr(found, name, None)
+    return found or ()
+
+
+def module_bytecode(lowered: Any) -> bytes:
+    """Return a lowered program as bytecode of MLIR, with its locations.
+
+    Args:
+        lowered: A ``jax.stages.Lowered``.
+    """
+    stream = io.BytesIO()
+    lowered.compiler_ir("stablehlo").operation.write_bytecode(stream)
+    return stream.getvalue()
+
+
+def module_name(lowered: Any) -> str:
+    """Return the name of the module of a lowered program.
+
+    Args:
+        lowered: A ``jax.stages.Lowered``.
+    """
+    return str(lowered.compiler_ir("stablehlo").operation.attributes["sym_name"].value)
+
+
+def argument_locations(lowered: Any) -> list[str]:
+    """Return the location of each argument of a lowered program, which has its name: ``loc("params['w']")``.
+
+    Arguments that JAX adds come first, and those that it removes are missing.
+
+    Args:
+        lowered: A ``jax.stages.Lowered``.
+    """
+    functions = (one.operation for one in lowered.compiler_ir("stablehlo").body)
+    main = next(one for one in functions if str(one.attributes["sym_name"]) == '"main"')
+    return [str(one.location) for one in main.regions[0].blocks[0].arguments]
+
+
+class MemoryStatistics(NamedTuple):
+    """Memory of a compiled program per device, in bytes; None where the backend does not report it."""
+
+    argument_nbytes: int | None = None
+    output_nbytes: int | None = None
+    alias_nbytes: int | None = None
+    temporary_nbytes: int | None = None
+    code_nbytes: int | None = None
+    peak_nbytes: int | None = None
+    host_argument_nbytes: int | None = None
+    host_output_nbytes: int | None = None
+    host_alias_nbytes: int | None = None
+    host_temporary_nbytes: int | None = None
+
+
+_ATTRIBUTES = (
+    "argument_size_in_bytes",
+    "output_size_in_bytes",
+    "alias_size_in_bytes",
+    "temp_size_in_bytes",
+    "generated_code_size_in_bytes",
+    "peak_memory_in_bytes",  # since JAX 0.7
+    "host_argument_size_in_bytes",
+    "host_output_size_in_bytes",
+    "host_alias_size_in_bytes",
+    "host_temp_size_in_bytes",
+)
+
+
+def memory_analysis(compiled: Any) -> MemoryStatistics | None:
+    """Return the figures of ``compiled.memory_analysis()``; None if the backend has none.
+
+    Args:
+        compiled: A ``jax.stages.Compiled``.
+    """
+    import jax
+
+    try:
+        found = compiled.memory_analysis()
+    except (NotImplementedError, AttributeError, TypeError, ValueError, jax.errors.JaxRuntimeError):
+        return None
+    if found is None:
+        return None
+    return MemoryStatistics(*(_number(getattr(found, name, None)) for name in _ATTRIBUTES))
+
+
+def _number(value: Any) -> int | None:
+    return value if isinstance(value, int) and value >= 0 else None
