@@ -6,8 +6,7 @@ Without such a part, the user's program still runs, but reports lack facts or co
 import jax
 import pytest
 
-from tests.core.compat.parts_of_calls import CALLS
-from tests.core.compat.parts_of_devices import DEVICES
+from tests.core.compat.parts_of_calls import CALLS, DEVICES
 from tests.core.compat.parts_of_lowering import LOWERING, watching
 from tests.core.compat.private_parts import problem
 
