@@ -80,7 +80,8 @@ class Kind:
 
 def kind_of(shape: tuple[int, ...], dtype: Any, sharding: Any) -> Kind:
     """Return the kind of the arrays of a shape, dtype and sharding, without an allocation site."""
-    shard_shape, replicas, partial_sums, unreduced = shape, 1, 1, ()
+    shard_shape, replicas, partial_sums = shape, 1, 1
+    unreduced: tuple[str, ...] = ()
     if is_named(sharding) or sharding.num_devices > 1:  # else one device has all of it
         try:
             layout = sharding_layout(shape, sharding)
