@@ -91,7 +91,7 @@ NEVER_SHOWN = {
 def test_the_text_of_every_field_is_printed_literally():
     fields, shown = [], set()
     for name in REPORTS:
-        for turn in range(60 if name in MANY_CHOICES else 24):
+        for turn in range(64 if name in MANY_CHOICES else 24):
             made = complete(SCHEMA, name, turn, marked(fields))
             report = from_json(json.dumps({"report": name, "schema_version": 2, **made}))
             for text in (*as_text(report, 2000), *as_pages(report, 2000)):

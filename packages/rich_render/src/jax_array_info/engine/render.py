@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from io import BytesIO, TextIOWrapper
@@ -128,9 +129,18 @@ def _fitting(blocks: Sequence[Listing]) -> list[int]:
     if not fits(limits):
         return [int(place in first) for place in range(len(blocks))]
     full = set()
+
+    def with_rows(count: int, place: int) -> list[int]:
+        return [*limits[:place], count, *limits[place + 1 :]]
+
     for count, place in sorted(product(_COUNTS, range(len(blocks))), key=turn):
-        if place not in full and limits[place] < lengths[place]:
-            more = [*limits[:place], count, *limits[place + 1 :]]
+        growing = [one for one in range(len(blocks)) if one not in full and limits[one] < lengths[one]]
+        if growing == [place]:  # the rest is for this one: a few of its numbers of rows tell how many fit
+            more = [one for one in _COUNTS if limits[place] < one < lengths[place]] + [lengths[place]]
+            fitting = bisect_left(more, True, key=lambda one: not fits(with_rows(one, place)))
+            return with_rows([limits[place], *more][fitting], place)
+        if place in growing:
+            more = with_rows(count, place)
             if fits(more):
                 limits = more
             else:
