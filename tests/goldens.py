@@ -2,6 +2,7 @@
 
 Each ``tests/data/pages/NAME.json`` is a report with the options of its page; ``NAME.txt`` is its page at five
 widths, in two encodings and with colors. ``python -m tests.goldens`` writes the pages anew.
+In many, ``"shows"`` says in one sentence what the page shows: what a change of it must not lose.
 
 Reports of programs and trees that are longer than a screen, each on 8 devices: ``program-report-28`` is a step
 of 24 layers, ``program-report-29`` one of a flax nnx model of three transformer blocks, with adam.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import get_args
 
 import pytest
@@ -36,3 +37,10 @@ def test_the_json_of_stored_reports_stays(name: str) -> None:
 def test_stored_pages_of_a_limited_encoding_have_its_characters_only(name: str) -> None:
     report, options = stored(name)
     assert text_of(render(report, **options), encoding="ascii").isascii()
+
+
+def test_what_stored_reports_show_is_one_sentence_and_no_two_show_the_same() -> None:
+    cases = [json.loads((FOLDER / f"{name}.json").read_text()) for name in NAMES]
+    sentences = [case["shows"] for case in cases if "shows" in case]
+    assert all(re.fullmatch(r"[A-Z].*\w\.", sentence) and ". " not in sentence for sentence in sentences)
+    assert len(set(sentences)) == len(sentences)
