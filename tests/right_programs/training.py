@@ -221,6 +221,7 @@ def _language_model(mesh_of, specs, moments, batch, *, is_requested=True):
 
 for _name, _given in {
     "ZeRO-1": (_ROW, _REPLICATED, _FSDP, P("data")),
+    "FSDP": (_ROW, _FSDP, _FSDP, P("data")),
     "tensor parallelism": (grid, _TENSOR, _TENSOR, P("data")),
     "tensor parallelism, ZeRO-1 over the other axis": (grid, _TENSOR, _FSDP, P("data")),
     "batch over two axes": (grid, _REPLICATED, _REPLICATED, P(("data", "tensor"))),
