@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 from jax_array_info_core import check_report, from_json, log_report, to_json, tree_report
 from jax_array_info_core.errors import UnsupportedValueError
 from jax_array_info_core.pages.blocks import Rule, Sentence, Verbatim
-from jax_array_info_core.pages.findings import explained_page
+from jax_array_info_core.pages.explained import explained_page
 from jax_array_info_core.reports import Donation, LargeBuffer, OutOfMemory, Rematerialization, RepeatedValue
 from jax_array_info_core.reports.findings import CODES, code_of
 from tests.sample_programs import SCAN, STEP, WHY, leaf, program

@@ -1,33 +1,20 @@
-"""Findings: code and cost, problem, fix, and the leaves with the most bytes; pages of logs and of codes."""
+"""Findings: the code and the cost, the problem, the fix, and the leaves with the most bytes."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 
 from ..layouts.spec import effective_spec
-from ..quantities import counted, format_bytes
-from ..reports import Finding, FindingLeaf, LogReport
-from ..reports.findings import Code, Syntax
+from ..quantities import format_bytes
+from ..reports import Finding, FindingLeaf
+from ..reports.findings import Syntax
 from ..text import plain_text
-from .blocks import (
-    TIMES,
-    Block,
-    Entries,
-    Limited,
-    Listing,
-    Rule,
-    Sentence,
-    Verbatim,
-    counted_path,
-    said,
-    that_apply,
-)
+from .blocks import TIMES, Block, Entries, Limited, Listing, Rule, Sentence, counted_path, said, that_apply
 from .folds import folded
 from .program_words import folded_text, without_indices
-from .words import mesh_words, origin_words
+from .words import origin_words
 
 MIN_SHARE = 0.01
 """Part of the total below which the leaves of a finding are summed in one line."""
@@ -147,40 +134,3 @@ def _entry(
 
 def _nbytes(leaves: Iterable[FindingLeaf]) -> int:
     return sum((leaf.nbytes or 0) * leaf.count for leaf in leaves)
-
-
-def log_page(report: LogReport) -> Iterator[Listing]:
-    """Yield the findings in a log: resharding by full replication, unused donations. The most bytes first.
-
-    Args:
-        report: The report on the log.
-    """
-    name = "standard input" if report.name == "-" else report.name
-    mesh = "" if report.mesh is None else f"mesh: {mesh_words(report.mesh)}"
-    warnings = counted(report.unlisted_count, "warning or error", "warnings or errors")
-    yield Sentence(report.answer, "answer")
-    yield Sentence(", ".join(filter(None, (name, counted(report.line_count, "line", "lines"), mesh))))
-    yield from finding_blocks(report.findings)
-    rest = that_apply(
-        (report.ignored_codes, f"ignored codes: {', '.join(report.ignored_codes)}"),
-        (report.unlisted_count, f"not listed: {warnings}, because of their number"),
-    )
-    yield from said(rest)
-
-
-_PIECE = re.compile(
-    r"\n*#+ (?P<title>.+)\n+|(?P<ticks>`{3,}).*\n(?P<code>(?s:.*?))\n(?P=ticks)\n|(?P<line>.*)\n"
-)
-"""A heading with the blank lines around it, code in a fence, or a line of text: a paragraph or an item."""
-
-
-def explained_page(code: Code) -> Iterator[Block]:
-    """Yield the meaning of a code, why it matters, what to do, and an example."""
-    for piece in _PIECE.finditer(code.text):
-        if piece["title"]:
-            yield Rule(piece["title"])
-        elif piece["code"]:
-            yield Verbatim(piece["code"])
-        else:
-            words = re.sub(r"\[(.+?)\]\(.*?\)", r"\1", piece["line"]).replace("`", "")
-            yield Sentence(words, hang=2 * words.startswith("- "))
