@@ -60,7 +60,7 @@ def test_placements_are_equal_exactly_if_each_device_has_the_same_slice(case):
         for each in (one, other)
     ]
     is_same = slices[0] == slices[1]
-    assert same_sharding(*described, len(SHAPE)) is is_same
+    assert same_sharding(*described) is is_same
     structs = {
         name: jax.ShapeDtypeStruct(SHAPE, jnp.float32, sharding=each)
         for name, each in zip("ab", shardings, strict=True)
@@ -122,8 +122,8 @@ def test_the_types_of_a_plan_count_where_they_are_expected():
 
 def test_unreduced_axes_count_unless_their_size_is_1():
     plain, partial = Spec((("x",),)), Spec((("x",),), unreduced=("y",))
-    assert placement(plain, {"x": 4, "y": 2}, 2) != placement(partial, {"x": 4, "y": 2}, 2)
-    assert placement(plain, {"x": 4, "y": 1}, 2) == placement(partial, {"x": 4, "y": 1}, 2)
+    assert placement(plain, {"x": 4, "y": 2}) != placement(partial, {"x": 4, "y": 2})
+    assert placement(plain, {"x": 4, "y": 1}) == placement(partial, {"x": 4, "y": 1})
 
 
 def test_shardings_without_specs_are_compared_by_their_text():
@@ -132,7 +132,7 @@ def test_shardings_without_specs_are_compared_by_their_text():
         for text in ("{devices=[8]<=[8]}", "{replicated}")
     )
     named = ShardingDescription(type="NamedSharding", spec=Spec(()), mesh=MeshAxes(("x",), (8,)))
-    assert same_sharding(tiled, tiled, 1) is True
-    assert same_sharding(tiled, other, 1) is False
-    assert same_sharding(tiled, named, 1) is None, "XLA's notation is not read here"
-    assert same_sharding(None, named, 1) is None
+    assert same_sharding(tiled, tiled) is True
+    assert same_sharding(tiled, other) is False
+    assert same_sharding(tiled, named) is None, "XLA's notation is not read here"
+    assert same_sharding(None, named) is None

@@ -111,11 +111,10 @@ def test_outputs_are_sharded_as_xla_returns_them_and_origins_have_their_axes(pro
     # XLA rearranges the program before it propagates: where an axis is lost, it can keep it.
     is_sure = not report.caveats
     for leaf, sharding in zip(report.outputs if is_sure else (), compiled if is_sure else (), strict=True):
-        found = placement(leaf.spec, mesh.shape, 2)
+        found = placement(leaf.spec, mesh.shape)
         got = placement(
             Spec(tuple((one,) if isinstance(one, str) else tuple(one or ()) for one in sharding.spec)),
             mesh.shape,
-            2,
         )
         assert found == got, (leaf.path, str(leaf.spec), sharding.spec)
     with_axis = {

@@ -79,7 +79,7 @@ def assert_as_compiled(function, *arguments):
     compiled = jax.tree.leaves(lowered.compile().output_shardings)
     for leaf, sharding in zip(report.outputs, compiled, strict=True):
         entries = tuple((one,) if isinstance(one, str) else tuple(one or ()) for one in sharding.spec)
-        found = [placement(spec, sizes, len(leaf.shape)) for spec in (leaf.spec, Spec(entries))]
+        found = [placement(spec, sizes) for spec in (leaf.spec, Spec(entries))]
         assert found[0] == found[1], (leaf.path, str(leaf.spec), sharding.spec)
     return report
 

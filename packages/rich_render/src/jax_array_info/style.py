@@ -218,7 +218,7 @@ def _known_width() -> int:
     with contextlib.suppress(KeyError, ValueError):
         if (width := int(os.environ["COLUMNS"])) > 0:
             return width
-    with contextlib.suppress(ValueError, OSError):  # it is closed, or no terminal
+    with contextlib.suppress(AttributeError, ValueError, OSError):  # it is closed, or no terminal
         return os.get_terminal_size(sys.__stdout__.fileno()).columns if sys.__stdout__ else 0
     return 0
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -168,6 +167,8 @@ def explain(text: str, mesh: str | None, shape: str | None, output: Output) -> N
         problems.add(["the code of a finding has neither a mesh nor a shape"])
     problems.refuse()
     if isinstance(found, Code) and output.format == "json":
+        import json  # only codes need it
+
         output.write(json.dumps({**found._asdict(), "page": found.page, "text": found.text}) + "\n")
     else:
         columns: list[list[Any]] = [[found]] if isinstance(found, Code) else [found or []]

@@ -66,7 +66,7 @@ def with_requested(
     for output, one in zip(outputs, requested, strict=True):
         if one is not None and output.asked is None and output.is_asked_known and one.shape == output.shape:
             asked = describe_sharding(one.sharding, len(output.shape))
-            if same_sharding(asked, output.got, len(output.shape)):
+            if same_sharding(asked, output.got):
                 output = replace(output, asked=asked)
         found.append(output)
     return tuple(found)
@@ -107,7 +107,7 @@ def _value(path: str, leaf: ProgramLeaf, mesh: MeshAxes | None, *, is_whole: boo
         asked=asked,
         is_asked_known=leaf.is_asked_known,
         got=got,
-        reason=None if asked is None or got is None else _difference(asked, got, len(shape)),
+        reason=None if asked is None or got is None else _difference(asked, got),
         is_pruned=leaf.is_pruned,
         memory_kind=None if sharding is None else sharding.memory_kind,
         is_in_host_memory=sharding is not None and host_memory_kind(sharding) is not None,
@@ -156,10 +156,10 @@ def shard_shape(shape: tuple[Any, ...], sharding: Any) -> tuple[int, ...] | None
     return shard_dims(shape, spec, sharding.mesh.shape)  # type: ignore[arg-type]
 
 
-def _difference(asked: ShardingDescription, got: ShardingDescription, ndim: int) -> str | None:
+def _difference(asked: ShardingDescription, got: ShardingDescription) -> str | None:
     """Return why a sharding is not the requested one; None if the two are equivalent."""
     if asked.spec is not None and got.spec is not None and asked.spec.unconstrained:
         return f"the spec leaves {counted(len(asked.spec.unconstrained), 'axis', 'axes')} to the compiler"
-    if same_sharding(asked, got, ndim):
+    if same_sharding(asked, got):
         return None
     return "XLA chose it" if None in (asked.spec, got.spec) else "XLA chose another sharding"

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
+import re
 import sys
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 from ..errors import ProcessError
 from . import private
-
-if TYPE_CHECKING:
-    pass
-
-import os
-import re
-from collections.abc import Mapping
 
 
 def process_index() -> int:

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeGuard, cast
+import functools
+import math
+from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard, cast
+
+import numpy as np
 
 from ..errors import LayoutError, NotationError
 from ..layouts.layout import (
@@ -16,29 +22,17 @@ from ..layouts.layout import (
     require_few_axes,
     slices_layout,
 )
-from ..layouts.spec import as_spec
+from ..layouts.spec import MeshAxes, as_spec
 from ..layouts.xla import parse_xla_sharding, xla_layout
 from ..layouts.xla_sharding import XlaSharding
 from ..reports.array import Dim, ShardingDescription
+from ..text import plain_text
+from . import private
 from .values import DeviceFacts, ShardingFacts, is_abstract_mesh, is_bare_xla_sharding
 
 if TYPE_CHECKING:
     from jax.sharding import NamedSharding, Sharding
 
-import functools
-import math
-from collections.abc import Collection
-from contextlib import AbstractContextManager, nullcontext
-from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
-
-import numpy as np
-
-from ..layouts.spec import MeshAxes
-from ..text import plain_text
-from . import private
-
-if TYPE_CHECKING:
     from ..layouts.links import Places
 
 

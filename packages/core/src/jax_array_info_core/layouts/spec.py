@@ -166,7 +166,7 @@ class Placement(NamedTuple):
     """Name and size of each mesh axis that is used; the size of a name that is not a mesh axis is None."""
 
 
-def placement(spec: Spec, sizes: Mapping[str, int], ndim: int) -> Placement:
+def placement(spec: Spec, sizes: Mapping[str, int]) -> Placement:
     """Return a value that is equal for two specs exactly if they place an array alike on a mesh.
 
     Mesh axes of size 1 and trailing entries of None make no difference. The order of the mesh axes in an
@@ -175,13 +175,12 @@ def placement(spec: Spec, sizes: Mapping[str, int], ndim: int) -> Placement:
     Args:
         spec: The spec.
         sizes: Size of each mesh axis by name; empty without a mesh.
-        ndim: Number of axes of the array.
 
     >>> one, other = Spec((("x", "y"),)), Spec((("x",), ()))
-    >>> placement(one, {"x": 8, "y": 1}, 2) == placement(other, {"x": 8, "y": 1}, 2)
+    >>> placement(one, {"x": 8, "y": 1}) == placement(other, {"x": 8, "y": 1})
     True
     """
-    axes = effective_axes(spec, sizes, ndim)
+    axes = effective_axes(spec, sizes, 0)
     unreduced = frozenset(name for name in spec.unreduced if sizes.get(name) != 1)
     used = frozenset((name, sizes.get(name)) for names in (*axes, unreduced) for name in names)
     return Placement(axes, unreduced, spec.unconstrained, used)
@@ -209,10 +208,10 @@ def same_spec(
     >>> same_spec(spec, {"x": 8}, spec, {"x": 1}), same_spec(spec, {"x": 8}, spec, {"x": 1}, on_any_mesh=True)
     (False, True)
     """
-    placed, others = placement(one, sizes, 0), placement(other, other_sizes, 0)
+    placed, others = placement(one, sizes), placement(other, other_sizes)
     if placed == others or not on_any_mesh:
         return placed == others
-    return placed[:3] == others[:3] or placement(one, {}, 0) == placement(other, {}, 0)
+    return placed[:3] == others[:3] or placement(one, {}) == placement(other, {})
 
 
 def shard_dims(shape: Sequence[Any], spec: Spec, sizes: Mapping[str, int]) -> tuple[int, ...]:

@@ -369,7 +369,7 @@ def _keeps(output: ProgramValue, likes: Mapping[str, ProgramValue]) -> bool:
     argument = likes.get(output.path)
     if argument is None or argument.memory_kind != output.memory_kind:
         return False
-    return same_sharding(argument.got, output.got, len(output.shape)) is True
+    return same_sharding(argument.got, output.got) is True
 
 
 def _place(value: ProgramValue) -> str:

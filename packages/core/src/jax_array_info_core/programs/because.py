@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ..grouping import by_key
 from ..hlo.module import Instruction
-from ..layouts.spec import effective_spec, placement
+from ..layouts.spec import effective_spec, same_spec
 from ..origins.origins import UserLines
 from ..propagation.explanation import MOVING, UPDATE_SLICE, Cause, Causes, Role
 from ..propagation.graph import Graph, Key, Operation, Value
@@ -268,8 +268,8 @@ def _differences(graph: Graph, found: Causes, outputs: Sequence[ProgramValue]) -
     for output, value in zip(outputs, results_of(graph, len(outputs)), strict=True):
         if value is None or output.got is None or output.got.spec is None:
             continue
-        spec, ndim = found.spec(value), len(output.shape)
-        if placement(spec, graph.sizes, ndim) != placement(output.got.spec, graph.sizes, ndim):
+        spec = found.spec(value)
+        if not same_spec(spec, graph.sizes, output.got.spec, graph.sizes):
             shown = [effective_spec(one, graph.sizes) for one in (spec, output.got.spec)]
             texts.append(f"{output.path} {shown[0]} (compiled: {shown[1]})")
     if not texts:

@@ -298,14 +298,14 @@ def _same_memory(argument: ProgramValue, output: ProgramValue) -> bool:
 
 def _fits(argument: ProgramValue, output: ProgramValue) -> bool:
     """Return whether two values of one shape have equivalent shardings, as far as known."""
-    return _are_equivalent(argument.got, output.got, len(argument.shape))
+    return _are_equivalent(argument.got, output.got)
 
 
 @functools.lru_cache(maxsize=1024)
-def _are_equivalent(one: ShardingDescription | None, other: ShardingDescription | None, ndim: int) -> bool:
+def _are_equivalent(one: ShardingDescription | None, other: ShardingDescription | None) -> bool:
     """Return whether two shardings are equivalent, as far as known. Thousands of values have few of them."""
     known = [each for each in (one, other) if each is not None and each.spec is not None]
     if len({each.mesh for each in known}) > 1:
         # Axes of the same names and sizes may lie over other devices.
         return False
-    return same_sharding(one, other, ndim) is not False
+    return same_sharding(one, other) is not False

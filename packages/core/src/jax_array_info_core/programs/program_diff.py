@@ -340,7 +340,7 @@ def is_placed_alike(one: ProgramValue, other: ProgramValue) -> bool:
         return False
     if one.got is None or other.got is None:
         return one.got is other.got
-    is_alike = one.got == other.got or same_sharding(one.got, other.got, len(one.shape)) is True
+    is_alike = one.got == other.got or same_sharding(one.got, other.got) is True
     return is_alike and not other_types(one.got.mesh, other.got.mesh)
 
 

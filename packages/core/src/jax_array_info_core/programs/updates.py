@@ -316,7 +316,7 @@ def is_moved(argument: ProgramValue, output: ProgramValue) -> bool:
     """Return whether an output is known to have another sharding than an argument, on the same mesh."""
     one, other = argument.got, output.got
     on_one_mesh = one is not None and other is not None and one.mesh is not None and one.mesh == other.mesh
-    return on_one_mesh and same_sharding(one, other, len(argument.shape)) is False
+    return on_one_mesh and same_sharding(one, other) is False
 
 
 MOST_CALLS = 4

@@ -116,18 +116,11 @@ class ShardingDescription:
         return str(effective_spec(self.spec, {} if self.mesh is None else self.mesh.shape))
 
 
-def same_sharding(
-    one: ShardingDescription | None, other: ShardingDescription | None, ndim: int
-) -> bool | None:
+def same_sharding(one: ShardingDescription | None, other: ShardingDescription | None) -> bool | None:
     """Return whether two shardings place an array alike on the devices of one program.
 
     None if that is not known: one of them is unknown, or only one has a spec, or they have no spec and are of
     different classes.
-
-    Args:
-        one: A sharding.
-        other: Another sharding.
-        ndim: Number of axes of the array.
     """
     if one is None or other is None:
         return None

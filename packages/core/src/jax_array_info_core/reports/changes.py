@@ -48,6 +48,9 @@ class RuleResult(Change):
     fact: str
     """What changed and what is allowed: ``sent +12.0 % (1.0 MiB to 1.1 MiB), allowed +5 %``."""
 
+    before: quantities.Total | None = None
+    after: quantities.Total | None = None
+
 
 def rule_lines(results: Iterable[RuleResult]) -> list[str]:
     """Return a line for each rule, broken ones first."""

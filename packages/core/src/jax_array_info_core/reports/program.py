@@ -140,7 +140,7 @@ class ProgramValue(Leaf):
         """Whether the value is known to have another sharding than the requested one."""
         if self.is_pruned or self.lost_axes or self.is_free:
             return False
-        return self.reason is not None or same_sharding(self.asked, self.got, len(self.shape)) is False
+        return self.reason is not None or same_sharding(self.asked, self.got) is False
 
     @property
     def is_as_asked(self) -> bool:

@@ -150,7 +150,7 @@ class LoweredModule(ModuleListener):
         try:
             stripped = strip_unpartitioned_inspections(module)
         except Exception:
-            # As in primitives.py: an unsupported version of JAX must not stop the compilation.
+            # As in traced_report.py: an unsupported version of JAX must not stop the compilation.
             log_problem("the lowered program could not be read")
             return
         for inspection in self.inspections:

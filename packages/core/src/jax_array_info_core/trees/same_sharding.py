@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Hashable, Iterator, Sequence
 from itertools import zip_longest
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,8 +13,10 @@ from ..errors import ArrayInfoError
 from ..layouts.layout import mesh_layout
 from ..layouts.spec import effective_axes, other_types, same_spec
 from ..layouts.xla import parse_xla_sharding
-from ..reports.changes import ShardingField
 from ..reports.tree import TreeMesh, TreeRow, axes_of
+
+if TYPE_CHECKING:
+    from ..reports.changes import ShardingField
 
 
 def same_sharding(
