@@ -14,6 +14,7 @@ from jax_array_info_core.arrays.stage_leaves import argument_values
 from jax_array_info_core.compat.arrays import per_shard
 from jax_array_info_core.compat.stages import ProgramLeaf, slash_names
 from jax_array_info_core.errors import UnsupportedValueError
+from tests.contexts import VERSION
 from tests.programs import abstract, cube, line, loss, step, step_arguments
 
 pytestmark = [pytest.mark.once_per_version, pytest.mark.needs_devices(8)]
@@ -150,17 +151,18 @@ def test_a_norm_of_a_gradient_is_not_the_gradient_of_an_argument_with_its_shape(
 
 def test_arguments_have_the_paths_of_the_function_and_bytes_per_device():
     lowered = jax.jit(step).lower(*step_arguments(cube()))
-    for stage in ((step, *step_arguments(cube())), [lowered], [lowered.compile()]):
+    compiled = lowered.compile()
+    for stage in ((step, *step_arguments(cube())), [lowered], [compiled]):
         report = program_report(*stage)
         assert [(value.path, value.nbytes, str(value.got.spec)) for value in report.arguments] == [
             ("params/wi", 262144, "P('fsdp', 'tensor')"),
             ("params/wo", 262144, "P('tensor', 'fsdp')"),
             ("x", 524288, "P(('data', 'fsdp'),)"),
         ]
-        assert [(value.path, value.asked) for value in report.outputs] == [
-            ("outputs/wi", None),
-            ("outputs/wo", None),
-        ]
+        outputs = [("outputs/wi", None), ("outputs/wo", None)]
+        if stage == [compiled] and VERSION < (0, 7):
+            outputs = []  # a Compiled does not tell them
+        assert [(value.path, value.asked) for value in report.outputs] == outputs
         assert (report.name, report.constraints) == ("step", () if len(stage) > 1 else None)
 
 
