@@ -86,7 +86,7 @@ CLIENTS = """
 import functools, json, socket, threading
 import jax
 from jax._src import distributed
-from jax_array_info_core import compat
+from jax_array_info_core.compat import processes
 from jax_array_info_core.hosts import gather as room
 from tests.core.hosts.samples import OTHER, USUAL
 
