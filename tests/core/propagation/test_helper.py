@@ -128,6 +128,15 @@ print(json.dumps(sum(found.values(), [])))
     )
 
 
+def test_a_default_timeout_of_sockets_does_not_end_the_helper_after_an_answer(run):
+    assert run("""
+socket.setdefaulttimeout(1e-6)
+ask()
+time.sleep(2)
+print(json.dumps(started().is_running()))
+""")
+
+
 ENDS = {
     "return": ("", 0),
     "exit": ("raise SystemExit(3)", 3),

@@ -169,6 +169,7 @@ def _started(deadline: float, processes: list[subprocess.Popen[bytes]], is_over:
     options = ["-I", "-S", *(["-B"] if sys.dont_write_bytecode else [])]
     arguments = [str(os.getpid()), str(TIMEOUT_SECONDS), json.dumps(path)]
     ours, theirs = socket.socketpair()
+    theirs.setblocking(True)  # whatever the program set as the default: the worker waits for questions
     with contextlib.ExitStack() as failed:
         failed.enter_context(ours)
         with theirs:
