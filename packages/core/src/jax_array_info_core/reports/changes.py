@@ -49,7 +49,10 @@ class RuleResult(Change):
     """What changed and what is allowed: ``sent +12.0 % (1.0 MiB to 1.1 MiB), allowed +5 %``."""
 
     before: quantities.Total | None = None
+    """Figure of the first program or tree that the rule compares; None if it is unknown, in whole or in part."""
+
     after: quantities.Total | None = None
+    """Figure of the second program or tree; None like ``before``."""
 
 
 def rule_lines(results: Iterable[RuleResult]) -> list[str]:
