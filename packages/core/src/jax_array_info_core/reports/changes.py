@@ -34,10 +34,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleResult(Change):
-    """Whether the differences of two programs or trees break a rule.
-
-    For a rule on leaves, the figures are 0 and the number of leaves that break it.
-    """
+    """Whether the differences of two programs or trees break a rule."""
 
     rule: str
     """The rule, such as ``sent+5%``."""
@@ -49,10 +46,11 @@ class RuleResult(Change):
     """What changed and what is allowed: ``sent +12.0 % (1.0 MiB to 1.1 MiB), allowed +5 %``."""
 
     before: quantities.Total | None = None
-    """Figure of the first program or tree that the rule compares; None if it is unknown, in whole or in part."""
+    """Figure of the first program or tree; None if unknown. 0 for a rule on leaves."""
 
     after: quantities.Total | None = None
-    """Figure of the second program or tree; None like ``before``."""
+    """Figure of the second program or tree; None if unknown. For a rule on leaves, the number of those that
+    break it."""
 
 
 def rule_lines(results: Iterable[RuleResult]) -> list[str]:
