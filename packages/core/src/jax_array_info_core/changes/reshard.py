@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from ..arrays.array_report import content_of
 from ..arrays.walk import leaf_of
-from ..compat import values
 from ..compat.arrays import attribute
 from ..compat.processes import process_index
 from ..compat.shardings import (
@@ -23,7 +22,7 @@ from ..compat.shardings import (
     mesh_placement,
     sharding_layout,
 )
-from ..compat.values import ArrayFacts
+from ..compat.values import ArrayFacts, is_sharding
 from ..errors import LayoutError, SpecError
 from ..layouts.layout import MAX_DEVICES, Processes, ShardingLayout, mesh_layout
 from ..layouts.spec import MeshAxes, Spec, as_spec
@@ -168,7 +167,7 @@ def _targets(source: PlacedLeaves, target: Any) -> tuple[Sequence[Entry], int]:
 def _is_without_devices(entry: Entry) -> bool:
     """Return whether a leaf or a target is on positions in a mesh instead of on devices."""
     if not isinstance(entry, PlacedLeaf):
-        return values.is_sharding(entry) and not has_devices(entry)
+        return is_sharding(entry) and not has_devices(entry)
     if entry.sharding is not None:
         return not has_devices(entry.sharding)
     return entry.facts is None and entry.mesh is not None
@@ -211,7 +210,7 @@ def _target_place(
             raise SpecError(list(map(str, entry.row.uneven)))
         after = places.of_leaf(entry, row)
         return before if after is not None and after.layout is None else after
-    if values.is_sharding(entry):
+    if is_sharding(entry):
         if not is_named(entry):
             return places.of_sharding(row, entry)
         mesh, spec, memory_kind = places.mesh(entry), as_spec(entry.spec), host_memory_kind(entry)
@@ -305,7 +304,7 @@ def placed_leaves(tree: Any) -> PlacedLeaves:
             leaves.append(PlacedLeaf(row, mesh, facts=leaf.value))
         else:
             sharding = attribute(leaf.value, "sharding")
-            leaves.append(PlacedLeaf(row, mesh, sharding if values.is_sharding(sharding) else None))
+            leaves.append(PlacedLeaf(row, mesh, sharding if is_sharding(sharding) else None))
     return PlacedLeaves(leaves, found.side_paths)
 
 
