@@ -1,0 +1,1 @@
+"""Logs of finished runs: the kinds of failures, the ranks, and the root."""

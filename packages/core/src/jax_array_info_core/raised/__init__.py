@@ -1,0 +1,1 @@
+"""Errors that JAX raised on shardings, meshes and devices, explained."""
