@@ -52,7 +52,7 @@ class Explanation:
     """Name of the user's function."""
 
     expression: str = ""
-    """Source text of the expression that raised, as it stands in the line; empty if the source is not known."""
+    """Source text of the expression that raised, as it stands in the line; empty if it is not known."""
 
     operands: tuple[Operand, ...] = ()
     """Arrays in the expression, in its order."""
