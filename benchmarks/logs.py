@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from jax_array_info import log_report
 
-SIZE = 100_000_000
+SIZE = 20_000_000
 ERROR = "RESOURCE_EXHAUSTED: Out of memory"
 TABLE = (
     "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 16.69G of 15.75G hbm.\n"

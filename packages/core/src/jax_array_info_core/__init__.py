@@ -83,14 +83,14 @@ if TYPE_CHECKING:
         assert_program_sharding as assert_program_sharding,
         assert_sent as assert_sent,
     )
+    from .logs.log_report import (
+        log_report as log_report,
+    )
     from .programs.caches import (
         compile_caches_report as compile_caches_report,
     )
     from .programs.compiled import (
         topology_mesh as topology_mesh,
-    )
-    from .programs.compiler_log import (
-        log_report as log_report,
     )
     from .programs.program_diff import (
         program_diff_report as program_diff_report,
@@ -154,7 +154,7 @@ _PLACES = {
     ".programs.assertions": "assert_donated assert_no_collective assert_program_sharding assert_sent",
     ".programs.caches": "compile_caches_report",
     ".programs.compiled": "topology_mesh",
-    ".programs.compiler_log": "log_report",
+    ".logs.log_report": "log_report",
     ".programs.program_diff": "program_diff_report",
     ".programs.program_report": "program_report program_timeline_report",
     ".propagation.propagation_report": "assert_no_conflict propagation_report",

@@ -33,7 +33,7 @@ _QUESTIONS = {
     "run": "Which arrays does my program leave alive, and how are they sharded?",
     "program": "What does XLA make of my function, and what does it send over each mesh axis?",
     "why": "Why is each value of my function sharded as it is, and where is a mesh axis lost?",
-    "log": "What ran out of memory in this run, what was fully replicated, which donations failed?",
+    "log": "What killed this job, in which rank, and what is to be done?",
     "devices": "Which devices does JAX see, and how much of their memory is in use?",
     "hosts": "Which process of a job has the most bytes, and which have other arrays?",
     "memory": "What happened to the memory over time: when was the peak, and what grew?",
@@ -167,8 +167,6 @@ def jai_cli() -> None:
     """
 
 
-LOGS = (".log", ".txt", ".out", ".err")
-"""Suffixes of the logs in a folder."""
 _TREES = (".json", ".npz", ".npy", ".safetensors")
 _REPORT = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"report"\s*:\s*"(\w+)"')
 """Start of a saved report, or of the summary before it."""
@@ -223,6 +221,7 @@ def entry_of(name: str) -> Entry:
 
 
 def _entry_of_folder(folder: Path, shown: str) -> Entry:
+    from jax_array_info_core.logs import LOG_SUFFIXES
     from jax_array_info_core.stored.orbax import METADATA
 
     if any(folder.glob("*.jsonl")):
@@ -233,7 +232,7 @@ def _entry_of_folder(folder: Path, shown: str) -> Entry:
                 return Entry("hosts", "the reports of processes")
     if any(any(folder.glob("*/" * depth + METADATA)) for depth in range(_DEEPEST)):
         return Entry("tree", "an Orbax checkpoint")
-    if any(path.suffix in LOGS for path in folder.iterdir()):
+    if any(path.suffix in LOG_SUFFIXES for path in folder.iterdir()):
         return Entry("log", "logs")
-    kinds = f"a record (*.jsonl), saved reports (*.json), a checkpoint, logs ({', '.join(LOGS)})"
+    kinds = f"a record (*.jsonl), saved reports (*.json), a checkpoint, logs ({', '.join(LOG_SUFFIXES)})"
     raise Refusal(f"{shown}: a folder with none of these: {kinds}")

@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -26,7 +25,6 @@ from ..output import (
     refused,
 )
 from ..reporting import Answer, Command, report_command
-from . import LOGS
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -50,20 +48,24 @@ WRITE_RECORD = (
     "jai-cli log train.log --mesh x=4,y=2",
     "jai-cli log - < train.log",
     "jai-cli log train.log --format json",
+    has_verdict=True,
 )
 @click.argument("source", metavar="LOG", type=click.Path(allow_dash=True))
 @click.option("--mesh", help="Mesh of the run, such as x=4,y=2, to print partition specs.")
 @ignore_codes_option
 def log(source: str, mesh: str | None, ignore_codes: tuple[str, ...]) -> Answer:
-    """List the findings in the log of a finished run: out of memory, full replication, unused donations.
+    """Say what ended a job, from its logs: the error, the rank that failed first, and the remedy.
 
-    LOG is a file, a folder with the logs of several processes, or - for standard input. For a program that
-    does not fit a device, XLA's largest buffers are listed with their lines; for an allocation that failed,
-    the requested and the free bytes. XLA warns of an involuntary full rematerialization if it has no direct
-    way from one sharding to another: each device then holds the whole array for a while. JAX warns of donated
-    buffers that no output can reuse. Equal errors and warnings are listed once, with their count.
+    LOG is a file, a folder with a log per rank (named such as rank0.log, worker-3.out or train_0.err), a log
+    with the lines of several ranks, or - for standard input. The first line names the rank that failed first
+    and its error; errors of other ranks that follow from it are listed apart. Programs and allocations that
+    do not fit, stalls, failed hosts, connections and devices, and errors that JAX raises are explained, with
+    the numbers that the log has. A fatal line that is not known is printed as it is.
 
-    Logs of any size are read in bounded memory. JAX is not imported, so no backend starts.
+    Warnings are listed as well: slow compilations, captured constants, unused donations, and values that XLA
+    shards by full replication. Logs of any size are read in bounded memory. JAX is not imported.
+
+    Exits with 0 if nothing in the log is fatal, with 1 if something is, and with 2 if there is no answer.
     """
     from jax_array_info_core import log_report
     from jax_array_info_core.errors import SpecError
@@ -73,11 +75,12 @@ def log(source: str, mesh: str | None, ignore_codes: tuple[str, ...]) -> Answer:
     sizes = problems.catch("--mesh", parse_mesh, mesh)
     problems.refuse()
     is_folder = os.path.isdir(source)
-    with reading(source) if is_folder else _opened(source, "log") as file:
-        lines = _lines_in(source) if is_folder else file
-        with refused(SpecError, prefix="--mesh: "):
-            report = log_report(lines, mesh=sizes, ignore_codes=ignore_codes)
-    return Answer(replace(report, name=printable(source)))
+    with (
+        reading(source) if is_folder else _opened(source, "log") as file,
+        refused(SpecError, prefix="--mesh: "),
+    ):
+        report = log_report(source if is_folder else file, mesh=sizes, ignore_codes=ignore_codes)
+    return Answer(replace(report, name=printable(source)), report.is_fatal)
 
 
 @report_command(
@@ -231,16 +234,6 @@ def _opened(source: str, what: str) -> Iterator[IO[Any]]:
         raise Refusal("standard input: it is closed")
     with reading(source, f"not a {what}"), click.open_file(source, "rb") as file:
         yield file
-
-
-def _lines_in(folder: str) -> Iterator[bytes]:
-    """Yield the lines of the logs in a folder, by name."""
-    paths = sorted(path for path in Path(folder).iterdir() if path.suffix in LOGS and path.is_file())
-    if not paths:
-        raise Refusal(f"{printable(folder)}: a folder without logs ({', '.join(LOGS)})")
-    for path in paths:
-        with path.open("rb") as file:
-            yield from file
 
 
 _Value = TypeVar("_Value")

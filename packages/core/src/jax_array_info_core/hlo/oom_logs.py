@@ -11,8 +11,8 @@ from ..text import ESCAPE_SEQUENCE
 from .messages import ArrayShape
 from .source import Frame, read_array, read_metadata
 
-_SIZE = r"(\d{1,19}(?:\.\d{1,15})?[KMGTP]?)(?!\d)(?:i?B)?"
-_UNITS = {unit: 1024**power for power, unit in enumerate("KMGTP", 1)}
+_SIZE = r"(\d{1,19}(?:\.\d{1,15})?[KMGTPE]?)(?!\d)(?:i?B)?"
+_UNITS = {unit: 1024**power for power, unit in enumerate("KMGTPE", 1)}
 _NEEDED_AND_AVAILABLE = tuple(
     re.compile(wording.replace("SIZE", _SIZE))
     for wording in (
@@ -106,8 +106,8 @@ def read_out_of_memory(text: str) -> Refusal | None:
         return None
     return Refusal(
         message=_message(text),
-        required_nbytes=_nbytes(found[1]),
-        available_nbytes=_nbytes(found[2]),
+        required_nbytes=nbytes_of(found[1]),
+        available_nbytes=nbytes_of(found[2]),
         buffers=tuple(_table(text)) or _single(text, found[1]),
         is_warning=_USAGE in text.partition("\n")[0],
     )
@@ -123,15 +123,15 @@ def read_failed_allocation(text: str) -> Refusal | None:
     if found is None:
         return None
     free, limit, in_use, total = (one.search(text) for one in (_FREE, _LIMIT, _IN_USE, _TOTAL))
-    free_nbytes = _nbytes(free[1] or free[2]) if free else None
+    free_nbytes = nbytes_of(free[1] or free[2]) if free else None
     if limit and in_use:
         free_nbytes = max(0, int(limit[1]) - int(in_use[1]))
     return Refusal(
         message=_message(text),
-        required_nbytes=_nbytes(total[1]) if total else None,
+        required_nbytes=nbytes_of(total[1]) if total else None,
         available_nbytes=None,
         buffers=tuple(_table(text)),
-        requested_nbytes=_nbytes(found[1]),
+        requested_nbytes=nbytes_of(found[1]),
         free_nbytes=free_nbytes,
         is_warning=found.re is _REQUESTED[0],
     )
@@ -143,11 +143,12 @@ def _message(text: str) -> str:
     return _CODE.sub("", first.partition(_USAGE)[0].strip())
 
 
-def _nbytes(size: str) -> int:
-    """Return the bytes of a size such as ``15.75G``."""
+def nbytes_of(size: str) -> int:
+    """Return the bytes of a size such as ``15.75G`` or ``1.5GiB``."""
+    size = size.rstrip("iB ")
     unit = _UNITS.get(size[-1])
     is_whole = unit is None and size.isdecimal()
-    return min(int(size) if is_whole else round(float(size.rstrip("KMGTP")) * (unit or 1)), LARGEST)
+    return min(int(size) if is_whole else round(float(size.rstrip("KMGTPE ")) * (unit or 1)), LARGEST)
 
 
 def _table(text: str) -> Iterator[ListedBuffer]:
@@ -157,14 +158,14 @@ def _table(text: str) -> Iterator[ListedBuffer]:
         shape = read_array(shape_line[1]) if shape_line else None
         if shape is None:
             continue
-        yield ListedBuffer(_nbytes(row[1]), shape, *read_metadata(row[2]))
+        yield ListedBuffer(nbytes_of(row[1]), shape, *read_metadata(row[2]))
 
 
 def _single(text: str, size: str) -> tuple[ListedBuffer, ...]:
     """Return the array of a message about a single allocation."""
     found = _ONE_SHAPE.search(text)
     shape = read_array(found[1]) if found else None
-    return () if shape is None else (ListedBuffer(_nbytes(size), shape),)
+    return () if shape is None else (ListedBuffer(nbytes_of(size), shape),)
 
 
 STATUS = b"RESOURCE_EXHAUSTED"
@@ -208,8 +209,7 @@ _MOST_OPEN = 64
 _LONGEST = 1 << 14
 """Characters of a line that are read: names of operations are long."""
 _LONGEST_ERROR = 1 << 18
-_LONGEST_UNREAD = 300
-_ROOM = 1 << 24
+_ROOM = 1 << 22
 """Characters of the errors that are read. Further ones are only counted."""
 _COST = 40
 """Characters that take as long as a line inside an error."""
@@ -246,10 +246,10 @@ class ErrorScanner:
         self._room = _ROOM
         self._open: dict[bytes, _Error] = {}
         """Errors that may go on, by what stands before the lines of their process."""
-        self._found: list[Refusal | str] = []
+        self._found: list[Refusal] = []
 
-    def in_lines(self, lines: bytes) -> list[Refusal | str]:
-        """Return the errors that end in whole lines; the first line of one that could not be read."""
+    def in_lines(self, lines: bytes) -> list[Refusal]:
+        """Return the errors that end in whole lines."""
         position = 0
         for start in sorted(start for words in WORDS for start in positions(lines, words)):
             if start < position:
@@ -261,13 +261,13 @@ class ErrorScanner:
         self._go_on(lines, position, len(lines))
         return self._taken()
 
-    def end(self) -> list[Refusal | str]:
+    def end(self) -> list[Refusal]:
         """Return the errors that the end of the log ends."""
         for sender in list(self._open):
             self._finish(sender)
         return self._taken()
 
-    def _taken(self) -> list[Refusal | str]:
+    def _taken(self) -> list[Refusal]:
         found, self._found = self._found, []
         return found
 
@@ -342,8 +342,6 @@ class ErrorScanner:
             if error.facts:
                 found = self._read(b"\n".join((b" ".join(error.head), *error.facts))) or found
             self._found.append(found)
-        elif error.head[0].startswith(STATUS):
-            self._found.append(_text(error.head[0][:_LONGEST_UNREAD]))
 
     def _read(self, data: bytes) -> Refusal | None:
         """Return the facts of an error."""

@@ -172,7 +172,7 @@ def _buffer(name: str, dims: str) -> ArrayShape | None:
 _LONGEST_LINE = 2 * LONGEST
 _MOST_WRAPPED = {DONATION: 1000, REMATERIALIZATION: 10}
 """Lines over which a warning may be wrapped."""
-_ROOM = 1 << 23
+_ROOM = 1 << 21
 """Characters that are read of the warnings that differ. Others are only counted."""
 _COST = 200
 """Characters that take as long as a line, a warning or four buffers."""
@@ -222,12 +222,12 @@ class LogScanner:
             self.line_count += 1
             yield from self._found_in(self._rest + b"\n")
         yield from self._finish()
-        yield from map(_error, self._errors.end())
+        yield from self._errors.end()
 
     def _found_in(self, lines: bytes) -> Iterator[LogFinding]:
         """Yield the warnings and errors in whole lines."""
         yield from self._in_lines(lines)
-        yield from map(_error, self._errors.in_lines(lines))
+        yield from self._errors.in_lines(lines)
 
     def _keep(self, data: bytes) -> None:
         """Keep the beginning of a line; of a very long one, the part that may be a warning or an error."""
@@ -327,11 +327,6 @@ class LogScanner:
         found = self._read_open() if self._open else []
         self._open = []
         return found
-
-
-def _error(found: Refusal | str) -> Refusal | UnreadWarning:
-    """Return an error; a warning if it could not be read."""
-    return UnreadWarning(found) if isinstance(found, str) else found
 
 
 def _is_within(text: str, brackets: str) -> bool:

@@ -1,30 +1,70 @@
-"""The page of a compiler's log."""
+"""The page of the logs of a job."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from ..quantities import counted
-from ..reports import LogReport
-from .blocks import Listing, Sentence, said, that_apply
+from ..quantities import counted, format_number
+from ..reports import LogFinding, LogReport, RankLog
+from .blocks import Block, Entries, Limited, Listing, Rule, Sentence, said, that_apply
 from .findings import finding_blocks
 from .words import mesh_words
 
 
 def log_page(report: LogReport) -> Iterator[Listing]:
-    """Yield the findings in a log: resharding by full replication, unused donations. The most bytes first.
+    """Yield what ended a job and in which rank, then what followed from it, the ranks and the warnings.
 
     Args:
-        report: The report on the log.
+        report: The report on the logs.
     """
     name = "standard input" if report.name == "-" else report.name
     mesh = "" if report.mesh is None else f"mesh: {mesh_words(report.mesh)}"
+    ranks = counted(len(report.ranks), "rank", "ranks") if report.ranks else ""
+    lines = counted(report.line_count, "line", "lines")
     warnings = counted(report.unlisted_count, "warning or error", "warnings or errors")
     yield Sentence(report.answer, "answer")
-    yield Sentence(", ".join(filter(None, (name, counted(report.line_count, "line", "lines"), mesh))))
-    yield from finding_blocks(report.findings)
+    yield Sentence(", ".join(filter(None, (name, lines, ranks, mesh))))
+    followed = [one for one in report.findings if one.role == "consequence"]
+    is_only = len(followed) == len(report.findings)
+    yield from finding_blocks(one for one in report.findings if is_only or one.role != "consequence")
+    if followed and not is_only:
+        yield from _consequences(followed)
+    if report.ranks:
+        yield from _timeline(report.ranks)
     rest = that_apply(
         (report.ignored_codes, f"ignored codes: {', '.join(report.ignored_codes)}"),
         (report.unlisted_count, f"not listed: {warnings}, because of their number"),
     )
     yield from said(rest)
+
+
+def _consequences(findings: list[LogFinding]) -> Iterator[Listing]:
+    """Yield lines that follow from the root, one for each kind."""
+    yield Rule(f"{findings[0].code} {findings[0].name}", f"jai-cli explain {findings[0].code}")
+    yield Entries([(one.kind, one.problem) for one in findings], in_columns=True)
+
+
+def _timeline(ranks: tuple[RankLog, ...]) -> Iterator[Listing]:
+    """Yield the ranks with their last step and time, and their end."""
+    yield Rule("ranks", "")
+
+    def show(shown: Sequence[RankLog]) -> list[Block]:
+        return [
+            Entries(
+                [
+                    (
+                        f"rank {one.rank}",
+                        "" if one.step is None else f"step {format_number(one.step)}",
+                        one.time,
+                        one.end,
+                        one.text,
+                    )
+                    for one in shown
+                ],
+                in_columns=True,
+            )
+        ]
+
+    yield Limited(
+        list(ranks), show, lambda left: [Sentence(f"and {len(left)} more", indent=2)] if left else []
+    )

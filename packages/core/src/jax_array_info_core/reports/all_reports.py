@@ -44,8 +44,6 @@ from .compiles import (
     CompilationsReport as CompilationsReport,
     CompileCache as CompileCache,
     CompileCachesReport as CompileCachesReport,
-    LogReport as LogReport,
-    UnusableDonation as UnusableDonation,
 )
 from .control_flow import (
     ControlFlow as ControlFlow,
@@ -79,6 +77,13 @@ from .hosts import (
 from .live import (
     LiveArrayGroup as LiveArrayGroup,
     LiveArrayReport as LiveArrayReport,
+)
+from .logs import (
+    LogEvent as LogEvent,
+    LogFinding as LogFinding,
+    LogReport as LogReport,
+    RankLog as RankLog,
+    UnusableDonation as UnusableDonation,
 )
 from .mesh import (
     MeshReport as MeshReport,

@@ -1,4 +1,4 @@
-"""Reports on compilations, their caches and the compiler's log."""
+"""Reports on compilations and their caches."""
 
 from __future__ import annotations
 
@@ -6,14 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .. import quantities
-from ..layouts.spec import MeshAxes
 from ..notebooks import Displayed
-from .array import ArrayType
-from .findings import Finding, findings_words
 from .origin import Origin
-from .program import Rematerialization
-from .program_findings import log_findings
-from .program_memory import OutOfMemory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,63 +131,3 @@ class CompilationsReport(Displayed):
 
 def _function(one: Compilation) -> object:
     return one.function, one.definition
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnusableDonation(ArrayType):
-    """Donated buffers that JAX could not use, from its warning "Some donated buffers were not usable"."""
-
-    shape: tuple[quantities.Size, ...]
-    """Shape in the warning: that of one device."""
-
-    nbytes: quantities.Size | None
-    """Bytes of one buffer; None if the dtype is unknown."""
-
-    count: quantities.Count = 1
-    """Number of buffers of this type in all warnings."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogReport(Displayed):
-    """Out-of-memory errors and warnings of the compiler in a log. Returned by ``log_report``."""
-
-    name: str | None
-    """Path of the log; ``-`` for standard input."""
-
-    mesh: MeshAxes | None = None
-    """Mesh that the shardings are translated to; None if none was given."""
-
-    line_count: quantities.Size = 0
-    """Number of lines."""
-
-    rematerializations: tuple[Rematerialization, ...] = ()
-    """Values that XLA replicates and shards again, each once with its count, the most bytes first."""
-
-    donations: tuple[UnusableDonation, ...] = ()
-    """Donated buffers that JAX could not use, the most bytes first."""
-
-    unread: tuple[str, ...] = ()
-    """Warnings of these kinds in a wording that could not be read, at most 100 different ones."""
-
-    unlisted_count: quantities.Size = 0
-    """Number of further warnings and errors that are in no row: 10,000 different warnings of a kind and 100
-    different errors are listed, and a few million characters of different ones are read."""
-
-    out_of_memory: tuple[OutOfMemory, ...] = ()
-    """Programs that do not fit the memory of a device, and allocations that failed, each once with its count,
-    in the order of the log. Of errors that differ only in the free bytes, the first is listed."""
-
-    ignored_codes: tuple[str, ...] = ()
-    """Codes of findings to leave out."""
-
-    findings: tuple[Finding, ...] = ()
-    """Findings, computed from the other fields."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "findings", log_findings(self))
-
-    @property
-    def answer(self) -> str:
-        """The first out-of-memory error, and the findings."""
-        error = self.out_of_memory[0].answer if self.out_of_memory else ""
-        return "; ".join(filter(None, (error, findings_words(self.findings))))

@@ -48,6 +48,12 @@ FindingKind = Literal[
     "missing process",
     "different arrays",
     "unread host",
+    "fatal error",
+    "consequence",
+    "stall",
+    "not interpreted",
+    "log warning",
+    "other memory",
 ]
 """Category of a finding. ``CODES`` has the code and the meaning of each."""
 
@@ -64,7 +70,7 @@ class Code(NamedTuple):
 
     code: str
     """Code, such as ``JAI101``: 1xx for trees, 2xx for programs and logs, 3xx for propagation, 40x for
-    meshes, 41x for the processes of a job."""
+    meshes, 41x for the processes of a job, 5xx for the logs of a job."""
 
     name: str
     """Name, such as ``replicated-leaf``."""
@@ -235,6 +241,23 @@ CODES: dict[FindingKind, Code] = {
         "unread-host",
         "warning",
         "The file or the answer of a process could not be read, so that the figures are incomplete.",
+    ),
+    "fatal error": Code("JAI501", "fatal-error", "error", "An error ended a process of the job."),
+    "consequence": Code(
+        "JAI502", "consequence", "warning", "A process ended because another process of the job did."
+    ),
+    "stall": Code("JAI503", "stall", "error", "A process stood still, or never started."),
+    "not interpreted": Code(
+        "JAI504", "not-interpreted", "error", "A line is fatal, and no known kind of failure explains it."
+    ),
+    "log warning": Code(
+        "JAI505", "log-warning", "warning", "The run went on, but slower or with wrong numbers."
+    ),
+    "other memory": Code(
+        "JAI506",
+        "other-memory",
+        "error",
+        "A memory other than that of the device is full: a core's, the host's, or pinned host memory.",
     ),
 }
 """The code of each category of findings."""
@@ -426,19 +449,23 @@ class Finding:
     """Path of the page about the code, in the documentation."""
 
     def __post_init__(self) -> None:
-        found = CODES[self.kind]
-        object.__setattr__(self, "code", found.code)
-        object.__setattr__(self, "page", found.page)
+        object.__setattr__(self, "code", self.full_code.code)
+        object.__setattr__(self, "page", self.full_code.page)
+
+    @property
+    def full_code(self) -> Code:
+        """Code of the category, with its name and severity."""
+        return CODES[self.kind]
 
     @property
     def name(self) -> str:
         """Name of the code, such as ``replicated-leaf``."""
-        return CODES[self.kind].name
+        return self.full_code.name
 
     @property
     def severity(self) -> Severity:
         """Severity of the category."""
-        return CODES[self.kind].severity
+        return self.full_code.severity
 
     def remedy_in(self, syntax: Syntax) -> str:
         """Return the fix with arguments of Python or options of a shell."""
@@ -446,7 +473,7 @@ class Finding:
 
     def text(self, syntax: Syntax = "python") -> str:
         """Return the code, the problem and the fix, then every leaf on a line of its own."""
-        heading = printable(f"{CODES[self.kind]}: {self.problem} {self.remedy_in(syntax)}")
+        heading = printable(f"{self.full_code}: {self.problem} {self.remedy_in(syntax)}")
         return "\n".join([heading, *(f"  {leaf}" for leaf in self.leaves)])
 
     def __str__(self) -> str:
@@ -487,5 +514,6 @@ def accepted_words(
 
 def findings_words(findings: Iterable[Finding]) -> str:
     """Return the number of findings and their codes: ``1 finding: JAI101 replicated-leaf``."""
-    codes = [str(CODES[finding.kind]) for finding in findings]
-    return f"{counted(len(codes), 'finding', 'findings')}: {', '.join(codes)}" if codes else "no findings"
+    codes = [str(finding.full_code) for finding in findings]
+    words = ", ".join(dict.fromkeys(codes))
+    return f"{counted(len(codes), 'finding', 'findings')}: {words}" if codes else "no findings"

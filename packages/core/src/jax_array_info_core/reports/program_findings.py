@@ -15,7 +15,6 @@ from .floors import Limits
 from .repeated import repeated_values
 
 if TYPE_CHECKING:
-    from .compiles import LogReport
     from .program import Constraint, Donation, ProgramReport, ProgramValue, Rematerialization
     from .program_memory import OutOfMemory
 
@@ -42,7 +41,7 @@ def accepted(report: ProgramReport) -> Iterator[str]:
 def _found(report: ProgramReport) -> tuple[Finding, ...]:
     """Return all findings about a program."""
     return (
-        *_refusal(report.out_of_memory),
+        *refusal(report.out_of_memory),
         *_lost_axes([one for one in report.outputs if one.lost_axes]),
         *_not_as_requested([one for one in (*report.arguments, *report.outputs) if one.differs]),
         *_constrained(
@@ -73,39 +72,6 @@ def _found(report: ProgramReport) -> tuple[Finding, ...]:
             "" if report.unread_sending else " without collectives",
         ),
     )
-
-
-def log_findings(report: LogReport) -> tuple[Finding, ...]:
-    """Return the findings in a log that are not in its ``ignored_codes``."""
-    leaves = tuple(
-        FindingLeaf(
-            path="donated buffer",
-            shape=one.shape,
-            dtype=one.dtype,
-            nbytes=one.nbytes,
-            count=one.count,
-        )
-        for one in report.donations
-    )
-    buffers = counted(sum(one.count for one in leaves), "donated buffer", "donated buffers")
-    unused = Finding(
-        kind="unused donation",
-        problem=f"JAX could not use {buffers}: no output has the type and the sharding.",
-        remedy="Do not donate these arguments, or return outputs of the same shape, dtype and sharding.",
-        nbytes=None if _sum(leaves) is None else sum((one.nbytes or 0) * one.count for one in leaves),
-        leaves=leaves,
-    )
-    found = (
-        *(finding for error in report.out_of_memory for finding in _refusal(error)),
-        *full_replication(report.rematerializations, report.mesh, is_log=True),
-        *([unused] if leaves else []),
-        *unread_lines(
-            report.unread,
-            "It is a warning of one of these kinds, in another wording.",
-            "They are warnings of these kinds, in another wording.",
-        ),
-    )
-    return reported(found, report.ignored_codes)
 
 
 def full_replication(
@@ -209,7 +175,7 @@ def _not_handed_out(reason: str | None) -> Iterator[Finding]:
         )
 
 
-def _refusal(error: OutOfMemory | None) -> Iterator[Finding]:
+def refusal(error: OutOfMemory | None) -> Iterator[Finding]:
     """Yield the finding on a program or an allocation that does not fit, with the largest buffers."""
     if error is None:
         return
@@ -237,16 +203,8 @@ def _refusal(error: OutOfMemory | None) -> Iterator[Finding]:
     )
 
 
-_VMEM = re.compile(r"\b(?:space|memory space)[ =]vmem\b")
-
-
 def _first_change(error: OutOfMemory) -> str:
     """Return what to change first, or how to find it."""
-    if _VMEM.search(error.message):
-        return (
-            "VMEM holds the blocks of a kernel: give pallas_call a grid and block shapes, or smaller blocks. "
-            "More devices do not help."
-        )
     if error.buffers:
         first = max(error.buffers, key=lambda one: one.nbytes)
         place = f" at {first.origin.place}" if first.origin else f" of {first.op}" if first.op else ""

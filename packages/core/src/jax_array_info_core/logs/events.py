@@ -1,0 +1,276 @@
+"""Events of a log: the kind that explains each candidate, its numbers, and whether the run survived it."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from ..hlo.oom_logs import nbytes_of
+from ..origins.origins import UserLines
+from ..quantities import LARGEST
+from ..reports.logs import LogCategory, LogEvent, LogRole
+from ..text import printable
+from .job_kinds import JOB_KINDS
+from .kinds import Kind, compiled
+from .lines import Line, read_line, seconds_at, time_place
+from .memory_kinds import MEMORY_KINDS
+from .memory_words import memory_numbers, memory_words
+from .program_kinds import PROGRAM_KINDS
+from .scanner import Candidate, Progress, context_of, is_progress
+
+KINDS: tuple[Kind, ...] = (*PROGRAM_KINDS[:3], *MEMORY_KINDS, *PROGRAM_KINDS[3:], *JOB_KINDS)
+"""All kinds, in the order in which a line is compared with them: storage errors have the words of memory."""
+NOT_INTERPRETED = "not interpreted"
+"""Name of the kind of fatal lines that no other kind explains."""
+
+_STATUS = (
+    r"(?:RESOURCE_EXHAUSTED|INTERNAL|DEADLINE_EXCEEDED|ABORTED|UNAVAILABLE|FAILED_PRECONDITION|DATA_LOSS"
+    r"|INVALID_ARGUMENT|UNKNOWN|UNIMPLEMENTED|CANCELLED): ?(?=\S|$)"
+)
+_SOFT = re.compile(
+    r"(?:[A-Za-z_]\w{0,60}\.){0,9}(?:[A-Z]\w{0,60}(?:Error|Exception|Exhausted|Interrupt|Exit|Timeout|Iteration)"
+    rf"|StopTraining|Exception)(?:: |:?$)|{_STATUS}"
+)
+"""Beginning of an exception or of a status."""
+_SOFT_INSIDE = re.compile(rf"[A-Z]\w{{0,60}}(?:Error|Exception): |\b{_STATUS}")
+_HARD = re.compile(
+    r"Fatal Python error: |\*\*\* (?:SIG[A-Z]+|Check failure) |terminate called|Check failed: "
+    r"|.{0,200}(?:oom_kill|OOMKilled|NCCL WARN|NVRM: |CANCELLED AT|[Ee]xit(?:ed with)?(?: exit)? ?[Cc]ode)"
+    r"|(?:srun|slurmstepd): error: "
+    r"|(?:.{0,100}: )?(?:line \d{1,9}: +\d{1,9} )?"
+    r"(?:Killed|Aborted|Segmentation fault|Bus error|Terminated|Illegal instruction|Trace/breakpoint trap)"
+    r"(?: +\(core dumped\))?(?: {4,}|$)"
+)
+_FRAME = re.compile(r'\s*File "([^"\n]{1,500})", line (\d{1,9})(?:, in ([^\n]{1,200}))?')
+_TASKS = re.compile(r"(?:/job:\w{1,40}/replica:\d{1,9}/task:)?(\d{1,9})\s*$")
+_HEARTBEAT = re.compile(r"[Tt]ask (?:/job:\w{1,40}/replica:\d{1,9}/task:)?(\d{1,9}) heartbeat timeout")
+_BARRIER = re.compile(r"Id: (\S{1,200}?)\. ")
+_FIRST_TASK = re.compile(r"first task at the barrier: (?:/job:\w{1,40}/replica:\d{1,9}/task:)?(\d{1,9})")
+_CATEGORIES: dict[LogRole, LogCategory] = {
+    "root": "fatal error",
+    "consequence": "consequence",
+    "warning": "log warning",
+    "stall": "stall",
+}
+_LEAST, _LONG, _LONGEST = 30, 120, 400
+"""Characters of a first sentence at least; of a text that is cut to it; and of any text."""
+_SIGTERM = "termination signal"
+_NO_EVENT = re.compile(r"is unstuck waiting|live arrays at |is not a failure")
+
+
+class Found(NamedTuple):
+    """A candidate that a kind explains."""
+
+    event: LogEvent
+    """The event."""
+    kind: Kind | None
+    """Its kind; None if it was not interpreted."""
+    named: tuple[tuple[str, str], ...]
+    """Ranks that it names as the cause, each with the reason."""
+    survived: bool
+    """Whether it is an error after which its rank made progress."""
+    is_weak: bool
+    """Whether it is the root only if there is no other."""
+    seconds: int | None
+    """Time of the line, or of the last one before it that has a time."""
+    record: str = ""
+    """The line with those that belong to it."""
+
+
+def found_in(candidate: Candidate, progress: Progress, rank: str | None, lines: UserLines) -> Found | None:
+    """Return the event of a candidate; None if it is about nothing.
+
+    Args:
+        candidate: The line, with those around it.
+        progress: Progress of its rank.
+        rank: Its rank.
+        lines: The search for the user's line.
+    """
+    line = read_line(candidate.line)
+    if _NO_EVENT.search(line.text):
+        return None
+    record = "\n".join(
+        (line.text, *_continuation(map(read_line, context_of(candidate, is_after=True, most=24))))
+    )
+    kind, match = _kind_of(record)
+    starts = _SOFT.match(line.text) is not None or _ends_traceback(candidate, line)
+    is_hard = line.level == "F"
+    if kind is None or match is None:
+        is_hard = is_hard or candidate.is_open or _HARD.match(line.text) is not None
+        if not is_hard and (line.level in ("I", "W") or not (starts or line.level == "E")):
+            return None
+    elif kind.is_hard and match.start() <= len(line.text):
+        is_hard = True
+    elif not (starts or line.level or kind.role in ("warning", "stall") or _is_stated(line.text, match)):
+        return None
+    role: LogRole = "root" if kind is None else kind.role
+    numbers: dict[str, int | str] = {}
+    if kind is not None and match is not None:
+        numbers = _numbers(kind, match, _text_of(candidate, line) if kind.details else record)
+    survived = not is_hard and candidate.number < progress.last
+    is_quiet = line.level in ("I", "W") and not is_hard and role != "stall"
+    # A program may go on after an allocator's warning, and logs what it tries again.
+    if is_quiet and role == "root" and ("rounded_nbytes" not in numbers or candidate.number < progress.last):
+        return None
+    is_saved = kind is not None and kind.name == _SIGTERM and progress.is_done
+    is_fatal = role != "warning" and not (survived or is_quiet or is_saved)
+    event = LogEvent(
+        kind=NOT_INTERPRETED if kind is None else kind.name,
+        role=role,
+        category=NOT_INTERPRETED if kind is None else kind.category or _CATEGORIES[role],
+        text=printable(_sentence(record, match if role == "consequence" and line.level else None)),
+        line=candidate.number,
+        rank=rank,
+        ranks=() if rank is None else (rank,),
+        is_fatal=is_fatal,
+        place=_place(candidate, lines),
+        numbers=numbers,
+        words="" if kind is None else str(numbers.pop("said", "")) or memory_words(kind, numbers),
+        cause="" if kind is None else kind.cause,
+        remedy="" if kind is None else kind.remedy,
+    )
+    return Found(
+        event,
+        kind,
+        named=tuple(_named(kind, record)),
+        survived=survived and role in ("root", "consequence") and line.level not in ("I", "W"),
+        is_weak=kind is not None and kind.is_weak,
+        seconds=_seconds(candidate),
+        record=record,
+    )
+
+
+def _seconds(candidate: Candidate) -> int | None:
+    """Return the time of a line, or of the last one before it that has a time."""
+    for line in (candidate.line, *context_of(candidate, is_after=False, most=60)):
+        if (place := time_place(line.decode("latin-1"))) >= 0:
+            return seconds_at(line, place)
+    return None
+
+
+def _text_of(candidate: Candidate, line: Line) -> str:
+    """Return a line and those after it, also of other records: an allocator writes its statistics there."""
+    after = context_of(candidate, is_after=True, most=24)
+    return "\n".join((line.text, *(read_line(one).text for one in after)))
+
+
+def _continuation(after: Iterable[Line]) -> Iterator[str]:
+    """Yield the texts of the lines that belong to the record of the line before them."""
+    for line in after:
+        if line.level or _SOFT.match(line.text) or _HARD.match(line.text) or is_progress(line.text):
+            return
+        if line.text.startswith("Traceback (most"):
+            return
+        yield line.text
+
+
+@functools.lru_cache(maxsize=256)
+def _kind_of(record: str) -> tuple[Kind | None, re.Match[str] | None]:
+    """Return the kind of a record, and the match of its wording."""
+    for kind in KINDS:
+        for wording in kind.wordings:
+            if match := compiled(wording).search(record):
+                return kind, match
+    return None, None
+
+
+def _is_stated(text: str, match: re.Match[str]) -> bool:
+    """Return whether a line without a level states an error of a kind.
+
+    It begins with its words, or names an exception or a status before them. A program may print them, too.
+    """
+    before = text[: match.end()]
+    return not is_progress(text) and (match.start() == 0 or _SOFT_INSIDE.search(before) is not None)
+
+
+def _ends_traceback(candidate: Candidate, line: Line) -> bool:
+    """Return whether a line is the exception after a traceback."""
+    before = next((one for one in context_of(candidate, is_after=False, most=1)), None)
+    if before is None or not re.match(r"[A-Za-z_][\w.]{0,200}(?:: |$)", line.text):
+        return False
+    return any(_FRAME.match(read_line(one).text) for one in context_of(candidate, is_after=False, most=4))
+
+
+def _numbers(kind: Kind, match: re.Match[str], text: str) -> dict[str, int | str]:
+    """Return the numbers in a line and in those that follow."""
+    numbers: dict[str, int | str] = {}
+    matches = [match, *(found for one in kind.details if (found := compiled(one).search(text)))]
+    for one in matches:
+        for name, value in one.groupdict().items():
+            if value is None or name in numbers:
+                continue
+            if name.endswith("nbytes"):
+                numbers[name] = nbytes_of(value)
+            else:
+                numbers[name] = min(int(value), LARGEST) if value.isdecimal() else printable(value.strip())
+    return memory_numbers(numbers)
+
+
+def _sentence(record: str, match: re.Match[str] | None) -> str:
+    """Return the first sentence of a record: of a line that says several things, that of a match."""
+    lines = [line.strip() for line in record[match.start() if match else 0 :].split("\n") if line.strip()]
+    text = " ".join(lines[: 2 if lines[0].endswith(":") else 1])
+    end = text.find(". ", _LEAST)
+    if len(text) > _LONG and end > 0:
+        text = text[:end]
+    return text.rstrip(": ") if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def _place(candidate: Candidate, lines: UserLines) -> str:
+    """Return the user's line in the traceback that an exception ends."""
+    frames = []
+    for raw in context_of(candidate, is_after=False, most=60):
+        text = read_line(raw).text
+        if found := _FRAME.match(text):
+            frames.append((found[1], int(found[2]), found[3] or ""))
+        elif text.startswith("Traceback (most") or (text.strip() and not text.startswith((" ", "\t"))):
+            break
+    origin = lines.origin(tuple(frames)) if frames else None  # type: ignore[arg-type]
+    return "" if origin is None else printable(origin.place)
+
+
+def _named(kind: Kind | None, text: str) -> Iterator[tuple[str, str]]:
+    """Yield the ranks that a line names as the cause."""
+    if kind is None or kind.role != "consequence":
+        return
+    for found in re.finditer(
+        r"[Tt]ask (?:/job:\w{1,40}/replica:\d{1,9}/task:)?(\d{1,9}) heartbeat timeout", text
+    ):
+        yield found[1], "missed heartbeats"
+    lines = text.split("\n")
+    for place, line in enumerate(lines):
+        if "unhealthy (stopped sending heartbeats)" in line:
+            yield from ((task, "listed as unhealthy") for task in _tasks(lines[place + 1 :]))
+        if first := _FIRST_TASK.search(line):
+            barrier = next(
+                (found[1] for one in lines[: place + 1] if (found := re.search(r"Id: (\S{1,200}?)\. ", one))),
+                "",
+            )
+            if barrier.startswith("Shutdown"):
+                yield first[1], "first at the Shutdown barrier"
+            else:
+                late = f"never reached the barrier {printable(barrier)}".rstrip()
+                yield from ((task, late) for task in _tasks(lines[place + 1 :]))
+            return
+
+
+def _tasks(lines: Iterable[str]) -> Iterator[str]:
+    """Yield the tasks of a list, one in each line."""
+    for line in lines:
+        found = _TASKS.match(line)
+        if found is None:
+            return
+        yield found[1]
+
+
+def numbers_agree(one: Mapping[str, int | str], other: Mapping[str, int | str]) -> bool:
+    """Return whether no size differs between two lines about memory, apart from rounding."""
+    return all(
+        _is_near(one[name], other[name]) for name in one.keys() & other.keys() if name.endswith("nbytes")
+    )
+
+
+def _is_near(one: int | str, other: int | str) -> bool:
+    return abs(int(one) - int(other)) <= 0.01 * max(int(one), int(other), 1)

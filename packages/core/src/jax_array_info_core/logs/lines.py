@@ -1,0 +1,131 @@
+"""Lines of logs: the prefixes of schedulers, loggers and ranks, and the text after them."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from datetime import date
+from typing import NamedTuple
+
+from ..text import ESCAPE_SEQUENCE
+
+_RANK = (
+    r"\[(?:rank|worker|process)?[ =]?(?P<a>\d{1,6})\]:? "
+    r"|(?P<b>\d{1,6}): "
+    r"|(?:[\w.-]{0,60}[\w.-])?(?<![a-z])(?:worker|task|rank|host|node|process|proc|pod|train|r)[-_:]?"
+    r"(?P<c>\d{1,6})(?::|\]:?| \|) "
+    r"|\[?(?:[\w.-]{1,60}[-/])?(?:worker|task|rank|host|node|process|pod)[-_ =](?P<d>\d{1,6})\]:? "
+)
+RANK = re.compile(_RANK)
+"""Prefix with the rank of a line."""
+_WORKER = re.compile(r"\((?:[\w.:/-]{1,60} )?pid=\d{1,9}[^)\n]{0,60}\) ")
+"""Prefix of a worker whose rank it does not say, such as ``(EngineCore_DP0 pid=26077)``."""
+_HEADER = re.compile(
+    r"(?P<a>[IWEF])\d{4} \d\d:\d\d:\d\d(?:\.\d{1,9})?\s{1,8}\d{1,12}\s[^\s:\]]{1,200}:\d{1,7}\] ?"
+    r"|(?P<f>[IWEF])\d{4} \d\d:\d\d:\d\d(?:\.\d{1,9})?\s{1,8}[^\s:\]]{1,200}:\d{1,7}\] ?"
+    r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{1,9}: (?P<b>[IWEF]) [^\s:\]]{1,200}:\d{1,7}\] ?"
+    r"|\[?\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?[ :,-]{1,3}"
+    r"(?:\[?(?P<c>DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b\]?:?\s{0,8})?"
+    r"|(?P<d>DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL):?[ :]"
+    r"(?:\d{1,4}-\d\d(?:-\d\d)? \d\d:\d\d:\d\d(?:[.,]\d{1,9})? )?"
+    r"(?:\[[\w./-]{1,100}(?::\d{1,7})?\] ?)?"
+    r"|\[?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?\]? (?:\[?(?P<e>DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL)\b\]?:? )?"
+)
+_LOGGER = re.compile(r"(?:[\w.]{1,80}(?:[:/][\w.]{1,80})?:\d{1,7}[:\]] ?)")
+_TIME = re.compile(r"(?<![<\d:\[])\d\d:\d\d:\d\d(?![<\d:])")
+_DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)[T ]$|(?:^|[^\w])[IWEF](\d\d)(\d\d) $")
+_KEYS = ("textPayload", "message", "msg", "log", "text")
+_TEXT = re.compile(r'"(?:textPayload|message|msg|log|text)" ?: ?"((?:[^"\\]|\\.){0,20000})')
+DAY = 86_400
+
+
+class Line(NamedTuple):
+    """A line of a log."""
+
+    text: str
+    """Text without the prefixes."""
+    level: str = ""
+    """``I``, ``W``, ``E`` or ``F``; empty if it has none."""
+    rank: str | None = None
+    """Rank in its prefix."""
+
+
+def read_line(raw: bytes) -> Line:
+    """Return a line without colors, prefixes and what a progress bar overwrote.
+
+    >>> read_line(b"[3]: E0502 08:11:41.1 1201 client.cc:1] INTERNAL: lost")
+    Line(text='INTERNAL: lost', level='E', rank='3')
+    """
+    text = ESCAPE_SEQUENCE.sub("", raw.decode("utf-8", "replace")).rstrip()
+    if "\r" in text:
+        text = next((part for part in reversed(text.split("\r")) if part.strip()), "")
+    if text.startswith("{"):
+        text = _payload(text)
+    rank, level = None, ""
+    for _ in range(4):
+        if found := RANK.match(text):
+            rank = rank or next(filter(None, found.groups()))
+        else:
+            found = _WORKER.match(text)
+            if found is None and (found := _HEADER.match(text)):
+                level = next(filter(None, found.groups()), level)[:1] or level
+                level = {"C": "E", "D": "I"}.get(level, level)
+        if not found or not found[0]:
+            break
+        text = text[found.end() :]
+    return Line(text, level, rank)
+
+
+def _payload(text: str) -> str:
+    """Return the text in a line of JSON; the line if it has none."""
+    try:
+        fields = json.loads(text)
+    except ValueError:
+        found = _TEXT.search(text)  # a line that is cut
+        return _unescaped(found[1]) if found else text
+    except RecursionError:
+        return text
+    found_text = next((fields[key] for key in _KEYS if isinstance(fields.get(key), str)), text)
+    return str(found_text).rstrip()
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r"\\(.)", lambda found: {"n": "\n", "t": "\t"}.get(found[1], found[1]), text)
+
+
+def time_place(line: str) -> int:
+    """Return the position of the time of day in a line; -1 if it has none."""
+    found = _TIME.search(line, 0, 300 if line.startswith("{") else 80)
+    return found.start() if found else -1
+
+
+def seconds_at(line: bytes, place: int) -> int:
+    """Return the time in a line in seconds: since the year 1 if it has a date, since midnight otherwise.
+
+    Args:
+        line: The line.
+        place: Position of the time of day.
+    """
+    clock = line[place : place + 8]
+    return _day(line[max(0, place - 12) : place]) * DAY + _second(clock)
+
+
+@functools.lru_cache(maxsize=256)
+def _day(before: bytes) -> int:
+    """Return the number of the day that stands before a time; 0 without one."""
+    found = _DATE.search(before.decode("ascii", "replace"))
+    if found is None:
+        return 0
+    try:
+        if found[1]:
+            return date(int(found[1]), int(found[2]), int(found[3])).toordinal()
+        return date(2000, int(found[4]), int(found[5])).toordinal()
+    except ValueError:
+        return 0
+
+
+@functools.lru_cache(maxsize=4096)
+def _second(clock: bytes) -> int:
+    """Return the second of the day of a time such as ``12:18:30``."""
+    return int(clock[:2]) * 3600 + int(clock[3:5]) * 60 + int(clock[6:8])

@@ -1,0 +1,224 @@
+"""Report on the logs of a job: what ended it, in which rank, and the compiler's warnings."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..compat.shardings import mesh_axes
+from ..compat.values import is_mesh
+from ..errors import FileFormatError, SpecError, require
+from ..layouts.spec import MeshAxes, mesh_sizes
+from ..origins.origins import UserLines
+from ..plans.plan import planned_axes, spec_problems
+from ..programs.compiler_log import CompilerLog
+from ..reports.findings import known_codes
+from ..reports.logs import LogReport
+from ..text import plain_text
+from . import LOG_SUFFIXES
+from .events import Found, found_in
+from .failures import equal_once, failures_of, with_stalls
+from .ranks import OneRank, rank_logs, root_of
+from .scanner import Progress, Scanner
+
+_CHUNK = 1 << 20
+_MOST_EVENTS = 200
+"""Number of different events that are listed."""
+_COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz", b"BZh": "bzip2"}
+_NAMES = re.compile(
+    r"(?:^|[^a-zA-Z])(?:r|rank|worker|proc|process|task|host|node|pod)[-_.]?(\d{1,6})$|[-_.](\d{1,6})$"
+)
+
+
+class _Source(NamedTuple):
+    """One log."""
+
+    rank: str | None
+    """Rank in its name."""
+    pieces: Iterable[bytes]
+    """Its content."""
+
+
+def log_report(source: Any, *, mesh: Any = None, ignore_codes: str | Iterable[str] = ()) -> LogReport:
+    """Return the findings in the log of a run: out of memory, full replication, unused donations.
+
+    If a program does not fit the memory of a device, the error has the bytes that it needs, those that a
+    device has, and a table of its largest buffers. If an allocation fails later, the error has the requested
+    bytes and, on TPU, the free ones. XLA warns of an "Involuntary full rematerialization" if it has no direct
+    way from one sharding to another: each device then holds the whole array for a while. JAX warns of donated
+    buffers that no output can use. Equal errors and warnings are one row with its count. Prefixes of lines,
+    colors and invalid bytes do not matter. Logs of any size are read in bounded memory.
+
+    Args:
+        source: Path of the log, an open file, or an iterable of lines.
+        mesh: Mesh of the run, for specs: a Mesh, an AbstractMesh, or the size of each mesh axis by name.
+        ignore_codes: Codes of findings to leave out, such as ``"JAI206"``.
+
+    Raises:
+        FileFormatError: (a ValueError) If the file is not text.
+        OSError: If the file cannot be read.
+        SpecError: (a ValueError) If the mesh has an invalid size.
+        UnsupportedValueError: (a ValueError) If ``mesh`` is not a mesh, or ``source`` is neither a path nor
+            lines.
+
+    >>> line = (
+    ...     "[SPMD] Involuntary full rematerialization. The compiler cannot go from sharding"
+    ...     " {devices=[2,1,4]<=[4,2]T(1,0)} to {devices=[1,8,1]<=[8]} efficiently for HLO operation"
+    ...     " %copy.1 = f32[8,16,4]{2,1,0} copy(%sin.2)."
+    ... )
+    >>> [row] = log_report([line, line], mesh={"x": 4, "y": 2}).rematerializations
+    >>> print(row.before, row.after, row.op, row.nbytes, row.count)
+    P('y', None, 'x') P(None, ('x', 'y')) %copy.1 16384 2
+    """
+    axes, codes = _axes(mesh), known_codes(ignore_codes)
+    if not isinstance(source, str | bytes | os.PathLike):
+        if not hasattr(source, "read"):
+            require(source, Iterable, "the path of a log, an open file or lines")
+        return _report([_Source(None, _pieces(source))], _name(source), axes, codes)
+    name = plain_text(os.fsdecode(source))
+    if os.path.isdir(source):
+        return _report(_sources_in(Path(os.fsdecode(source))), name, axes, codes)
+    with open(source, "rb") as file:
+        return _report([_Source(None, _pieces(file))], name, axes, codes)
+
+
+def _sources_in(folder: Path) -> Iterator[_Source]:
+    """Yield the logs in a folder, by name."""
+    paths = sorted(path for path in folder.iterdir() if is_log(path.name) and path.is_file())
+    if not paths:
+        raise FileFormatError(f"a folder without logs ({', '.join(LOG_SUFFIXES)})")
+    for path in paths:
+        with path.open("rb") as file:
+            yield _Source(None if len(paths) == 1 else rank_in(path.name), _pieces(file))
+
+
+def is_log(name: str) -> bool:
+    """Return whether a file in a folder is a log, by its name."""
+    ending = os.path.splitext(name)[1]
+    return ending in LOG_SUFFIXES or ending[1:].isdecimal()
+
+
+def rank_in(name: str) -> str:
+    """Return the rank in the name of a file; without a number, the name.
+
+    >>> [rank_in(name) for name in ("job.r0.log", "worker-3.out", "train_0.err", "train.log.12", "main.log")]
+    ['0', '3', '0', '12', 'main']
+    """
+    stem = name
+    for suffix in LOG_SUFFIXES:
+        stem = stem.removesuffix(suffix)
+    found = _NAMES.search(stem)
+    return str(int(found[1] or found[2])) if found else plain_text(stem)
+
+
+def _axes(mesh: Any) -> MeshAxes | None:
+    """Return the axes of a mesh."""
+    if mesh is None or isinstance(mesh, MeshAxes):
+        return mesh
+    if is_mesh(mesh):
+        return mesh_axes(mesh)
+    if problems := spec_problems((), mesh_sizes(mesh), ()):
+        raise SpecError(problems)
+    return planned_axes(mesh)
+
+
+def _name(source: Any) -> str | None:
+    """Return the name of an open file, ``-`` for standard input; None for lines."""
+    name = getattr(source, "name", None)
+    if name in (0, "<stdin>"):
+        return "-"
+    return plain_text(os.fsdecode(name)) if isinstance(name, str | bytes) else None
+
+
+def _pieces(source: Any) -> Iterator[bytes]:
+    """Yield the content of a file, or lines with their line breaks."""
+    if not hasattr(source, "read"):
+        for line in source:
+            data = line if isinstance(line, bytes) else str(line).encode("utf-8", "surrogatepass")
+            yield data if data.endswith(b"\n") else data + b"\n"
+        return
+    is_first = True
+    while piece := source.read(_CHUNK):
+        data = piece if isinstance(piece, bytes) else piece.encode("utf-8", "surrogatepass")
+        if is_first:
+            _require_text(data)
+            is_first = False
+        yield data
+
+
+def _require_text(head: bytes) -> None:
+    """Raise FileFormatError if a file is not text in UTF-8 or a similar encoding."""
+    for magic, name in _COMPRESSED.items():
+        if head.startswith(magic):
+            raise FileFormatError(f"compressed with {name}, not text: decompress it first")
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise FileFormatError("text in UTF-16: convert it to UTF-8 first")
+    if b"\0" in head[: 1 << 16]:
+        raise FileFormatError("a binary file, not a log")
+
+
+def _report(
+    sources: Iterable[_Source], name: str | None, mesh: MeshAxes | None, codes: tuple[str, ...]
+) -> LogReport:
+    """Return the report on logs."""
+    compiler, lines = CompilerLog(), UserLines()
+    ranks: list[OneRank] = []
+    dropped = 0
+    for source in sources:
+        scanner = Scanner()
+        for piece in source.pieces:
+            scanner.feed(piece)
+            compiler.feed(piece)
+        ranks += _ranks_of(scanner, source.rank, lines)
+        dropped += scanner.dropped_count
+    ranks = [with_stalls(one) for one in ranks]
+    root = root_of(ranks)
+
+    def order(found: Found) -> tuple[bool, bool, bool]:
+        event = found.event
+        return event.role == "warning", not event.is_fatal, event.rank not in root.ranks
+
+    every = sorted((found for one in ranks for found in one.found), key=order)
+    events = equal_once(found.event for found in every if not found.survived)
+    rows = compiler.rows(mesh)
+    rows["unlisted_count"] += dropped + max(0, len(events) - _MOST_EVENTS)
+    return LogReport(
+        name=name,
+        mesh=mesh,
+        headline=root.headline,
+        events=tuple(events[:_MOST_EVENTS]),
+        survived_count=sum(found.survived for found in every),
+        ranks=rank_logs(ranks),
+        ignored_codes=codes,
+        **rows,
+    )
+
+
+def _ranks_of(scanner: Scanner, rank: str | None, lines: UserLines) -> list[OneRank]:
+    """Return the ranks in a log: those in the prefixes of most lines, or that of its name."""
+    candidates = list(scanner.end())
+    prefixed: dict[str | None, Progress] = {
+        name: one for name, one in scanner.ranks.items() if name is not None
+    }
+    count = sum(one.line_count for one in prefixed.values())
+    has_ranks = rank is None and len(prefixed) > 1 and 2 * count >= scanner.line_count
+    progress = prefixed if has_ranks else {rank: _joined(scanner)}
+    found: dict[str | None, list[Found]] = {name: [] for name in progress}
+    for candidate in candidates:
+        own = candidate.rank if has_ranks else rank
+        if own in progress and (event := found_in(candidate, progress[own], own, lines)):
+            found[own].append(event)
+    return [OneRank(name, failures_of(found[name]), one) for name, one in progress.items()]
+
+
+def _joined(scanner: Scanner) -> Progress:
+    """Return the progress of a log whose prefixes are not ranks."""
+    every = list(scanner.ranks.values()) or [Progress()]
+    joined = max(every, key=lambda one: one.steps)
+    joined.line_count = scanner.line_count
+    joined.last = max(one.last for one in every)
+    joined.is_done = any(one.is_done for one in every)
+    return joined

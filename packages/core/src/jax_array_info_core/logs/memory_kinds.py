@@ -1,0 +1,176 @@
+"""Kinds of lines about memory: of a device, of a kernel, and of the host."""
+
+from __future__ import annotations
+
+from .kinds import Kind
+
+_STATISTICS = (
+    r"\btotal allocation: +<total_nbytes>",
+    r"\bparameter allocation: +<arguments_nbytes>",
+    r"\bpreallocated temp allocation: +<temporary_nbytes>",
+    r"\bFree memory/Total: <free_nbytes>/<device_nbytes>",
+    r"\bLimit: +<limit_nbytes>$",
+    r"\bInUse: +<in_use_nbytes>$",
+    r"There are <free_nbytes> free",
+    r"maximum reservable bytes would be <reservable_nbytes>",
+    r"and <reservable_nbytes> reservable",
+)
+_USAGE = (
+    r"Total hbm usage >= <total_nbytes>",
+    r"^ +reserved +<reserved_nbytes>",
+    r"^ +program +<program_nbytes>",
+    r"^ +arguments +<arguments_nbytes>",
+    r"Unpadded size: <unpadded_nbytes>",
+    r"Extra memory due to padding: <padding_nbytes>",
+)
+
+MEMORY_KINDS = (
+    Kind(
+        "hbm at compilation",
+        "root",
+        (
+            r"[Rr]an out of memory in memory space hbm\. Used <needed_nbytes> of <available_nbytes> hbm",
+            r"\(<needed_nbytes>\) exceeds available HBM \(<available_nbytes>\)",
+        ),
+        "The arguments, outputs and temporary values of one program exceed the memory of a device.",
+        "Shard or recompute the largest values, and donate arguments that outputs can replace.",
+        details=_USAGE,
+        category="program memory",
+    ),
+    Kind(
+        "kernel memory",
+        "root",
+        (
+            r"Scoped allocation with size <needed_nbytes> and limit <available_nbytes> exceeded scoped vmem",
+            r"in memory space (?:[vsc]mem|sflag)\. Used <needed_nbytes> of <available_nbytes>",
+            r"Allocation \(size=<needed_nbytes>\) would exceed memory \(size=<available_nbytes>\)"
+            r".{0,300}space=[vsc]mem",
+            r"[Ss]hared memory size limit exceeded: requested <needed_nbytes>, available <available_nbytes>",
+        ),
+        "The blocks of a kernel exceed VMEM, the memory of a core, not that of the device.",
+        "Give pallas_call smaller blocks, or raise CompilerParams(vmem_limit_bytes=). More devices do not "
+        "help.",
+        category="other memory",
+    ),
+    Kind(
+        "compilation given up",
+        "root",
+        (
+            r"Aborting compilation early.{0,200}Requires <needed_nbytes>, has <available_nbytes> available",
+            r"Requires <needed_nbytes>, has <available_nbytes> available",
+            r"Allocation \(size=<needed_nbytes>\) would exceed memory \(size=<available_nbytes>\)",
+        ),
+        "The program needs far more than a device has, so that the compiler stopped early.",
+        "Shard the largest values. If the size is absurd, look for a wrong shape.",
+        category="program memory",
+    ),
+    Kind(
+        "program load",
+        "root",
+        (
+            r"Error loading program.{0,200}Attempting to (?:reserve|allocate) <requested_nbytes>",
+            r"Attempting to reserve <requested_nbytes> at the bottom",
+        ),
+        "Live buffers and other loaded programs leave no room for the program.",
+        "Drop references to arrays, donate arguments, or load fewer programs.",
+        details=_STATISTICS,
+        category="program memory",
+    ),
+    Kind(
+        "tpu allocation",
+        "root",
+        (r"Attempting to allocate <requested_nbytes>\. That was not possible",),
+        "Live arrays leave no room for an array, or free memory is fragmented.",
+        "Drop references to arrays and shard them when they are created; a new process has no fragmentation.",
+        details=_STATISTICS,
+        category="program memory",
+    ),
+    Kind(
+        "sparsecore memory",
+        "root",
+        (
+            r"TensorCore Hbm usage: <tensor_core_nbytes>, SparseCore Hbm usage:? <sparse_core_nbytes>, "
+            r"exceeding available bytes: <available_nbytes>",
+        ),
+        "Embedding tables and their buffers on the SparseCores exceed the memory.",
+        "Shard the embedding tables, or lower max_ids_per_partition and max_unique_ids_per_partition.",
+        category="other memory",
+    ),
+    Kind(
+        "sparsecore stack",
+        "root",
+        (r"memref\.alloca.{0,300}offset upper bound \(<words> words\)",),
+        "A SparseCore program needs more of its own memory than it has.",
+        "Lower the limits per partition, or turn the offload of collectives to SparseCores off.",
+        category="other memory",
+    ),
+    Kind(
+        "pinned host memory",
+        "root",
+        (
+            r"[Ff]ailed to allocate <requested_nbytes> bytes for host memory kind pinned_host",
+            r"RESOURCE_EXHAUSTED: .{0,300}pinned_host",
+        ),
+        "Offloaded state exceeds the host memory that can be pinned.",
+        "Raise `ulimit -l`, or offload less.",
+        category="other memory",
+    ),
+    Kind(
+        "host memory",
+        "root",
+        (
+            r"oom_kill event",
+            r"OOMKilled",
+            r"Out of memory: Killed process",
+            r"Detected \d{1,9} oom-kill",
+            r"(?:^|: )(?:line \d+: +\d+ )?Killed(?: +\(core dumped\))?(?: {4,}|$)",
+            r"[Ee]xit(?:ed)?(?: with)?(?: exit)? ?(?:code|status|Code)\W{0,3}137\b",
+        ),
+        "The process was killed from outside, most often because the host's memory was full.",
+        "Stage less state in host memory when a checkpoint is saved, or raise the container's limit.",
+        category="other memory",
+        is_hard=True,
+    ),
+    Kind(
+        "rematerialization limit",
+        "warning",
+        (
+            r"Can't reduce memory use below .{0,30}\(<floor_nbytes> bytes\) by rematerialization; "
+            r"only reduced to .{0,30}\(<temporary_nbytes> bytes\)",
+        ),
+        "Recomputing values does not make the program fit its limit.",
+        "Shard the largest temporary values.",
+    ),
+    Kind(
+        "arguments exceed limit",
+        "root",
+        (r"input/output arguments \(<arguments_nbytes>\) exceeds the base limit \(<limit_nbytes>\)",),
+        "The arguments and outputs alone exceed the memory that the program may use.",
+        "Shard the arguments over more devices.",
+        category="program memory",
+    ),
+    Kind(
+        "cuda async allocation",
+        "root",
+        (r"cuMemAllocAsync failed to allocate <requested_nbytes> bytes",),
+        "An allocation failed on a GPU.",
+        "If far less is in use than is taken, stop the other process on the GPU; else shard or recompute.",
+        details=_STATISTICS,
+        category="program memory",
+    ),
+    Kind(
+        "gpu allocation",
+        "root",
+        (
+            r"ran out of memory trying to allocate .{0,40}\(rounded to <rounded_nbytes>\)",
+            r"Out of memory (?:while trying to allocate|allocating) <requested_nbytes>",
+            r"Failed to allocate request for .{0,40}\(<requested_nbytes>\) on device",
+            r"Could not allocate <requested_nbytes> bytes in memory ",
+        ),
+        "An allocation failed while the program ran.",
+        "Free or shard arrays; recompute the largest temporary values.",
+        details=_STATISTICS,
+        category="program memory",
+    ),
+)
+"""Kinds of lines about memory."""

@@ -1,0 +1,232 @@
+"""The root of a failure over the ranks of a job, and the sentence on it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from ..quantities import counted, format_number
+from ..reports.logs import LogEvent, RankEnd, RankLog
+from .events import NOT_INTERPRETED, Found
+from .scanner import Progress
+
+_MOST_NAMED = 8
+_ROOT, _WEAK, _STALL, _CONSEQUENCE = range(4)
+
+
+class OneRank(NamedTuple):
+    """What the log of one rank has."""
+
+    rank: str | None
+    """The rank; None for a log without ranks."""
+    found: Sequence[Found]
+    """Its events, in their order."""
+    progress: Progress
+    """Its progress."""
+
+    @property
+    def fatal(self) -> list[Found]:
+        """The fatal events, the one nearest to the root first."""
+        return sorted((one for one in self.found if one.event.is_fatal), key=_order)
+
+
+class Root(NamedTuple):
+    """The root of a failure."""
+
+    headline: str
+    """The sentence on it; empty if nothing fatal was found."""
+    ranks: tuple[str | None, ...] = ()
+    """Its ranks."""
+
+
+def _order(found: Found) -> tuple[int, int]:
+    """Return a key that sorts events by their kind, then by their line."""
+    return _priority(found), found.event.line
+
+
+def _priority(found: Found) -> int:
+    event = found.event
+    if event.role == "consequence":
+        return _CONSEQUENCE
+    if event.role == "stall":
+        return _STALL
+    is_exception = event.place or re.match(r"[\w.]*(?:Error|Exception)\b", event.text)
+    return _WEAK if found.is_weak or (event.kind == NOT_INTERPRETED and not is_exception) else _ROOT
+
+
+def shape_of(event: LogEvent) -> tuple[str, str]:
+    """Return what equal errors of several ranks have in common: addresses and times differ."""
+    return event.kind, re.sub(r"\d+", "0", event.text)
+
+
+def root_of(ranks: Sequence[OneRank]) -> Root:
+    """Return the root of a failure: by its kind, then by its time.
+
+    A consequence is the root of nothing. Without a root, it is the rank that the others name.
+    """
+    failed = {one.rank: one.fatal for one in ranks if one.fatal}
+    if not failed:
+        return Root("")
+    if len(ranks) == 1:
+        return Root(_alone(next(iter(failed.values()))), tuple(failed))
+    best = min(_priority(events[0]) for events in failed.values())
+    named = _named(ranks)
+    if best == _CONSEQUENCE or (best == _WEAK and named):
+        return _without_root(ranks, failed, named)
+    first = {rank: events[0] for rank, events in failed.items() if _priority(events[0]) == best}
+    summary = _said(next(iter(first.values())))
+    if len(first) == len(ranks) and len({shape_of(one.event) for one in first.values()}) == 1:
+        return Root(f"all {len(ranks)} ranks: {summary}", tuple(first))
+    rank = _earliest(first, named)
+    if rank is None:
+        words = f"ranks {listed(first)} failed: {summary}; the logs do not tell which of them was first"
+        return Root(words + _others(ranks, first, failed), tuple(first))
+    return Root(f"rank {rank} failed first: {_said(first[rank])}{_others(ranks, [rank], failed)}", (rank,))
+
+
+def _said(found: Found) -> str:
+    """Return the words on an event."""
+    summary = found.event.summary
+    is_unknown = found.event.kind == NOT_INTERPRETED and _priority(found) != _ROOT
+    return f"fatal, not interpreted: {summary}" if is_unknown else summary
+
+
+def _alone(events: Sequence[Found]) -> str:
+    """Return the sentence on a log without ranks."""
+    found = events[0]
+    event = found.event
+    if event.kind == NOT_INTERPRETED:
+        return f"fatal, not interpreted: {event.summary}"
+    if event.kind == "never registered":
+        return f"never all connected: {event.summary}"
+    if event.role == "consequence":
+        named = {rank: reason for one in events for rank, reason in one.named}
+        who = "".join(f"; rank {rank}: {reason}" for rank, reason in list(named.items())[:_MOST_NAMED])
+        return f"ended in consequence of another process: {event.summary}{who}"
+    return event.summary if event.words or event.role == "stall" else f"failed: {event.summary}"
+
+
+def _named(ranks: Iterable[OneRank]) -> dict[str, tuple[str, int]]:
+    """Return the ranks that others name as the cause, the most often named first, with the reason."""
+    names: dict[str, dict[str | None, str]] = {}
+    for one in ranks:
+        for found in one.found:
+            for rank, reason in found.named:
+                if rank != one.rank:
+                    names.setdefault(rank, {}).setdefault(one.rank, reason)
+    counts = {rank: (Counter(by.values()).most_common(1)[0][0], len(by)) for rank, by in names.items()}
+    return dict(sorted(counts.items(), key=lambda item: -item[1][1]))
+
+
+def _without_root(
+    ranks: Sequence[OneRank],
+    failed: Mapping[str | None, Sequence[Found]],
+    named: Mapping[str, tuple[str, int]],
+) -> Root:
+    """Return the root where no rank has an error of its own."""
+    events = [found for one in failed.values() for found in one]
+    if waiting := [one for one in events if one.event.kind == "never registered"]:
+        silent = _others(ranks, list(failed), failed)
+        words = f"never all connected: {counted(len(failed), 'rank', 'ranks')} waited for the others"
+        return Root(f"{words}, {waiting[0].event.summary}{silent}", tuple(failed))
+    here = {one.rank for one in ranks}
+    silent_ranks = [one.rank for one in ranks if one.rank not in failed]
+    rank, reason = next(iter(named.items()), (None, ("", 0)))
+    is_coordinator = any(one.event.kind == "coordinator gone" for one in events)
+    if rank is None and silent_ranks:
+        rank = "0" if is_coordinator and "0" in silent_ranks else silent_ranks[0]
+    if rank is None and is_coordinator and "0" not in here:
+        rank, reason = "0", ("the coordinator", len(failed))
+    if rank is None:
+        first = min((one for events in failed.values() for one in events), key=_order)
+        return Root(f"ended in consequence of another process: {first.event.summary}", tuple(failed))
+    because = f" ({counted(reason[1], 'rank', 'ranks')}: {reason[0]})" if reason[0] else ""
+    if rank in failed:
+        words = f"rank {rank} failed first: the others name it{because}; its log has only consequences"
+    elif rank in here:
+        words = f"rank {rank} has no error: killed from outside, or ended early{because}"
+    else:
+        words = f"rank {rank} failed first: its log is not here{because}"
+    return Root(words + _others(ranks, [rank], failed), (rank,))
+
+
+def _earliest(first: Mapping[str | None, Found], named: Mapping[str, object]) -> str | None:
+    """Return the rank whose error was first; None if the logs do not tell."""
+    if len(first) == 1:
+        return next(iter(first))
+    if suspects := [rank for rank in first if rank in named]:
+        return suspects[0]
+    times = {rank: found.seconds for rank, found in first.items()}
+    least = min((one for one in times.values() if one is not None), default=None)
+    if None in times.values() or list(times.values()).count(least) != 1:
+        return None
+    return next(rank for rank, seconds in times.items() if seconds == least)
+
+
+def _others(
+    ranks: Sequence[OneRank], roots: Iterable[str | None], failed: Mapping[str | None, Sequence[Found]]
+) -> str:
+    """Return the words on the other ranks, and on those without a log."""
+    roots = set(roots)
+    ends = [_priority(events[0]) for rank, events in failed.items() if rank not in roots]
+    consequences = sum(one in (_CONSEQUENCE, _WEAK) for one in ends)
+    silent = sum(one.rank not in failed and one.rank not in roots for one in ranks)
+    parts = [
+        (consequences, "other rank ended in consequence", "other ranks ended in consequence"),
+        (len(ends) - consequences, "other rank failed too", "other ranks failed too"),
+        (silent, "other rank has no error", "other ranks have no error"),
+    ]
+    words = "".join(f"; {counted(count, one, several)}" for count, one, several in parts if count)
+    missing = missing_ranks([one.rank for one in ranks])
+    return words + (
+        f"; no log of {'rank' if len(missing) == 1 else 'ranks'} {listed(missing)}" if missing else ""
+    )
+
+
+def missing_ranks(ranks: Iterable[str | None]) -> list[str]:
+    """Return the ranks below the highest one that have no log."""
+    numbers = {int(rank) for rank in ranks if rank is not None and rank.isdecimal()}
+    return (
+        [str(one) for one in range(max(numbers, default=-1)) if one not in numbers]
+        if len(numbers) > 1
+        else []
+    )
+
+
+def listed(ranks: Iterable[str | None]) -> str:
+    """Return ranks as a list, the first ones by name: ``1, 5 and 3 more``."""
+    names = [str(rank) for rank in ranks]
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {format_number(more)} more" if more > 0 else "")
+
+
+def rank_logs(ranks: Sequence[OneRank]) -> tuple[RankLog, ...]:
+    """Return the rows of the ranks, in their order."""
+    if [one.rank for one in ranks] == [None]:
+        return ()
+    any_failed = any(one.fatal for one in ranks)
+
+    def end(one: OneRank) -> RankEnd:
+        if not one.fatal:
+            return "no error" if any_failed and not one.progress.is_done else "ended"
+        priority = _priority(one.fatal[0])
+        return "in consequence" if priority == _CONSEQUENCE else "stalled" if priority == _STALL else "failed"
+
+    return tuple(
+        RankLog(
+            rank=str(one.rank),
+            end=end(one),
+            line_count=one.progress.line_count,
+            step=one.progress.step,
+            time="" if one.progress.time is None else clock(one.progress.time),
+            text=one.fatal[0].event.summary if one.fatal else "",
+        )
+        for one in sorted(ranks, key=lambda one: (len(str(one.rank)), str(one.rank)))
+    )
+
+
+def clock(seconds: int) -> str:
+    """Return the time of day, such as ``12:18:30``."""
+    return f"{seconds // 3600 % 24:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"

@@ -1,0 +1,413 @@
+"""One pass over a log of any length: lines that may be failures, the progress of each rank, and its gaps."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from statistics import median
+from typing import NamedTuple
+
+from .lines import DAY, RANK, seconds_at, time_place
+
+_WORDS = (
+    *(b"RESOURCE_EXHAUSTED", b"INTERNAL:", b"DEADLINE_EXCEEDED", b"ABORTED:", b"UNAVAILABLE:", b"UNKNOWN:"),
+    *(b"FAILED_PRECONDITION", b"DATA_LOSS", b"INVALID_ARGUMENT", b"UNIMPLEMENTED:", b"CANCELLED"),
+    *(b"rror", b"xception", b"Interrupt", b"StopTraining", b"Iteration", b"Exit", b"arning"),
+    *(
+        b"E0000 00:",
+        b"F0000 00:",
+        b": E ",
+        b": F ",
+        b"FATAL",
+        b"CRITICAL",
+        b"Fatal",
+        b"heck fail",
+        b"*** SIG",
+    ),
+    *(b"*** SIG", b"Killed", b"Aborted", b"fault", b"Terminated", b"llegal instruction", b"terminate called"),
+    *(b"oom", b"OOM", b" ode", b"xit", b"NVRM", b"NCCL", b"egaScale", b"egascale", b"emory", b"SIGTERM"),
+    *(b"preempt", b"oordination", b"arrier", b"is unstuck", b"CUDA", b"cuMem", b"Gloo", b"halted"),
+    *(b"Falling back", b"onstant", b"donat", b"deleted", b"nan", b"shows up in", b"busy", b"already in use"),
+    *(b"esource temp", b"Too many open", b"space left", b"leaked", b"Leaked", b"incarnation", b"unhealthy"),
+    *(
+        b"initialization is taking",
+        b"mismatch",
+        b"acer",
+        b"incompatible",
+        b"Mosaic",
+        b"RET_CHECK",
+        b"Callback",
+    ),
+    *(b"Callback", b"Involuntary", b"termination signal", b"Allocat", b"allocat"),
+)
+"""Words of which each line that some kind explains has one, with zeros for digits."""
+_ZEROS = bytes.maketrans(b"0123456789", b"0" * 10)
+_TRACEBACK = b"Traceback (most recent call last):"
+_PROGRESS = re.compile(
+    r"\b(?:step|epoch|iter(?:ation)?s?|it)\b[\"']?[ \t]{0,3}[:=#/\[(]{0,2}[ \t]{0,8}"
+    r"(?P<number>0{1,18})\b(?!\.?0)"
+    r"|\b0{1,9}/0{1,9} \[0"
+    r"|\b(?:saved|finished|passed|(?:training|job|upload) complete[d]?|is unstuck waiting)\b",
+    re.IGNORECASE,
+)
+_ALARM = re.compile(
+    r"(?:Error|Exception|Interrupt)(?:: |:?$)|\b[EF]\d{4} \d\d:|: [EF] |\b(?:ERROR|CRITICAL)\b"
+    r"|[A-Z]_[A-Z]{4,}: "
+    r"|\b(?:INTERNAL|ABORTED|UNAVAILABLE|UNKNOWN|CANCELLED)\b|error:"
+)
+"""Words of errors, which may name a step."""
+_DONE = re.compile(
+    rb"\b(?:saved|exit(?:ed)?(?: with)? code:? 0\b|(?:training|job) (?:finished|complete))", re.IGNORECASE
+)
+
+_FEW = 2000
+"""Number of shapes of lines up to which each is looked at alone."""
+_MOST_SHAPES = 20_000
+_MANY_KEPT, _MOST_KEPT = 2000, 8000
+"""Candidates that are kept, up to which many of a rank are alike, and at most."""
+_ALIKE, _FEW_ALIKE = 50, 3
+"""Candidates of a rank with the same words that are kept: the first and the last ones."""
+_ROOM = 1 << 25
+"""Characters around candidates that are kept."""
+_LONGEST = 2000
+_BEFORE, _AFTER = 60, 24
+_MOST_STEPS = 1000
+_MOST_RANKS = 20_000
+_MOST_GAPS = 20
+_BLANK = re.compile(rb"\n{65,}")
+LONGEST_STEPS = 10
+"""Median steps after which a rank stands still."""
+LEAST_SECONDS = 60
+"""Seconds before which no rank is said to stand still."""
+
+
+class Candidate(NamedTuple):
+    """A line that may be a failure."""
+
+    number: int
+    """Its number, from 1."""
+    rank: str | None
+    """Rank that wrote it."""
+    line: bytes
+    """The line."""
+    before: tuple[bytes, ...]
+    """Lines before it, of all ranks."""
+    after: tuple[bytes, ...]
+    """Lines after it, of all ranks."""
+    is_open: bool = False
+    """Whether the log ends in the traceback that the line begins."""
+
+
+class Gap(NamedTuple):
+    """Time without a line."""
+
+    seconds: int
+    """Its length."""
+    number: int
+    """Number of the line after it."""
+    step: int | None
+    """Last step before it."""
+
+
+class Progress:
+    """What one rank has done so far."""
+
+    __slots__ = (
+        "_clock",
+        "_step",
+        "durations",
+        "gaps",
+        "is_done",
+        "last",
+        "line_count",
+        "seconds",
+        "steps",
+        "time",
+    )
+
+    def __init__(self) -> None:
+        self.line_count = 0
+        """Number of its lines."""
+        self.last = 0
+        """Number of the last line with progress."""
+        self.steps = 0
+        """Number of lines with progress."""
+        self.seconds: int | None = None
+        """Time of the last line with progress."""
+        self.time: int | None = None
+        """Time of the last line."""
+        self.durations: list[int] = []
+        """Seconds between lines with progress."""
+        self.gaps: list[Gap] = []
+        """The longest times without a line."""
+        self.is_done = False
+        """Whether it said that it saved or ended well."""
+        self._clock = b""
+        self._step = b""
+
+    @property
+    def step(self) -> int | None:
+        """The last step."""
+        return int(self._step) if self._step else None
+
+    @property
+    def bound(self) -> float:
+        """Seconds after which it stands still."""
+        return max(LEAST_SECONDS, LONGEST_STEPS * median(self.durations)) if self.durations else LEAST_SECONDS
+
+    def see(self, facts: _Shape, line: bytes, number: int) -> None:
+        """Take note of a line with a time or with progress."""
+        if facts.time >= 0:
+            clock = line[facts.time : facts.time + 8]
+            if clock != self._clock:
+                self._clock = clock
+                self._see_time(seconds_at(line, facts.time), number)
+        if facts.is_progress:
+            self.last = number
+            self.steps += 1
+            if facts.step:
+                self._step = line[facts.step[0] : facts.step[1]]
+            if facts.time >= 0 and self.time is not None:
+                if self.seconds is not None and len(self.durations) < _MOST_STEPS:
+                    self.durations.append(max(0, self.time - self.seconds))
+                self.seconds = self.time
+
+    def _see_time(self, seconds: int, number: int) -> None:
+        """Take note of a time that is not that of the line before."""
+        if self.time is not None and self.steps > 2:
+            gap = seconds - self.time
+            # Without a date, midnight is passed.
+            gap += DAY if gap < -DAY // 2 else 0
+            if gap > LEAST_SECONDS:
+                self.gaps.append(Gap(gap, number, self.step))
+                if len(self.gaps) > _MOST_GAPS:
+                    self.gaps.remove(min(self.gaps))
+        self.time = seconds
+
+
+class _Shape(NamedTuple):
+    """What lines that differ only in their digits have in common."""
+
+    rank: tuple[int, int] | None
+    """Place of the rank."""
+    time: int
+    """Place of the time; -1 without one."""
+    is_progress: bool
+    step: tuple[int, int] | None
+    """Place of the number of the step."""
+    words: tuple[int, ...]
+    """Words that make it a candidate."""
+    is_traceback: bool
+    is_indented: bool
+    is_done: bool
+
+
+class Scanner:
+    """Reads a log piece by piece, in bounded memory and time linear in its length."""
+
+    def __init__(self) -> None:
+        self.line_count = 0
+        """Number of lines so far."""
+        self.dropped_count = 0
+        """Number of candidates that were not kept."""
+        self.ranks: dict[str | None, Progress] = {}
+        """Progress by rank."""
+        self._shapes: dict[bytes, _Shape] = {}
+        self._kept: dict[object, tuple[list[Candidate], deque[Candidate]]] = {}
+        self._kept_count = 0
+        self._room = _ROOM
+        self._in_traceback: dict[str | None, Candidate] = {}
+        self._rank: str | None = None
+        self._rest = b""
+        self._lines: list[bytes] = []
+        """Lines that have been read, or wait for those after them."""
+        self._place = 0
+        """Number of them that have been read."""
+
+    def feed(self, data: bytes) -> None:
+        """Read the next piece."""
+        head, found, rest = data.rpartition(b"\n")
+        if not found:
+            # Of a progress bar that is one endless line, its end is enough.
+            self._rest = (self._rest + rest)[-(1 << 20) :]
+            return
+        head, self._rest = self._rest + head, rest
+        while blank := _BLANK.search(head):
+            # No record goes on after many blank lines.
+            self._take(head[: blank.start()].split(b"\n"))
+            self._read(len(self._lines))
+            self.line_count += blank.end() - blank.start() - 1
+            head = head[blank.end() :]
+        self._take(head.split(b"\n"))
+
+    def end(self) -> Iterator[Candidate]:
+        """Yield the candidates, in the order of the log."""
+        if self._rest:
+            self._take([self._rest])
+            self._rest = b""
+        self._read(len(self._lines))
+        kept = [one for first, last in self._kept.values() for one in (*first, *last)]
+        yield from sorted((*kept, *self._in_traceback.values()), key=lambda one: one.number)
+
+    def _take(self, lines: list[bytes]) -> None:
+        if len(max(lines, key=len)) > _LONGEST:
+            lines = [line if len(line) <= _LONGEST else _cut(line) for line in lines]
+        self._lines += lines
+        self._read(len(self._lines) - _AFTER)
+
+    def _read(self, end: int) -> None:
+        """Read the lines up to one; the last ones are kept for those that follow."""
+        if end <= self._place:
+            return
+        lines = self._lines[self._place : end]
+        shapes = b"\n".join(lines).translate(_ZEROS).split(b"\n")
+        known = self._look_at(lines, shapes)
+        places: Sequence[int] = range(len(lines))
+        if not self._in_traceback and not any(known[one].is_traceback for one in set(shapes)):
+            places = [place for place, shape in enumerate(shapes) if known[shape] is not _BORING]
+        hits: dict[object, list[tuple[int, str | None]]] = {}
+        first = self.line_count + 1
+        for place in places:
+            line, facts = lines[place], known[shapes[place]]
+            rank = self._rank
+            if facts.rank is not None:
+                rank = self._rank = line[slice(*facts.rank)].decode().lstrip("0") or "0"
+            state = self.ranks.get(rank)
+            if state is None:
+                if len(self.ranks) >= _MOST_RANKS:
+                    self.dropped_count += 1
+                    continue
+                state = self.ranks[rank] = Progress()
+            state.line_count += facts.rank is not None
+            state.see(facts, line, first + place)
+            state.is_done = state.is_done or facts.is_done
+            is_end = False
+            if facts.is_traceback:
+                self._in_traceback[rank] = Candidate(first + place, rank, line, (), (), is_open=True)
+            elif self._in_traceback and rank in self._in_traceback and not facts.is_indented:
+                del self._in_traceback[rank]
+                is_end = True
+            if facts.words or is_end:
+                hits.setdefault((facts.words[:3], rank), []).append((place, rank))
+        for key, found in hits.items():
+            self._keep(key, [(place, first + place, rank) for place, rank in found])
+        self.line_count += len(lines)
+        kept = max(0, end - _BEFORE)
+        del self._lines[:kept]
+        self._place = end - kept
+
+    def _keep(self, key: object, found: Sequence[tuple[int, int, str | None]]) -> None:
+        """Keep the first and the last ones of alike candidates."""
+        first, last = self._kept.setdefault(key, ([], deque()))
+        count = len(first) + len(last)
+        most = _ALIKE if self._kept_count < _MANY_KEPT else _FEW_ALIKE if self._kept_count < _MOST_KEPT else 0
+        starts = max(0, most - len(first))
+        first += [self._with_context(*one) for one in found[:starts]]
+        last.extend(self._with_context(*one) for one in found[starts:][-most:] if most)
+        while len(last) > most:
+            last.popleft()
+        kept = len(first) + len(last)
+        self._kept_count += kept - count
+        self.dropped_count += len(found) + count - kept
+
+    def _with_context(self, place: int, number: int, rank: str | None) -> Candidate:
+        """Return a candidate with the lines around it."""
+        place += self._place
+        before, after = (_BEFORE, _AFTER) if self._room > 0 else (1, 2)
+        found = Candidate(
+            number,
+            rank,
+            self._lines[place],
+            tuple(self._lines[max(0, place - before) : place]),
+            tuple(self._lines[place + 1 : place + 1 + after]),
+        )
+        self._room -= sum(map(len, found.before)) + sum(map(len, found.after))
+        return found
+
+    def _look_at(self, lines: Sequence[bytes], shapes: Sequence[bytes]) -> dict[bytes, _Shape]:
+        """Return the facts of shapes."""
+        if len(self._shapes) > _MOST_SHAPES:
+            self._shapes.clear()
+        unknown = set(shapes) - self._shapes.keys()
+        if not unknown:
+            return self._shapes
+        new = {shape: line for shape, line in zip(shapes, lines, strict=True) if shape in unknown}
+        words: dict[bytes, list[int]] = {}
+        if len(new) < _FEW:
+            for shape in new:
+                if found := [index for index, word in enumerate(_WORDS) if word in shape]:
+                    words[shape] = found
+        else:
+            self._look_for_words(list(new), words)
+        for shape, line in new.items():
+            self._shapes[shape] = _shape(line, shape, tuple(words.get(shape, ())))
+        return self._shapes
+
+    @staticmethod
+    def _look_for_words(shapes: Sequence[bytes], words: dict[bytes, list[int]]) -> None:
+        """Find the words in many shapes at once."""
+        text = b"\n".join(shapes)
+        for index, word in enumerate(_WORDS):
+            start = text.find(word)
+            while start >= 0:
+                first = text.rfind(b"\n", 0, start) + 1
+                last = text.find(b"\n", start)
+                last = len(text) if last < 0 else last
+                words.setdefault(text[first:last], []).append(index)
+                start = text.find(word, last)
+
+
+_BORING = _Shape(None, -1, False, None, (), False, False, False)
+
+
+def _shape(line: bytes, shape: bytes, words: tuple[int, ...]) -> _Shape:
+    """Return the facts of a shape, from one of its lines."""
+    text = shape.decode("latin-1")
+    rank = RANK.match(text)
+    progress = _progress_in(text)
+    start = rank.end() if rank else 0
+    step = progress.span("number") if progress and progress["number"] else None
+    found = _Shape(
+        rank=next(rank.span(name) for name in "abcd" if rank[name]) if rank else None,
+        time=time_place(text),
+        is_progress=progress is not None,
+        step=step,
+        words=words,
+        is_traceback=_TRACEBACK in shape,
+        is_indented=not text[start:].strip() or text[start : start + 1] in " \t|",
+        is_done=_DONE.search(line) is not None,
+    )
+    return _BORING if found == _BORING else found
+
+
+def _progress_in(text: str) -> re.Match[str] | None:
+    """Return the progress in a line; None for an error that names a step."""
+    found = _PROGRESS.search(text)
+    return None if found is None or _ALARM.search(text) else found
+
+
+def is_progress(text: str) -> bool:
+    """Return whether a line tells of progress."""
+    return _progress_in(re.sub(r"\d", "0", text)) is not None
+
+
+def _cut(line: bytes) -> bytes:
+    """Return the part of a long line that is read: what a progress bar shows last, or the beginning."""
+    last = line.rstrip().rpartition(b"\r")[2]
+    return last[:_LONGEST] if last else line[:_LONGEST]
+
+
+def context_of(candidate: Candidate, *, is_after: bool, most: int) -> Iterator[bytes]:
+    """Yield the lines before or after a candidate that its rank wrote, nearest first."""
+    lines = candidate.after if is_after else tuple(reversed(candidate.before))
+    own = None if candidate.rank is None else candidate.rank.encode()
+
+    def is_own(line: bytes) -> bool:
+        found = RANK.match(line[:200].decode("latin-1"))
+        if found is None or own is None:
+            return True
+        return next(filter(None, found.groups())).lstrip("0") in (candidate.rank, candidate.rank.lstrip("0"))  # type: ignore[union-attr]
+
+    return islice(filter(is_own, lines), most)

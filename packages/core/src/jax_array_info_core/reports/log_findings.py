@@ -1,0 +1,115 @@
+"""Findings in the logs of a job, from the facts of their report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any
+
+from ..quantities import counted
+from .findings import Finding, FindingLeaf, reported
+from .logs import LogEvent, LogFinding, LogReport
+from .program_findings import full_replication, refusal, unread_lines
+from .program_memory import OutOfMemory
+
+_COUNTED = {"full replication": "rematerializations", "unused donation": "donations"}
+"""Field of the report that has the rows of a category."""
+_ROUNDED = 4096
+"""Bytes by which an allocator rounds up."""
+
+
+def log_findings(report: LogReport) -> tuple[LogFinding, ...]:
+    """Return the findings in a log that are not in its ``ignored_codes``."""
+    found = (
+        *(
+            _of_event(event, report)
+            for event in report.events
+            if not (event.category in _COUNTED and getattr(report, _COUNTED[event.category]))
+        ),
+        *(_of_rows(one, report) for one in _counted(report)),
+    )
+    return reported(found, report.ignored_codes)  # type: ignore[return-value]
+
+
+def _counted(report: LogReport) -> Iterator[Finding]:
+    """Yield the findings on warnings that are counted."""
+    yield from full_replication(report.rematerializations, report.mesh, is_log=True)
+    leaves = tuple(
+        FindingLeaf(
+            path="donated buffer",
+            shape=one.shape,
+            dtype=one.dtype,
+            nbytes=one.nbytes,
+            count=one.count,
+        )
+        for one in report.donations
+    )
+    if leaves:
+        buffers = counted(sum(one.count for one in leaves), "donated buffer", "donated buffers")
+        known = [one.nbytes * one.count for one in leaves if one.nbytes is not None]
+        yield Finding(
+            kind="unused donation",
+            problem=f"JAX could not use {buffers}: no output has the type and the sharding.",
+            remedy="Do not donate these arguments, or return outputs of the same shape, dtype and sharding.",
+            nbytes=sum(known) if len(known) == len(leaves) else None,
+            leaves=leaves,
+        )
+    yield from unread_lines(
+        report.unread,
+        "It is a warning of one of these kinds, in another wording.",
+        "They are warnings of these kinds, in another wording.",
+    )
+
+
+def _of_rows(finding: Finding, report: LogReport) -> LogFinding:
+    """Return a finding on counted warnings as one of the log, with the place of the first of them."""
+    event = next((one for one in report.events if one.category == finding.kind), None)
+    parts: dict[str, Any] = {
+        one.name: getattr(finding, one.name) for one in fields(finding) if one.name not in ("code", "page")
+    }
+    parts["kind"] = finding.kind if event is None else event.kind
+    if event is not None:
+        parts |= {"rank": event.rank, "line": event.line, "numbers": event.numbers}
+    return LogFinding(**parts, category=finding.kind, role="warning")  # type: ignore[arg-type]
+
+
+def _of_event(event: LogEvent, report: LogReport) -> LogFinding:
+    """Return the finding on an event."""
+    row = _row_of(event, report)
+    listed = next(refusal(row), None)
+    nbytes = None
+    needed = event.numbers.get("requested_nbytes", event.numbers.get("needed_nbytes"))
+    has = event.numbers.get("free_nbytes" if "requested_nbytes" in event.numbers else "available_nbytes")
+    if isinstance(needed, int) and isinstance(has, int):
+        nbytes = max(0, needed - has)
+    message = event.summary if not event.words else f"{event.summary}. {event.text}"
+    times = "" if event.count == 1 else f" ({event.count} times)"
+    who = f"rank {event.rank}, " if event.rank is not None else ""
+    return LogFinding(
+        kind=event.kind,
+        category=event.category,
+        role=event.role,
+        rank=event.rank,
+        line=event.line,
+        numbers=event.numbers,
+        problem=f"{who}line {event.line}{times}: {message}",
+        remedy=listed.remedy
+        if listed and listed.leaves
+        else " ".join(filter(None, (event.cause, event.remedy))),
+        nbytes=nbytes if event.category == "program memory" else None,
+        leaves=listed.leaves if listed else (),
+    )
+
+
+def _row_of(event: LogEvent, report: LogReport) -> OutOfMemory | None:
+    """Return the row with the buffers of a failure of memory."""
+    if event.category not in ("program memory", "other memory"):
+        return None
+    requested, needed = event.numbers.get("requested_nbytes"), event.numbers.get("needed_nbytes")
+    for row in report.out_of_memory:
+        sizes = [(row.requested_nbytes, requested), (row.required_nbytes, needed)]
+        if row.buffers and any(
+            isinstance(one, int) and other is not None and abs(one - other) < _ROUNDED for other, one in sizes
+        ):
+            return row
+    return None

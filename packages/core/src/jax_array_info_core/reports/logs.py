@@ -1,0 +1,220 @@
+"""Reports on logs of finished runs: what killed the job, in which rank, and the compiler's warnings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from .. import quantities
+from ..layouts.spec import MeshAxes
+from ..notebooks import Displayed
+from ..quantities import counted
+from .array import ArrayType
+from .findings import CODES, Code, Finding, findings_words
+from .program import Rematerialization
+from .program_memory import OutOfMemory
+
+LogRole = Literal["root", "consequence", "warning", "stall"]
+"""Role of a line in the end of a job. A ``consequence`` is never the root if another rank has one."""
+
+LogCategory = Literal[
+    "program memory",
+    "other memory",
+    "unused donation",
+    "full replication",
+    "unread lines",
+    "fatal error",
+    "consequence",
+    "stall",
+    "not interpreted",
+    "log warning",
+]
+"""Category of a finding in a log. ``CODES`` has its code."""
+
+RankEnd = Literal["failed", "in consequence", "no error", "ended", "stalled"]
+"""End of a rank, as far as its log tells: with a root error, in consequence of another rank's, without an
+error, with a message that it is done, or standing still."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnusableDonation(ArrayType):
+    """Donated buffers that JAX could not use, from its warning "Some donated buffers were not usable"."""
+
+    shape: tuple[quantities.Size, ...]
+    """Shape in the warning: that of one device."""
+
+    nbytes: quantities.Size | None
+    """Bytes of one buffer; None if the dtype is unknown."""
+
+    count: quantities.Count = 1
+    """Number of buffers of this type in all warnings."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEvent:
+    """A line of a log that a kind of failure or warning explains, or a fatal one that none does."""
+
+    kind: str
+    """Name of the kind; ``not interpreted`` if none explains the line."""
+
+    role: LogRole
+    """Role of the line."""
+
+    category: LogCategory
+    """Category of its finding."""
+
+    text: str
+    """The line, without its prefix."""
+
+    line: quantities.Count
+    """Number of the line in its file."""
+
+    rank: str | None = None
+    """Rank that wrote it; None if the log has no ranks."""
+
+    ranks: tuple[str, ...] = ()
+    """All ranks that wrote an equal line."""
+
+    count: quantities.Count = 1
+    """Number of equal lines."""
+
+    is_fatal: bool = False
+    """Whether the run did not survive it."""
+
+    place: str = ""
+    """Line of the user's code in the traceback, such as ``train.py:88``; empty without one."""
+
+    numbers: dict[str, int | str] = field(default_factory=dict)
+    """Numbers and names in the line, by name. Those whose names end in ``nbytes`` are bytes."""
+
+    words: str = ""
+    """What the numbers say, such as ``does not fit: needs 20.0 GiB, has 15.8 GiB per device``."""
+
+    cause: str = ""
+    """Cause of this kind, as one sentence."""
+
+    remedy: str = ""
+    """What to do first."""
+
+    @property
+    def summary(self) -> str:
+        """The words or the line, with the place."""
+        return f"{self.words or self.text}{f' ({self.place})' if self.place else ''}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankLog:
+    """The log of one rank."""
+
+    rank: str
+    """Rank, as prefixes or the name of the file give it."""
+
+    end: RankEnd
+    """End of the rank, as far as its log tells."""
+
+    line_count: quantities.Size
+    """Number of its lines."""
+
+    step: quantities.Size | None = None
+    """Last step, epoch or iteration that it printed."""
+
+    time: str = ""
+    """Last time of day in its log, such as ``12:18:30``; empty if it has none."""
+
+    text: str = ""
+    """Its first fatal line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogFinding(Finding):
+    """A finding in a log."""
+
+    kind: str  # type: ignore[assignment]
+    """Name of the kind of line."""
+
+    category: LogCategory
+    """Category, which has the code."""
+
+    role: LogRole
+    """Role in the end of the job."""
+
+    rank: str | None = None
+    """Rank that wrote the line; None if the log has no ranks."""
+
+    line: quantities.Count | None = None
+    """Number of the line; None for a finding on many."""
+
+    numbers: dict[str, int | str] = field(default_factory=dict)
+    """Numbers and names in the line."""
+
+    @property
+    def full_code(self) -> Code:
+        """Code of the category."""
+        return CODES[self.category]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogReport(Displayed):
+    """Failures, stalls and warnings in the logs of a job. Returned by ``log_report``."""
+
+    name: str | None
+    """Path of the log or of the folder; ``-`` for standard input."""
+
+    mesh: MeshAxes | None = None
+    """Mesh that the shardings are translated to; None if none was given."""
+
+    line_count: quantities.Size = 0
+    """Number of lines."""
+
+    headline: str = ""
+    """What ended the job: the rank that failed first and its error; empty if nothing fatal was found."""
+
+    events: tuple[LogEvent, ...] = ()
+    """Lines that ended the job, then warnings; the root first. Equal lines are one event."""
+
+    survived_count: quantities.Size = 0
+    """Number of errors after which the same rank made progress."""
+
+    ranks: tuple[RankLog, ...] = ()
+    """The ranks, in order; empty if the log has none."""
+
+    rematerializations: tuple[Rematerialization, ...] = ()
+    """Values that XLA replicates and shards again, each once with its count, the most bytes first."""
+
+    donations: tuple[UnusableDonation, ...] = ()
+    """Donated buffers that JAX could not use, the most bytes first."""
+
+    unread: tuple[str, ...] = ()
+    """Warnings of these kinds in a wording that could not be read, at most 100 different ones."""
+
+    unlisted_count: quantities.Size = 0
+    """Number of further warnings and errors that are in no row: 10,000 different warnings of a kind and 100
+    different errors are listed, and a few million characters of different ones are read."""
+
+    out_of_memory: tuple[OutOfMemory, ...] = ()
+    """Programs that do not fit the memory of a device, and allocations that failed, each once with its count,
+    in the order of the log. Of errors that differ only in the free bytes, the first is listed."""
+
+    ignored_codes: tuple[str, ...] = ()
+    """Codes of findings to leave out."""
+
+    findings: tuple[LogFinding, ...] = ()
+    """Findings, computed from the other fields."""
+
+    def __post_init__(self) -> None:
+        from .log_findings import log_findings  # which makes findings of this module
+
+        object.__setattr__(self, "findings", log_findings(self))
+
+    @property
+    def is_fatal(self) -> bool:
+        """Whether the job ended with an error, or stood still."""
+        return bool(self.headline)
+
+    @property
+    def answer(self) -> str:
+        """What ended the job, errors that it survived, and the codes of the findings."""
+        lines = counted(self.line_count, "line", "lines")
+        survived = f"survived: {self.survived_count}" if self.survived_count else ""
+        codes = findings_words(self.findings) if self.findings else ""
+        return "; ".join(filter(None, (self.headline or f"nothing fatal in {lines}", survived, codes)))
