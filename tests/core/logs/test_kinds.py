@@ -7,7 +7,8 @@ import pytest
 from jax_array_info_core import log_report
 from jax_array_info_core.logs.events import KINDS
 from jax_array_info_core.logs.kinds import compiled
-from tests.core.logs.samples import FOLDER, SAMPLES
+from tests.core.logs.sample import FOLDER
+from tests.core.logs.samples import SAMPLES
 
 pytestmark = pytest.mark.newest
 
