@@ -126,7 +126,7 @@ MEMORY_KINDS = (
             r"OOMKilled",
             r"[Oo]ut of memory: Killed process",
             r"Detected \d{1,9} oom-kill",
-            r"(?:^|: )(?:line \d+: +\d+ )?Killed(?: +\(core dumped\))?(?: {4,}|$)",
+            r"(?:^|: line \d{1,9}: +\d{1,9} )Killed(?: +\(core dumped\))?(?: {4,}|$)",
             r"[Ee]xit(?:ed)?(?: with)?(?: exit)? ?(?:code|status|Code)\W{0,3}137\b",
         ),
         "The process was killed from outside, most often because the host's memory was full.",

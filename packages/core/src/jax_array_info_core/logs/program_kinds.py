@@ -294,7 +294,8 @@ PROGRAM_KINDS = (
         (
             r"Fatal Python error: (?:Segmentation fault|Bus error|Illegal instruction)",
             r"\*\*\* SIG(?:SEGV|BUS|ILL|FPE)",
-            r"(?:^|: )(?:line \d+: +\d+ )?(?:Segmentation fault|Bus error|Illegal instruction)"
+            r"(?:^|: line \d{1,9}: +\d{1,9} )"
+            r"(?:Segmentation fault|Bus error|Illegal instruction|Floating point exception)"
             r"(?: +\(core dumped\))?(?: {4,}|$)",
         ),
         "Native code crashed.",
@@ -316,7 +317,7 @@ PROGRAM_KINDS = (
             r"Fatal Python error: Aborted",
             r"\*\*\* SIGABRT",
             r"\*\*\* Check failure stack trace",
-            r"(?:^|: )(?:line \d+: +\d+ )?Aborted(?: +\(core dumped\))?(?: {4,}|$)",
+            r"(?:^|: line \d{1,9}: +\d{1,9} )Aborted(?: +\(core dumped\))?(?: {4,}|$)",
         ),
         "The process ended itself after a fatal line.",
         "Read the fatal line before it.",
