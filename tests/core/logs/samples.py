@@ -241,6 +241,7 @@ SAMPLES = (
         "segmentation fault", "run.sh: line 3:  4123 Segmentation fault      (core dumped) python train.py"
     ),
     Sample("segmentation fault", "Fatal Python error: Bus error"),
+    Sample("segmentation fault", "Floating point exception (core dumped)"),
     Sample("check failed", "check-failed.log", {"module": "a == b (1 vs. 2) layouts differ"}),
     Sample("abort", "abort.log"),
     Sample("abort", "Aborted (core dumped)"),
