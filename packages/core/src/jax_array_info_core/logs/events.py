@@ -95,6 +95,8 @@ def found_in(candidate: Candidate, progress: Progress, rank: str | None, lines: 
     record = "\n".join(
         (line.text, *_continuation(map(read_line, context_of(candidate, is_after=True, most=24))))
     )
+    if not record.strip():  # a log that ends after a prefix
+        record = candidate.line.decode("utf-8", "replace").strip()
     kind, match = _kind_of(record)
     starts = _SOFT.match(line.text) is not None or _ends_traceback(candidate, line)
     is_hard = line.level == "F"
