@@ -116,7 +116,7 @@ def test_a_clock_that_is_set_back_is_not_a_stall():
 @pytest.mark.parametrize("end", ["SIGTERM caught at 2026-09-20T12:00:00Z", "Terminated"])
 def test_a_stall_that_a_signal_ends_is_the_stall(end):
     text = f"I0920 12:00:00.000001     700 preemption_notifier.cc:100] {end}" if "caught" in end else end
-    lines = log([*steps(10), (10800, "still waiting")]) + [text]
+    lines = [*log([*steps(10), (10800, "still waiting")]), text]
     report = log_report(lines)
     kinds = {one.kind for one in report.findings}
     assert kinds == {"silent stall", "termination signal"}
