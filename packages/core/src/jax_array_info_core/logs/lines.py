@@ -33,9 +33,7 @@ _HEADER = re.compile(
     r"|\[?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?\]? (?:\[?(?P<e>DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL)\b\]?:? )?"
 )
 _LOGGER = re.compile(r"(?:[\w.]{1,80}(?:[:/][\w.]{1,80})?:\d{1,7}[:\]] ?)")
-_TIME = re.compile(
-    r"(?<![<\d:\[])\d\d:\d\d:\d\d(?![<\d:])|(?<=\[)\d\d:\d\d:\d\d(?=(?:[.,]\d{1,9})?\])"
-)
+_TIME = re.compile(r"(?<![<\d:\[])\d\d:\d\d:\d\d(?![<\d:])|(?<=\[)\d\d:\d\d:\d\d(?=(?:[.,]\d{1,9})?\])")
 """Time of day, but not that of a progress bar, such as ``[00:10<01:30]``."""
 _DATE = re.compile(r"\d{4}-(\d\d)-(\d\d)[T ]$|(?:^|[^\w])[IWEF](\d\d)(\d\d) $")
 _KEYS = ("textPayload", "message", "msg", "log", "text")
