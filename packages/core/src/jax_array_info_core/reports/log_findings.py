@@ -24,11 +24,17 @@ def log_findings(report: LogReport) -> tuple[LogFinding, ...]:
         *(
             _of_event(event, report)
             for event in report.events
-            if not (event.category in _COUNTED and getattr(report, _COUNTED[event.category]))
+            if not (event.category in _COUNTED and _is_counted(event, report))
         ),
         *(_of_rows(one, report) for one in _counted(report)),
     )
     return reported(found, report.ignored_codes)  # type: ignore[return-value]
+
+
+def _is_counted(event: LogEvent, report: LogReport) -> bool:
+    """Return whether another finding has the warning of an event."""
+    rows = getattr(report, _COUNTED[event.category])
+    return bool(rows) or any(line in event.text or event.text in line for line in report.unread)
 
 
 def _counted(report: LogReport) -> Iterator[Finding]:
