@@ -67,7 +67,7 @@ def test_one_failure_is_one_finding():
         ("hbm-at-compilation", "does not fit: needs 20.0 GiB, has 15.8 GiB per device"),
         (
             "hbm-at-compilation-2",
-            "does not fit: needs 18.2 GiB (arguments 12.0 GiB, program 6.2 GiB, reserved 530.0 MiB), has 15.5 GiB per"
+            "does not fit: needs 18.2 GiB (arguments 12.0 GiB, program 6.2 GiB), has 15.5 GiB per"
             " device; padding makes 6.0 GiB of 384.0 MiB",
         ),
         ("kernel-memory", "does not fit: needs 33.6 MiB, has 32.0 MiB in the memory of a core"),
