@@ -24,6 +24,8 @@ KINDS: tuple[Kind, ...] = (*PROGRAM_KINDS[:3], *MEMORY_KINDS, *PROGRAM_KINDS[3:]
 """All kinds, in the order in which a line is compared with them: storage errors have the words of memory."""
 NOT_INTERPRETED = "not interpreted"
 """Name of the kind of fatal lines that no other kind explains."""
+FIRST_AT_SHUTDOWN = "first at the Shutdown barrier"
+"""Reason to name a rank: the others went on while it ended."""
 
 _STATUS = (
     r"(?:RESOURCE_EXHAUSTED|INTERNAL|DEADLINE_EXCEEDED|ABORTED|UNAVAILABLE|FAILED_PRECONDITION|DATA_LOSS"
@@ -254,7 +256,7 @@ def _named(kind: Kind | None, text: str) -> Iterator[tuple[str, str]]:
                 "",
             )
             if barrier.startswith("Shutdown"):
-                yield first[1], "first at the Shutdown barrier"
+                yield first[1], FIRST_AT_SHUTDOWN
             else:
                 late = f"never reached the barrier {printable(barrier)}".rstrip()
                 yield from ((task, late) for task in _tasks(lines[place + 1 :]))

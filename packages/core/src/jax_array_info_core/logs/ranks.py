@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ..quantities import counted, format_number
 from ..reports.logs import LogEvent, RankEnd, RankLog
-from .events import NOT_INTERPRETED, Found
+from .events import FIRST_AT_SHUTDOWN, NOT_INTERPRETED, Found
 from .lines import YEAR
 from .scanner import Progress
 
@@ -134,7 +134,13 @@ def _without_root(
         return Root(f"{words}, {waiting[0].event.summary}{silent}", tuple(failed))
     here = {one.rank for one in ranks}
     silent_ranks = [one.rank for one in ranks if one.rank not in failed]
-    rank, reason = next(iter(named.items()), (None, ("", 0)))
+    # A rank that is first at the Shutdown barrier in consequence of another's end did not end early.
+    ended = {
+        rank: named[rank]
+        for rank in named
+        if not (silent_ranks and rank in failed and _is_first(named[rank]))
+    }
+    rank, reason = next(iter(ended.items()), (None, ("", 0)))
     is_coordinator = any(one.event.kind == "coordinator gone" for one in events)
     if rank is None and silent_ranks:
         rank = "0" if is_coordinator and "0" in silent_ranks else silent_ranks[0]
@@ -151,6 +157,11 @@ def _without_root(
     else:
         words = f"rank {rank} failed first: its log is not here{because}"
     return Root(words + _others(ranks, [rank], failed), (rank,))
+
+
+def _is_first(reason: tuple[str, int]) -> bool:
+    """Return whether the reason to name a rank is that it was the first at a Shutdown barrier."""
+    return reason[0] == FIRST_AT_SHUTDOWN
 
 
 def _earliest(first: Mapping[str | None, Found], named: Mapping[str, object]) -> str | None:
