@@ -105,7 +105,7 @@ def _alone(events: Sequence[Found]) -> str:
     if event.role == "consequence":
         named = {rank: reason for one in events for rank, reason in one.named}
         who = "".join(f"; rank {rank}: {reason}" for rank, reason in list(named.items())[:_MOST_NAMED])
-        return f"ended in consequence of another process: {event.summary}{who}"
+        return f"ended in consequence of another failure: {event.summary}{who}"
     return event.summary if event.words or event.role == "stall" else f"failed: {event.summary}"
 
 
@@ -148,7 +148,7 @@ def _without_root(
         rank, reason = "0", ("the coordinator", len(failed))
     if rank is None:
         first = min((one for events in failed.values() for one in events), key=_order)
-        return Root(f"ended in consequence of another process: {first.event.summary}", tuple(failed))
+        return Root(f"ended in consequence of another failure: {first.event.summary}", tuple(failed))
     because = f" ({counted(reason[1], 'rank', 'ranks')}: {reason[0]})" if reason[0] else ""
     if rank in failed:
         words = f"rank {rank} failed first: the others name it{because}; its log has only consequences"
