@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import takewhile
 from typing import NamedTuple
 
 from ..hlo.oom_logs import nbytes_of
@@ -60,6 +61,9 @@ _CATEGORIES: dict[LogRole, LogCategory] = {
 _LEAST, _LONG, _LONGEST = 30, 120, 400
 """Characters of a first sentence at least; of a text that is cut to it; and of any text."""
 _SIGTERM = "termination signal"
+_UNKNOWN = "No kind of failure explains this line: read it, and those before it."
+_NEXT_FAILURE = re.compile(r"RESOURCE_EXHAUSTED|ran out of memory trying|cuMemAllocAsync failed")
+"""Beginning of a failure whose numbers are not those of the one before it."""
 _NO_EVENT = re.compile(r"is unstuck waiting|live arrays at |is not a failure")
 
 
@@ -134,7 +138,7 @@ def found_in(candidate: Candidate, progress: Progress, rank: str | None, lines: 
         numbers=numbers,
         words="" if kind is None else str(numbers.pop("said", "")) or memory_words(kind, numbers),
         cause="" if kind is None else kind.cause,
-        remedy="" if kind is None else kind.remedy,
+        remedy=_UNKNOWN if kind is None else kind.remedy,
     )
     return Found(
         event,
@@ -157,8 +161,8 @@ def _seconds(candidate: Candidate) -> int | None:
 
 def _text_of(candidate: Candidate, line: Line) -> str:
     """Return a line and those after it, also of other records: an allocator writes its statistics there."""
-    after = context_of(candidate, is_after=True, most=24)
-    return "\n".join((line.text, *(read_line(one).text for one in after)))
+    texts = (read_line(one).text for one in context_of(candidate, is_after=True, most=24))
+    return "\n".join((line.text, *takewhile(lambda text: not _NEXT_FAILURE.search(text), texts)))
 
 
 def _continuation(after: Iterable[Line]) -> Iterator[str]:
@@ -273,10 +277,14 @@ def _tasks(lines: Iterable[str]) -> Iterator[str]:
 
 
 def numbers_agree(one: Mapping[str, int | str], other: Mapping[str, int | str]) -> bool:
-    """Return whether no size differs between two lines about memory, apart from rounding."""
-    return all(
-        _is_near(one[name], other[name]) for name in one.keys() & other.keys() if name.endswith("nbytes")
-    )
+    """Return whether no size differs between two lines about memory, apart from rounding.
+
+    A need is only known if the total is: without it, it is a sum of the parts that the line has.
+    """
+    names = {name for name in one.keys() & other.keys() if name.endswith("nbytes")}
+    if "total_nbytes" in (one.keys() ^ other.keys()):
+        names.discard("needed_nbytes")
+    return all(_is_near(one[name], other[name]) for name in names)
 
 
 def _is_near(one: int | str, other: int | str) -> bool:

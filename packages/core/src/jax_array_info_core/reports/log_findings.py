@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from ..quantities import counted
+from ..text import printable
 from .findings import Finding, FindingLeaf, reported
 from .logs import LogEvent, LogFinding, LogReport
 from .program_findings import full_replication, refusal, unread_lines
@@ -34,7 +35,8 @@ def log_findings(report: LogReport) -> tuple[LogFinding, ...]:
 def _is_counted(event: LogEvent, report: LogReport) -> bool:
     """Return whether another finding has the warning of an event."""
     rows = getattr(report, _COUNTED[event.category])
-    return bool(rows) or any(line in event.text or event.text in line for line in report.unread)
+    lines, text = map(printable, report.unread), event.text.rstrip("…")
+    return bool(rows) or any(line in text or text in line for line in lines)
 
 
 def _counted(report: LogReport) -> Iterator[Finding]:
