@@ -123,6 +123,7 @@ def test_failures_of_two_programs_are_two_findings():
     """Of a TPU's compiler and of a GPU's allocator, which share no size but the need."""
     report = log_report([*REFUSED.splitlines(), *ALLOCATOR.splitlines(), *FAILED_ON_GPU.splitlines()])
     assert [one.kind for one in report.findings] == ["hbm at compilation", "gpu allocation"]
+    assert "free_nbytes" not in report.findings[0].numbers
 
 
 def test_a_need_below_what_there_is_was_not_understood():
