@@ -59,7 +59,7 @@ _CATEGORIES: dict[LogRole, LogCategory] = {
     "stall": "stall",
 }
 _LEAST, _LONG, _LONGEST = 30, 120, 400
-"""Characters of a first sentence at least; of a text that is cut to it; and of any text."""
+"""Characters of a first sentence at least; of a text that is shortened to it; and of any text."""
 _SIGTERM = "termination signal"
 _UNKNOWN = "No kind of failure explains this line: read it, and those before it."
 _NEXT_FAILURE = re.compile(r"RESOURCE_EXHAUSTED|ran out of memory trying|cuMemAllocAsync failed")
