@@ -6,7 +6,7 @@ import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import takewhile
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ..hlo.oom_logs import nbytes_of
 from ..origins.origins import UserLines
@@ -23,7 +23,7 @@ from .scanner import Candidate, Progress, context_of, is_progress
 
 KINDS: tuple[Kind, ...] = (*PROGRAM_KINDS[:3], *MEMORY_KINDS, *PROGRAM_KINDS[3:], *JOB_KINDS)
 """All kinds, in the order in which a line is compared with them: storage errors have the words of memory."""
-NOT_INTERPRETED = "not interpreted"
+NOT_INTERPRETED: Final = "not interpreted"
 """Name of the kind of fatal lines that no other kind explains."""
 FIRST_AT_SHUTDOWN = "first at the Shutdown barrier"
 """Reason to name a rank: the others went on while it ended."""
@@ -238,7 +238,7 @@ def _place(candidate: Candidate, lines: UserLines) -> str:
             frames.append((found[1], int(found[2]), found[3] or ""))
         elif text.startswith("Traceback (most") or (text.strip() and not text.startswith((" ", "\t"))):
             break
-    origin = lines.origin(tuple(frames)) if frames else None  # type: ignore[arg-type]
+    origin = lines.origin(tuple(frames)) if frames else None
     return "" if origin is None else printable(origin.place)
 
 
@@ -246,19 +246,13 @@ def _named(kind: Kind | None, text: str) -> Iterator[tuple[str, str]]:
     """Yield the ranks that a line names as the cause."""
     if kind is None or kind.role != "consequence":
         return
-    for found in re.finditer(
-        r"[Tt]ask (?:/job:\w{1,40}/replica:\d{1,9}/task:)?(\d{1,9}) heartbeat timeout", text
-    ):
-        yield found[1], "missed heartbeats"
+    yield from ((found[1], "missed heartbeats") for found in _HEARTBEAT.finditer(text))
     lines = text.split("\n")
     for place, line in enumerate(lines):
         if "unhealthy (stopped sending heartbeats)" in line:
             yield from ((task, "listed as unhealthy") for task in _tasks(lines[place + 1 :]))
         if first := _FIRST_TASK.search(line):
-            barrier = next(
-                (found[1] for one in lines[: place + 1] if (found := re.search(r"Id: (\S{1,200}?)\. ", one))),
-                "",
-            )
+            barrier = next((found[1] for one in lines[: place + 1] if (found := _BARRIER.search(one))), "")
             if barrier.startswith("Shutdown"):
                 yield first[1], FIRST_AT_SHUTDOWN
             else:
