@@ -251,6 +251,9 @@ class ErrorScanner:
     def in_lines(self, lines: bytes) -> list[Refusal]:
         """Return the errors that end in whole lines."""
         position = 0
+        if self._room < 0:
+            self.unlisted_count += sum(lines.count(words) for words in WORDS)
+            return self.end()
         for start in sorted(start for words in WORDS for start in positions(lines, words)):
             if start < position:
                 continue
@@ -273,9 +276,7 @@ class ErrorScanner:
 
     def _begin(self, before: bytes, line: bytes) -> None:
         """Open the error that a line begins with; one that is all in one line, as in JSON, ends there."""
-        if self._room < 0:
-            self.unlisted_count += _OF_MEMORY.search(line) is not None
-            return
+        self._room -= _COST
         refusal = self._known.get(line)
         is_error = refusal is not None or (_OF_MEMORY.search(line) and b"is not a failure" not in line)
         is_error = is_error and (not line.startswith(REPORT) or _USAGE.encode() in line)

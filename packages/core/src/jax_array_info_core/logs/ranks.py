@@ -221,10 +221,15 @@ def rank_logs(ranks: Sequence[OneRank]) -> tuple[RankLog, ...]:
             line_count=one.progress.line_count,
             step=one.progress.step,
             time="" if one.progress.time is None else clock(one.progress.time),
-            text=one.fatal[0].event.summary if one.fatal else "",
+            text=_short(one.fatal[0].event) if one.fatal else "",
         )
         for one in sorted(ranks, key=lambda one: (len(str(one.rank)), str(one.rank)))
     )
+
+
+def _short(event: LogEvent) -> str:
+    """Return the words on an event; of a consequence, its kind."""
+    return event.kind if event.role == "consequence" else event.summary
 
 
 def clock(seconds: int) -> str:

@@ -174,6 +174,30 @@ class Progress:
                     self.durations.append(max(0, self.time - self.seconds))
                 self.seconds = self.time
 
+    def see_many(self, found: Sequence[tuple[_Shape, int]], lines: Sequence[bytes], first: int) -> None:
+        """Take note of lines that are no candidates, most of which have nothing new.
+
+        Args:
+            found: Facts and place of each.
+            lines: The lines.
+            first: Number of the first line.
+        """
+        if len(self.durations) < _MOST_STEPS:
+            few, found = found[:_MOST_STEPS], found[_MOST_STEPS:]
+            for facts, place in few:
+                self.see(facts, lines[place], first + place)
+        clocks = [
+            lines[place][facts.time : facts.time + 8] if facts.time >= 0 else b"" for facts, place in found
+        ]
+        for before, (facts, place), clock in zip([self._clock, *clocks], found, clocks, strict=False):
+            if clock != before and clock:
+                self.see(facts, lines[place], first + place)
+        steps = [one for one in found if one[0].is_progress]
+        self.steps += len(steps)
+        if steps:
+            self.see(*((steps[-1][0]), lines[steps[-1][1]], first + steps[-1][1]))
+        self.is_done = self.is_done or any(facts.is_done for facts, _ in found)
+
     def _see_time(self, seconds: int, number: int) -> None:
         """Take note of a time that is not that of the line before."""
         if self.time is not None and self.steps > 2:
@@ -265,8 +289,17 @@ class Scanner:
         shapes = b"\n".join(lines).translate(_ZEROS).split(b"\n")
         known = self._look_at(lines, shapes)
         places: Sequence[int] = range(len(lines))
-        if not self._in_traceback and not any(known[one].is_traceback for one in set(shapes)):
-            places = [place for place, shape in enumerate(shapes) if known[shape] is not _BORING]
+        kinds = {shape: known[shape] for shape in set(shapes)}
+        if not self._in_traceback and not any(one.is_traceback for one in kinds.values()):
+            places = [place for place, shape in enumerate(shapes) if kinds[shape] is not _BORING]
+            if self._rank is None and not any(one.rank for one in kinds.values()):
+                plain = {shape for shape, one in kinds.items() if not one.words}
+                self._progress_of(None).see_many(
+                    [(known[shapes[place]], place) for place in places if shapes[place] in plain],
+                    lines,
+                    self.line_count + 1,
+                )
+                places = [place for place in places if shapes[place] not in plain]
         hits: dict[object, list[tuple[int, str | None]]] = {}
         first = self.line_count + 1
         for place in places:
@@ -274,15 +307,13 @@ class Scanner:
             rank = self._rank
             if facts.rank is not None:
                 rank = self._rank = line[slice(*facts.rank)].decode().lstrip("0") or "0"
-            state = self.ranks.get(rank)
-            if state is None:
-                if len(self.ranks) >= _MOST_RANKS:
-                    self.dropped_count += 1
-                    continue
-                state = self.ranks[rank] = Progress()
-            state.line_count += facts.rank is not None
-            state.see(facts, line, first + place)
-            state.is_done = state.is_done or facts.is_done
+            state = self.ranks.get(rank) or self._progress_of(rank)
+            if facts.rank is not None:
+                state.line_count += 1
+            if facts.time >= 0 or facts.is_progress:
+                state.see(facts, line, first + place)
+            if facts.is_done:
+                state.is_done = True
             is_end = False
             if facts.is_traceback:
                 self._in_traceback[rank] = Candidate(first + place, rank, line, (), (), is_open=True)
@@ -297,6 +328,12 @@ class Scanner:
         kept = max(0, end - _BEFORE)
         del self._lines[:kept]
         self._place = end - kept
+
+    def _progress_of(self, rank: str | None) -> Progress:
+        """Return the progress of a rank; that of nobody if there are too many."""
+        if len(self.ranks) >= _MOST_RANKS:
+            return self.ranks.get(rank, Progress())
+        return self.ranks.setdefault(rank, Progress())
 
     def _keep(self, key: object, found: Sequence[tuple[int, int, str | None]]) -> None:
         """Keep the first and the last ones of alike candidates."""

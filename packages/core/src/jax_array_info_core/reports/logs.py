@@ -122,7 +122,7 @@ class RankLog:
     """Last time of day in its log, such as ``12:18:30``; empty if it has none."""
 
     text: str = ""
-    """Its first fatal line."""
+    """Its first fatal line; of one in consequence, the kind of the line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
