@@ -22,6 +22,7 @@ from .scanner import Candidate, Progress, context_of, is_progress
 
 KINDS: tuple[Kind, ...] = (*PROGRAM_KINDS[:3], *MEMORY_KINDS, *PROGRAM_KINDS[3:], *JOB_KINDS)
 """All kinds, in the order in which a line is compared with them: storage errors have the words of memory."""
+_READ = "Read the lines before it in the log."
 NOT_INTERPRETED = "not interpreted"
 """Name of the kind of fatal lines that no other kind explains."""
 
@@ -129,7 +130,7 @@ def found_in(candidate: Candidate, progress: Progress, rank: str | None, lines: 
         numbers=numbers,
         words="" if kind is None else str(numbers.pop("said", "")) or memory_words(kind, numbers),
         cause="" if kind is None else kind.cause,
-        remedy="" if kind is None else kind.remedy,
+        remedy=_READ if kind is None else kind.remedy,
     )
     return Found(
         event,
@@ -215,7 +216,7 @@ def _sentence(record: str, match: re.Match[str] | None) -> str:
     end = text.find(". ", _LEAST)
     if len(text) > _LONG and end > 0:
         text = text[:end]
-    return text.rstrip(": ") if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return text.rstrip(": .") if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 def _place(candidate: Candidate, lines: UserLines) -> str:

@@ -130,7 +130,7 @@ def _without_root(
     if waiting := [one for one in events if one.event.kind == "never registered"]:
         silent = _others(ranks, list(failed), failed)
         words = f"never all connected: {counted(len(failed), 'rank', 'ranks')} waited for the others"
-        return Root(f"{words}, {waiting[0].event.summary}{silent}", tuple(failed))
+        return Root(f"{words} ({waiting[0].event.summary}){silent}", tuple(failed))
     here = {one.rank for one in ranks}
     silent_ranks = [one.rank for one in ranks if one.rank not in failed]
     rank, reason = next(iter(named.items()), (None, ("", 0)))

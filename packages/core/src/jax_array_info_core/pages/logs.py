@@ -34,10 +34,11 @@ def log_page(report: LogReport) -> Iterator[Listing]:
     yield Sentence(report.answer, "answer")
     yield Sentence(", ".join(filter(None, (name, lines, ranks, mesh))))
     followed = [one for one in report.findings if one.role == "consequence"]
-    is_only = len(followed) == len(report.findings)
-    yield from finding_blocks(one for one in report.findings if is_only or one.role != "consequence")
-    if followed and not is_only:
-        yield from _consequences(followed)
+    has_root = any(one.role == "root" for one in report.findings)
+    left = followed if has_root else followed[1:]  # the first one says what to do
+    yield from finding_blocks(one for one in report.findings if one not in left)
+    if left:
+        yield from _consequences(left)
     if report.ranks:
         yield from _timeline(report.ranks)
     rest = that_apply(
