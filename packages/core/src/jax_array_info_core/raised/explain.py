@@ -5,24 +5,27 @@ from __future__ import annotations
 import ast
 import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from ..compat.shardings import mesh_axes
 from ..compat.values import is_mesh
+from ..layouts.spec import MeshAxes
 from .explanation import Edit, Explanation, Operand
 from .kind import Kind
 from .kinds import KINDS
-from .operands import arrays_of, described
+from .operands import Array, arrays_of, described
 from .site import Site
 from .source import Place, place_of
-from .types import specs_in, types_in, with_sizes
+from .types import ArrayType, Axes, axes_in, mesh_in, specs_in, types_in
 
 MOST_CHARACTERS = 10_000
 """Characters of a message that are read."""
 
+MOST_EDITS = 3
+"""Edits of an explanation."""
+
 _CLASS = re.compile(r"(?:[\w.]{1,200}: )?")
-_MESH = re.compile(r"Mesh\(((?:'\w+': \d+(?:, )?){1,16})")
 
 
 def explanation_of(error: BaseException) -> Explanation | None:
@@ -35,21 +38,31 @@ def explanation_of(error: BaseException) -> Explanation | None:
     if (known := _kind_of(message)) is None:
         return None
     kind, found = known
-    place = place_of(error)
-    if place is None:
+    raised = place_of(error)
+    if raised is None:
         return Explanation(kind=kind.name, rule=_rule(kind, found, ""))
+    place = (kind.place and kind.place(raised, found)) or raised
     site = _site(place, found)
-    edits = {edit.code: edit for edit in _edits(kind, site)}
+    edits = {edit.code: edit for edit in _edits(kind, site)} if place is not raised or not kind.place else {}
+    whole = _unique(place)
+    parts = [
+        replace(edit, code=place.source.replaced(whole, {place.node: edit.code})) for edit in edits.values()
+    ]
     return Explanation(
         kind=kind.name,
-        rule=_rule(kind, found, _call(place.node, place.text)),
+        rule=_rule(kind, found, _call(raised)),
         file=place.file,
-        line=place.line,
+        line=whole.lineno,
         function=place.function,
-        expression=place.text(),
+        expression=place.text(whole),
         operands=tuple(operand for one in site.arrays for operand in described(place, one)),
-        edits=tuple(sorted(edits.values(), key=_cost)),
+        edits=tuple(sorted(parts, key=_cost)[:MOST_EDITS]),
     )
+
+
+def _unique(place: Place) -> ast.expr:
+    """Return the smallest expression around that of a place whose text stands first in its line."""
+    return next(node for node in place.source.around(place.node) if place.source.is_first(node))
 
 
 def _cost(edit: Edit) -> tuple[bool, int]:
@@ -60,7 +73,7 @@ def _edits(kind: Kind, site: Site) -> Iterator[Edit]:
     for recipe in kind.recipes:
         try:
             yield from recipe(site)
-        except LookupError:  # the program has no name for what the edit needs, or an operand is not known
+        except (LookupError, ValueError):  # an operand or a name is not known, or the message differs
             continue
 
 
@@ -81,28 +94,48 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 def _site(place: Place, found: re.Match[str]) -> Site:
     """Return an error with what is known of its operands."""
-    arrays = arrays_of(place)
-    sizes = _sizes(place, found.string, [one.type.sizes for one in arrays if one.type is not None])
-    types = [with_sizes(one, sizes) for one in types_in(found.string)]
+    arrays, message = arrays_of(place), found.string
+    mesh = mesh_in(message) or next((one.type.mesh for one in arrays if one.type and one.type.mesh), None)
+    mesh = mesh or _only_mesh(place)
+    types = types_in(message, mesh)
+    specs = axes_in(found.groupdict().get("specs") or "") or specs_in(message)
     return Site(
-        place=place, arrays=arrays, found=found, types=types, specs=specs_in(found.string), sizes=sizes
+        place=place,
+        arrays=_completed(place, arrays, types, specs, message),
+        found=found,
+        types=types,
+        specs=specs,
+        mesh=mesh,
     )
 
 
-def _sizes(place: Place, message: str, known: Sequence[Mapping[str, int]]) -> Mapping[str, int]:
-    """Return the sizes of the mesh axes: of the operands, of the message, or of the mesh in the program."""
-    if sizes := next(filter(None, known), None):
-        return sizes
-    if found := _MESH.search(message):
-        return {name: int(size) for name, size in re.findall(r"'(\w+)': (\d+)", found[1])}
-    meshes = [mesh_axes(value).shape for value in place.names.values() if is_mesh(value) and not value.empty]
-    return meshes[0] if meshes and all(one == meshes[0] for one in meshes) else {}
+def _only_mesh(place: Place) -> MeshAxes | None:
+    """Return the mesh of the program, if it has one."""
+    meshes = {mesh_axes(value) for value in place.names.values() if is_mesh(value) and not value.empty}
+    return meshes.pop() if len(meshes) == 1 else None
 
 
-def _call(node: ast.expr, text: Any) -> str:
+def _completed(
+    place: Place, arrays: list[Array], types: list[ArrayType], specs: list[Axes], message: str
+) -> list[Array]:
+    """Return the operands with types and specs from a message that is about these, and has as many."""
+    call = _call(place).rpartition(".")[2]
+    if isinstance(place.node, ast.Call) and call not in message:
+        return arrays
+    if len(types) == len(arrays):
+        return [
+            one if one.axes else replace(one, type=type_, axes=type_.axes)
+            for one, type_ in zip(arrays, types)
+        ]
+    if len(specs) == len(arrays):
+        return [one if one.axes else replace(one, axes=spec) for one, spec in zip(arrays, specs)]
+    return arrays
+
+
+def _call(place: Place) -> str:
     """Return the name of the user's call, or the expression itself."""
-    shown = text(node.func) if isinstance(node, ast.Call) else text(node)
-    return " ".join(shown.split())
+    node = place.node
+    return " ".join(place.text(node.func if isinstance(node, ast.Call) else node).split())
 
 
 def _rule(kind: Kind, found: re.Match[str], call: str) -> str:
@@ -125,7 +158,7 @@ def explanation_of_text(message: str, frames: Sequence[tuple[str, int, str, str]
         return None
     kind, found = known
     file, line, function, text = _last_of_user(frames)
-    types = [str(one) for one in types_in(message)]
+    types = [str(one) for one in types_in(message, None)]
     return Explanation(
         kind=kind.name,
         rule=_rule(kind, found, ""),

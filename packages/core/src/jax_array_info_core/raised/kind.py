@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .places import Finder
 from .site import Recipe
 
 
@@ -22,3 +23,6 @@ class Kind:
 
     recipes: tuple[Recipe, ...] = ()
     """Functions that yield edits; none if no edit of one expression can work."""
+
+    place: Finder | None = None
+    """A function to the place of the edits, where it is not the expression that raised."""

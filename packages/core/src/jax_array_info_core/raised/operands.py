@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..quantities import known_sum
 from .explanation import Operand
 from .source import MISSING, Place
-from .types import ArrayType, type_of
+from .types import ArrayType, Axes, type_of
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _NEVER_ARRAYS = (ast.Constant, ast.Lambda, ast.Starred, ast.JoinedStr, ast.Slice, ast.Dict, ast.Compare)
@@ -26,8 +27,15 @@ class Array:
     type: ArrayType | None
     """Its type; None if it is not known."""
 
+    axes: Axes | None = None
+    """Mesh axes of each array axis, which can be known without the type; None if they are not known."""
+
     parts: tuple[ArrayType, ...] = ()
     """Types of the arrays in it, if it is a list or a tuple."""
+
+    def resharded_nbytes(self, axes: Axes) -> int | None:
+        """Return the bytes that a device sends to reshard it; None if they are not known."""
+        return known_sum(one and one.resharded_nbytes(axes) for one in self.parts or (self.type,))
 
 
 def arrays_of(place: Place) -> list[Array]:
@@ -40,14 +48,17 @@ def arrays_of(place: Place) -> list[Array]:
         if value is MISSING:
             if isinstance(node, _NEVER_ARRAYS) or _is_spec_call(place, node):
                 continue
-            found.append(Array(node=node, type=_inferred(place, node)))
+            found.append(_array(node, _inferred(place, node)))
         elif (one := type_of(value)) is not None:
-            found.append(Array(node=node, type=one))
+            found.append(_array(node, one))
         elif type(value) in (list, tuple) and (parts := [*filter(None, map(type_of, value))]):
-            found.append(
-                Array(node=node, type=parts[0] if len(set(parts)) == 1 else None, parts=tuple(parts))
-            )
+            one = parts[0] if len({*parts}) == 1 else None
+            found.append(Array(node=node, type=one, axes=one and one.axes, parts=tuple(parts)))
     return found
+
+
+def _array(node: ast.expr, one: ArrayType | None) -> Array:
+    return Array(node=node, type=one, axes=one and one.axes)
 
 
 def operand_nodes(place: Place) -> Iterator[ast.expr]:

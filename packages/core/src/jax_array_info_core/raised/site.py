@@ -6,18 +6,21 @@ import ast
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from ..layouts.spec import MeshAxes
+from ..origins.origins import code_of, wrapped_functions
 from ..quantities import known_sum
 from .explanation import Edit
-from .operands import Array
-from .source import Place
-from .types import ArrayType, Axes, fitted
+from .operands import Array, receiver_of
+from .source import MISSING, Place
+from .types import ArrayType, Axes
 
 SPECS = ("jax.sharding.PartitionSpec", "jax.P")
 RESHARD = ("jax.sharding.reshard", "jax.reshard")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Site:
     """An error, with the place in the user's program and the operands there."""
 
@@ -36,8 +39,32 @@ class Site:
     specs: list[Axes]
     """The specs in the message."""
 
-    sizes: Mapping[str, int]
-    """Size of each mesh axis; empty if the mesh is not known."""
+    mesh: MeshAxes | None
+    """The mesh; None if it is not known."""
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Size of each mesh axis; empty if the mesh is not known."""
+        return self.mesh.shape if self.mesh else {}
+
+    @property
+    def function(self) -> str:
+        """Name of the function that is called, as the program writes it; empty for an operator."""
+        node = self.place.node
+        return self.place.text(node.func) if isinstance(node, ast.Call) else ""
+
+    @property
+    def last_name(self) -> str:
+        """Last part of the name of the function; empty for an operator."""
+        return self.function.rpartition(".")[2]
+
+    @property
+    def subscripts(self) -> str | None:
+        """The subscripts of an einsum; None for another expression."""
+        match self.place.node:
+            case ast.Call(args=[ast.Constant(value=str() as text), *_]):
+                return text
+        return None
 
     def name(self, *paths: str) -> str:
         """Return a name of this program for a part of JAX.
@@ -49,16 +76,12 @@ class Site:
             raise LookupError(paths)
         return name
 
-    def spec(self, axes: Axes) -> str:
-        """Return the code of a PartitionSpec."""
-        entries = [entry(names) for names in axes] if any(axes) else []
-        return f"{self.name(*SPECS)}({', '.join(entries)}{',' * (len(entries) == 1 and False)})"
+    def spec(self, axes: Axes, *, is_full: bool = False) -> str:
+        """Return the code of a PartitionSpec, ``P()`` for one without mesh axes unless it is to be in full."""
+        entries = map(entry, axes if is_full or any(axes) else ())
+        return f"{self.name(*SPECS)}({', '.join(entries)})"
 
-    def full_spec(self, axes: Axes) -> str:
-        """Return the code of a PartitionSpec with an entry for each axis."""
-        return f"{self.name(*SPECS)}({', '.join(map(entry, axes))})"
-
-    def edited(self, parts: Mapping[ast.expr, str], nbytes: int | None = None) -> Edit:
+    def edited(self, parts: Mapping[Any, str], nbytes: int | None = None) -> Edit:
         """Return the expression with other texts in place of some nodes in it."""
         return Edit(code=self.place.source.replaced(self.place.node, parts), sent_nbytes=nbytes)
 
@@ -66,14 +89,43 @@ class Site:
         """Return the expression with some operands resharded, and the bytes that this sends."""
         reshard, text = self.name(*RESHARD), self.place.text
         parts = {one.node: f"{reshard}({text(one.node)}, {self.spec(axes)})" for one, axes in targets.items()}
-        return self.edited(parts, known_sum(_nbytes(one, axes) for one, axes in targets.items()))
+        return self.edited(parts, known_sum(one.resharded_nbytes(axes) for one, axes in targets.items()))
+
+    def given(self, axes: Axes, nbytes: int | None = None) -> Edit:
+        """Return the expression with the sharding of its result as an argument.
+
+        Raises:
+            LookupError: If its function does not take one.
+        """
+        text, node = self.place.text, self.place.node
+        result = f"out_sharding={self.spec(axes, is_full=True)}"
+        match node:
+            case ast.BinOp(left=left, right=right, op=ast.MatMult()):
+                code = f"{self.name('jax.numpy')}.matmul({text(left)}, {text(right)}, {result})"
+            case ast.Subscript(value=value, slice=index):
+                code = f"{text(value)}.at[{text(index)}].get({result})"
+            case ast.Call(func=ast.Attribute(value=value, attr=attr) as func, args=args) if receiver_of(
+                self.place, func
+            ) is value and not isinstance(value, ast.Subscript):
+                numpy = self.name("jax.numpy")
+                rest = ", ".join(map(text, args))
+                rest = f"({rest})" if attr == "reshape" and len(args) > 1 else rest
+                code = f"{numpy}.{attr}({text(value)}, {rest}, {result})"
+            case ast.Call(func=func, args=args, keywords=keywords):
+                target = self.place.value(func)
+                if target is not MISSING and "out_sharding" not in parameters(target):
+                    raise LookupError(self.function)
+                kept = [one for one in keywords if one.arg != "out_sharding"]
+                code = f"{text(func)}({', '.join([*map(text, (*args, *kept)), result])})"
+            case _:
+                raise LookupError(self.function)
+        return Edit(code=code, sent_nbytes=nbytes)
 
 
-def _nbytes(one: Array, axes: Axes) -> int | None:
-    types = one.parts or (one.type,)
-    return known_sum(
-        None if part is None else part.resharded_nbytes(fitted(axes, len(part.shape))) for part in types
-    )
+def parameters(function: Any) -> tuple[str, ...]:
+    """Return the names of the parameters of a function; none if it is not written in Python."""
+    code = None if function is MISSING else code_of(wrapped_functions(function)[-1])
+    return () if code is None else code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
 
 def entry(names: tuple[str, ...]) -> str:

@@ -167,6 +167,18 @@ class Source:
             place = first
         return self.data[start:place].decode() + "".join(reversed(pieces))
 
+    def around(self, node: ast.expr) -> Iterator[ast.expr]:
+        """Yield an expression and those around it, from the inside."""
+        start, stop = self.span(node)
+        spans = [(self.span(one), one) for one in ast.walk(self.tree) if isinstance(one, ast.expr)]
+        outer = [one for one in spans if one[0][0] <= start and stop <= one[0][1]]
+        yield from (one for _, one in sorted(outer, key=lambda one: one[0][1] - one[0][0]))
+
+    def is_first(self, node: ast.expr) -> bool:
+        """Return whether the text of an expression stands nowhere before it in its line."""
+        start, stop = self.span(node)
+        return self.data.index(self.data[start:stop], self.starts[node.lineno - 1]) == start
+
     def at(
         self, line: int, end_line: int | None, column: int | None, end_column: int | None
     ) -> ast.expr | None:

@@ -6,24 +6,26 @@ import ast
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from ..compat.arrays import array_facts, known_by_type
 from ..compat.values import is_array, is_tracer
 from ..layouts.dtypes import bits_of_name, named_in_full
 from ..layouts.layout import mesh_layout
-from ..layouts.spec import Spec, effective_axes
+from ..layouts.spec import MeshAxes, Spec, effective_axes
 from ..layouts.traffic import held_shards, missing_elements
 
 Axes = tuple[tuple[str, ...], ...]
 """Mesh axes of each array axis."""
 
-TYPE = re.compile(r"\b([a-z][a-z_]{0,9}\d{0,3}\w{0,12})\[([^\[\]]{0,400})\](?:\{([^{}]{0,200})\})?")
+_TYPE = re.compile(r"\b([a-z][a-z_]{0,9}\d{0,3}\w{0,12})\[([^\[\]]{0,400})\](?:\{U:([^{}]{0,200})\})?")
 """A type: ``float32[8@x,8]``, ``f32[8@(x,y)]``, ``f32[8]{U:x}``."""
 _LENGTH = re.compile(r"(\d+)(?:@(?:\(([^()]*)\)|([^,()]+)))?")
-SPEC = re.compile(r"P\(([^()]{0,200}(?:\([^()]{0,100}\)[^()]{0,200}){0,20})\)")
-"""A spec: ``P('x', None)``, ``P(('x', 'y'),)``."""
+_SPEC = re.compile(r"(?:P|PartitionSpec)(\([^()]{0,200}(?:\([^()]{0,100}\)[^()]{0,200}){0,20}\))")
+_MESH = re.compile(r"Mesh\(((?:'\w+': \d+(?:, )?){1,16})(?:axis_types=\(([\w, ]{0,200})\))?")
 _SHORT = (("bfloat", "bf"), ("float", "f"), ("uint", "u"), ("int", "i"), ("complex", "c"))
 
 
@@ -43,109 +45,72 @@ class ArrayType:
     unreduced: tuple[str, ...] = ()
     """Mesh axes over which the values are partial sums."""
 
-    sizes: Mapping[str, int] = field(default_factory=dict, compare=False)
-    """Size of each mesh axis; empty if the mesh is not known."""
+    mesh: MeshAxes | None = field(default=None, compare=False)
+    """The mesh; None if it is not known."""
 
     def __str__(self) -> str:
-        lengths = ",".join(map(_length_text, self.shape, self.axes))
+        over = [
+            names[0] if len(names) == 1 else f"({','.join(names)})"
+            for names in map(tuple, self.axes)
+            if names
+        ]
+        marks = iter(over)
+        lengths = [
+            f"{length}@{next(marks)}" if names else str(length)
+            for length, names in zip(self.shape, self.axes, strict=True)
+        ]
         unreduced = f"{{U:{','.join(self.unreduced)}}}" if self.unreduced else ""
-        return f"{self.dtype}[{lengths}]{unreduced}"
+        return f"{self.dtype}[{','.join(lengths)}]{unreduced}"
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Size of each mesh axis; empty if the mesh is not known."""
+        return self.mesh.shape if self.mesh else {}
 
     @property
     def used(self) -> set[str]:
         """Mesh axes that shard the array."""
         return {name for names in self.axes for name in names}
 
-    @property
-    def shard_nbytes(self) -> int | None:
-        """Bytes of a shard; None if they are not known."""
-        if (bits := bits_of_name(named_in_full(self.dtype))) is None or not self.used <= set(self.sizes):
-            return None
-        return -(-math.prod(self.shape) // math.prod(self.sizes[name] for name in self.used)) * bits // 8
+    def divides(self, dim: int, names: Sequence[str], length: int | None = None) -> bool:
+        """Return whether a dimension, or one of another length, can be sharded over some mesh axes."""
+        return (self.shape[dim] if length is None else length) % math.prod(
+            self.sizes.get(name, 1) for name in names
+        ) == 0
 
-    def divides(self, axis: int, names: Sequence[str]) -> bool:
-        """Return whether an array axis can be sharded over some mesh axes."""
-        return self.shape[axis] % math.prod(self.sizes.get(name, 1) for name in names) == 0
+    def fits(self, axes: Axes) -> bool:
+        """Return whether the array can have a sharding."""
+        return all(self.divides(dim, names) for dim, names in enumerate(axes))
+
+    def nbytes_of(self, axes: Axes) -> int | None:
+        """Return the bytes of a shard; None if they are not known."""
+        used = [name for names in axes for name in names]
+        bits = bits_of_name(named_in_full(self.dtype) or self.dtype)
+        if bits is None or not {*used, *self.used} <= {*self.sizes}:
+            return None
+        return math.prod(self.shape) // math.prod(self.sizes[name] for name in used) * bits // 8
 
     def resharded_nbytes(self, axes: Axes) -> int | None:
         """Return the bytes that a device sends to reshard the array; None if they are not known."""
-        bits = bits_of_name(named_in_full(self.dtype))
-        used = {name for entry in axes for name in entry}
-        if bits is None or self.unreduced or not self.used | used <= set(self.sizes):
+        axes = fitted(axes, len(self.shape))
+        if self.unreduced or (nbytes := self.nbytes_of(axes)) is None or not self.fits(axes):
             return None
         source, target = (held_shards(mesh_layout(self.shape, self.sizes, one)) for one in (self.axes, axes))
-        return int(missing_elements(self.shape, source, target).max()) * bits // 8
+        count = math.prod(self.shape) // math.prod(target.counts)
+        return int(missing_elements(self.shape, source, target).max()) * nbytes // max(1, count)
 
     def without(self, dims: Collection[int]) -> Iterator[Axes]:
-        """Yield shardings without mesh axes on some dimensions: moved to another dimension, then dropped."""
-        moved = tuple(name for dim in sorted(dims) for name in self.axes[dim])
+        """Yield shardings that leave out some dimensions: moved to another dimension, then dropped."""
+        moved = tuple(name for dim in sorted({*dims}) for name in self.axes[dim])
         rest = tuple(() if dim in dims else names for dim, names in enumerate(self.axes))
-        for dim, names in enumerate(rest):
-            if moved and not names and dim not in dims and self.sizes and self.divides(dim, moved):
-                yield tuple(moved if one == dim else entry for one, entry in enumerate(rest))
-                break
+        free = [
+            dim
+            for dim, names in enumerate(rest)
+            if not names and dim not in dims and self.divides(dim, moved)
+        ]
+        if moved and free and self.mesh:
+            yield tuple(moved if dim == free[0] else names for dim, names in enumerate(rest))
         yield rest
-
-
-def _length_text(length: int, names: Sequence[str]) -> str:
-    over = names[0] if len(names) == 1 else f"({','.join(names)})"
-    return f"{length}@{over}" if names else str(length)
-
-
-def short_name(dtype: str) -> str:
-    """Return the short name of a dtype in JAX's errors, ``f32`` for ``float32``."""
-    for long, short in _SHORT:
-        if dtype.startswith(long):
-            return short + dtype[len(long) :]
-    return dtype
-
-
-def type_of(value: Any) -> ArrayType | None:
-    """Return the type of an array or a traced value; None for any other value."""
-    if is_tracer(value):
-        known, shape, dtype = known_by_type(value.aval), value.aval.shape, str(value.aval.dtype)
-    elif is_array(value) and (facts := array_facts(value, reads_value=False)):
-        known, shape, dtype = facts.known, facts.shape, facts.dtype
-    else:
-        return None
-    if not all(isinstance(length, int) for length in shape):
-        return None
-    described = known.sharding.description
-    spec, mesh = (described.spec, described.mesh) if described else (None, None)
-    sizes = mesh.shape if mesh else {}
-    axes = effective_axes(spec or Spec(()), {}, len(shape))
-    unreduced = spec.unreduced if spec else ()
-    return ArrayType(dtype=short_name(dtype), shape=tuple(shape), axes=axes, unreduced=unreduced, sizes=sizes)
-
-
-def types_in(text: str) -> list[ArrayType]:
-    """Return the types in a message, in its order."""
-    found = []
-    for dtype, inside, marks in TYPE.findall(text):
-        lengths = list(_LENGTH.finditer(inside))
-        if ",".join(one[0] for one in lengths) != inside.replace(" ", ""):
-            continue
-        axes = tuple(tuple((one[2] or one[3] or "").replace(",", " ").split()) for one in lengths)
-        unreduced = tuple(re.findall(r"\w+", marks[2:])) if marks.startswith("U:") else ()
-        shape = tuple(int(one[1]) for one in lengths)
-        found.append(ArrayType(dtype=short_name(dtype), shape=shape, axes=axes, unreduced=unreduced))
-    return found
-
-
-def axes_in(text: str) -> Axes | None:
-    """Return the entries of a spec that is printed as ``P('x', None)`` or ``('x', None)``; None if it is not one."""
-    try:
-        entries = ast.literal_eval(text.removeprefix("PartitionSpec").removeprefix("P"))
-    except (SyntaxError, ValueError):
-        return None
-    entries = entries if isinstance(entries, tuple) else (entries,)
-    names = tuple(entry if isinstance(entry, tuple) else (entry,) if entry else () for entry in entries)
-    return names if all(isinstance(name, str) for entry in names for name in entry) else None
-
-
-def specs_in(text: str) -> list[Axes]:
-    """Return the specs in a message, in its order."""
-    return [axes for one in SPEC.finditer(text) if (axes := axes_in(f"({one[1].rstrip(', ')},)")) is not None]
 
 
 def fitted(axes: Axes, rank: int) -> Axes:
@@ -153,6 +118,76 @@ def fitted(axes: Axes, rank: int) -> Axes:
     return (*axes, *[()] * (rank - len(axes)))[:rank]
 
 
-def with_sizes(one: ArrayType, sizes: Mapping[str, int]) -> ArrayType:
-    """Return a type on a mesh of known sizes."""
-    return one if one.sizes else replace(one, sizes=sizes)
+def _short_name(dtype: str) -> str:
+    """Return the short name of a dtype in JAX's errors, ``f32`` for ``float32``."""
+    return next((short + dtype[len(long) :] for long, short in _SHORT if dtype.startswith(long)), dtype)
+
+
+def type_of(value: Any) -> ArrayType | None:
+    """Return the type of a JAX or NumPy array or a traced value; None for any other value."""
+    if is_tracer(value):
+        described = known_by_type(value.aval).sharding.description
+    elif is_array(value) and (facts := array_facts(value, reads_value=False)):
+        described = facts.known.sharding.description
+    elif type(value) is np.ndarray:
+        described = None
+    else:
+        return None
+    if not all(isinstance(length, int) for length in value.shape):
+        return None
+    spec = (described and described.spec) or Spec(())
+    return ArrayType(
+        dtype=_short_name(str(value.dtype)),
+        shape=tuple(value.shape),
+        axes=effective_axes(spec, {}, len(value.shape)),
+        unreduced=spec.unreduced,
+        mesh=described and described.mesh,
+    )
+
+
+# Messages
+
+
+def types_in(text: str, mesh: MeshAxes | None) -> list[ArrayType]:
+    """Return the types in a message, in its order."""
+    found = []
+    for dtype, inside, unreduced in _TYPE.findall(text):
+        lengths = list(_LENGTH.finditer(inside))
+        if ",".join(one[0] for one in lengths) == inside.replace(" ", ""):
+            axes = tuple(tuple(re.findall(r"\w+", one[2] or one[3] or "")) for one in lengths)
+            shape, over = tuple(int(one[1]) for one in lengths), tuple(re.findall(r"\w+", unreduced))
+            name = _short_name(dtype)
+            found.append(ArrayType(dtype=name, shape=shape, axes=axes, unreduced=over, mesh=mesh))
+    return found
+
+
+def entry_of(value: Any) -> tuple[str, ...] | None:
+    """Return the mesh axes of an entry of a spec: a name, a tuple of names or None; None for another value."""
+    names = value if isinstance(value, tuple) else () if value is None else (value,)
+    return names if all(isinstance(name, str) for name in names) else None
+
+
+def specs_in(text: str) -> list[Axes]:
+    """Return the specs in a message, such as ``P('x', None)``, in its order."""
+    return [axes for one in _SPEC.finditer(text) for axes in axes_in(one[1])]
+
+
+def axes_in(text: str) -> list[Axes]:
+    """Return the specs in the text of some tuples, such as ``('x', None), ('y', None)``."""
+    try:
+        values = ast.literal_eval(text.strip().rstrip("."))
+    except (SyntaxError, ValueError):
+        return []
+    values = values if isinstance(values, tuple) else (values,)
+    several = values if values and all(isinstance(value, tuple) for value in values) else (values,)
+    found = [tuple(map(entry_of, one)) for one in several]
+    return [one for one in found if None not in one]  # type: ignore[misc]
+
+
+def mesh_in(text: str) -> MeshAxes | None:
+    """Return the first mesh in a message; None if there is none."""
+    if (found := _MESH.search(text)) is None:
+        return None
+    names, sizes = zip(*re.findall(r"'(\w+)': (\d+)", found[1]), strict=True)
+    types = tuple(re.findall(r"\w+", found[2] or ""))
+    return MeshAxes(names, tuple(map(int, sizes)), types if len(types) == len(names) else ())

@@ -1,0 +1,96 @@
+"""Other places of an edit than the expression that raised: a spec, a function's result, a caller."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from ..compat.values import is_array
+from .operands import operand_nodes
+from .source import Place
+from .types import Axes, entry_of, specs_in
+
+Finder = Callable[[Place, re.Match[str]], Place | None]
+"""A function from the place of an error to the place of its edit; None if there is none."""
+
+
+def callers(place: Place | None) -> Iterator[Place]:
+    """Yield a place and the user's lines that lead to it, innermost first."""
+    while place is not None:
+        yield place
+        place = place.caller
+
+
+def with_the_spec(place: Place, found: re.Match[str]) -> Place | None:
+    """Return the innermost line that has the spec of the message as text."""
+    wrong = specs_in(found[0])[:1]
+    return next((one for one in callers(place) if wrong and written(one.node, wrong[0])), None)
+
+
+def written(node: ast.AST, spec: Axes) -> tuple[ast.Call, int] | None:
+    """Return the call in an expression whose last arguments are a spec, and the place of the first of them."""
+    found = []
+    for call in ast.walk(node):
+        if isinstance(call, ast.Call) and len(call.args) >= len(spec) > 0:
+            start = len(call.args) - len(spec)
+            if tuple(map(_entry, call.args[start:])) == spec:
+                found.append((call, start))
+    return min(found, key=lambda one: one[1], default=None)
+
+
+def _entry(node: ast.AST) -> tuple[str, ...] | None:
+    try:
+        return entry_of(ast.literal_eval(node))  # type: ignore[arg-type]
+    except (ValueError, TypeError):
+        return None
+
+
+def with_arrays(place: Place, found: re.Match[str]) -> Place | None:
+    """Return the innermost line whose operands include an array that is not traced."""
+    return next(
+        (
+            one
+            for one in callers(place)
+            if any(is_array(one.value(node)) or one.passed for node in operand_nodes(one))
+        ),
+        None,
+    )
+
+
+_BODIES = {"scan": 0, "while_loop": 1, "cond": 2, "fori_loop": 2, "shard_map": 0}
+"""Position of the function whose result has another type than it should."""
+
+
+def in_the_function(place: Place, found: re.Match[str]) -> Place | None:
+    """Return the result of the function that a transformation was given, or its component in the message."""
+    for call in ast.walk(place.node):
+        name = place.text(call.func).rpartition(".")[2] if isinstance(call, ast.Call) else ""
+        if isinstance(call, ast.Call) and len(call.args) > _BODIES.get(name, 99):
+            result = _result(place, call.args[_BODIES[name]])
+            path = [0] * (name == "scan") + [
+                int(part) for part in re.findall(r"\[(\d+)\]", found["path"] or "")
+            ]
+            node = component(result, path)
+            return node and replace(place, node=node, line=node.lineno, passed=(), caller=None)
+    return None
+
+
+def _result(place: Place, function: ast.expr) -> ast.expr | None:
+    """Return the result of a function that is written in the same file with one return."""
+    if isinstance(function, ast.Lambda):
+        return function.body
+    for one in ast.walk(place.source.tree):
+        if isinstance(one, ast.FunctionDef) and isinstance(function, ast.Name) and one.name == function.id:
+            returns = [part.value for part in ast.walk(one) if isinstance(part, ast.Return)]
+            return returns[0] if len(returns) == 1 else None
+    return None
+
+
+def component(node: Any, path: list[int]) -> Any:
+    """Return an item of nested tuples; None if they are not written as such."""
+    for index in path:
+        node = node.elts[index] if isinstance(node, ast.Tuple | ast.List) and index < len(node.elts) else None
+    return node
