@@ -41,9 +41,10 @@ def explanation_of(error: BaseException) -> Explanation | None:
     raised = place_of(error)
     if raised is None:
         return Explanation(kind=kind.name, rule=_rule(kind, found, ""))
-    place = (kind.place and kind.place(raised, found)) or raised
+    place = kind.place(raised, found) if kind.place else raised
+    can_edit, place = place is not None, place or raised
     site = _site(place, found)
-    edits = {edit.code: edit for edit in _edits(kind, site)} if place is not raised or not kind.place else {}
+    edits = {edit.code: edit for edit in _edits(kind, site)} if can_edit else {}
     whole = _unique(place)
     parts = [
         replace(edit, code=place.source.replaced(whole, {place.node: edit.code})) for edit in edits.values()

@@ -59,7 +59,8 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         name="batch dimensions",
-        pattern=r"(?P<primitive>dot_general) requires lhs batch dimensions and rhs batch dimensions to have the same sharding",
+        pattern=r"(?P<primitive>dot_general) requires lhs batch dimensions and rhs batch dimensions to have the same sharding, "
+        r"got (?P<specs>.*?)\.?$",
         rule="{call} needs batch dimensions that are sharded alike",
         recipes=(agreed,),
     ),

@@ -10,9 +10,10 @@ from typing import Any
 
 from ..quantities import known_sum
 from .explanation import Operand
-from .source import MISSING, Place
+from .source import MISSING, Place, at_path
 from .types import ArrayType, Axes, type_of
 
+_SPECS = ("jax.sharding.PartitionSpec", "jax.sharding.NamedSharding")
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _NEVER_ARRAYS = (ast.Constant, ast.Lambda, ast.Starred, ast.JoinedStr, ast.Slice, ast.Dict, ast.Compare)
 
@@ -127,8 +128,7 @@ def _received(place: Place) -> dict[ast.expr, Any]:
 
 def _is_spec_call(place: Place, node: ast.expr) -> bool:
     """Return whether an expression makes a PartitionSpec or a sharding."""
-    target = place.value(node.func) if isinstance(node, ast.Call) else None
-    return getattr(target, "__name__", "") in ("PartitionSpec", "NamedSharding", "Mesh")
+    return isinstance(node, ast.Call) and place.value(node.func) in map(at_path, _SPECS)
 
 
 def _inferred(place: Place, node: ast.expr) -> ArrayType | None:

@@ -54,7 +54,7 @@ def with_arrays(place: Place, found: re.Match[str]) -> Place | None:
         (
             one
             for one in callers(place)
-            if any(is_array(one.value(node)) or one.passed for node in operand_nodes(one))
+            if any(map(is_array, [*one.passed, *map(one.value, operand_nodes(one))]))
         ),
         None,
     )

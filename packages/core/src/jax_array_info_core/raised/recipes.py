@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ..hlo.collectives import sent_nbytes
 from .explanation import Edit
@@ -17,6 +16,12 @@ from .types import ArrayType, Axes
 def sharded(site: Site) -> list[Array]:
     """Return the operands that are sharded, or could be."""
     return [one for one in site.arrays if one.type is None or one.type.used or one.type.unreduced]
+
+
+def distinct(entries: Iterable[tuple[str, ...]]) -> Axes:
+    """Return the entries of a spec without mesh axes that an earlier entry has."""
+    seen: set[str] = set()
+    return tuple(tuple(name for name in names if not (name in seen or seen.add(name))) for names in entries)
 
 
 def as_another(site: Site, *, broadcast: bool = False) -> Iterator[Edit]:
@@ -47,22 +52,20 @@ def broadcast_as_another(site: Site) -> Iterator[Edit]:
 def unsharded(site: Site) -> Iterator[Edit]:
     """Reshard an operand so that it is not sharded along some dimensions, which the message names.
 
-    These are ``dims``, or those that a result of shape ``result`` cannot be sharded along.
+    These are ``dims``, or those that a result of shape ``result`` cannot be sharded along. They are those of
+    the user's operand if it has the type or the spec in the message. Else it is replicated.
     """
     groups, candidates = site.found.groupdict(), sharded(site)
-    for one in [one for one in candidates if one.type in site.types][:1] or candidates[-1:]:
-        if one.type is None or (rank := len(one.type.shape)) < 1:
-            yield site.resharded({one: ()})
-            continue
-        dims = [int(dim) % rank for dim in re.findall(r"-?\d+", groups.get("dims") or "")]
+    known = [one for one in candidates if one.type and (one.type in site.types or one.axes in site.specs)]
+    for one in known[:1] if site.calls_primitive else ():
+        dims = [int(dim) for dim in re.findall(r"\d+", groups.get("dims") or "")]
         result = re.findall(r"(?<![\w.])\d+", groups.get("result") or "")
         dims += [
-            dim
-            for dim, length in enumerate(result[:rank])
-            if not one.type.divides(dim, one.type.axes[dim], int(length))
+            dim for dim, length in enumerate(result) if not one.type.divides(dim, one.axes[dim], int(length))
         ]
-        for axes in one.type.without(dims) if dims else ():
-            yield site.resharded({one: axes})
+        yield from (site.resharded({one: axes}) for axes in one.type.without(dims) if axes != one.axes)
+        return
+    yield from (site.resharded({one: ()}) for one in (known or candidates)[-1:])
 
 
 def replicated(site: Site) -> Iterator[Edit]:
@@ -94,51 +97,44 @@ def apart(site: Site) -> Iterator[Edit]:
 # Contractions
 
 
-def _terms(site: Site) -> tuple[list[tuple[ArrayType, str]], str]:
-    """Return the types of the operands of a contraction with a letter for each dimension, and the result's."""
-    types = [one.type for one in site.arrays if one.type is not None]
+def _terms(site: Site) -> tuple[list[tuple[Array, str]], str]:
+    """Return the operands of a contraction with a letter for each dimension, and the letters of the result."""
     subscripts, name = site.subscripts, site.last_name
-    if subscripts is None and (name in ("matmul", "") or (name == "dot" and len(types[-1].shape) < 3)):
-        left, right = (len(one.shape) for one in types)
+    if subscripts is None and name in ("matmul", "dot", ""):
+        left, right = (len(one.axes) for one in site.arrays if one.axes is not None)
         batch = "abcdefgh"[: max(left, right, 2) - 2]
-        terms = [batch[len(batch) - left + 2 :] + "ij" if left > 1 else "j"]
-        terms += [batch[len(batch) - right + 2 :] + "jk" if right > 1 else "j"]
-        subscripts = ",".join(terms) + "->" + batch + "i" * (left > 1) + "k" * (right > 1)
-    if subscripts is None or "." in subscripts or len(types) != len(site.arrays):
+        one, other = (batch[len(batch) + 2 - rank :] if rank > 1 else "" for rank in (left, right))
+        rows, columns = "i" * (left > 1), "k" * (right > 1)
+        subscripts = f"{one}{rows}j,{other}j{columns}->{batch}{rows}{columns}"
+    if subscripts is None or "." in subscripts or (name == "dot" and "a" in subscripts):
         raise LookupError(site.function)
-    inputs, _, result = subscripts.replace(" ", "").partition("->")
-    if not _:
-        letters = sorted(inputs.replace(",", ""))
-        result = "".join(letter for letter in letters if letters.count(letter) == 1)
-    return list(zip(types, inputs.split(","), strict=True)), result
+    inputs, arrow, result = subscripts.replace(" ", "").partition("->")
+    letters = sorted(inputs.replace(",", ""))
+    result = result if arrow else "".join(one for one in letters if letters.count(one) == 1)
+    return list(zip(site.arrays, inputs.split(","), strict=True)), result
 
 
 def contracted(site: Site) -> Iterator[Edit]:
     """Give a contraction the sharding of its result: with the sums scattered, or on each device."""
     terms, result = _terms(site)
+    if not all(one.type for one in site.arrays):
+        yield site.given(((),) * len(result))
+        return
     lengths, axes = {}, {}
-    used: set[str] = set()
-    pairs = [(one, dim, letter) for one, term in terms for dim, letter in enumerate(term)]
-    for one, dim, letter in sorted(pairs, key=lambda pair: pair[2] not in result):
-        lengths[letter] = one.shape[dim]
-        names = tuple(name for name in one.axes[dim] if name not in used or letter not in result)
-        axes.setdefault(letter, names)
-        axes[letter] = axes[letter] or names
-        used |= set(axes[letter])
-    sums = tuple(dict.fromkeys(name for letter in axes if letter not in result for name in axes[letter]))
-    spec = tuple(axes[letter] for letter in result)
-    taken = {name for names in spec for name in names}
-    group = math.prod(site.sizes[name] for name in sums if name not in taken)
-    partial = ArrayType(
-        dtype=terms[0][0].dtype, shape=tuple(lengths[letter] for letter in result), axes=spec, mesh=site.mesh
-    )
-    whole = partial.nbytes_of(spec) if sums and taken.isdisjoint(sums) else None
-    for dim in [dim for dim, names in enumerate(spec) if not names and whole and partial.divides(dim, sums)][
-        :1
-    ]:
+    for one, term in terms:
+        for letter, length, names in zip(term, one.type.shape, one.axes, strict=True):
+            lengths[letter], axes[letter] = length, axes.get(letter) or names
+    spec = distinct(axes[letter] for letter in result)
+    sums = distinct([*spec, tuple(name for letter in axes if letter not in result for name in axes[letter])])[
+        -1
+    ]
+    shape, dtype = tuple(lengths[letter] for letter in result), terms[0][0].type.dtype
+    whole = ArrayType(dtype=dtype, shape=shape, axes=spec, mesh=site.mesh)
+    nbytes, group = whole.nbytes_of(spec) if sums else None, math.prod(site.sizes[name] for name in sums)
+    for dim in [dim for dim, names in enumerate(spec) if sums and not names and whole.divides(dim, sums)][:1]:
         scattered = (*spec[:dim], sums, *spec[dim + 1 :])
-        yield site.given(scattered, sent_nbytes("reduce-scatter", whole or 0, 0, group))
-    yield site.given(spec, whole and sent_nbytes("all-reduce", whole, whole, group))
+        yield site.given(scattered, nbytes and sent_nbytes("reduce-scatter", nbytes, 0, group))
+    yield site.given(spec, nbytes and sent_nbytes("all-reduce", nbytes, nbytes, group))
 
 
 def agreed(site: Site) -> Iterator[Edit]:
@@ -148,14 +144,16 @@ def agreed(site: Site) -> Iterator[Edit]:
     except (LookupError, ValueError):
         yield from as_another(site)
         return
-    for one, other in itertools.permutations(range(len(terms)), 2):
-        (type_, term), (reference, letters) = terms[other], terms[one]
-        batch = {letter: reference.axes[letters.index(letter)] for letter in letters if letter in result}
-        wanted = {letter: batch[letter] for letter in term if letter in batch}
-        used = {name for names in wanted.values() for name in names}
-        axes = tuple(
-            wanted.get(letter, tuple(name for name in names if name not in used))
-            for letter, names in zip(term, type_.axes, strict=True)
-        )
-        if axes != type_.axes and type_.fits(axes):
-            yield site.resharded({site.arrays[other]: axes})
+    found = [
+        [letter for letter in term if letter in result and all(letter in other for _, other in terms)]
+        for _, term in terms
+    ]
+    printed = [dict(zip(shared, spec, strict=False)) for shared, spec in zip(found, site.specs, strict=False)]
+    for number, (one, term) in enumerate(terms):
+        for wanted in printed[:number] + printed[number + 1 :]:
+            own = one.axes or [()] * len(term)
+            used = {name for names in wanted.values() for name in names}
+            kept = (tuple(name for name in names if name not in used) for names in own)
+            axes = tuple(wanted.get(letter, names) for letter, names in zip(term, kept, strict=True))
+            if one.type is None or one.type.fits(axes):
+                yield site.resharded({one: axes})

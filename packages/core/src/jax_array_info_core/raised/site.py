@@ -17,6 +17,8 @@ from .source import MISSING, Place
 from .types import ArrayType, Axes
 
 SPECS = ("jax.sharding.PartitionSpec", "jax.P")
+_SPELLINGS = ("dynamic_slice", "padding", "select")
+"""Primitives whose functions have other names."""
 RESHARD = ("jax.sharding.reshard", "jax.reshard")
 
 
@@ -57,6 +59,12 @@ class Site:
     def last_name(self) -> str:
         """Last part of the name of the function; empty for an operator."""
         return self.function.rpartition(".")[2]
+
+    @property
+    def calls_primitive(self) -> bool:
+        """Return whether the user has written the operation in the message, not a function that uses it."""
+        name = self.found.groupdict().get("primitive") or ""
+        return not isinstance(self.place.node, ast.Call) or name in self.last_name or name in _SPELLINGS
 
     @property
     def subscripts(self) -> str | None:

@@ -83,11 +83,11 @@ class Place:
             paths: Dotted paths of the same object in JAX, the best first.
         """
         for path in paths:
-            if (target := _at(path)) is None:
+            if (target := at_path(path)) is None:
                 continue
             known = [name for name, value in self.names.items() if value is target]
             for prefix, rest in _splits(path):
-                module = _at(prefix)
+                module = at_path(prefix)
                 known += [f"{name}.{rest}" for name, value in self.names.items() if value is module]
             if known:
                 return min(known, key=lambda name: (name.count("."), len(name)))
@@ -100,7 +100,7 @@ def _splits(path: str) -> Iterator[tuple[str, str]]:
         yield ".".join(parts[:count]), ".".join(parts[count:])
 
 
-def _at(path: str) -> Any:
+def at_path(path: str) -> Any:
     """Return the part of JAX at a dotted path; None if this version lacks it."""
     first, *rest = path.split(".")
     return functools.reduce(attribute, rest, sys.modules.get(first))

@@ -21,7 +21,7 @@ from ..layouts.traffic import held_shards, missing_elements
 Axes = tuple[tuple[str, ...], ...]
 """Mesh axes of each array axis."""
 
-_TYPE = re.compile(r"\b([a-z][a-z_]{0,9}\d{0,3}\w{0,12})\[([^\[\]]{0,400})\](?:\{U:([^{}]{0,200})\})?")
+_TYPE = re.compile(r"\b(bool|[a-z]{1,9}\d\w{0,12})\[([^\[\]]{0,400})\](?:\{U:([^{}]{0,200})\})?")
 """A type: ``float32[8@x,8]``, ``f32[8@(x,y)]``, ``f32[8]{U:x}``."""
 _LENGTH = re.compile(r"(\d+)(?:@(?:\(([^()]*)\)|([^,()]+)))?")
 _SPEC = re.compile(r"(?:P|PartitionSpec)(\([^()]{0,200}(?:\([^()]{0,100}\)[^()]{0,200}){0,20}\))")
@@ -175,7 +175,7 @@ def specs_in(text: str) -> list[Axes]:
 def axes_in(text: str) -> list[Axes]:
     """Return the specs in the text of some tuples, such as ``('x', None), ('y', None)``."""
     try:
-        values = ast.literal_eval(text.strip().rstrip("."))
+        values = ast.literal_eval(text.replace(" and ", ", "))
     except (SyntaxError, ValueError):
         return []
     values = values if isinstance(values, tuple) else (values,)
