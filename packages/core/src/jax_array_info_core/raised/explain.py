@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ..compat.shardings import mesh_axes
 from ..compat.values import is_mesh
-from ..layouts.spec import MeshAxes
+from ..origins.origins import Owner, UserLines
+from ..text import plain_text
 from .explanation import Edit, Explanation, Operand
 from .kind import Kind
 from .kinds import KINDS
-from .operands import Array, arrays_of, described
+from .operands import arrays_of, described
 from .site import Site
 from .source import Place, place_of
-from .types import ArrayType, Axes, axes_in, mesh_in, specs_in, types_in
+from .types import mesh_in, specs_in, types_in
 
 MOST_CHARACTERS = 10_000
 """Characters of a message that are read."""
@@ -34,48 +36,40 @@ def explanation_of(error: BaseException) -> Explanation | None:
     It reads the traceback, the source and the variables of the user's line, and runs none of the user's code.
     The edits are computed from the layouts: they are not compiled or run.
     """
-    message = str(error)[:MOST_CHARACTERS]
-    if (known := _kind_of(message)) is None:
+    if (known := _kind_of(message := plain_text(error)[:MOST_CHARACTERS])) is None:
         return None
     kind, found = known
-    raised = place_of(error)
-    if raised is None:
-        return Explanation(kind=kind.name, rule=_rule(kind, found, ""))
+    if (raised := place_of(error)) is None:
+        return explanation_of_text(message)
     place = kind.place(raised, found) if kind.place else raised
-    can_edit, place = place is not None, place or raised
-    site = _site(place, found)
-    edits = {edit.code: edit for edit in _edits(kind, site)} if can_edit else {}
-    whole = _unique(place)
-    parts = [
-        replace(edit, code=place.source.replaced(whole, {place.node: edit.code})) for edit in edits.values()
-    ]
+    site = _site(place or raised, found)
+    edits = _edits(kind, site) if place else ()
+    source, node = site.place.source, site.place.node
+    whole = source.unique(node)
     return Explanation(
         kind=kind.name,
-        rule=_rule(kind, found, _call(raised)),
-        file=place.file,
+        rule=_rule(kind, _site(raised, found)),
+        file=site.place.file,
         line=whole.lineno,
-        function=place.function,
-        expression=place.text(whole),
-        operands=tuple(operand for one in site.arrays for operand in described(place, one)),
-        edits=tuple(sorted(parts, key=_cost)[:MOST_EDITS]),
+        function=site.place.function,
+        expression=site.place.text(whole),
+        operands=tuple(operand for one in site.arrays for operand in described(site.place, one)),
+        edits=tuple(
+            replace(edit, code=source.replaced(whole, {node: edit.code})) for edit in edits[:MOST_EDITS]
+        ),
     )
 
 
-def _unique(place: Place) -> ast.expr:
-    """Return the smallest expression around that of a place whose text stands first in its line."""
-    return next(node for node in place.source.around(place.node) if place.source.is_first(node))
-
-
-def _cost(edit: Edit) -> tuple[bool, int]:
-    return edit.sent_nbytes is None, edit.sent_nbytes or 0
-
-
-def _edits(kind: Kind, site: Site) -> Iterator[Edit]:
+def _edits(kind: Kind, site: Site) -> Sequence[Edit]:
+    """Return the edits of the first recipe that finds some, the cheapest first."""
     for recipe in kind.recipes:
-        try:
-            yield from recipe(site)
-        except (LookupError, ValueError):  # an operand or a name is not known, or the message differs
-            continue
+        # An operand or a name is not known, or the message has another form.
+        with contextlib.suppress(LookupError, ValueError):
+            if edits := {edit.code: edit for edit in recipe(site)}:
+                return sorted(
+                    edits.values(), key=lambda edit: (edit.sent_nbytes is None, edit.sent_nbytes or 0)
+                )
+    return ()
 
 
 def _kind_of(message: str) -> tuple[Kind, re.Match[str]] | None:
@@ -96,53 +90,31 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 def _site(place: Place, found: re.Match[str]) -> Site:
     """Return an error with what is known of its operands."""
     arrays, message = arrays_of(place), found.string
-    mesh = mesh_in(message) or next((one.type.mesh for one in arrays if one.type and one.type.mesh), None)
-    mesh = mesh or _only_mesh(place)
-    types = types_in(message, mesh)
-    specs = axes_in(found.groupdict().get("specs") or "") or specs_in(message)
-    return Site(
-        place=place,
-        arrays=_completed(place, arrays, types, specs, message),
-        found=found,
-        types=types,
-        specs=specs,
-        mesh=mesh,
-    )
-
-
-def _only_mesh(place: Place) -> MeshAxes | None:
-    """Return the mesh of the program, if it has one."""
     meshes = {mesh_axes(value) for value in place.names.values() if is_mesh(value) and not value.empty}
-    return meshes.pop() if len(meshes) == 1 else None
+    mesh = mesh_in(message) or next((one.type.mesh for one in arrays if one.type and one.type.mesh), None)
+    mesh = mesh or (meshes.pop() if len(meshes) == 1 else None)
+    types, specs = types_in(message, mesh), specs_in(message)
+    site = Site(place=place, arrays=arrays, found=found, types=types, specs=specs, mesh=mesh)
+    # A message that has as many types or specs as the call has operands is about these.
+    if not isinstance(place.node, ast.Call) or site.last_name in message:
+        if len(types) == len(arrays):
+            told = [(type_, type_.axes) for type_ in types]
+        else:
+            told = [(None, axes) for axes in specs if len(specs) == len(arrays)]
+        for number, (type_, axes) in enumerate(told):
+            if arrays[number].axes is None and not arrays[number].parts:
+                arrays[number] = replace(arrays[number], type=type_, axes=axes)
+    return site
 
 
-def _completed(
-    place: Place, arrays: list[Array], types: list[ArrayType], specs: list[Axes], message: str
-) -> list[Array]:
-    """Return the operands with types and specs from a message that is about these, and has as many."""
-    call = _call(place).rpartition(".")[2]
-    if isinstance(place.node, ast.Call) and call not in message:
-        return arrays
-    if len(types) == len(arrays):
-        return [
-            one if one.axes else replace(one, type=type_, axes=type_.axes)
-            for one, type_ in zip(arrays, types)
-        ]
-    if len(specs) == len(arrays):
-        return [one if one.axes else replace(one, axes=spec) for one, spec in zip(arrays, specs)]
-    return arrays
-
-
-def _call(place: Place) -> str:
-    """Return the name of the user's call, or the expression itself."""
-    node = place.node
-    return " ".join(place.text(node.func if isinstance(node, ast.Call) else node).split())
-
-
-def _rule(kind: Kind, found: re.Match[str], call: str) -> str:
-    """Return the rule of a kind, in which the user's call stands for a primitive that the user did not write."""
-    groups = {name: value or "" for name, value in found.groupdict().items()}
-    return kind.rule.format(call=call or groups.get("primitive") or "the operation", **groups)
+def _rule(kind: Kind, site: Site | None, found: re.Match[str] | None = None) -> str:
+    """Return the rule of a kind: for the user's call, with the operation in it that the user did not write."""
+    groups = {name: value or "" for name, value in (found or site.found).groupdict().items()}
+    call = primitive = groups.get("primitive") or "the operation"
+    if site is not None:
+        call = " ".join((site.function or site.place.text()).split())
+        call = call if site.calls_primitive else f"{primitive} in {call}"
+    return kind.rule.format(call=call, **groups)
 
 
 def explanation_of_text(message: str, frames: Sequence[tuple[str, int, str, str]] = ()) -> Explanation | None:
@@ -162,7 +134,7 @@ def explanation_of_text(message: str, frames: Sequence[tuple[str, int, str, str]
     types = [str(one) for one in types_in(message, None)]
     return Explanation(
         kind=kind.name,
-        rule=_rule(kind, found, ""),
+        rule=_rule(kind, None, found),
         file=file,
         line=line or None,
         function=function,
@@ -173,8 +145,6 @@ def explanation_of_text(message: str, frames: Sequence[tuple[str, int, str, str]
 
 def _last_of_user(frames: Sequence[tuple[str, int, str, str]]) -> tuple[str, int, str, str]:
     """Return the innermost frame outside JAX and libraries."""
-    from ..origins.origins import Owner, UserLines
-
     owner = UserLines().owner
     inner = [frame for frame in frames if owner(frame[0]) < Owner.LIBRARY]
     best = min(map(owner, [frame[0] for frame in inner]), default=None)

@@ -4,38 +4,41 @@ from __future__ import annotations
 
 from .kind import Kind
 from .places import in_the_function, with_arrays, with_the_spec
-from .recipes import agreed, apart, as_another, broadcast_as_another, contracted, replicated, unsharded
-from .rewrites import (
-    as_its_argument,
-    as_varying,
+from .recipes import (
+    agreed,
+    apart,
+    as_another,
     as_wanted,
-    entered_as_abstract,
-    gathered,
-    kept,
-    keyword_renamed,
-    left_to_the_compiler,
+    broadcast_as_another,
+    contracted,
+    given,
+    indexed,
     mapped_alike,
+    repeated,
+    replicated,
+    reshaped,
+    unsharded,
+)
+from .rewrites import (
+    as_varying,
+    each_once,
+    keyword_renamed,
+    of_the_mesh,
+    of_the_rank,
     on_the_context_mesh,
-    placed_on_a_mesh,
     reduced_over_shards,
     reduced_result,
-    renamed,
-    replicated_result,
-    reshaped,
     resharded_result,
-    shortened,
-    updated,
-    with_other_axes,
-    without_duplicates,
+    respecified,
+    rewritten,
 )
-from .site import RESHARD
 
 _LOOP = r"(?P<primitive>scan|while_loop|fori_loop) body function carry input and carry output must have equal types"
 
 KINDS: tuple[Kind, ...] = (
     Kind(
         name="incompatible operands",
-        pattern=r"(?P<primitive>\w+) got incompatible shardings for broadcasting: (?P<specs>.*?)\.?$",
+        pattern=r"(?P<primitive>\w+) got incompatible shardings for broadcasting",
         rule="{call} needs operands that are sharded alike along each dimension",
         recipes=(broadcast_as_another,),
     ),
@@ -59,8 +62,7 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         name="batch dimensions",
-        pattern=r"(?P<primitive>dot_general) requires lhs batch dimensions and rhs batch dimensions to have the same sharding, "
-        r"got (?P<specs>.*?)\.?$",
+        pattern=r"(?P<primitive>dot_general) requires lhs batch dimensions and rhs batch dimensions to have the (?:same|consistent) sharding",
         rule="{call} needs batch dimensions that are sharded alike",
         recipes=(agreed,),
     ),
@@ -73,7 +75,7 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         name="unreduced operand",
-        pattern=r"(?P<primitive>\w+) is a non-linear operation and cannot accept input that is unreduced",
+        pattern=r"(?:(?P<primitive>\w+) is a non-linear operation and cannot accept input that is unreduced|unreduced rule for (?P<rule>\w+) is not implemented)",
         rule="{call} is not linear, so its operand must not be a partial sum",
         recipes=(replicated,),
     ),
@@ -88,13 +90,13 @@ KINDS: tuple[Kind, ...] = (
         name="ambiguous indexing",
         pattern=r"Use `\.at\[\.\.\.\]\.get\(out_sharding=\)` to provide output PartitionSpec for the gather",
         rule="{call} indexes a dimension that is sharded, so the sharding of its result must be given",
-        recipes=(gathered, replicated),
+        recipes=(given(indexed), replicated),
     ),
     Kind(
         name="ambiguous update",
         pattern=r"Use `\.at\[\.\.\.\]\.set/add/mul/\.\.\.\(out_sharding=\)` to provide output PartitionSpec for the scatter",
         rule="{call} updates values at sharded indices, so the sharding of its result must be given",
-        recipes=(updated, replicated),
+        recipes=(given(lambda site: site.types[0].axes), replicated),
     ),
     Kind(
         name="ambiguous reshape",
@@ -165,8 +167,8 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         name="indivisible result",
-        pattern=r"(?P<primitive>\w+) on sharded dims where out dim \(\d+\) is not divisible by mesh axes .*"
-        r"output shape=\((?P<result>.{0,400})\)$",
+        pattern=r"(?P<primitive>\w+) on sharded dims where out dim \(\d+\) is not divisible by mesh axes \(\d+\) "
+        r"with spec \((?P<over>[^()]*)\)",
         rule="{call} needs a result whose sharded dimensions the mesh axes divide",
         recipes=(unsharded,),
     ),
@@ -204,37 +206,37 @@ KINDS: tuple[Kind, ...] = (
         name="repeated dimension",
         pattern=r"Please pass sharding to `jnp\.(?P<primitive>repeat)` via `out_sharding` parameter",
         rule="{call} repeats along a dimension that is sharded, so the sharding of its result must be given",
-        recipes=(kept,),
+        recipes=(given(repeated),),
     ),
     Kind(
         name="counted values",
         pattern=r"out_sharding passed to `jnp\.(?P<primitive>bincount)` can only be fully replicated or fully unreduced",
         rule="{call} has a result that is replicated, or unreduced over all mesh axes",
-        recipes=(replicated_result,),
+        recipes=(given(lambda site: ()),),
     ),
     Kind(
         name="no rule",
-        pattern=r"Explicit sharding inference for (?P<primitive>\w+) is not currently implemented",
+        pattern=r"(?:Explicit sharding inference|sharding rule) for (?P<primitive>\w+) is not (?:currently )?implemented",
         rule="{call} has no rule for the sharding of its result, so the compiler must choose it",
-        recipes=(left_to_the_compiler,),
+        recipes=(rewritten("{jax.sharding.auto_axes}({function}, out_sharding={rows})({args})"),),
     ),
     Kind(
         name="constraint on an Explicit axis",
         pattern=r"`(?P<primitive>with_sharding_constraint)` acts as an assert when all axes of mesh are of type `Explicit`",
         rule="on Explicit mesh axes a sharding constraint changes nothing: it checks the sharding, and reshard changes it",
-        recipes=(renamed(*RESHARD),),
+        recipes=(rewritten("{jax.sharding.reshard}({args})"),),
     ),
     Kind(
         name="reshard inside shard_map",
         pattern=r"PartitionSpec passed to (?P<primitive>reshard) cannot contain axis names that are of type Auto or Manual\.?.*AxisType\.Manual",
         rule="inside shard_map each device has its own shard, which reshard cannot change: reshard before or after shard_map",
-        recipes=(as_its_argument,),
+        recipes=(rewritten("{0}"),),
     ),
     Kind(
         name="reshard on an Auto axis",
         pattern=r"PartitionSpec passed to (?P<primitive>reshard) cannot contain axis names that are of type Auto or Manual",
         rule="reshard is for Explicit mesh axes: on Auto axes the compiler chooses, and a sharding constraint directs it",
-        recipes=(renamed("jax.lax.with_sharding_constraint"),),
+        recipes=(rewritten("{jax.lax.with_sharding_constraint}({args})"),),
     ),
     Kind(
         name="varying carry",
@@ -288,34 +290,34 @@ KINDS: tuple[Kind, ...] = (
         name="unknown mesh axis",
         pattern=r"Resource axis: (?P<wrong>\w+) of P\(.*?\) is not found in mesh",
         rule="the mesh has no axis {wrong}",
-        recipes=(with_other_axes,),
+        recipes=(respecified(of_the_mesh),),
         place=with_the_spec,
     ),
     Kind(
         name="duplicate mesh axis",
         pattern=r"A single NamedSharding spec specification can map every mesh axis to at most one positional dimension, but P\(.*",
         rule="a mesh axis can shard only one dimension of an array",
-        recipes=(without_duplicates,),
+        recipes=(respecified(each_once),),
         place=with_the_spec,
     ),
     Kind(
         name="spec longer than the array",
         pattern=r"Length of sharding\.spec \(\d+\) must be equal to aval's ndim \((?P<rank>\d+)\)\..*?P\(.*",
         rule="the spec has more entries than the array has dimensions, {rank}",
-        recipes=(shortened,),
+        recipes=(respecified(of_the_rank),),
         place=with_the_spec,
     ),
     Kind(
         name="constraint without a mesh",
         pattern=r"(?P<primitive>with_sharding_constraint) requires a non-empty mesh in context if you are passing `PartitionSpec`s",
         rule="a spec needs a mesh in context",
-        recipes=(placed_on_a_mesh,),
+        recipes=(rewritten("{jax.device_put}({0}, {jax.sharding.NamedSharding}({mesh}, {1}))"),),
     ),
     Kind(
         name="mesh set inside jit",
         pattern=r"`(?P<primitive>set_mesh)` can only be used outside of `jax\.jit`",
         rule="a traced function cannot set the mesh: set it before the call, or enter the abstract mesh inside",
-        recipes=(entered_as_abstract,),
+        recipes=(rewritten("{jax.sharding.use_abstract_mesh}({0}.abstract_mesh)"),),
     ),
     Kind(
         name="keyword",

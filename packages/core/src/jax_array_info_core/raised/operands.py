@@ -15,7 +15,21 @@ from .types import ArrayType, Axes, type_of
 
 _SPECS = ("jax.sharding.PartitionSpec", "jax.sharding.NamedSharding")
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-_NEVER_ARRAYS = (ast.Constant, ast.Lambda, ast.Starred, ast.JoinedStr, ast.Slice, ast.Dict, ast.Compare)
+_NEVER_ARRAYS = (ast.Constant, ast.Lambda, ast.Starred, ast.JoinedStr, ast.Slice, ast.Dict)
+_ELEMENTWISE = {
+    "abs",
+    "exp",
+    "log",
+    "sqrt",
+    "sin",
+    "cos",
+    "tanh",
+    "sigmoid",
+    "relu",
+    "gelu",
+    "silu",
+    "softmax",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -34,6 +48,14 @@ class Array:
     parts: tuple[ArrayType, ...] = ()
     """Types of the arrays in it, if it is a list or a tuple."""
 
+    def has(self, axes: Axes) -> bool:
+        """Return whether it is known to have a sharding."""
+        return all(one.axes == axes for one in self.parts) if self.parts else self.axes == axes
+
+    def can_have(self, axes: Axes) -> bool:
+        """Return whether nothing is known that speaks against a sharding."""
+        return all(one is None or one.fits(axes) for one in self.parts or (self.type,))
+
     def resharded_nbytes(self, axes: Axes) -> int | None:
         """Return the bytes that a device sends to reshard it; None if they are not known."""
         return known_sum(one and one.resharded_nbytes(axes) for one in self.parts or (self.type,))
@@ -41,29 +63,26 @@ class Array:
 
 def arrays_of(place: Place) -> list[Array]:
     """Return the arrays among the operands of an expression, in its order."""
-    known = _received(place)
+    received = _received(place)
     found = []
     for node in operand_nodes(place):
         value = place.value(node)
-        value = known.get(node, MISSING) if value is MISSING else value
-        if value is MISSING:
-            if isinstance(node, _NEVER_ARRAYS) or _is_spec_call(place, node):
-                continue
-            found.append(_array(node, _inferred(place, node)))
-        elif (one := type_of(value)) is not None:
-            found.append(_array(node, one))
-        elif type(value) in (list, tuple) and (parts := [*filter(None, map(type_of, value))]):
-            one = parts[0] if len({*parts}) == 1 else None
-            found.append(Array(node=node, type=one, axes=one and one.axes, parts=tuple(parts)))
+        value = received.get(node, MISSING) if value is MISSING else value
+        one = _inferred(place, node) if value is MISSING else type_of(value)
+        items = value if type(value) in (list, tuple) else ()
+        parts = tuple(part for item in items if (part := type_of(item)))
+        is_open = value is MISSING and not isinstance(node, _NEVER_ARRAYS) and not _is_spec(place, node)
+        if one or parts or is_open:
+            found.append(Array(node=node, type=one, axes=one and one.axes, parts=parts))
     return found
 
 
-def _array(node: ast.expr, one: ArrayType | None) -> Array:
-    return Array(node=node, type=one, axes=one and one.axes)
+def _is_spec(place: Place, node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and place.value(node.func) in [*map(at_path, _SPECS)]
 
 
 def operand_nodes(place: Place) -> Iterator[ast.expr]:
-    """Yield the operands of an expression: those of an operator, or the receiver and the arguments of a call."""
+    """Yield the operands of an expression: those of an operator, or the receiver and arguments of a call."""
     match place.node:
         case ast.Call(func=func, args=args, keywords=keywords):
             if (receiver := receiver_of(place, func)) is not None:
@@ -73,12 +92,12 @@ def operand_nodes(place: Place) -> Iterator[ast.expr]:
             yield from (keyword.value for keyword in keywords if keyword.arg is not None)
         case ast.BinOp(left=left, right=right):
             yield from (left, right)
-        case ast.Compare(left=left, comparators=others):
-            yield from (left, *others)
         case ast.UnaryOp(operand=operand) | ast.Attribute(value=operand):
             yield operand
-        case ast.Subscript():
-            yield from _indexed(place.node)
+        case ast.Compare(left=left, comparators=others):
+            yield from (left, *others)
+        case ast.Subscript() as node:
+            yield from _indexed(node)
 
 
 def receiver_of(place: Place, func: ast.expr) -> ast.expr | None:
@@ -86,65 +105,57 @@ def receiver_of(place: Place, func: ast.expr) -> ast.expr | None:
     if not isinstance(func, ast.Attribute):
         return None
     value = place.value(func.value)
-    is_array = (value is MISSING and not isinstance(func.value, ast.Name)) or type_of(value) is not None
+    is_array = type_of(value) is not None or (value is MISSING and not isinstance(func.value, ast.Name))
     return func.value if is_array else None
 
 
 def _indexed(node: ast.expr) -> Iterator[ast.expr]:
     """Yield the parts of ``x[i, j]`` and of ``x.at[i, j]``, else the expression itself."""
-    if not isinstance(node, ast.Subscript):
-        yield node
-        return
-    value, index = node.value, node.slice
-    yield value.value if isinstance(value, ast.Attribute) and value.attr == "at" else value
-    yield from index.elts if isinstance(index, ast.Tuple) else [index]
+    if isinstance(node, ast.Subscript):
+        yield (
+            node.value.value
+            if isinstance(node.value, ast.Attribute) and node.value.attr == "at"
+            else node.value
+        )
+        node = node.slice
+    yield from node.elts if isinstance(node, ast.Tuple) else [node]
 
 
 def _received(place: Place) -> dict[ast.expr, Any]:
     """Return the values of operands as JAX has received them, if these agree with those that are known."""
-    nodes: list[ast.expr | None]
     match place.node:
         case ast.Call(func=func, args=args):
             receiver = receiver_of(place, func)
-            nodes = [*args] if receiver is None else [receiver, *args]
-        case ast.BinOp(left=left, right=right):
-            nodes = [left, right]
-        case ast.Subscript(value=value, slice=index):
-            nodes = [value, index]
+            nodes = args if receiver is None else [receiver, *args]
+        case ast.BinOp(left=one, right=other) | ast.Subscript(value=one, slice=other):
+            nodes = [one, other]
         case _:
-            return {}
-    found: dict[ast.expr, Any] = {}
-    for node, value in zip(nodes, place.passed, strict=False):
+            nodes = []
+    found = dict(zip(nodes, place.passed, strict=False))
+    for node, value in list(found.items()):
         if isinstance(node, ast.List | ast.Tuple) and isinstance(value, list | tuple):
             found.update(zip(node.elts, value, strict=False))
-        elif node is not None:
-            found[node] = value
-    pairs = [(place.value(node), value) for node, value in found.items()]
-    agree = all(
-        known is MISSING or known is value or type_of(known) == type_of(value) for known, value in pairs
-    )
+    known = [(place.value(node), value) for node, value in found.items()]
+    agree = all(one is MISSING or one is value or type_of(one) == type_of(value) for one, value in known)
     return found if agree else {}
 
 
-def _is_spec_call(place: Place, node: ast.expr) -> bool:
-    """Return whether an expression makes a PartitionSpec or a sharding."""
-    return isinstance(node, ast.Call) and place.value(node.func) in map(at_path, _SPECS)
-
-
 def _inferred(place: Place, node: ast.expr) -> ArrayType | None:
-    """Return the type of a transposed, negated or nested expression of known arrays."""
+    """Return the type of a transposed or elementwise expression of known arrays."""
     match node:
-        case ast.Attribute(value=value, attr="T"):
-            one = _typed(place, value)
-            return one and replace(one, shape=one.shape[::-1], axes=one.axes[::-1])
-        case ast.Attribute(value=value, attr="mT"):
-            one = _typed(place, value)
-            order = [*range(len(one.shape))] if one else []
-            order[-2:] = order[-2:][::-1]
-            pick = lambda items: tuple(items[axis] for axis in order)  # noqa: E731
-            return one and replace(one, shape=pick(one.shape), axes=pick(one.axes))
+        case ast.Attribute(value=value, attr="T" | "mT" as attr) if one := _typed(place, value):
+            rank = len(one.shape)
+            order = [*range(rank - 2), rank - 1, rank - 2] if attr == "mT" else range(rank)[::-1]
+            shape, axes = (tuple(items[dim] for dim in order) for items in (one.shape, one.axes))
+            return replace(one, shape=shape, axes=axes)
         case ast.UnaryOp(operand=operand):
             return _typed(place, operand)
+        case ast.Call(func=ast.Attribute(attr=attr), args=[operand]) if attr in _ELEMENTWISE:
+            return _typed(place, operand)
+        case ast.BinOp(left=left, right=right, op=ast.Add() | ast.Sub() | ast.Mult()):
+            types = [_typed(place, left), _typed(place, right)]
+            if isinstance(left, ast.Constant) or isinstance(right, ast.Constant) or types[0] == types[1]:
+                return types[0] or types[1]
     return None
 
 
@@ -155,56 +166,46 @@ def _typed(place: Place, node: ast.expr) -> ArrayType | None:
 
 def described(place: Place, one: Array) -> Iterator[Operand]:
     """Yield an operand with its type and where that was made; the items of a list one by one."""
-    text, made = place.text(one.node), _made(place, one.node)
-    if one.parts:
-        for number, part in enumerate(one.parts):
-            yield Operand(expression=f"{text}[{number}]", type=str(part), made=made)
-    else:
-        yield Operand(expression=text, type=str(one.type or ""), made=made)
+    text = place.text(one.node)
+    for number, part in enumerate(one.parts):
+        yield Operand(expression=f"{text}[{number}]", type=str(part))
+    if not one.parts:
+        yield Operand(expression=text, type=str(one.type or ""), made=_made(place, one.node))
 
 
 def _made(place: Place, node: ast.AST) -> str:
     """Return where the variable of an expression was assigned, if the source says so without doubt."""
+    is_part = False
     while isinstance(node, ast.Attribute | ast.Subscript):
+        is_part |= isinstance(node, ast.Subscript) or node.attr not in ("T", "mT")
         node = node.value
     if not isinstance(node, ast.Name):
         return ""
     tree = place.source.tree
-    functions = [
-        one
-        for one in ast.walk(tree)
-        if isinstance(one, _FUNCTIONS)
-        and one.lineno <= node.lineno <= (one.end_lineno or 0)
-        and any(inner is node for inner in ast.walk(one))
-    ]
-    for scope in (*reversed(functions), tree):
-        lines = _stores(scope, node.id)
-        if scope is not tree and any(arg.arg == node.id for arg in _parameters(scope)):
-            name = getattr(scope, "name", "the lambda")
-            return "" if lines else f"argument of {name}"
-        if lines:
-            before = [line for line in lines if line is not None and line < place.line]
-            is_sure = len(lines) == 1 or None not in lines
-            return f"made at {os.path.basename(place.file)}:{before[-1]}" if before and is_sure else ""
+    scopes = [one for one in ast.walk(tree) if isinstance(one, _FUNCTIONS) and node in ast.walk(one)]
+    for scope in (*reversed(scopes), tree):
+        args: Any = getattr(scope, "args", None)
+        stores = _stores(scope, node)
+        before = [line for line in stores if 0 < line <= node.lineno]
+        is_open = 0 in stores and len(stores) > 2
+        if args and any(arg.arg == node.id for arg in (*args.posonlyargs, *args.args, *args.kwonlyargs)):
+            return "" if before or is_open else f"argument of {getattr(scope, 'name', 'a lambda')}"
+        if stores:
+            is_sure = before and not is_open and not is_part
+            return f"made at {os.path.basename(place.file)}:{before[-1]}" if is_sure else ""
     return ""
 
 
-def _parameters(function: Any) -> list[ast.arg]:
-    args = function.args
-    return [*args.posonlyargs, *args.args, *args.kwonlyargs]
+def _stores(scope: Any, node: ast.Name) -> list[int]:
+    """Return the lines that assign a variable; 0 too for each in a loop or a branch.
 
-
-def _stores(scope: Any, name: str) -> list[int | None]:
-    """Return the lines that assign a variable; None for one in a loop or a branch, unless it is the only one."""
-    found: list[tuple[int, bool]] = []
+    The statement that uses it assigns it later: its line is -1.
+    """
+    found = []
     for statement in scope.body if isinstance(scope.body, list) else ():
-        is_straight = isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.With)
-        if isinstance(statement, (*_FUNCTIONS, ast.ClassDef)):
-            continue
-        found += [
-            (one.lineno, is_straight)
-            for one in ast.walk(statement)
-            if isinstance(one, ast.Name) and one.id == name and isinstance(one.ctx, ast.Store)
-        ]
-    is_only = len(found) == 1
-    return [line if is_straight or is_only else None for line, is_straight in found]
+        is_straight = isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign)
+        is_own = is_straight and node in ast.walk(statement)
+        for one in ast.walk(statement) if not isinstance(statement, (*_FUNCTIONS, ast.ClassDef)) else ():
+            if isinstance(one, ast.Name) and one.id == node.id and isinstance(one.ctx, ast.Store):
+                found += [-1] if is_own else [one.lineno] if is_straight else [0, one.lineno]
+    return found

@@ -17,9 +17,9 @@ from .source import MISSING, Place
 from .types import ArrayType, Axes
 
 SPECS = ("jax.sharding.PartitionSpec", "jax.P")
-_SPELLINGS = ("dynamic_slice", "padding", "select")
-"""Primitives whose functions have other names."""
 RESHARD = ("jax.sharding.reshard", "jax.reshard")
+_SPELLINGS = ("dynamic_slice", "padding", "select", "dot_general")
+"""Primitives whose functions have other names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -45,6 +45,11 @@ class Site:
     """The mesh; None if it is not known."""
 
     @property
+    def sharded(self) -> list[Array]:
+        """Return the operands that are sharded, or could be."""
+        return [one for one in self.arrays if one.type is None or one.type.used or one.type.unreduced]
+
+    @property
     def sizes(self) -> Mapping[str, int]:
         """Size of each mesh axis; empty if the mesh is not known."""
         return self.mesh.shape if self.mesh else {}
@@ -66,28 +71,13 @@ class Site:
         name = self.found.groupdict().get("primitive") or ""
         return not isinstance(self.place.node, ast.Call) or name in self.last_name or name in _SPELLINGS
 
-    @property
-    def subscripts(self) -> str | None:
-        """The subscripts of an einsum; None for another expression."""
-        match self.place.node:
-            case ast.Call(args=[ast.Constant(value=str() as text), *_]):
-                return text
-        return None
-
-    def name(self, *paths: str) -> str:
-        """Return a name of this program for a part of JAX.
-
-        Raises:
-            LookupError: If the program has none.
-        """
-        if (name := self.place.path_to(*paths)) is None:
-            raise LookupError(paths)
-        return name
+    def names(self, group: str) -> list[str]:
+        """Return the words and numbers in a part of the message; none if it lacks that part."""
+        return re.findall(r"\w+", self.found.groupdict().get(group) or "")
 
     def spec(self, axes: Axes, *, is_full: bool = False) -> str:
-        """Return the code of a PartitionSpec, ``P()`` for one without mesh axes unless it is to be in full."""
-        entries = map(entry, axes if is_full or any(axes) else ())
-        return f"{self.name(*SPECS)}({', '.join(entries)})"
+        """Return the code of a PartitionSpec; ``P()`` without mesh axes, unless it has all entries."""
+        return f"{self.place.path_to(*SPECS)}({', '.join(map(entry, axes if is_full or any(axes) else ()))})"
 
     def edited(self, parts: Mapping[Any, str], nbytes: int | None = None) -> Edit:
         """Return the expression with other texts in place of some nodes in it."""
@@ -95,7 +85,7 @@ class Site:
 
     def resharded(self, targets: Mapping[Array, Axes]) -> Edit:
         """Return the expression with some operands resharded, and the bytes that this sends."""
-        reshard, text = self.name(*RESHARD), self.place.text
+        reshard, text = self.place.path_to(*RESHARD), self.place.text
         parts = {one.node: f"{reshard}({text(one.node)}, {self.spec(axes)})" for one, axes in targets.items()}
         return self.edited(parts, known_sum(one.resharded_nbytes(axes) for one, axes in targets.items()))
 
@@ -105,29 +95,25 @@ class Site:
         Raises:
             LookupError: If its function does not take one.
         """
-        text, node = self.place.text, self.place.node
-        result = f"out_sharding={self.spec(axes, is_full=True)}"
-        match node:
+        text, result = self.place.text, f"out_sharding={self.spec(axes, is_full=True)}"
+        match self.place.node:
             case ast.BinOp(left=left, right=right, op=ast.MatMult()):
-                code = f"{self.name('jax.numpy')}.matmul({text(left)}, {text(right)}, {result})"
+                numpy = self.place.path_to("jax.numpy")
+                return Edit(code=f"{numpy}.matmul({text(left)}, {text(right)}, {result})", sent_nbytes=nbytes)
             case ast.Subscript(value=value, slice=index):
-                code = f"{text(value)}.at[{text(index)}].get({result})"
-            case ast.Call(func=ast.Attribute(value=value, attr=attr) as func, args=args) if receiver_of(
-                self.place, func
-            ) is value and not isinstance(value, ast.Subscript):
-                numpy = self.name("jax.numpy")
-                rest = ", ".join(map(text, args))
-                rest = f"({rest})" if attr == "reshape" and len(args) > 1 else rest
-                code = f"{numpy}.{attr}({text(value)}, {rest}, {result})"
+                return Edit(code=f"{text(value)}.at[{text(index)}].get({result})", sent_nbytes=nbytes)
             case ast.Call(func=func, args=args, keywords=keywords):
+                receiver, name, arguments = receiver_of(self.place, func), text(func), [*map(text, args)]
                 target = self.place.value(func)
-                if target is not MISSING and "out_sharding" not in parameters(target):
-                    raise LookupError(self.function)
-                kept = [one for one in keywords if one.arg != "out_sharding"]
-                code = f"{text(func)}({', '.join([*map(text, (*args, *kept)), result])})"
-            case _:
-                raise LookupError(self.function)
-        return Edit(code=code, sent_nbytes=nbytes)
+                if receiver is not None and not isinstance(receiver, ast.Subscript):
+                    name = f"{self.place.path_to('jax.numpy')}.{self.last_name}"
+                    is_shape = self.last_name == "reshape" and len(args) > 1
+                    arguments = [text(receiver), *([f"({', '.join(arguments)})"] if is_shape else arguments)]
+                elif target is not MISSING and "out_sharding" not in parameters(target):
+                    raise LookupError(name)
+                kept = [text(one) for one in keywords if one.arg != "out_sharding"]
+                return Edit(code=f"{name}({', '.join([*arguments, *kept, result])})", sent_nbytes=nbytes)
+        raise LookupError(text())
 
 
 def parameters(function: Any) -> tuple[str, ...]:
@@ -143,4 +129,7 @@ def entry(names: tuple[str, ...]) -> str:
 
 
 Recipe = Callable[[Site], Iterator[Edit]]
-"""A function from an error to the edits that remove it. It can raise LookupError if it finds none."""
+"""A function from an error to the edits that remove it.
+
+It raises LookupError or ValueError where it finds none.
+"""

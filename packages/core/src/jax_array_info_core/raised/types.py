@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -23,8 +24,10 @@ Axes = tuple[tuple[str, ...], ...]
 
 _TYPE = re.compile(r"\b(bool|[a-z]{1,9}\d\w{0,12})\[([^\[\]]{0,400})\](?:\{U:([^{}]{0,200})\})?")
 """A type: ``float32[8@x,8]``, ``f32[8@(x,y)]``, ``f32[8]{U:x}``."""
-_LENGTH = re.compile(r"(\d+)(?:@(?:\(([^()]*)\)|([^,()]+)))?")
-_SPEC = re.compile(r"(?:P|PartitionSpec)(\([^()]{0,200}(?:\([^()]{0,100}\)[^()]{0,200}){0,20}\))")
+_LENGTH = re.compile(r"(\d+)(?:@(\([^()]*\)|[^,()]+))?")
+_SPEC = re.compile(
+    r"(?:\bP|\bPartitionSpec|(?<= ))(\((?:(?:None|'\w+'|\((?:'\w+'(?:, )?)+,?\))(?:, |,)?){0,64}\))"
+)
 _MESH = re.compile(r"Mesh\(((?:'\w+': \d+(?:, )?){1,16})(?:axis_types=\(([\w, ]{0,200})\))?")
 _SHORT = (("bfloat", "bf"), ("float", "f"), ("uint", "u"), ("int", "i"), ("complex", "c"))
 
@@ -50,17 +53,11 @@ class ArrayType:
 
     def __str__(self) -> str:
         over = [
-            names[0] if len(names) == 1 else f"({','.join(names)})"
-            for names in map(tuple, self.axes)
-            if names
+            "@" + (names[0] if len(names) == 1 else f"({','.join(names)})") for names in self.axes if names
         ]
-        marks = iter(over)
-        lengths = [
-            f"{length}@{next(marks)}" if names else str(length)
-            for length, names in zip(self.shape, self.axes, strict=True)
-        ]
-        unreduced = f"{{U:{','.join(self.unreduced)}}}" if self.unreduced else ""
-        return f"{self.dtype}[{','.join(lengths)}]{unreduced}"
+        marks = [over.pop(0) if names else "" for names in self.axes]
+        lengths = ",".join(f"{length}{mark}" for length, mark in zip(self.shape, marks, strict=True))
+        return f"{self.dtype}[{lengths}]" + (f"{{U:{','.join(self.unreduced)}}}" if self.unreduced else "")
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -152,12 +149,10 @@ def types_in(text: str, mesh: MeshAxes | None) -> list[ArrayType]:
     """Return the types in a message, in its order."""
     found = []
     for dtype, inside, unreduced in _TYPE.findall(text):
-        lengths = list(_LENGTH.finditer(inside))
-        if ",".join(one[0] for one in lengths) == inside.replace(" ", ""):
-            axes = tuple(tuple(re.findall(r"\w+", one[2] or one[3] or "")) for one in lengths)
-            shape, over = tuple(int(one[1]) for one in lengths), tuple(re.findall(r"\w+", unreduced))
-            name = _short_name(dtype)
-            found.append(ArrayType(dtype=name, shape=shape, axes=axes, unreduced=over, mesh=mesh))
+        lengths = _LENGTH.findall(inside)
+        shape, over = tuple(int(length) for length, _ in lengths), tuple(re.findall(r"\w+", unreduced))
+        axes = tuple(tuple(re.findall(r"\w+", names)) for _, names in lengths)
+        found.append(ArrayType(dtype=_short_name(dtype), shape=shape, axes=axes, unreduced=over, mesh=mesh))
     return found
 
 
@@ -168,20 +163,14 @@ def entry_of(value: Any) -> tuple[str, ...] | None:
 
 
 def specs_in(text: str) -> list[Axes]:
-    """Return the specs in a message, such as ``P('x', None)``, in its order."""
-    return [axes for one in _SPEC.finditer(text) for axes in axes_in(one[1])]
-
-
-def axes_in(text: str) -> list[Axes]:
-    """Return the specs in the text of some tuples, such as ``('x', None), ('y', None)``."""
-    try:
-        values = ast.literal_eval(text.replace(" and ", ", "))
-    except (SyntaxError, ValueError):
-        return []
-    values = values if isinstance(values, tuple) else (values,)
-    several = values if values and all(isinstance(value, tuple) for value in values) else (values,)
-    found = [tuple(map(entry_of, one)) for one in several]
-    return [one for one in found if None not in one]  # type: ignore[misc]
+    """Return the specs in a message, such as ``P('x', None)`` and ``('x', None)``, in its order."""
+    found = []
+    for one in _SPEC.findall(text):
+        with contextlib.suppress(SyntaxError, ValueError):
+            value = ast.literal_eval(one)
+            entries = tuple(map(entry_of, value)) if isinstance(value, tuple) else (None,)
+            found += [entries] if None not in entries else []
+    return found  # type: ignore[return-value]
 
 
 def mesh_in(text: str) -> MeshAxes | None:
