@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from ..compat.shardings import mesh_axes
 from ..compat.values import is_mesh
+from ..errors import LayoutError
 from ..origins.origins import Owner, UserLines
 from ..text import plain_text
 from .explanation import Edit, Explanation, Operand
@@ -89,8 +90,11 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 def _site(place: Place, found: re.Match[str]) -> Site:
     """Return an error with what is known of its operands."""
-    arrays, message = arrays_of(place), found.string
-    meshes = {mesh_axes(value) for value in place.names.values() if is_mesh(value) and not value.empty}
+    arrays, message = arrays_of(place), _told(found)
+    meshes = set()
+    for value in filter(is_mesh, place.names.values()):
+        with contextlib.suppress(LayoutError):  # an empty mesh, or one that JAX accepts but no array can have
+            meshes.add(mesh_axes(value))
     mesh = mesh_in(message) or next((one.type.mesh for one in arrays if one.type and one.type.mesh), None)
     mesh = mesh or (meshes.pop() if len(meshes) == 1 else None)
     types, specs = types_in(message, mesh), specs_in(message)
@@ -105,6 +109,11 @@ def _site(place: Place, found: re.Match[str]) -> Site:
             if arrays[number].axes is None and not arrays[number].parts:
                 arrays[number] = replace(arrays[number], type=type_, axes=axes)
     return site
+
+
+def _told(found: re.Match[str]) -> str:
+    """Return the part of a message that is about the operands: what comes before the type of a result."""
+    return found.string[: found.start("shown")] if "shown" in found.groupdict() else found.string
 
 
 def _rule(kind: Kind, site: Site | None, found: re.Match[str] | None = None) -> str:
@@ -131,7 +140,7 @@ def explanation_of_text(message: str, frames: Sequence[tuple[str, int, str, str]
         return None
     kind, found = known
     file, line, function, text = _last_of_user(frames)
-    types = [str(one) for one in types_in(message, None)]
+    types = [str(one) for one in types_in(_told(found), None)]
     return Explanation(
         kind=kind.name,
         rule=_rule(kind, None, found),

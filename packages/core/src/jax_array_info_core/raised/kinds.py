@@ -44,8 +44,8 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         name="illegal contraction",
-        pattern=r"(?P<primitive>dot_general) operation with inputs: .* produces an illegally sharded result: (?P<result>\S+)",
-        rule="{call} would have the type {result}, but a mesh axis can shard only one dimension",
+        pattern=r"(?P<primitive>dot_general) operation with inputs: .* produces an illegally sharded result: (?P<shown>\S+)",
+        rule="{call} would have the type {shown}, but a mesh axis can shard only one dimension",
         recipes=(contracted, apart),
     ),
     Kind(
@@ -302,7 +302,7 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         name="spec longer than the array",
-        pattern=r"Length of sharding\.spec \(\d+\) must be equal to aval's ndim \((?P<rank>\d+)\)\..*?P\(.*",
+        pattern=r"(?:Length of sharding\.spec \(\d+\) must be equal to aval's ndim )?\((?P<rank>\d+)(?:\)\..*?|, )P\(",
         rule="the spec has more entries than the array has dimensions, {rank}",
         recipes=(respecified(of_the_rank),),
         place=with_the_spec,

@@ -32,7 +32,7 @@ def with_the_spec(place: Place, found: re.Match[str]) -> Place | None:
     """Return the innermost line that has the spec of the message as text."""
     for one in callers(place):
         with contextlib.suppress(LookupError, ValueError):
-            written(one.node, specs_in(found[0])[0])
+            written(one.node, specs_in(found.string)[0])
             return one
     return None
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..compat.arrays import array_facts, known_by_type
 from ..compat.values import is_array, is_tracer
+from ..errors import LayoutError
 from ..layouts.dtypes import bits_of_name, named_in_full
 from ..layouts.layout import mesh_layout
 from ..layouts.spec import MeshAxes, Spec, effective_axes
@@ -174,9 +175,11 @@ def specs_in(text: str) -> list[Axes]:
 
 
 def mesh_in(text: str) -> MeshAxes | None:
-    """Return the first mesh in a message; None if there is none."""
+    """Return the first mesh in a message; None if there is none that can be."""
     if (found := _MESH.search(text)) is None:
         return None
     names, sizes = zip(*re.findall(r"'(\w+)': (\d+)", found[1]), strict=True)
     types = tuple(re.findall(r"\w+", found[2] or ""))
-    return MeshAxes(names, tuple(map(int, sizes)), types if len(types) == len(names) else ())
+    with contextlib.suppress(LayoutError):
+        return MeshAxes(names, tuple(map(int, sizes)), types if len(types) == len(names) else ())
+    return None
