@@ -1,0 +1,233 @@
+"""Recipes that shard operands or results otherwise: the edit is computed from the operands of this program."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+
+from ..hlo.collectives import sent_nbytes
+from .explanation import Edit
+from .operands import Array
+from .site import Recipe, Site
+from .types import Axes, fitted
+
+
+def distinct(entries: Iterable[tuple[str, ...]], used: Iterable[str] = ()) -> Axes:
+    """Return the entries of a spec without mesh axes that are used, or that an earlier entry has."""
+    seen, found = set(used), []
+    for names in entries:
+        found.append(tuple(name for name in names if name not in seen))
+        seen.update(names)
+    return tuple(found)
+
+
+# Operands
+
+
+def as_another(site: Site, *, broadcast: bool = False) -> Iterator[Edit]:
+    """Reshard all operands as one of them is."""
+    arrays = [one for one in site.arrays if one.type is None or one.type.shape]
+    known = [
+        axes
+        for one in arrays
+        for axes in ([part.axes for part in one.parts] or [one.axes])
+        if axes is not None
+    ]
+    rank = max(map(len, known))
+    for spec in dict.fromkeys(axes for axes in known if len(axes) == rank):
+        targets = {one: _aligned(one, spec, broadcast) for one in arrays}
+        changed = {one: axes for one, axes in targets.items() if not one.has(axes)}
+        if changed and all(one.can_have(axes) for one, axes in changed.items()):
+            yield site.resharded(changed)
+
+
+def _aligned(one: Array, spec: Axes, broadcast: bool) -> Axes:
+    """Return the entries of a spec for the last dimensions; broadcast ones are not sharded."""
+    shape = one.type.shape if one.type else (0,) * len(spec)
+    last = zip(shape, spec[len(spec) - len(shape) :], strict=True)
+    return tuple(() if broadcast and length == 1 else names for length, names in last)
+
+
+def broadcast_as_another(site: Site) -> Iterator[Edit]:
+    """Reshard all operands as one of them is, but for dimensions of length 1."""
+    return as_another(site, broadcast=True)
+
+
+def unsharded(site: Site) -> Iterator[Edit]:
+    """Reshard an operand so that it is not sharded along some dimensions, which the message names.
+
+    These are ``dims``, or those that are sharded ``over`` some mesh axes. They are dimensions of the user's
+    operand if it has the type or the spec in the message. Else it is replicated.
+    """
+    known = [one for one in site.sharded if one.type and (one.type in site.types or one.axes in site.specs)]
+    known = known or site.sharded[-1:]
+    for one in known[:1]:
+        is_named = one.type and site.calls_primitive and (one.axes in site.specs or one.type in site.types)
+        over = tuple(site.names("over"))
+        dims = [int(dim) for dim in site.names("dims")] if is_named else []
+        dims += [dim for dim, names in enumerate(one.axes or ()) if over and names == over]
+        targets = one.type.without(dims) if one.type and dims else [()]
+        yield from (site.resharded({one: axes}) for axes in targets if axes != one.axes)
+
+
+def replicated(site: Site) -> Iterator[Edit]:
+    """Replicate the operands that are sharded."""
+    yield from [site.resharded(dict.fromkeys(site.sharded, ()))] if site.sharded else []
+
+
+def apart(site: Site) -> Iterator[Edit]:
+    """Shard one of the operands over a mesh axis that no operand uses, or not at all."""
+    arrays = [one for one in site.arrays if one.type and one.type.used]
+    for one in arrays if len(arrays) > 1 and len(arrays) == len(site.sharded) else ():
+        used = {name for other in arrays if other is not one for names in other.axes or () for name in names}
+        own, shared = one.axes or (), [name for names in one.axes or () for name in names if name in used]
+        free = [name for name in site.sizes if name not in used and shared == [shared[0]]] if shared else []
+        moved = (
+            [tuple(tuple(free[0] if name in used else name for name in names) for names in own)]
+            if free
+            else []
+        )
+        for axes in [*moved, distinct(own, used)] if shared else ():
+            yield from [site.resharded({one: axes})] if one.can_have(axes) else []
+    if len(arrays) < 2:
+        yield from replicated(site)
+
+
+def as_wanted(site: Site) -> Iterator[Edit]:
+    """Reshard an operand to the first spec of the message."""
+    known = [one for one in site.arrays if one.type in site.types]
+    one = (known or [one for one in site.arrays if one.type is None])[0]
+    yield site.resharded({one: site.specs[0]})
+
+
+def mapped_alike(site: Site) -> Iterator[Edit]:
+    """Shard the mapped dimensions of all operands of a vmap alike."""
+    match site.place.node:
+        case ast.Call(func=ast.Call(args=[_], keywords=keywords), args=args):
+            in_axes = ast.literal_eval(
+                next((one.value for one in keywords if one.arg == "in_axes"), ast.Constant(0))
+            )
+            dims = {
+                one: in_axes if isinstance(in_axes, int) else in_axes[args.index(one.node)]
+                for one in site.arrays
+            }
+            shown = [*filter("None".__ne__, site.names("one"))], [*filter("None".__ne__, site.names("other"))]
+            mapped = {one: dim for one, dim in dims.items() if dim is not None}
+            axes = {
+                one: one.axes or (*[()] * dim, tuple(shown[number > 0]))
+                for number, (one, dim) in enumerate(mapped.items())
+            }
+            for wanted in dict.fromkeys(axes[one][dim] for one, dim in mapped.items()):
+                targets = {}
+                for one, dim in mapped.items():
+                    rest = distinct(axes[one], wanted)
+                    if axes[one][dim] != wanted:
+                        targets[one] = (*rest[:dim], wanted, *rest[dim + 1 :])
+                if all(one.can_have(target) for one, target in targets.items()):
+                    yield site.resharded(targets)
+
+
+# Results
+
+
+def given(spec: Callable[[Site], Axes]) -> Recipe:
+    """Return a recipe that gives a result a sharding."""
+
+    def recipe(site: Site) -> Iterator[Edit]:
+        yield site.given(spec(site))
+
+    return recipe
+
+
+def indexed(site: Site) -> Axes:
+    """Return the spec of an indexing: that of the indices, then that of the dimensions that stay."""
+    operand, indices = site.types[:2]
+    if not isinstance(site.place.node, ast.Subscript):
+        raise LookupError(site.function)
+    return distinct([*indices.axes[:-1], *operand.axes[indices.shape[-1] :]])
+
+
+def repeated(site: Site) -> Axes:
+    """Return the spec of an operand, if the result has the same dimensions."""
+    node = site.place.node
+    has_axis = isinstance(node, ast.Call) and (
+        len(node.args) > 2 or any(one.arg == "axis" for one in node.keywords)
+    )
+    return (site.arrays[0].axes or ((),)) if has_axis else ((),)
+
+
+def reshaped(site: Site) -> Iterator[Edit]:
+    """Give a reshape the sharding of its result: over the same mesh axes where they divide one, or none."""
+    (one,), shape = site.types, tuple(map(int, site.names("result")))
+    names = tuple(name for entry in one.axes for name in entry)
+    result = replace(one, shape=shape, axes=fitted((), len(shape)))
+    for dim in [dim for dim in range(len(shape)) if site.mesh and result.divides(dim, names)][:1]:
+        yield site.given(tuple(names if place == dim else () for place in range(len(shape))))
+    yield site.given(result.axes, one.resharded_nbytes(()))
+
+
+def _terms(site: Site) -> tuple[list[tuple[Array, str]], str]:
+    """Return the operands of a contraction with a letter for each dimension, and the letters of the result."""
+    match site.place.node:
+        case ast.Call(args=[ast.Constant(value=str() as subscripts), *_]) if "." not in subscripts:
+            inputs, arrow, result = subscripts.replace(" ", "").partition("->")
+            letters = sorted(inputs.replace(",", ""))
+            result = result if arrow else "".join(one for one in letters if letters.count(one) == 1)
+            return list(zip(site.arrays, inputs.split(","), strict=True)), result
+    left, right = (len(one.axes) for one in site.arrays if one.axes is not None)
+    batch = "abcdefgh"[: max(left, right, 2) - 2]
+    if site.last_name not in ("matmul", "dot", "") or (site.last_name == "dot" and batch):
+        raise LookupError(site.function)
+    one, other = (batch[len(batch) + 2 - rank :] if rank > 1 else "" for rank in (left, right))
+    rows, columns = "i" * (left > 1), "k" * (right > 1)
+    return list(
+        zip(site.arrays, (f"{one}{rows}j", f"{other}j{columns}"), strict=True)
+    ), f"{batch}{rows}{columns}"
+
+
+def contracted(site: Site) -> Iterator[Edit]:
+    """Give a contraction the sharding of its result: with the sums scattered, or on each device."""
+    terms, result = _terms(site)
+    lengths: dict[str, int] = {}
+    axes: dict[str, tuple[str, ...]] = {}
+    for one, term in terms:
+        for letter, length, names in zip(
+            term, one.type.shape if one.type else term, one.axes or ((),) * len(term)
+        ):
+            lengths[letter], axes[letter] = int(length) if one.type else 1, axes.get(letter) or names
+    spec = distinct(axes[letter] for letter in result)
+    if not all(one.type for one, _ in terms):
+        yield site.given(fitted((), len(spec)))
+        return
+    summed = tuple(name for letter in axes if letter not in result for name in axes[letter])
+    sums = distinct([*spec, summed])[-1]
+    whole = replace(
+        terms[0][0].type, shape=tuple(map(lengths.__getitem__, result)), axes=spec, mesh=site.mesh
+    )
+    nbytes, group = whole.nbytes_of(spec) if sums else None, math.prod(site.sizes[name] for name in sums)
+    for dim in [dim for dim, names in enumerate(spec) if sums and not names and whole.divides(dim, sums)][:1]:
+        scattered = (*spec[:dim], sums, *spec[dim + 1 :])
+        yield site.given(scattered, nbytes and sent_nbytes("reduce-scatter", nbytes, 0, group))
+    yield site.given(spec, nbytes and sent_nbytes("all-reduce", nbytes, nbytes, group))
+
+
+def agreed(site: Site) -> Iterator[Edit]:
+    """Reshard an operand of a contraction so that its batch dimensions are sharded as those of another."""
+    try:
+        terms, result = _terms(site)
+    except (LookupError, ValueError):
+        yield from as_another(site)
+        return
+    batches = [
+        [letter for letter in term if letter in result and all(letter in other for _, other in terms)]
+        for _, term in terms
+    ]
+    printed = [dict(zip(batch, spec, strict=False)) for batch, spec in zip(batches, site.specs, strict=False)]
+    for number, (one, term) in enumerate(terms):
+        for wanted in printed[:number] + printed[number + 1 :]:
+            used = [name for names in wanted.values() for name in names]
+            own = distinct(one.axes or ((),) * len(term), used)
+            axes = tuple(wanted.get(letter, names) for letter, names in zip(term, own, strict=True))
+            yield from [site.resharded({one: axes})] if one.can_have(axes) else []
