@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ..hlo.oom_logs import nbytes_of
@@ -61,6 +61,10 @@ _SIGTERM = "termination signal"
 _NO_EVENT = re.compile(r"is unstuck waiting|live arrays at |is not a failure")
 
 
+Frame = tuple[str, int, str, str]
+"""File, line, function and source text of a frame."""
+
+
 class Found(NamedTuple):
     """A candidate that a kind explains."""
 
@@ -78,6 +82,8 @@ class Found(NamedTuple):
     """Time of the line, or of the last one before it that has a time."""
     record: str = ""
     """The line with those that belong to it."""
+    frames: tuple[Frame, ...] = ()
+    """Frames of its traceback, innermost last."""
 
 
 def found_in(candidate: Candidate, progress: Progress, rank: str | None, lines: UserLines) -> Found | None:
@@ -117,6 +123,7 @@ def found_in(candidate: Candidate, progress: Progress, rank: str | None, lines: 
         return None
     is_saved = kind is not None and kind.name == _SIGTERM and progress.is_done
     is_fatal = role != "warning" and not (survived or is_quiet or is_saved)
+    frames = _frames(candidate)
     event = LogEvent(
         kind=NOT_INTERPRETED if kind is None else kind.name,
         role=role,
@@ -126,7 +133,7 @@ def found_in(candidate: Candidate, progress: Progress, rank: str | None, lines: 
         rank=rank,
         ranks=() if rank is None else (rank,),
         is_fatal=is_fatal,
-        place=_place(candidate, lines),
+        place=_place(frames, lines),
         numbers=numbers,
         words="" if kind is None else str(numbers.pop("said", "")) or memory_words(kind, numbers),
         cause="" if kind is None else kind.cause,
@@ -140,6 +147,7 @@ def found_in(candidate: Candidate, progress: Progress, rank: str | None, lines: 
         is_weak=kind is not None and kind.is_weak,
         seconds=_seconds(candidate),
         record=record,
+        frames=frames,
     )
 
 
@@ -219,16 +227,24 @@ def _sentence(record: str, match: re.Match[str] | None) -> str:
     return text.rstrip(": .") if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
-def _place(candidate: Candidate, lines: UserLines) -> str:
-    """Return the user's line in the traceback that an exception ends."""
-    frames = []
+def _frames(candidate: Candidate) -> tuple[Frame, ...]:
+    """Return the frames of the traceback that an exception ends, innermost last."""
+    frames: list[Frame] = []
+    below = ""
     for raw in context_of(candidate, is_after=False, most=60):
         text = read_line(raw).text
         if found := _FRAME.match(text):
-            frames.append((found[1], int(found[2]), found[3] or ""))
+            frames.append((found[1], int(found[2]), found[3] or "", below.strip()))
         elif text.startswith("Traceback (most") or (text.strip() and not text.startswith((" ", "\t"))):
             break
-    origin = lines.origin(tuple(frames)) if frames else None  # type: ignore[arg-type]
+        # Marks below the source are not the source.
+        below = "" if found or not re.search(r"\w", text) else text
+    return tuple(reversed(frames))
+
+
+def _place(frames: Sequence[Frame], lines: UserLines) -> str:
+    """Return the user's line in a traceback."""
+    origin = lines.origin([frame[:3] for frame in reversed(frames)]) if frames else None
     return "" if origin is None else printable(origin.place)
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ..quantities import counted, format_number
 from ..reports.logs import LogEvent
+from ..text import printable
 from .events import NOT_INTERPRETED, Found, numbers_agree
 from .memory_words import memory_numbers, memory_words
 from .ranks import OneRank, clock, shape_of
@@ -68,6 +69,21 @@ def _joined(one: Found, other: Found) -> Found:
         words="" if main.kind is None else memory_words(main.kind, numbers),
     )
     return main._replace(event=event, survived=other.survived, seconds=one.seconds)
+
+
+def explained(found: Found) -> LogEvent:
+    """Return an event; that of an error which JAX raised on shardings, with the rule that was broken."""
+    event = found.event
+    if event.role != "root" or event.words:
+        return event
+    from ..raised.explain import explanation_of_text  # many rules, which few logs need
+
+    known = explanation_of_text(found.record, found.frames)
+    if known is None:
+        return event
+    types = ", ".join(filter(None, (one.type for one in known.operands)))
+    operands = f" Operands: {types}." if types else ""
+    return replace(event, cause=printable(f"{known.rule[:1].upper()}{known.rule[1:].rstrip('.')}.{operands}"))
 
 
 def equal_once(events: Iterable[LogEvent]) -> list[LogEvent]:

@@ -20,13 +20,14 @@ from ..reports.logs import LogReport
 from ..text import plain_text
 from . import LOG_SUFFIXES
 from .events import Found, found_in
-from .failures import equal_once, failures_of, with_stalls
+from .failures import equal_once, explained, failures_of, with_stalls
 from .ranks import OneRank, rank_logs, root_of
 from .scanner import Progress, Scanner
 
 _CHUNK = 1 << 20
 _MOST_EVENTS = 200
 """Number of different events that are listed."""
+_MOST_EXPLAINED = 50
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz", b"BZh": "bzip2"}
 _NAMES = re.compile(
     r"(?:^|[^a-zA-Z])(?:r|rank|worker|proc|process|task|host|node|pod)[-_.]?(\d{1,6})$|[-_.](\d{1,6})$"
@@ -182,7 +183,11 @@ def _report(
         return event.role == "warning", not event.is_fatal, event.rank not in root.ranks
 
     every = sorted((found for one in ranks for found in one.found), key=order)
-    events = equal_once(found.event for found in every if not found.survived)
+    events = equal_once(
+        explained(found) if place < _MOST_EXPLAINED else found.event
+        for place, found in enumerate(every)
+        if not found.survived
+    )
     rows = compiler.rows(mesh)
     rows["unlisted_count"] += dropped + max(0, len(events) - _MOST_EVENTS)
     return LogReport(
