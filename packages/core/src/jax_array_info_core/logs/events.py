@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ..hlo.oom_logs import nbytes_of
 from ..origins.origins import UserLines
@@ -23,7 +23,7 @@ from .scanner import Candidate, Progress, context_of, is_progress
 KINDS: tuple[Kind, ...] = (*PROGRAM_KINDS[:3], *MEMORY_KINDS, *PROGRAM_KINDS[3:], *JOB_KINDS)
 """All kinds, in the order in which a line is compared with them: storage errors have the words of memory."""
 _READ = "Read the lines before it in the log."
-NOT_INTERPRETED = "not interpreted"
+NOT_INTERPRETED: Final = "not interpreted"
 """Name of the kind of fatal lines that no other kind explains."""
 
 _STATUS = (
@@ -252,19 +252,16 @@ def _named(kind: Kind | None, text: str) -> Iterator[tuple[str, str]]:
     """Yield the ranks that a line names as the cause."""
     if kind is None or kind.role != "consequence":
         return
-    for found in re.finditer(
-        r"[Tt]ask (?:/job:\w{1,40}/replica:\d{1,9}/task:)?(\d{1,9}) heartbeat timeout", text
-    ):
+    for found in _HEARTBEAT.finditer(text):
         yield found[1], "missed heartbeats"
     lines = text.split("\n")
+    barrier = ""
     for place, line in enumerate(lines):
+        if named := _BARRIER.search(line):
+            barrier = named[1]
         if "unhealthy (stopped sending heartbeats)" in line:
             yield from ((task, "listed as unhealthy") for task in _tasks(lines[place + 1 :]))
         if first := _FIRST_TASK.search(line):
-            barrier = next(
-                (found[1] for one in lines[: place + 1] if (found := re.search(r"Id: (\S{1,200}?)\. ", one))),
-                "",
-            )
             if barrier.startswith("Shutdown"):
                 yield first[1], "first at the Shutdown barrier"
             else:

@@ -186,16 +186,13 @@ class Progress:
             few, found = found[:_MOST_STEPS], found[_MOST_STEPS:]
             for facts, place in few:
                 self.see(facts, lines[place], first + place)
-        clocks = [
-            lines[place][facts.time : facts.time + 8] if facts.time >= 0 else b"" for facts, place in found
-        ]
-        for before, (facts, place), clock in zip([self._clock, *clocks], found, clocks, strict=False):
-            if clock != before and clock:
+        for facts, place in found:
+            if facts.time >= 0 and lines[place][facts.time : facts.time + 8] != self._clock:
                 self.see(facts, lines[place], first + place)
-        steps = [one for one in found if one[0].is_progress]
+        steps = [(facts, place) for facts, place in found if facts.is_progress]
         self.steps += len(steps)
-        if steps:
-            self.see(*((steps[-1][0]), lines[steps[-1][1]], first + steps[-1][1]))
+        for facts, place in steps[-1:]:
+            self.see(facts, lines[place], first + place)
         self.is_done = self.is_done or any(facts.is_done for facts, _ in found)
 
     def _see_time(self, seconds: int, number: int) -> None:
@@ -292,14 +289,10 @@ class Scanner:
         kinds = {shape: known[shape] for shape in set(shapes)}
         if not self._in_traceback and not any(one.is_traceback for one in kinds.values()):
             places = [place for place, shape in enumerate(shapes) if kinds[shape] is not _BORING]
-            if self._rank is None and not any(one.rank for one in kinds.values()):
-                plain = {shape for shape, one in kinds.items() if not one.words}
-                self._progress_of(None).see_many(
-                    [(known[shapes[place]], place) for place in places if shapes[place] in plain],
-                    lines,
-                    self.line_count + 1,
-                )
-                places = [place for place in places if shapes[place] not in plain]
+            if self._rank is None and not any(one.rank or one.words for one in kinds.values()):
+                found = [(kinds[shapes[place]], place) for place in places]
+                self._progress_of(None).see_many(found, lines, self.line_count + 1)
+                places = ()
         hits: dict[object, list[tuple[int, str | None]]] = {}
         first = self.line_count + 1
         for place in places:
