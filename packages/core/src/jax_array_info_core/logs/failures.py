@@ -14,7 +14,7 @@ from .ranks import OneRank, clock, shape_of
 
 _MEMORY = ("program memory", "other memory")
 _LIMIT = "rematerialization limit"
-_ANY_ALLOCATION = "gpu allocation"
+_ANY_ALLOCATION = "allocation"
 """The kind of the message that also follows the messages of other allocators."""
 _EXTERNAL = ("termination signal", "time limit")
 """Kinds of ends that a stall may have."""

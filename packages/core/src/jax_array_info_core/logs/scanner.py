@@ -9,7 +9,7 @@ from itertools import islice
 from statistics import median
 from typing import NamedTuple
 
-from .lines import DAY, RANK, seconds_at, time_place
+from .lines import DAY, MARGIN, RANK, seconds_at, time_place
 
 _WORDS = (
     *(b"RESOURCE_EXHAUSTED", b"INTERNAL:", b"DEADLINE_EXCEEDED", b"ABORTED:", b"UNAVAILABLE:", b"UNKNOWN:"),
@@ -290,8 +290,8 @@ class Scanner:
         if not self._in_traceback and not any(one.is_traceback for one in kinds.values()):
             places = [place for place, shape in enumerate(shapes) if kinds[shape] is not _BORING]
             if self._rank is None and not any(one.rank or one.words for one in kinds.values()):
-                found = [(kinds[shapes[place]], place) for place in places]
-                self._progress_of(None).see_many(found, lines, self.line_count + 1)
+                plain = [(kinds[shapes[place]], place) for place in places]
+                self._progress_of(None).see_many(plain, lines, self.line_count + 1)
                 places = ()
         hits: dict[object, list[tuple[int, str | None]]] = {}
         first = self.line_count + 1
@@ -303,7 +303,8 @@ class Scanner:
             state = self.ranks.get(rank) or self._progress_of(rank)
             if facts.rank is not None:
                 state.line_count += 1
-            if facts.time >= 0 or facts.is_progress:
+            is_source = facts.is_indented and rank in self._in_traceback
+            if facts.time >= 0 or (facts.is_progress and not is_source):
                 state.see(facts, line, first + place)
             if facts.is_done:
                 state.is_done = True
@@ -398,6 +399,8 @@ def _shape(line: bytes, shape: bytes, words: tuple[int, ...]) -> _Shape:
     rank = RANK.match(text)
     progress = _progress_in(text)
     start = rank.end() if rank else 0
+    margin = MARGIN.match(text, start)
+    start = margin.end() if margin else start
     step = progress.span("number") if progress and progress["number"] else None
     found = _Shape(
         rank=next(rank.span(name) for name in "abcd" if rank[name]) if rank else None,
@@ -406,7 +409,7 @@ def _shape(line: bytes, shape: bytes, words: tuple[int, ...]) -> _Shape:
         step=step,
         words=words,
         is_traceback=_TRACEBACK in shape,
-        is_indented=not text[start:].strip() or text[start : start + 1] in " \t|",
+        is_indented=not text[start:].strip() or text[start : start + 1] in " \t",
         is_done=_DONE.search(line) is not None,
     )
     return _BORING if found == _BORING else found
