@@ -38,10 +38,11 @@ _SOFT = re.compile(
 _SOFT_INSIDE = re.compile(rf"[A-Z]\w{{0,60}}(?:Error|Exception): |\b{_STATUS}")
 _HARD = re.compile(
     r"Fatal Python error: |\*\*\* (?:SIG[A-Z]+|Check failure) |terminate called|Check failed: "
-    r"|.{0,200}(?:oom_kill|OOMKilled|NCCL WARN|NVRM: |CANCELLED AT|[Ee]xit(?:ed with)?(?: exit)? ?[Cc]ode)"
+    r"|.{0,200}(?:oom_kill|OOMKilled|NCCL WARN|NVRM: |CANCELLED AT"
+    r"|[Ee]xit(?:ed with)?(?: exit)? ?[Cc]ode(?!\W{0,4}0(?!\d)))"
     r"|(?:srun|slurmstepd): error: "
-    r"|(?:.{0,100}: )?(?:line \d{1,9}: +\d{1,9} )?"
-    r"(?:Killed|Aborted|Segmentation fault|Bus error|Terminated|Illegal instruction|Trace/breakpoint trap)"
+    r"|(?:.{0,100}: line \d{1,9}: +\d{1,9} )?(?:Killed|Aborted|Segmentation fault|Bus error|Terminated"
+    r"|Illegal instruction|Floating point exception|Trace/breakpoint trap)"
     r"(?: +\(core dumped\))?(?: {4,}|$)"
 )
 _FRAME = re.compile(r'\s*File "([^"\n]{1,500})", line (\d{1,9})(?:, in ([^\n]{1,200}))?')

@@ -29,7 +29,7 @@ JOB_KINDS = (
         "restarted rank",
         "consequence",
         (
-            r"[Tt]ask <rank>\b.{0,200}different incarnation",
+            r"[Tt]ask[ :]<rank>\b.{0,200}different incarnation",
             r"tried to connect with a different incarnation",
             r"[Ll]eader incarnation ID mismatch",
         ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -175,7 +175,7 @@ def _report(
             compiler.feed(piece)
         ranks += _ranks_of(scanner, source.rank, lines)
         dropped += scanner.dropped_count
-    ranks = [with_stalls(one) for one in ranks]
+    ranks = [with_stalls(one) for one in _each_once(ranks)]
     root = root_of(ranks)
 
     def order(found: Found) -> tuple[bool, bool, bool]:
@@ -210,7 +210,8 @@ def _ranks_of(scanner: Scanner, rank: str | None, lines: UserLines) -> list[OneR
     }
     count = sum(one.line_count for one in prefixed.values())
     has_ranks = rank is None and len(prefixed) > 1 and 2 * count >= scanner.line_count
-    progress = prefixed if has_ranks else {rank: _joined(scanner)}
+    every = list(scanner.ranks.values()) or [Progress()]
+    progress = prefixed if has_ranks else {rank: _joined(every, scanner.line_count)}
     found: dict[str | None, list[Found]] = {name: [] for name in progress}
     for candidate in candidates:
         own = candidate.rank if has_ranks else rank
@@ -219,11 +220,21 @@ def _ranks_of(scanner: Scanner, rank: str | None, lines: UserLines) -> list[OneR
     return [OneRank(name, failures_of(found[name]), one) for name, one in progress.items()]
 
 
-def _joined(scanner: Scanner) -> Progress:
-    """Return the progress of a log whose prefixes are not ranks."""
-    every = list(scanner.ranks.values()) or [Progress()]
+def _each_once(ranks: Iterable[OneRank]) -> Iterator[OneRank]:
+    """Yield each rank once: its output and its errors may be in two files."""
+    by_rank: dict[str | None, list[OneRank]] = {}
+    for one in ranks:
+        by_rank.setdefault(one.rank, []).append(one)
+    for rank, same in by_rank.items():
+        every = [one.progress for one in same]
+        progress = _joined(every, sum(one.line_count for one in every))
+        yield OneRank(rank, [found for one in same for found in one.found], progress)
+
+
+def _joined(every: Sequence[Progress], line_count: int) -> Progress:
+    """Return the progress of logs or of prefixes that are not ranks."""
     joined = max(every, key=lambda one: one.steps)
-    joined.line_count = scanner.line_count
+    joined.line_count = line_count
     joined.last = max(one.last for one in every)
     joined.is_done = any(one.is_done for one in every)
     return joined

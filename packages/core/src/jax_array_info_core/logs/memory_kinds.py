@@ -101,7 +101,10 @@ MEMORY_KINDS = (
     Kind(
         "sparsecore stack",
         "root",
-        (r"memref\.alloca.{0,300}offset upper bound \(<words> words\)",),
+        (
+            r"memref\.alloca.{0,300}?offset upper bound \(<words> words\)"
+            r"(?:.{0,300}offset upper bound \(<limit_words> words\))?",
+        ),
         "A SparseCore program needs more of its own memory than it has.",
         "Lower the limits per partition, or turn the offload of collectives to SparseCores off.",
         category="other memory",
@@ -123,9 +126,9 @@ MEMORY_KINDS = (
         (
             r"oom_kill event",
             r"OOMKilled",
-            r"Out of memory: Killed process",
+            r"[Oo]ut of memory: Killed process",
             r"Detected \d{1,9} oom-kill",
-            r"(?:^|: )(?:line \d+: +\d+ )?Killed(?: +\(core dumped\))?(?: {4,}|$)",
+            r"(?:^|: line \d{1,9}: +\d{1,9} )Killed(?: +\(core dumped\))?(?: {4,}|$)",
             r"[Ee]xit(?:ed)?(?: with)?(?: exit)? ?(?:code|status|Code)\W{0,3}137\b",
         ),
         "The process was killed from outside, most often because the host's memory was full.",

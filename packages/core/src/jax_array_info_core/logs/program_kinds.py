@@ -67,6 +67,7 @@ PROGRAM_KINDS = (
             r"Array has been deleted with shape=(?P<module>[\w\[\],]{1,100})",
             r"(?:[Aa]rray|[Bb]uffer) has been deleted or donated",
             r"[Aa]rray has been deleted",
+            r"called on deleted or donated buffer",
         ),
         "An array is used after it was donated or deleted.",
         "Use the result of the call that donated it, or do not donate it.",
@@ -89,7 +90,7 @@ PROGRAM_KINDS = (
         ),
         "A value of a traced function was stored outside it.",
         "Return the value; jax.checking_leaks finds the place.",
-        details=(r"created on line (?P<module>[^\n]{1,300})",),
+        details=(r"created on line (?P<module>[^\n]{1,300}?)\.?\s*$",),
     ),
     Kind(
         "concrete value needed",
@@ -102,6 +103,7 @@ PROGRAM_KINDS = (
         ),
         "Python needs the value of a traced array, as in an `if`.",
         "Use jax.lax.cond or jnp.where, or make the argument static by its name.",
+        details=(r"depends on the values? of the arguments? (?P<argument>\w{1,100})",),
     ),
     Kind(
         "incompatible devices",
@@ -292,7 +294,8 @@ PROGRAM_KINDS = (
         (
             r"Fatal Python error: (?:Segmentation fault|Bus error|Illegal instruction)",
             r"\*\*\* SIG(?:SEGV|BUS|ILL|FPE)",
-            r"(?:^|: )(?:line \d+: +\d+ )?(?:Segmentation fault|Bus error|Illegal instruction)"
+            r"(?:^|: line \d{1,9}: +\d{1,9} )"
+            r"(?:Segmentation fault|Bus error|Illegal instruction|Floating point exception)"
             r"(?: +\(core dumped\))?(?: {4,}|$)",
         ),
         "Native code crashed.",
@@ -314,7 +317,7 @@ PROGRAM_KINDS = (
             r"Fatal Python error: Aborted",
             r"\*\*\* SIGABRT",
             r"\*\*\* Check failure stack trace",
-            r"(?:^|: )(?:line \d+: +\d+ )?Aborted(?: +\(core dumped\))?(?: {4,}|$)",
+            r"(?:^|: line \d{1,9}: +\d{1,9} )Aborted(?: +\(core dumped\))?(?: {4,}|$)",
         ),
         "The process ended itself after a fatal line.",
         "Read the fatal line before it.",

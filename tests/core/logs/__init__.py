@@ -1,0 +1,1 @@
+"""Logs of finished and dead jobs."""
