@@ -47,8 +47,9 @@ Why does JAX recompile my function?
 How does CI fail if it gets worse?
     assert_tree(state, expect=specs)
     assert_no_collective(program_report(step, *args), "all-gather")
-What went wrong in a finished run?
+What went wrong in a finished run? Which host failed first?
     print_log("train.log")
+    print_log("logs/")
 What does each process hold? Which mesh axis crosses hosts?
     print_hosts(live_array_report())
     print_mesh(mesh)

@@ -57,7 +57,7 @@ _CATEGORIES: dict[LogRole, LogCategory] = {
     "stall": "stall",
 }
 _LEAST, _LONG, _LONGEST = 30, 120, 400
-"""Characters of a first sentence at least; of a text that is cut to it; and of any text."""
+"""Least characters of a first sentence, most of a text that keeps the others, and most of any text."""
 _SIGTERM = "termination signal"
 _NO_EVENT = re.compile(r"is unstuck waiting|live arrays at |is not a failure")
 

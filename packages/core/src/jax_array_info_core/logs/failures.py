@@ -23,8 +23,8 @@ _EXTERNAL = ("termination signal", "time limit")
 def failures_of(found: Iterable[Found]) -> list[Found]:
     """Return the events of a rank, each failure once.
 
-    An allocator's warning, its error and the exception are one. A fatal line that no kind explains is no
-    failure of its own after one.
+    An allocator's warning, its error and the exception are one. A fatal line that no kind explains is not
+    a failure of its own after one.
     """
     kept: list[Found] = []
     last: Found | None = None

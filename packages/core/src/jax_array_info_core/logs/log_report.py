@@ -44,17 +44,25 @@ class _Source(NamedTuple):
 
 
 def log_report(source: Any, *, mesh: Any = None, ignore_codes: str | Iterable[str] = ()) -> LogReport:
-    """Return the findings in the log of a run: out of memory, full replication, unused donations.
+    """Return what ended a job, from its logs: the error, the rank that failed first, and the warnings.
+
+    ``headline`` says what ended the job, ``events`` are the lines about it, the root first, and ``ranks`` are
+    the ends of the ranks. An error of a rank that follows from that of another one has the role
+    ``consequence``. An error after which the same rank makes progress counts as survived. A fatal line that
+    no known kind explains is ``not interpreted``. The page "Kinds of lines in logs" lists the kinds.
 
     If a program does not fit the memory of a device, the error has the bytes that it needs, those that a
     device has, and a table of its largest buffers. If an allocation fails later, the error has the requested
     bytes and, on TPU, the free ones. XLA warns of an "Involuntary full rematerialization" if it has no direct
     way from one sharding to another: each device then holds the whole array for a while. JAX warns of donated
-    buffers that no output can use. Equal errors and warnings are one row with its count. Prefixes of lines,
-    colors and invalid bytes do not matter. Logs of any size are read in bounded memory.
+    buffers that no output can use. Equal errors and warnings are one row with its count. Prefixes of
+    schedulers, loggers and ranks, colors and invalid bytes do not matter. Logs of any size are read in
+    bounded memory.
 
     Args:
-        source: Path of the log, an open file, or an iterable of lines.
+        source: Path of the log or of a folder with a log per rank, an open file, or an iterable of lines. In
+            a folder, files that end in .log, .txt, .out, .err or a number are logs. A number in the name is
+            the rank, as in ``rank0.log``, ``worker-3.out`` and ``train.log.12``.
         mesh: Mesh of the run, for specs: a Mesh, an AbstractMesh, or the size of each mesh axis by name.
         ignore_codes: Codes of findings to leave out, such as ``"JAI206"``.
 

@@ -164,7 +164,7 @@ PROGRAM_KINDS = (
         "non-addressable array",
         "root",
         (r"spans non-addressable \(non process local\) devices",),
-        "A process reads an array of which other processes hold parts.",
+        "A process reads an array that has parts in other processes.",
         "Use multihost_utils.process_allgather, or addressable_shards.",
     ),
     Kind(

@@ -42,7 +42,7 @@ _WORDS = (
     ),
     *(b"Callback", b"Involuntary", b"termination signal", b"Allocat", b"allocat"),
 )
-"""Words of which each line that some kind explains has one, with zeros for digits."""
+"""Words, with zeros for digits. Each line that some kind explains has one."""
 _ZEROS = bytes.maketrans(b"0123456789", b"0" * 10)
 _TRACEBACK = b"Traceback (most recent call last):"
 _PROGRESS = re.compile(
