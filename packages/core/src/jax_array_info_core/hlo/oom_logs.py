@@ -209,7 +209,7 @@ _MOST_OPEN = 64
 _LONGEST = 1 << 14
 """Characters of a line that are read: names of operations are long."""
 _LONGEST_ERROR = 1 << 18
-_ROOM = 1 << 22
+_ROOM = 1 << 21
 """Characters of the errors that are read. Further ones are only counted."""
 _COST = 40
 """Characters that take as long as a line inside an error."""
@@ -251,10 +251,11 @@ class ErrorScanner:
     def in_lines(self, lines: bytes) -> list[Refusal]:
         """Return the errors that end in whole lines."""
         position = 0
-        if self._room < 0:
-            self.unlisted_count += sum(lines.count(words) for words in WORDS)
-            return self.end()
-        for start in sorted(start for words in WORDS for start in positions(lines, words)):
+        starts = sorted(start for words in WORDS for start in positions(lines, words))
+        for place, start in enumerate(starts):
+            if self._room < 0:
+                self.unlisted_count += len(starts) - place
+                return self.end()
             if start < position:
                 continue
             first = lines.rfind(b"\n", position, start) + 1 or position

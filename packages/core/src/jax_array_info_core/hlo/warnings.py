@@ -243,14 +243,14 @@ class LogScanner:
 
     def _in_lines(self, lines: bytes) -> Iterator[LogWarning]:
         """Yield the warnings in whole lines."""
-        if self._room < 0:
-            self._unlisted_count += sum(lines.count(words) for words in _LOG_WORDS)
-            yield from self._finish()
-            return
         # To search for one text after the other is much faster than for either.
         starts = sorted(start for words in _LOG_WORDS for start in positions(lines, words))
-        for start, following in itertools.pairwise([-1, *starts, len(lines)]):
+        for place, (start, following) in enumerate(itertools.pairwise([-1, *starts, len(lines)])):
             position = 0
+            if self._room < 0:
+                self._unlisted_count += len(starts) - max(place - 1, 0)
+                yield from self._finish()
+                return
             if start >= 0:
                 yield from self._finish()
                 position = lines.find(b"\n", start, following) + 1 or following

@@ -99,9 +99,7 @@ def found_in(candidate: Candidate, progress: Progress, rank: str | None, lines: 
     line = read_line(candidate.line)
     if _NO_EVENT.search(line.text):
         return None
-    record = "\n".join(
-        (line.text, *_continuation(map(read_line, context_of(candidate, is_after=True, most=24))))
-    )
+    record = "\n".join((line.text, *_continuation(_after(candidate))))
     kind, match = _kind_of(record)
     starts = _SOFT.match(line.text) is not None or _ends_traceback(candidate, line)
     is_hard = line.level == "F"
@@ -162,8 +160,12 @@ def _seconds(candidate: Candidate) -> int | None:
 
 def _text_of(candidate: Candidate, line: Line) -> str:
     """Return a line and those after it, also of other records: an allocator writes its statistics there."""
-    after = context_of(candidate, is_after=True, most=24)
-    return "\n".join((line.text, *(read_line(one).text for one in after)))
+    return "\n".join((line.text, *(one.text for one in _after(candidate))))
+
+
+def _after(candidate: Candidate) -> Iterator[Line]:
+    """Yield the lines after one, as far as they are read."""
+    return (read_line(one[:_LONGEST]) for one in context_of(candidate, is_after=True, most=24))
 
 
 def _continuation(after: Iterable[Line]) -> Iterator[str]:

@@ -71,7 +71,8 @@ _ALIKE, _FEW_ALIKE = 50, 3
 """Candidates of a rank with the same words that are kept: the first and the last ones."""
 _ROOM = 1 << 25
 """Characters around candidates that are kept."""
-_LONGEST = 2000
+_LONGEST, _HEAD = 2000, 500
+"""Characters of a line that are read, and in which it may tell of progress."""
 _BEFORE, _AFTER = 60, 24
 _MOST_STEPS = 1000
 _MOST_RANKS = 20_000
@@ -417,13 +418,13 @@ def _shape(line: bytes, shape: bytes, words: tuple[int, ...]) -> _Shape:
 
 def _progress_in(text: str) -> re.Match[str] | None:
     """Return the progress in a line; None for an error that names a step."""
-    found = _PROGRESS.search(text)
-    return None if found is None or _ALARM.search(text) else found
+    found = _PROGRESS.search(text, 0, _HEAD)
+    return None if found is None or _ALARM.search(text, 0, _HEAD) else found
 
 
 def is_progress(text: str) -> bool:
     """Return whether a line tells of progress."""
-    return _progress_in(re.sub(r"\d", "0", text)) is not None
+    return _progress_in(re.sub(r"\d", "0", text[:_HEAD])) is not None
 
 
 def _cut(line: bytes) -> bytes:
