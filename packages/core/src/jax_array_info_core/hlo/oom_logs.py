@@ -251,6 +251,9 @@ class ErrorScanner:
     def in_lines(self, lines: bytes) -> list[Refusal]:
         """Return the errors that end in whole lines."""
         position = 0
+        if self._room < 0:
+            self.unlisted_count += sum(map(lines.count, WORDS))
+            return self.end()
         starts = sorted(start for words in WORDS for start in positions(lines, words))
         for place, start in enumerate(starts):
             if self._room < 0:

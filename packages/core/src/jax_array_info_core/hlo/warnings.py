@@ -243,6 +243,10 @@ class LogScanner:
 
     def _in_lines(self, lines: bytes) -> Iterator[LogWarning]:
         """Yield the warnings in whole lines."""
+        if self._room < 0:
+            self._unlisted_count += sum(map(lines.count, _LOG_WORDS))
+            yield from self._finish()
+            return
         # To search for one text after the other is much faster than for either.
         starts = sorted(start for words in _LOG_WORDS for start in positions(lines, words))
         for place, (start, following) in enumerate(itertools.pairwise([-1, *starts, len(lines)])):
