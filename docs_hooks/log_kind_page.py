@@ -15,9 +15,14 @@ from jax_array_info_core.reports.findings import CODES
 
 from .finding_pages import FOLDER
 
-PAGE = """# Kinds of lines in logs
+PAGE = """---
+hide: [toc]
+---
 
-Look up an error or a warning that `jai-cli log` found: its cause, and what to do first.
+# Kinds of lines in logs
+
+Look up an error or a warning that `jai-cli log` found: its cause, and what to do first. Its role leads to the
+page of the finding.
 
 - `root`: an error that ends the run, unless the same rank makes progress after it.
 - `consequence`: the process ends because another one did. It is not named as the cause if a log has a root.
@@ -58,20 +63,20 @@ def log_kind_page() -> str:
         not_known=_link(NOT_INTERPRETED),
         stall=_link("stall"),
         line=EXAMPLE,
-        found=json.dumps(shown),
+        found=json.dumps(shown, indent=4),
         tables="\n\n".join("\n".join(_table(title, kinds)) for title, kinds in SECTIONS.items()),
     )
 
 
 def _table(title: str, kinds: Iterable[Kind]) -> Iterator[str]:
     """Yield the lines of a section with a table of kinds."""
-    yield from (f"## {title}", "", "| kind | role | finding | cause | what to do |", "|---|---|---|---|---|")
+    yield from (f"## {title}", "", "| kind | role | cause | what to do |", "|---|---|---|---|")
     for kind in kinds:
-        code = _link(kind.category or OF_ROLES.get(kind.role, kind.role))
-        yield f"| `{kind.name}` | {kind.role} | {code} | {kind.cause} | {kind.remedy} |"
+        role = _link(kind.category or OF_ROLES.get(kind.role, kind.role), kind.role)
+        yield f"| `{kind.name}` | {role} | {kind.cause} | {kind.remedy} |"
 
 
-def _link(category: str) -> str:
-    """Return a link to the page of a code."""
+def _link(category: str, text: str = "") -> str:
+    """Return a link to the page of a code, by a text or by the code."""
     code = CODES[category].code
-    return f"[{code}](../../{FOLDER}/{code}.md)"
+    return f"[{text or code}](../../{FOLDER}/{code}.md)"
