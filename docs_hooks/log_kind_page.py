@@ -12,6 +12,7 @@ from jax_array_info_core.logs.kinds import Kind
 from jax_array_info_core.logs.memory_kinds import MEMORY_KINDS
 from jax_array_info_core.logs.program_kinds import PROGRAM_KINDS
 from jax_array_info_core.reports.findings import CODES
+from jax_array_info_core.reports.logs import LogCategory, LogRole
 
 from .finding_pages import FOLDER
 
@@ -49,8 +50,13 @@ SECTIONS = {
     "Programs": PROGRAM_KINDS,
     "Processes, hosts and devices": JOB_KINDS,
 }
-OF_ROLES = {"root": "fatal error", "warning": "log warning"}
-"""Categories of the roles that have another name."""
+OF_ROLES: dict[LogRole, LogCategory] = {
+    "root": "fatal error",
+    "consequence": "consequence",
+    "stall": "stall",
+    "warning": "log warning",
+}
+"""Category of the finding of a kind that has none of its own."""
 EXAMPLE = "RESOURCE_EXHAUSTED: Attempting to allocate 1.96G. That was not possible. There are 1.18G free."
 
 
@@ -72,11 +78,11 @@ def _table(title: str, kinds: Iterable[Kind]) -> Iterator[str]:
     """Yield the lines of a section with a table of kinds."""
     yield from (f"## {title}", "", "| kind | role | cause | what to do |", "|---|---|---|---|")
     for kind in kinds:
-        role = _link(kind.category or OF_ROLES.get(kind.role, kind.role), kind.role)
+        role = _link(kind.category or OF_ROLES[kind.role], kind.role)
         yield f"| `{kind.name}` | {role} | {kind.cause} | {kind.remedy} |"
 
 
-def _link(category: str, text: str = "") -> str:
+def _link(category: LogCategory, text: str = "") -> str:
     """Return a link to the page of a code, by a text or by the code."""
     code = CODES[category].code
     return f"[{text or code}](../../{FOLDER}/{code}.md)"
