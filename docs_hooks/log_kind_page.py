@@ -66,7 +66,7 @@ def log_kind_page() -> str:
     shown = {name: getattr(finding, name) for name in ("code", "kind", "role", "rank", "line", "numbers")}
     return PAGE.format(
         not_interpreted=NOT_INTERPRETED,
-        not_known=_link(NOT_INTERPRETED),
+        not_known=_link("not interpreted"),
         stall=_link("stall"),
         line=EXAMPLE,
         found=json.dumps(shown, indent=4),
