@@ -12,12 +12,18 @@ from jax_array_info_core.logs.kinds import Kind
 from jax_array_info_core.logs.memory_kinds import MEMORY_KINDS
 from jax_array_info_core.logs.program_kinds import PROGRAM_KINDS
 from jax_array_info_core.reports.findings import CODES
+from jax_array_info_core.reports.logs import LogCategory, LogRole
 
 from .finding_pages import FOLDER
 
-PAGE = """# Kinds of lines in logs
+PAGE = """---
+hide: [toc]
+---
 
-Look up an error or a warning that `jai-cli log` found: its cause, and what to do first.
+# Kinds of lines in logs
+
+Look up an error or a warning that `jai-cli log` found: its cause, and what to do first. Its role leads to the
+page of the finding.
 
 - `root`: an error that ends the run, unless the same rank makes progress after it.
 - `consequence`: the process ends because another one did. It is not named as the cause if a log has a root.
@@ -44,8 +50,13 @@ SECTIONS = {
     "Programs": PROGRAM_KINDS,
     "Processes, hosts and devices": JOB_KINDS,
 }
-OF_ROLES = {"root": "fatal error", "warning": "log warning"}
-"""Categories of the roles that have another name."""
+OF_ROLES: dict[LogRole, LogCategory] = {
+    "root": "fatal error",
+    "consequence": "consequence",
+    "stall": "stall",
+    "warning": "log warning",
+}
+"""Category of the finding of a kind that has none of its own."""
 EXAMPLE = "RESOURCE_EXHAUSTED: Attempting to allocate 1.96G. That was not possible. There are 1.18G free."
 
 
@@ -55,23 +66,23 @@ def log_kind_page() -> str:
     shown = {name: getattr(finding, name) for name in ("code", "kind", "role", "rank", "line", "numbers")}
     return PAGE.format(
         not_interpreted=NOT_INTERPRETED,
-        not_known=_link(NOT_INTERPRETED),
+        not_known=_link("not interpreted"),
         stall=_link("stall"),
         line=EXAMPLE,
-        found=json.dumps(shown),
+        found=json.dumps(shown, indent=4),
         tables="\n\n".join("\n".join(_table(title, kinds)) for title, kinds in SECTIONS.items()),
     )
 
 
 def _table(title: str, kinds: Iterable[Kind]) -> Iterator[str]:
     """Yield the lines of a section with a table of kinds."""
-    yield from (f"## {title}", "", "| kind | role | finding | cause | what to do |", "|---|---|---|---|---|")
+    yield from (f"## {title}", "", "| kind | role | cause | what to do |", "|---|---|---|---|")
     for kind in kinds:
-        code = _link(kind.category or OF_ROLES.get(kind.role, kind.role))
-        yield f"| `{kind.name}` | {kind.role} | {code} | {kind.cause} | {kind.remedy} |"
+        role = _link(kind.category or OF_ROLES[kind.role], kind.role)
+        yield f"| `{kind.name}` | {role} | {kind.cause} | {kind.remedy} |"
 
 
-def _link(category: str) -> str:
-    """Return a link to the page of a code."""
+def _link(category: LogCategory, text: str = "") -> str:
+    """Return a link to the page of a code, by a text or by the code."""
     code = CODES[category].code
-    return f"[{code}](../../{FOLDER}/{code}.md)"
+    return f"[{text or code}](../../{FOLDER}/{code}.md)"
