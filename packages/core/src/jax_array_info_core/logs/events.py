@@ -100,6 +100,8 @@ def found_in(candidate: Candidate, progress: Progress, rank: str | None, lines: 
     if _NO_EVENT.search(line.text):
         return None
     record = "\n".join((line.text, *_continuation(_after(candidate))))
+    if not record.strip():  # a log that ends after a prefix
+        record = candidate.line.decode("utf-8", "replace").strip()
     kind, match = _kind_of(record)
     starts = _SOFT.match(line.text) is not None or _ends_traceback(candidate, line)
     is_hard = line.level == "F"
@@ -109,7 +111,7 @@ def found_in(candidate: Candidate, progress: Progress, rank: str | None, lines: 
             return None
     elif kind.is_hard and match.start() <= len(line.text):
         is_hard = True
-    elif not (starts or line.level or kind.role in ("warning", "stall") or _is_stated(line.text, match)):
+    elif not (starts or line.level or _is_stated(line.text, match, kind)):
         return None
     role: LogRole = "root" if kind is None else kind.role
     numbers: dict[str, int | str] = {}
@@ -173,7 +175,7 @@ def _continuation(after: Iterable[Line]) -> Iterator[str]:
     for line in after:
         if line.level or _SOFT.match(line.text) or _HARD.match(line.text) or is_progress(line.text):
             return
-        if line.text.startswith("Traceback (most"):
+        if line.text.startswith("Traceback (most") or "Warning: " in line.text:
             return
         yield line.text
 
@@ -188,11 +190,13 @@ def _kind_of(record: str) -> tuple[Kind | None, re.Match[str] | None]:
     return None, None
 
 
-def _is_stated(text: str, match: re.Match[str]) -> bool:
+def _is_stated(text: str, match: re.Match[str], kind: Kind) -> bool:
     """Return whether a line without a level states an error of a kind.
 
     It begins with its words, or names an exception or a status before them. A program may print them, too.
     """
+    if kind.role in ("warning", "stall"):
+        return match.start() <= len(text)
     before = text[: match.end()]
     return not is_progress(text) and (match.start() == 0 or _SOFT_INSIDE.search(before) is not None)
 

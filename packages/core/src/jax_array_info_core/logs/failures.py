@@ -9,6 +9,7 @@ from ..quantities import counted, format_number
 from ..reports.logs import LogEvent
 from ..text import printable
 from .events import NOT_INTERPRETED, Found, numbers_agree
+from .lines import YEAR
 from .memory_words import memory_numbers, memory_words
 from .ranks import OneRank, clock, shape_of
 
@@ -110,12 +111,13 @@ def with_stalls(one: OneRank) -> OneRank:
     stalls = [
         _stall(one, gap.seconds, gap.step, gap.number, is_fatal=False)
         for gap in progress.gaps
-        if gap.seconds > bound and gap.number <= progress.last
+        if bound < gap.seconds < YEAR and gap.number <= progress.last
     ]
     errors = [found for found in one.fatal if found.event.kind not in _EXTERNAL]
     if progress.steps > 2 and progress.time is not None and progress.seconds is not None and not errors:
         seconds = progress.time - progress.seconds
-        if seconds > bound:
+        # Between a time with a date and one without, nothing is known.
+        if bound < seconds < YEAR:
             stalls.append(_stall(one, seconds, progress.step, progress.last, is_fatal=True))
     return one._replace(found=[*one.found, *stalls])
 

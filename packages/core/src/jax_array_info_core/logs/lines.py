@@ -35,10 +35,11 @@ _HEADER = re.compile(
 MARGIN = re.compile(r" {2,60}[|+] (?=\S| {2})")
 """Margin of the lines of an exception group."""
 _TIME = re.compile(r"(?<![<\d:\[])\d\d:\d\d:\d\d(?![<\d:])")
-_DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)[T ]$|(?:^|[^\w])[IWEF](\d\d)(\d\d) $")
+_DATE = re.compile(r"\d{4}-(\d\d)-(\d\d)[T ]$|(?:^|[^\w])[IWEF](\d\d)(\d\d) $")
 _KEYS = ("textPayload", "message", "msg", "log", "text")
 _TEXT = re.compile(r'"(?:textPayload|message|msg|log|text)" ?: ?"((?:[^"\\]|\\.){0,20000})')
 DAY = 86_400
+YEAR = 366 * DAY
 
 
 class Line(NamedTuple):
@@ -104,7 +105,7 @@ def time_place(line: str) -> int:
 
 
 def seconds_at(line: bytes, place: int) -> int:
-    """Return the time in a line in seconds: since the year 1 if it has a date, since midnight otherwise.
+    """Return the time in a line in seconds: without its year if it has a date, since midnight otherwise.
 
     Args:
         line: The line.
@@ -121,9 +122,8 @@ def _day(before: bytes) -> int:
     if found is None:
         return 0
     try:
-        if found[1]:
-            return date(int(found[1]), int(found[2]), int(found[3])).toordinal()
-        return date(2000, int(found[4]), int(found[5])).toordinal()
+        # Loggers of one process write dates with and without the year.
+        return date(2000, int(found[1] or found[3]), int(found[2] or found[4])).toordinal()
     except ValueError:
         return 0
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from ..quantities import counted, format_number
 from ..reports.logs import LogEvent, RankEnd, RankLog
 from .events import NOT_INTERPRETED, Found
+from .lines import YEAR
 from .scanner import Progress
 
 _MOST_NAMED = 8
@@ -158,9 +159,9 @@ def _earliest(first: Mapping[str | None, Found], named: Mapping[str, object]) ->
         return next(iter(first))
     if suspects := [rank for rank in first if rank in named]:
         return suspects[0]
-    times = {rank: found.seconds for rank, found in first.items()}
-    least = min((one for one in times.values() if one is not None), default=None)
-    if None in times.values() or list(times.values()).count(least) != 1:
+    times = {rank: found.seconds for rank, found in first.items() if found.seconds is not None}
+    least, last = min(times.values(), default=0), max(times.values(), default=0)
+    if len(times) < len(first) or list(times.values()).count(least) != 1 or last - least > YEAR // 2:
         return None
     return next(rank for rank, seconds in times.items() if seconds == least)
 

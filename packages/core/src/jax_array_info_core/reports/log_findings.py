@@ -24,7 +24,9 @@ def log_findings(report: LogReport) -> tuple[LogFinding, ...]:
         *(
             _of_event(event, report)
             for event in report.events
-            if not (event.category in _COUNTED and getattr(report, _COUNTED[event.category]))
+            if not (
+                event.category in _COUNTED and (report.unread or getattr(report, _COUNTED[event.category]))
+            )
         ),
         *(_of_rows(one, report) for one in _counted(report)),
     )

@@ -132,10 +132,10 @@ class LogFinding(Finding):
     kind: str  # type: ignore[assignment]
     """Name of the kind of line."""
 
-    category: LogCategory
+    category: LogCategory = "fatal error"
     """Category, which has the code."""
 
-    role: LogRole
+    role: LogRole = "root"
     """Role in the end of the job."""
 
     rank: str | None = None
