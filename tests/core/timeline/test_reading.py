@@ -24,6 +24,7 @@ from .samples import (
     START,
     record_group,
     record_mark,
+    record_stall,
     record_start,
     samples_of,
     write_record,
@@ -55,7 +56,7 @@ def test_each_line_matches_the_schema() -> None:
     """``json_schema()`` has the lines of a record, by the names of their classes."""
     schema = json_schema()
     lines = [*_lines(3), record_mark(1, "eval"), RecordEnd(time=START, reason="stopped")]
-    lines.append(RecordOutOfMemory(time=START, message="no", requested_nbytes=3))
+    lines += [RecordOutOfMemory(time=START, message="no", requested_nbytes=3), record_stall(60, 3)]
     assert {type(line) for line in lines} == set(LINES.values())
     for line in lines:
         fields = json.loads(encoded(line))
@@ -100,6 +101,10 @@ def test_only_new_lines_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ("damage", "reason"),
     [
         (b"\x00\xff{]\n", "1 line left out; line 13: not a line of a memory record"),
+        (b'{"line":"stall","time":5,"since":4}\n', "line 13: Object missing required field `step`"),
+        (b'{"line":"stall","time":5,"since":-4,"step":1}\n', "line 13: Expected `float` >= 0"),
+        (b'{"line":"stall","time":5,"since":4,"step":"1"}\n', "line 13: Expected `int`, got `str`"),
+        (b'{"line":"stall","time":5,"since":4,"step":1,"threads":[3]}\n', "Expected `object`, got `int`"),
         (b'{"line":"sample","time":1}\n', "1 line left out; line 13: Object missing required field"),
         (b'{"line":"sample","time":-1,"in_use":[1]}\n', "line 13: Expected `float` >= 0"),
         (b'{"line":"sample","time":5,"in_use":[1,2]}\n', "line 13: numbers for 2 of 1 devices"),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
-from ..quantities import format_bytes
+from ..quantities import format_bytes, grouped
 from ..reports import TimelineReport
 from ..reports.timeline import TimelineGroup, TimelineJump, TimelineMark, TimelinePeak
 from ..reports.timeline_process import TimelineProcess
@@ -28,6 +28,8 @@ from .blocks import (
 from .words import NO_ALLOCATION_SITES, site_words, size_words
 
 NO_PEAKS = "This backend reports no peak: what is freed between two samples is not seen."
+_MOST_STACKS, _MOST_CALLS = 4, 6
+"""Number of stacks of a process that stands, and of the lines of each."""
 _T = TypeVar("_T")
 
 _MOST_OF_IT = Column("most of it", "text", meaning="arrays that grew most, and their allocation site")
@@ -77,6 +79,7 @@ TABLES = {
         Column("peak", "number", before="peak ", meaning="most bytes in use on its fullest device"),
         Column("last", "number", before="last ", meaning="bytes in use on that device at the last sample"),
         Column("limit", "number", before="limit ", meaning="most bytes that JAX may allocate on that device"),
+        Column("step", "number", before="step ", meaning="last step, where a process stands in one"),
         Column("until", meaning="time of the last sample"),
         Column("state", meaning="whether the process runs, ended, or was killed"),
     ),
@@ -106,11 +109,12 @@ _GROUPINGS: dict[str, Sequence[Grouping]] = {
             ["peak"],
             ["last"],
             ["limit"],
+            ["step"],
             ["until"],
             ["state"],
         ],
-        [["process", "run"], ["host", "pid", "job"], ["peak", "last", "limit"], ["until", "state"]],
-        [["process", "run", "host", "pid", "job"], ["peak", "last", "limit"], ["until", "state"]],
+        [["process", "run"], ["host", "pid", "job"], ["peak", "last", "limit"], ["step", "until", "state"]],
+        [["process", "run", "host", "pid", "job"], ["peak", "last", "limit"], ["step", "until", "state"]],
     ],
 }
 """Groupings of the columns of each table."""
@@ -123,8 +127,10 @@ def timeline_page(report: TimelineReport) -> Iterator[Listing]:
         report: The timeline.
     """
     for line in report.answer:
-        is_bad = line.startswith(("out of memory", "growing"))
+        is_bad = line.startswith(("out of memory", "growing")) or line == report.standing
         yield Sentence(line, "alarm" if is_bad else "answer", hang=0)
+    if report.stalled is not None:
+        yield from said(_stacks(report, report.stalled), hang=2)
     if report.times:
         yield Sentence(report.extent, hang=0)
         yield Sentence("")
@@ -152,6 +158,21 @@ def timeline_page(report: TimelineReport) -> Iterator[Listing]:
             lambda left: said([f"{more(len(left), 'process', 'processes')} failed"], "warning", hang=0),
         )
     yield from said((f"not read: {one.name}: {one.reason}" for one in report.unread), "warning", hang=0)
+
+
+def _stacks(report: TimelineReport, process: TimelineProcess) -> Iterator[str]:
+    """Yield the stack of each thread of a process that stands."""
+    stall = process.stall
+    if stall is not None and stall.threads:
+        yield f"stacks of {process.name} at {report.time_words(stall.time)}:"
+        for thread in stall.threads[:_MOST_STACKS]:
+            lines = [*map(str, thread.frames[:_MOST_CALLS])]
+            has_more = thread.is_cut or len(thread.frames) > _MOST_CALLS
+            count = f" ({thread.count} threads)" if thread.count > 1 else ""
+            yield f"{thread.name}{count}: {' from '.join([*lines, *(['…'] if has_more else [])])}"
+        left = sum(one.count for one in stall.threads[_MOST_STACKS:]) + stall.left_out
+        if left:
+            yield more(left, "thread", "threads")
 
 
 def _peak(report: TimelineReport, peak: TimelinePeak) -> Table:
@@ -236,6 +257,10 @@ def _process(report: TimelineReport, process: TimelineProcess) -> Row:
     }
     if process.run_count > 1:
         row |= {"run": str(process.run), "pid": str(process.pid), "job": process.job or ""}
+    if report.standing:
+        row["step"] = "" if process.step is None else grouped(process.step)
+    if process.stall is not None:
+        row["state"] = f"stands in {process.stall.place}" if process.state == "running" else row["state"]
     return row
 
 

@@ -13,7 +13,10 @@ from typing import TypeAlias
 import numpy as np
 
 from ..errors import FileFormatError
+from ..reports.origin import SourceLine
 from ..reports.record import (
+    MOST_FRAMES,
+    MOST_THREADS,
     RecordDevice,
     RecordEnd,
     RecordGroup,
@@ -21,6 +24,7 @@ from ..reports.record import (
     RecordMark,
     RecordOutOfMemory,
     RecordSample,
+    RecordStall,
     RecordStart,
 )
 from ..text import clipped
@@ -132,6 +136,10 @@ class History:
         self.end: RecordEnd | None = None
         """Last line of the last recorder; None while it runs, and if it was killed."""
         self.errors: deque[RecordOutOfMemory] = deque(maxlen=_MOST_ERRORS)
+        self.stall: RecordStall | None = None
+        """Stall that has not ended; None if the step moves."""
+        self._frames = 0
+        """Number of frames of a stall for which there is room."""
         self.devices: dict[int, RecordDevice] = {}
         """Devices by id."""
         self.samples = Samples()
@@ -169,7 +177,7 @@ class History:
         if not self.starts or self.starts[-1].recorder != start.recorder:
             self._set_back = max(self.last - start.time, 0.0)  # of a machine whose clock is behind
             self.starts.append(replace(start, time=self.last) if self._set_back else start)
-            self.end = None
+            self.end = self.stall = None
             self._has_new_recorder = True
         self.last = max(self.last, start.time + self._set_back)
         self.devices |= devices
@@ -196,17 +204,33 @@ class History:
                     for place, nbytes in zip(segment.places, row, strict=False):  # which may be unknown
                         self._peaks[place] = max(self._peaks[place], nbytes)
                 self._marks.append(Moment.of(line, self._time_of(line), segment.places))
+                self._end_stall(line.step)
             case RecordGroup():
                 self._add_group(line, segment)
             case RecordOutOfMemory():
                 self._room.take(_OF_THING)
                 self.errors.append(replace(line, time=self._time_of(line), message=clipped(line.message)))
+            case RecordStall():
+                self._add_stall(_bounded(line))
             case RecordEnd():
                 self.end = replace(line, time=self._time_of(line), message=clipped(line.message))
             case RecordStart():
                 raise FileFormatError("a second start")
 
-    def _time_of(self, line: RecordSample | RecordMark | RecordOutOfMemory | RecordEnd) -> float:
+    def _add_stall(self, stall: RecordStall) -> None:
+        frames = sum(1 + len(thread.frames) for thread in stall.threads)
+        self._room.take(_OF_THING * max(frames - self._frames, 0))
+        self._frames = max(frames, self._frames)
+        time = self._time_of(stall)
+        self.stall = replace(stall, time=time, since=min(stall.since + self._set_back, time))
+
+    def _end_stall(self, step: int | None) -> None:
+        if self.stall is not None and step != self.stall.step:
+            self.stall = None
+
+    def _time_of(
+        self, line: RecordSample | RecordMark | RecordOutOfMemory | RecordStall | RecordEnd
+    ) -> float:
         """Return the time of the next line, later by as much as the clock of the machine was set back."""
         if line.time + self._set_back < self.last - _LONGEST_DISORDER:
             self._set_back = self.last - line.time
@@ -250,6 +274,7 @@ class History:
         time = self._time_of(sample)
         self.first = self.first if self.sample_count else time
         self.step = self.step if sample.step is None else sample.step
+        self._end_stall(sample.step)
         self.sample_count += 1
         self._now = segment.places, sample.in_use
         numbers = self.samples.add(
@@ -314,3 +339,22 @@ class History:
         restarts = [start.time for start in self.starts[1:]]
         spans = spans_of(self._marks, [*restarts, math.inf if self.end is None else self.last])
         return [span for span in spans if span.end >= self.kept_from]
+
+
+def _bounded(stall: RecordStall) -> RecordStall:
+    """Return a stall without more than a recorder writes."""
+    threads = (
+        replace(one, name=clipped(one.name), frames=tuple(map(_clipped, one.frames[:MOST_FRAMES])))
+        for one in stall.threads[:MOST_THREADS]
+    )
+    return replace(
+        stall,
+        mark=stall.mark and clipped(stall.mark),
+        origin=stall.origin and _clipped(stall.origin),
+        waits_in=stall.waits_in and clipped(stall.waits_in),
+        threads=tuple(threads),
+    )
+
+
+def _clipped(line: SourceLine) -> SourceLine:
+    return replace(line, file=clipped(line.file), function=clipped(line.function))
