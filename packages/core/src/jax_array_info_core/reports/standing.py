@@ -34,7 +34,7 @@ def standing_groups(processes: Sequence[TimelineProcess]) -> list[Group]:
     for one in found:
         rank = _ORDER.index(_standing(one, latest, is_over))
         step = math.inf if one.step is None else one.step
-        groups.setdefault((rank > 0, step, rank, one.state if rank < 2 else ""), []).append(one)
+        groups.setdefault((rank > 0, step, rank, "" if one.stall else one.state), []).append(one)
     kinds = [(_ORDER[rank], groups[*before, rank, state]) for *before, rank, state in sorted(groups)]
     if not {"lost", "stands"} & {kind for kind, _ in kinds}:
         return []
