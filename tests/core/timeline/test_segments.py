@@ -73,7 +73,7 @@ EVERY_LINE = [
         mark="größe\n\ud800",
         origin=SourceLine(file="/a\nb\udcff.py", line=3, function="make"),
         waits_in="jax.device_get",
-        threads=(RecordThread(name="Thread-1 (\x1b[31m)", count=2, is_cut=True),),
+        threads=(RecordThread(name="Thread-1 (\x1b[31m)"),),
         left_out=1,
     ),
     RecordEnd(time=5.0, reason="raised", message="KeyError: 'x'"),

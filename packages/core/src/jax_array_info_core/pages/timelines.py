@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from ..quantities import format_bytes, grouped
 from ..reports import TimelineReport
+from ..reports.standing import standing_groups
 from ..reports.timeline import TimelineGroup, TimelineJump, TimelineMark, TimelinePeak
 from ..reports.timeline_process import TimelineProcess
 from .blocks import (
@@ -126,11 +127,12 @@ def timeline_page(report: TimelineReport) -> Iterator[Listing]:
     Args:
         report: The timeline.
     """
+    standing = report.standing
     for line in report.answer:
-        is_bad = line.startswith(("out of memory", "growing")) or line == report.standing
+        is_bad = line.startswith(("out of memory", "growing")) or line == standing
         yield Sentence(line, "alarm" if is_bad else "answer", hang=0)
-    if report.stalled is not None:
-        yield from said(_stacks(report, report.stalled), hang=2)
+    stands = (group[0] for _, group in standing_groups(report.processes) if group[0].stall)
+    yield from said(_stacks(next(stands, None)), hang=2)
     if report.times:
         yield Sentence(report.extent, hang=0)
         yield Sentence("")
@@ -150,7 +152,7 @@ def timeline_page(report: TimelineReport) -> Iterator[Listing]:
     jumps = [jump for jump in report.jumps if jump.mark is None or not report.marks]
     yield _table("jumps outside of marks", jumps, partial(_jump, report))
     if len(report.processes) > 1:
-        yield _table("processes", report.processes, partial(_process, report))
+        yield _table("processes", report.processes, partial(_process, report, bool(standing)))
         failed = [one for one in report.processes if one.message and one is not report.chosen]
         yield Limited(
             failed,
@@ -160,19 +162,12 @@ def timeline_page(report: TimelineReport) -> Iterator[Listing]:
     yield from said((f"not read: {one.name}: {one.reason}" for one in report.unread), "warning", hang=0)
 
 
-def _stacks(report: TimelineReport, process: TimelineProcess) -> Iterator[str]:
-    """Yield the stack of each thread of a process that stands."""
-    stall = process.stall
-    if stall is not None and stall.threads:
-        yield f"stacks of {process.name} at {report.time_words(stall.time)}:"
-        for thread in stall.threads[:_MOST_STACKS]:
-            lines = [*map(str, thread.frames[:_MOST_CALLS])]
-            has_more = thread.is_cut or len(thread.frames) > _MOST_CALLS
-            count = f" ({thread.count} threads)" if thread.count > 1 else ""
-            yield f"{thread.name}{count}: {' from '.join([*lines, *(['…'] if has_more else [])])}"
-        left = sum(one.count for one in stall.threads[_MOST_STACKS:]) + stall.left_out
-        if left:
-            yield more(left, "thread", "threads")
+def _stacks(process: TimelineProcess | None) -> Iterator[str]:
+    """Yield the stacks of the first threads of a process that stands."""
+    stall = process and process.stall
+    for thread in stall.threads[:_MOST_STACKS] if process and stall else ():
+        lines = [*map(str, thread.frames[:_MOST_CALLS]), *(["…"] if thread.frames[_MOST_CALLS:] else [])]
+        yield f"{process.name}, {thread.name}: {' from '.join(lines)}"
 
 
 def _peak(report: TimelineReport, peak: TimelinePeak) -> Table:
@@ -243,7 +238,7 @@ def _jump(report: TimelineReport, jump: TimelineJump) -> Row:
     }
 
 
-def _process(report: TimelineReport, process: TimelineProcess) -> Row:
+def _process(report: TimelineReport, has_step: bool, process: TimelineProcess) -> Row:
     """Return the row of a process."""
     fullest = process.fullest
     row = {
@@ -257,10 +252,10 @@ def _process(report: TimelineReport, process: TimelineProcess) -> Row:
     }
     if process.run_count > 1:
         row |= {"run": str(process.run), "pid": str(process.pid), "job": process.job or ""}
-    if report.standing:
-        row["step"] = "" if process.step is None else grouped(process.step)
-    if process.stall is not None:
-        row["state"] = f"stands in {process.stall.place}" if process.state == "running" else row["state"]
+    if has_step and process.step is not None:
+        row["step"] = grouped(process.step)
+    if process.stall is not None and process.state == "running":
+        row["state"] = f"stands in {process.stall.place}"
     return row
 
 

@@ -15,7 +15,7 @@ from .origin import Origin, SourceLine
 
 EndReason = Literal["stopped", "exited", "raised"]
 
-MOST_THREADS, MOST_FRAMES = 16, 24
+MOST_THREADS, MOST_FRAMES = 16, 12
 """Maximum number of stacks of a stall, and of the frames of each."""
 
 
@@ -192,19 +192,13 @@ class RecordOutOfMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordThread:
-    """Threads of Python with one stack, while the step of their process did not move."""
+    """A thread of Python, while the step of its process did not move."""
 
     name: str
-    """Name of the first of them."""
-
-    count: quantities.Count = 1
-    """Number of threads with this stack."""
+    """Name of the thread."""
 
     frames: tuple[SourceLine, ...] = ()
-    """The stack, innermost first."""
-
-    is_cut: bool = False
-    """Whether outer frames are left out."""
+    """Its stack, innermost first: at most 12 frames."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,10 +229,14 @@ class RecordStall:
     Python tells; None if it does not."""
 
     threads: tuple[RecordThread, ...] = ()
-    """Stacks of the threads, that of ``origin`` first."""
+    """Stacks of the threads, that of ``origin`` first: at most 16."""
 
     left_out: quantities.Size = 0
     """Number of threads that are not in ``threads``."""
+
+    def __post_init__(self) -> None:
+        if len(self.threads) > MOST_THREADS or any(len(one.frames) > MOST_FRAMES for one in self.threads):
+            raise ValueError(f"more than {MOST_THREADS} stacks, or {MOST_FRAMES} frames of one")
 
     @property
     def place(self) -> str:
@@ -248,10 +246,8 @@ class RecordStall:
     @property
     def words(self) -> str:
         """The step, the mark and the call: ``step 1,200, in eval, waiting in jax.device_get``."""
-        mark = "" if self.mark is None else f", in {self.mark}"
-        return f"step {quantities.grouped(self.step)}{mark}" + (
-            "" if self.waits_in is None else f", waiting in {self.waits_in}"
-        )
+        mark, call = self.mark and f", in {self.mark}", self.waits_in and f", waiting in {self.waits_in}"
+        return f"step {quantities.grouped(self.step)}{mark or ''}{call or ''}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,106 +5,98 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Literal, TypeAlias
 
 from ..quantities import counted, format_device_ids, grouped
 from .timeline_process import TimelineProcess
 
-Standing = Literal["lost", "ended", "runs", "stands"]
-"""``lost``: it wrote nothing while others did; ``stands``: its step is a stall; ``runs``: neither."""
-_ORDER: tuple[Standing, ...] = ("lost", "ended", "runs", "stands")
-Group: TypeAlias = "tuple[Standing, list[TimelineProcess]]"
-
 LEAST_PATIENCE, PATIENCE = 15.0, 5
 """A process that wrote nothing for so many seconds, and times the time between samples, is not heard from."""
+_SILENT = ("gone", "not heard from")
 _MOST_CLAUSES = 4
 
+_WORDS = {
+    "gone": "{who} killed, or crashed, after {until}, {step}",
+    "not heard from": "{who} last heard from at {until}, {step}",
+    "ended": "{who} {state} at {until}, {step}",
+    "runs": "{who} without a stall in {step}",
+    "stands": "{who} {has} stood in {place} since {since}, {words}",
+    "stood": "{who} stood in {place} from {since} to {until}, {words}",
+}
+"""Clause of processes, by what they do. The first two wrote nothing while others did."""
+_WAITS = {**_WORDS, "stands": "{who} {waits} in {step}", "stood": "{who} waited in {step}"}
+"""Clause of processes that are not the first."""
 
-def standing_groups(processes: Sequence[TimelineProcess]) -> list[Group]:
+
+def standing_groups(processes: Sequence[TimelineProcess]) -> list[tuple[str, list[TimelineProcess]]]:
     """Return processes that differ in their step or in what they do, those that others wait for first.
 
-    These are lost, or in the lowest step; in the same step, they are the fewest in one place. Empty if no
-    process stands or is lost. Processes from before the last one began are of another job.
+    These are no longer heard from, or in the lowest step; in the same step, they are the fewest in one place.
+    Empty if none stands, and all are heard from. Processes that ended before another began are left out.
     """
     began = max((one.start for one in processes), default=0.0)
     found = [one for one in processes if one.end >= began]
     latest = max((one.end for one in found), default=0.0)
-    is_over = all(one.state in ("gone", "not heard from") for one in found)
+    is_over = all(one.state in _SILENT for one in found)
     groups: dict[tuple[bool, float, int, str], list[TimelineProcess]] = {}
     for one in found:
-        rank = _ORDER.index(_standing(one, latest, is_over))
+        rank = [*_WORDS].index(_kind(one, latest, is_over))
         step = math.inf if one.step is None else one.step
-        groups.setdefault((rank > 0, step, rank, "" if one.stall else one.state), []).append(one)
-    kinds = [(_ORDER[rank], groups[*before, rank, state]) for *before, rank, state in sorted(groups)]
-    if not {"lost", "stands"} & {kind for kind, _ in kinds}:
+        groups.setdefault((rank > 1, step, rank, one.state), []).append(one)
+    kinds = [([*_WORDS][key[2]], groups[key]) for key in sorted(groups)]
+    if {kind for kind, _ in kinds} <= {"ended", "runs"}:
         return []
-    first = _fewest(kinds[0][1]) if kinds[0][0] == "stands" else kinds[0][1]
-    others = [one for one in kinds[0][1] if one not in first]
-    return [(kinds[0][0], first), *([(kinds[0][0], others)] if others else []), *kinds[1:]]
+    (kind, first), *rest = kinds
+    # In one step, the fewest in one place; of several places, one that is no call.
+    counts = Counter(map(_place, first))
+    least = min(counts, key=lambda place: (counts[place], ", waiting in " in place))
+    few, others = ([one for one in first if (_place(one) == least) is is_few] for is_few in (True, False))
+    return [(kind, few), *([(kind, others)] if others else []), *rest]
 
 
-def _standing(process: TimelineProcess, latest: float, is_over: bool) -> Standing:
+def _kind(process: TimelineProcess, latest: float, is_over: bool) -> str:
+    """Return what a process does, as a key of the clauses."""
     if process.stall is not None:
-        return "stands"
-    if process.state in ("stopped", "exited", "raised"):
-        return "ended"
-    silent = latest - process.end > max(LEAST_PATIENCE, PATIENCE * process.every)
-    is_gone = process.state == "gone" and not is_over
-    return "lost" if process.state != "running" and (silent or is_gone) else "runs"
+        return "stands" if process.state == "running" else "stood"
+    if process.state not in _SILENT:
+        return "runs" if process.state == "running" else "ended"
+    is_silent = latest - process.end > max(LEAST_PATIENCE, PATIENCE * process.every)
+    return process.state if is_silent or (process.state == "gone" and not is_over) else "runs"
 
 
-def _fewest(processes: Sequence[TimelineProcess]) -> list[TimelineProcess]:
-    """Return the processes in the place with the fewest; of several, one in no call that waits."""
-    stalls = [(one, one.stall) for one in processes if one.stall is not None]
-    counts = Counter((stall.place, stall.words) for _, stall in stalls)
-    least = min(counts, key=lambda where: (counts[where], ", waiting in " in where[1]))
-    return [one for one, stall in stalls if (stall.place, stall.words) == least]
+def _place(process: TimelineProcess) -> str:
+    return "" if process.stall is None else f"{process.stall.place}, {process.stall.words}"
 
 
 def standing_words(processes: Sequence[TimelineProcess], time_words: Callable[[float], str]) -> str:
-    """Return where processes stand, and which wait; empty if none stands or is lost.
+    """Return which process stands where, or is no longer heard from, and which wait; empty if none does.
 
     Args:
         processes: All processes of the record.
         time_words: Text of a moment.
     """
     groups = standing_groups(processes)
-    clauses = [_clause(kind, group, time_words) for kind, group in groups[:1]]
-    clauses += [
-        _clause("waits" if kind == "stands" else kind, group, time_words)
-        for kind, group in groups[1:_MOST_CLAUSES]
+    clauses = [
+        _clause((_WAITS if number else _WORDS)[kind], group, time_words)
+        for number, (kind, group) in enumerate(groups[:_MOST_CLAUSES])
     ]
-    left = sum(len(group) for _, group in groups[_MOST_CLAUSES:])
-    return "; ".join([*clauses, *([counted(left, "more process", "more processes")] if left else [])])
+    if left := sum(len(group) for _, group in groups[_MOST_CLAUSES:]):
+        clauses.append(counted(left, "more process", "more processes"))
+    return "; ".join(clauses)
 
 
-_VERBS = {
-    "stands": ("has stood", "have stood", "stood", "stood"),
-    "waits": ("waits", "wait", "waited", "waited"),
-    "runs": ("is", "are", "was", "were"),
-    "ended": ("", "", "", ""),
-    "lost": ("was", "were", "was", "were"),
-}
-"""For one process, for several, and both in the past."""
-
-
-def _clause(
-    kind: Standing | Literal["waits"], group: Sequence[TimelineProcess], time_words: Callable[[float], str]
-) -> str:
-    """Return what a group does."""
-    one, is_live = group[0], any(each.state == "running" for each in group)
-    subject = one.name if len(group) == 1 else counted(len(group), "process", "processes")
-    if kind == "stands" and len(group) > 1 and all(each.run_count == 1 for each in group):
-        subject = f"processes {format_device_ids([each.process for each in group])}"
-    verb = f"{subject} {_VERBS[kind][(len(group) > 1) + 2 * (not is_live)]}"
-    step = "" if one.step is None else f"step {grouped(one.step)}"
-    until = ", ".join(filter(None, (time_words(max(each.end for each in group)), step)))
-    if kind == "stands" and one.stall is not None:
-        since = time_words(max(each.stall.since for each in group if each.stall is not None))
-        when = f"since {since}" if is_live else f"from {since} to {time_words(one.end)}"
-        return f"{verb} in {one.stall.place} {when}, {one.stall.words}"
-    if kind in ("waits", "runs"):
-        return f"{verb} in {step or 'no step'}{', not stalled' if kind == 'runs' else ''}"
-    if kind == "ended":
-        return f"{verb}{one.state_words} at {until}"
-    return f"{verb} {'killed, or crashed, after' if one.state == 'gone' else 'last heard from at'} {until}"
+def _clause(form: str, group: Sequence[TimelineProcess], time_words: Callable[[float], str]) -> str:
+    one, stalls = group[0], [each.stall for each in group if each.stall is not None]
+    who = one.name if len(group) == 1 else counted(len(group), "process", "processes")
+    if len(group) > 1 and "{place}" in form and all(each.run_count == 1 for each in group):
+        who = f"processes {format_device_ids([each.process for each in group])}"
+    return form.format(
+        who=who,
+        has="has" if len(group) == 1 else "have",
+        waits="waits" if len(group) == 1 else "wait",
+        state=one.state_words,
+        step="no step" if one.step is None else f"step {grouped(one.step)}",
+        until=time_words(max(each.end for each in group)),
+        since=time_words(max((each.since for each in stalls), default=0.0)),
+        place=stalls[0].place if stalls else "",
+        words=stalls[0].words if stalls else "",
+    )

@@ -10,7 +10,7 @@ from ..notebooks import Displayed
 from ..quantities import bytes_apart, counted, duration_words, format_bytes, grouped, time_words
 from ..text import printable
 from .origin import Origin
-from .standing import standing_groups, standing_words
+from .standing import standing_words
 from .timeline_process import TimelineDevice, TimelineProcess
 
 MAX_POINTS = 480
@@ -410,12 +410,6 @@ class TimelineReport(Displayed):
         processes wait in step 1,200``. Empty if none stands.
         """
         return standing_words(self.processes, self.time_words)
-
-    @property
-    def stalled(self) -> TimelineProcess | None:
-        """The process whose stall ``standing`` names first; None without one."""
-        groups = standing_groups(self.processes)
-        return next((group[0] for kind, group in groups if kind == "stands"), None)
 
     @property
     def _slope(self) -> str:

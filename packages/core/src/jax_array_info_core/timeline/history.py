@@ -13,10 +13,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ..errors import FileFormatError
-from ..reports.origin import SourceLine
 from ..reports.record import (
-    MOST_FRAMES,
-    MOST_THREADS,
     RecordDevice,
     RecordEnd,
     RecordGroup,
@@ -138,8 +135,6 @@ class History:
         self.errors: deque[RecordOutOfMemory] = deque(maxlen=_MOST_ERRORS)
         self.stall: RecordStall | None = None
         """Stall that has not ended; None if the step moves."""
-        self._frames = 0
-        """Number of frames of a stall for which there is room."""
         self.devices: dict[int, RecordDevice] = {}
         """Devices by id."""
         self.samples = Samples()
@@ -204,29 +199,18 @@ class History:
                     for place, nbytes in zip(segment.places, row, strict=False):  # which may be unknown
                         self._peaks[place] = max(self._peaks[place], nbytes)
                 self._marks.append(Moment.of(line, self._time_of(line), segment.places))
-                self._end_stall(line.step)
             case RecordGroup():
                 self._add_group(line, segment)
             case RecordOutOfMemory():
                 self._room.take(_OF_THING)
                 self.errors.append(replace(line, time=self._time_of(line), message=clipped(line.message)))
             case RecordStall():
-                self._add_stall(_bounded(line))
+                time = self._time_of(line)
+                self.stall = replace(line, time=time, since=min(line.since + self._set_back, time))
             case RecordEnd():
                 self.end = replace(line, time=self._time_of(line), message=clipped(line.message))
             case RecordStart():
                 raise FileFormatError("a second start")
-
-    def _add_stall(self, stall: RecordStall) -> None:
-        frames = sum(1 + len(thread.frames) for thread in stall.threads)
-        self._room.take(_OF_THING * max(frames - self._frames, 0))
-        self._frames = max(frames, self._frames)
-        time = self._time_of(stall)
-        self.stall = replace(stall, time=time, since=min(stall.since + self._set_back, time))
-
-    def _end_stall(self, step: int | None) -> None:
-        if self.stall is not None and step != self.stall.step:
-            self.stall = None
 
     def _time_of(
         self, line: RecordSample | RecordMark | RecordOutOfMemory | RecordStall | RecordEnd
@@ -274,7 +258,8 @@ class History:
         time = self._time_of(sample)
         self.first = self.first if self.sample_count else time
         self.step = self.step if sample.step is None else sample.step
-        self._end_stall(sample.step)
+        if self.stall is not None and self.stall.step != sample.step:
+            self.stall = None
         self.sample_count += 1
         self._now = segment.places, sample.in_use
         numbers = self.samples.add(
@@ -339,22 +324,3 @@ class History:
         restarts = [start.time for start in self.starts[1:]]
         spans = spans_of(self._marks, [*restarts, math.inf if self.end is None else self.last])
         return [span for span in spans if span.end >= self.kept_from]
-
-
-def _bounded(stall: RecordStall) -> RecordStall:
-    """Return a stall without more than a recorder writes."""
-    threads = (
-        replace(one, name=clipped(one.name), frames=tuple(map(_clipped, one.frames[:MOST_FRAMES])))
-        for one in stall.threads[:MOST_THREADS]
-    )
-    return replace(
-        stall,
-        mark=stall.mark and clipped(stall.mark),
-        origin=stall.origin and _clipped(stall.origin),
-        waits_in=stall.waits_in and clipped(stall.waits_in),
-        threads=tuple(threads),
-    )
-
-
-def _clipped(line: SourceLine) -> SourceLine:
-    return replace(line, file=clipped(line.file), function=clipped(line.function))

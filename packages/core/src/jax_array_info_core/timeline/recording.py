@@ -214,20 +214,12 @@ class Recording:
 
     def _look(self, now: float) -> None:
         """Write the stall that lasts now, unless it is written."""
-        try:
-            stall = self._watch.stall(now)
-        except Exception as error:
-            self._warn_once("stalls", f"{type(error).__name__}: stalls may not be recorded")
-        else:
-            if stall is not None:
-                self._missed.append(stall)
-                self._write()
+        with contextlib.suppress(Exception):  # such as of a thread whose name is not told
+            self._missed += filter(None, [self._watch.stall(now)])
+        self._write()
 
     def _line_of(self, mark: Moment) -> RecordMark:
-        if mark.begin is None:
-            self._watch.begin(mark.time, mark.name)
-        else:
-            self._watch.end(mark.begin, mark.step)
+        self._watch.mark(mark.time, mark.name, mark.step, mark.begin)
         nothing = (0,) * len(self._devices)
         found = InUse(nothing) if mark.bytes is None else mark.bytes
         return RecordMark(
