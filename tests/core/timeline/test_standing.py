@@ -94,6 +94,15 @@ def test_a_process_that_ended_early_comes_before_those_that_wait() -> None:
     )
 
 
+def test_a_process_that_ended_comes_before_those_that_failed() -> None:
+    """As they do that lose their connection to it."""
+    found = [process(0, state="raised"), process(1, state="exited"), process(2, state="raised")]
+    assert words(*found) == (
+        "process 1 ended at 1000 s, step 1,200; 2 processes ended with an exception at 1000 s, step 1,200"
+    )
+    assert words(found[0], found[2]) == ""
+
+
 def test_a_process_without_a_stall_in_a_lower_step_comes_first() -> None:
     """It may take longer steps, or be between its marks."""
     expected = "process 1 without a stall in step 1,199; process 0 waits in step 1,200"

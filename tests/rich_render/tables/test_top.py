@@ -239,7 +239,11 @@ def test_what_failed_ended_or_was_not_read_is_named():
     assert found[0].startswith(
         "memory/: 8 processes on 2 hosts, 1 running, 1 died, 1 failed, 1 not heard from, 1 exited, 3"
     )
-    assert found[8:14] == [
+    assert found[1:3] == [
+        "process 1 killed, or crashed, after 22:13:20, step 1,200; process 4 ended at 22:13:20, step 1,200; process 2 ended with",
+        "an exception at 22:13:20, step 1,200; 2 more processes",
+    ]
+    assert found[10:16] == [
         "process 2 ran out of memory at 22:13:17, 8.0 GiB requested",
         "process 1 was killed or crashed after 22:13:20 (process id 101 on host-0)",
         "process 2 ended with an exception at 22:13:20 (process id 102 on host-0): ValueError: größe",

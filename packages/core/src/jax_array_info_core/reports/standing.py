@@ -11,7 +11,7 @@ from .timeline_process import TimelineProcess
 
 LEAST_PATIENCE, PATIENCE = 15.0, 5
 """A process that wrote nothing for so many seconds, and times the time between samples, is not heard from."""
-_SILENT = ("gone", "not heard from")
+_SILENT, _ENDED = ("gone", "not heard from"), ("stopped", "exited", "raised")
 _MOST_CLAUSES = 4
 
 _WORDS = {
@@ -31,19 +31,21 @@ def standing_groups(processes: Sequence[TimelineProcess]) -> list[tuple[str, lis
     """Return processes that differ in their step or in what they do, those that others wait for first.
 
     These are no longer heard from, or in the lowest step; in the same step, they are the fewest in one place.
-    Empty if none stands, and all are heard from. Processes that ended before another began are left out.
+    Empty if none stands, all are heard from, and those that ended did so all with an exception or all without.
+    Processes that ended before another began are left out.
     """
     began = max((one.start for one in processes), default=0.0)
     found = [one for one in processes if one.end >= began]
     latest = max((one.end for one in found), default=0.0)
     is_over = all(one.state in _SILENT for one in found)
-    groups: dict[tuple[bool, float, int, str], list[TimelineProcess]] = {}
+    groups: dict[tuple[bool, float, int, bool, str], list[TimelineProcess]] = {}
     for one in found:
         rank = [*_WORDS].index(_kind(one, latest, is_over))
         step = math.inf if one.step is None else one.step
-        groups.setdefault((rank > 1, step, rank, one.state), []).append(one)
+        groups.setdefault((rank > 1, step, rank, one.state == "raised", one.state), []).append(one)
     kinds = [([*_WORDS][key[2]], groups[key]) for key in sorted(groups)]
-    if {kind for kind, _ in kinds} <= {"ended", "runs"}:
+    is_early = len({one.state == "raised" for one in found if one.state in _ENDED}) > 1
+    if {kind for kind, _ in kinds} <= {"ended", "runs"} and not is_early:
         return []
     (kind, first), *rest = kinds
     # In one step, the fewest in one place; of several places, one that is no call.
