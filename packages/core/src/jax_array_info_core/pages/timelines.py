@@ -131,8 +131,8 @@ def timeline_page(report: TimelineReport) -> Iterator[Listing]:
     for line in report.answer:
         is_bad = line.startswith(("out of memory", "growing")) or line == standing
         yield Sentence(line, "alarm" if is_bad else "answer", hang=0)
-    stands = (group[0] for _, group in standing_groups(report.processes) if group[0].stall)
-    yield from said(_stacks(next(stands, None)), hang=2)
+    for process in [group[0] for _, group in standing_groups(report.processes) if group[0].stall][:1]:
+        yield from said(_stacks(process), hang=2)
     if report.times:
         yield Sentence(report.extent, hang=0)
         yield Sentence("")
@@ -162,10 +162,9 @@ def timeline_page(report: TimelineReport) -> Iterator[Listing]:
     yield from said((f"not read: {one.name}: {one.reason}" for one in report.unread), "warning", hang=0)
 
 
-def _stacks(process: TimelineProcess | None) -> Iterator[str]:
+def _stacks(process: TimelineProcess) -> Iterator[str]:
     """Yield the stacks of the first threads of a process that stands."""
-    stall = process and process.stall
-    for thread in stall.threads[:_MOST_STACKS] if process and stall else ():
+    for thread in process.stall.threads[:_MOST_STACKS] if process.stall else ():
         lines = [*map(str, thread.frames[:_MOST_CALLS]), *(["…"] if thread.frames[_MOST_CALLS:] else [])]
         yield f"{process.name}, {thread.name}: {' from '.join(lines)}"
 

@@ -31,8 +31,8 @@ def standing_groups(processes: Sequence[TimelineProcess]) -> list[tuple[str, lis
     """Return processes that differ in their step or in what they do, those that others wait for first.
 
     These are no longer heard from, or in the lowest step; in the same step, they are the fewest in one place.
-    Empty if none stands, all are heard from, and those that ended did so all with an exception or all without.
-    Processes that ended before another began are left out.
+    Empty if none stands, all are heard from, and all that ended raised an exception, or none did. Processes
+    that ended before another began are left out.
     """
     began = max((one.start for one in processes), default=0.0)
     found = [one for one in processes if one.end >= began]

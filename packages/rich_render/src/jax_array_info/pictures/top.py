@@ -97,7 +97,8 @@ class _Page:
         """Return the lines, at most ``height``."""
         notices = list(_notices(report))
         marks = _marks_words(report)
-        standing = wrap(self._safe(report.standing), max(self.width, _LEAST_LINE))[:_MOST_STANDING]
+        standing = wrap(self._safe(report.standing), max(self.width, _LEAST_LINE))
+        standing = standing[: _MOST_STANDING if height is None else max(height // 8, 1)]
         footer = [self._line(keys, style.ASIDE)] if keys else []
         room = 10**6 if height is None else max(height - 1 - bool(marks) - len(standing) - len(footer), 0)
         most_notices = len(notices) if height is None else min(len(notices), max(room // 6, 1))
