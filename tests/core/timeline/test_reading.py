@@ -7,6 +7,7 @@ import os
 import resource
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -14,7 +15,7 @@ import pytest
 
 from jax_array_info_core import json_schema, timeline_report
 from jax_array_info_core.errors import FileFormatError
-from jax_array_info_core.reports.record import LINES, RecordEnd, RecordOutOfMemory
+from jax_array_info_core.reports.record import LINES, RecordEnd, RecordOutOfMemory, RecordSample
 from jax_array_info_core.timeline import history
 from jax_array_info_core.timeline.segments import encoded
 from jax_array_info_core.timeline.timeline_report import Follower
@@ -198,3 +199,14 @@ def test_a_record_with_too_many_marks(tmp_path: Path, monkeypatch: pytest.Monkey
     report = timeline_report(tmp_path)
     assert report.marks[0].count == 3
     assert "2 lines left out; line 16: more than 3 marks" in report.unread[0].reason
+
+
+def test_a_group_that_a_sample_names_twice_counts_twice(tmp_path: Path) -> None:
+    """In each figure, so that the rest is never less than nothing."""
+    samples = [
+        RecordSample(time=START + second, in_use=(0,), groups=(0, 1), counts=(1, 2)) for second in range(40)
+    ]
+    write_record(tmp_path, [record_start(), GROUP, replace(GROUP, id=1), *samples])
+    report = timeline_report(tmp_path)
+    assert set(report.in_use) == {3 * MIB}
+    assert [set(series.nbytes) for series in report.series] == [{3 * MIB}]
