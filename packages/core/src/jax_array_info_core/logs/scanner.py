@@ -325,7 +325,7 @@ class Scanner:
         self._place = end - kept
 
     def _progress_of(self, rank: str | None) -> Progress:
-        """Return the progress of a rank; that of nobody if there are too many."""
+        """Return the progress of a rank; one that is not kept if there are too many ranks."""
         if len(self.ranks) >= _MOST_RANKS:
             return self.ranks.get(rank, Progress())
         return self.ranks.setdefault(rank, Progress())
