@@ -150,8 +150,11 @@ def program(
     if topology is not None:
         with refused(TopologyError):
             parse_topology(topology)
+    from jax_array_info import explain_errors
+
     try:
-        report = report_on(request)
+        with explain_errors():
+            report = report_on(request)
     except NotCompiledError as error:
         click.echo(f"Error: {shown_on_stderr(str(error))}", err=True)
         return Answer((), found=True)
@@ -276,7 +279,9 @@ def why(
     request = requested(
         problems, function, mesh, args_from, arrays, ignore_codes=ignore_codes, min_nbytes=min_nbytes
     )
-    with refused(NotCompiledError), refused(UnsupportedValueError, prefix="--at: "):
+    from jax_array_info import explain_errors
+
+    with refused(NotCompiledError), refused(UnsupportedValueError, prefix="--at: "), explain_errors():
         report = propagation_on(request)
         if at is not None and report.reason is None:
             report = at_line(report, at)
