@@ -18,7 +18,7 @@ def fail(a):
 EXPLAINED = f"""\
 deleted array at program.py:6 fail
     a + 1
-      a  float32[30]
+      a  f32[30]
 {RULE} Use the result of that call,
   or donate a copy.
 """

@@ -104,8 +104,8 @@ def test_arrays_of_a_tree_are_named_and_not_moved(tmp_path):
     found, line, _ = explained(tmp_path, code)
     assert line == 2
     assert {one.expression: (one.type, one.made) for one in found.operands} == {
-        "params['b']": ("float32[8,8]", ONE),
-        "params['w']": ("float32[8,8]", EVERY),
+        "params['b']": ("f32[8,8]", ONE),
+        "params['w']": ("f32[8,8]", EVERY),
     }
     assert found.edits == ()
 
@@ -218,7 +218,7 @@ def test_a_deleted_array_says_which_call_has_freed_it(tmp_path, code, name, what
         found.rule
         == f"The memory of {name} is gone: it {what}. Use the result of that call, or donate a copy."
     )
-    assert [(one.expression, one.type) for one in found.operands] == [(name, "float32[8,8]")]
+    assert [(one.expression, one.type) for one in found.operands] == [(name, "f32[8,8]")]
     assert found.edits == ()
 
 
@@ -261,7 +261,7 @@ def test_a_leaked_value_says_where_it_was_made_and_what_holds_it(tmp_path, code,
     line += HEAD.count("\n")
     assert found.kind == "leaked value"
     assert [(one.expression, one.type, one.made) for one in found.operands] == [
-        (name, "float32[3]", f"made at train.py:{line}")
+        (name, "f32[3]", f"made at train.py:{line}")
     ]
     assert found.rule.startswith("leak has left a value of its tracing for jit in ")
     assert holder in found.rule

@@ -25,7 +25,7 @@ from .places import with_the_spec
 from .rewrites import respecified
 from .site import SPECS, Site
 from .source import MISSING, Place, place_of
-from .types import Axes, mesh_in, specs_in
+from .types import Axes, mesh_in, specs_in, types_in
 
 _SECONDS = 1.0
 """Time limit of the search for what refers to a leaked value."""
@@ -110,7 +110,7 @@ def _devices(found: re.Match[str], place: Place) -> Facts:
         known = [int(number) for number in part["ids"].split(",")], part["type"] or ""
         alike = [name for _, name, leaf, own in arrays if (own, leaf.aval.str_short()) == known]
         name = part["other"] or next(iter(alike), part["argument"])
-        operands.append(Operand(expression=name, type=known[1], made=f"on {_listed(known[0])}"))
+        operands.append(Operand(expression=name, type=_short(known[1]), made=f"on {_listed(known[0])}"))
         ids.append(known[0])
     most = max(ids, key=len, default=[])
     wrong = {node: name for node, name, _, own in arrays if own != most}
@@ -128,6 +128,11 @@ def _devices(found: re.Match[str], place: Place) -> Facts:
 
 def _ids(array: Any) -> list[int]:
     return [device.id for device in device_assignment(array.sharding, array.shape)]
+
+
+def _short(text: str) -> str:
+    """Return a type in a message with the short name of its dtype."""
+    return next(map(str, types_in(text, None)), text)
 
 
 def _listed(ids: list[int]) -> str:
@@ -203,7 +208,7 @@ def _deleted(found: re.Match[str], place: Place) -> Facts:
         function, line = place.text(calls[-1].func), calls[-1].lineno
         verb = "deleted" if function == f"{name}.delete" else f"donated to {function}"
         what = f"was {verb} at line {line}"
-    operands = [Operand(expression=text, type=leaf.aval.str_short()) for text, leaf in arrays.items()]
+    operands = [Operand(expression=text, type=_short(leaf.aval.str_short())) for text, leaf in arrays.items()]
     return Facts({"name": name, "what": what}, operands)
 
 
@@ -241,7 +246,7 @@ def _leaked(found: re.Match[str], place: Place) -> Facts:
     holder = name if _OF_C.match(path) else path
     file, line, _ = found["made"].rsplit(":", 2)
     made = SourceLine(file=file, line=int(line), function="", cell=cell_number(file)).place
-    operands = [Operand(expression=name, type=found["type"], made=f"made at {made}")]
+    operands = [Operand(expression=name, type=_short(found["type"]), made=f"made at {made}")]
     return Facts({"holder": f" in {holder}" if holder else ""}, operands)
 
 
