@@ -121,6 +121,8 @@ def program(
     Bytes are per device. Same on TPU and GPU as on simulated CPU devices: requested shardings, donations,
     loop counts, FLOPs. May differ: shardings that XLA chose, collectives, temporaries. See --topology.
 
+    If JAX refuses the function because of shardings, meshes or devices, the error is explained on stderr.
+
     Exits with 0 if the function compiles, with 1 if it does not or does not fit the memory of --topology, and
     with 2 if there is no answer, for example because the file cannot be read.
     """
@@ -266,6 +268,8 @@ def why(
     Findings are conflicts between operands (JAI301), lost mesh axes (JAI302) and replicated values (JAI303).
     XLA decides later which data is sent: see jai-cli program for bytes. As HTML, the report has the source,
     with the shardings of each line and links from each conflict to its origin.
+
+    If JAX refuses the function because of shardings, meshes or devices, the error is explained on stderr.
 
     Exits with 0, with 1 if there is a finding of --fail-on, and with 2 if there is no answer, for example
     because the file cannot be read, the function cannot be traced or Shardy fails.
