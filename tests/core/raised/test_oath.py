@@ -88,7 +88,7 @@ def test_an_error_of_another_kind_has_no_explanation():
     assert explanation_of_text("the batch is bad") is None
 
 
-class Hostile(Exception):
+class HostileError(Exception):
     """An error that cannot be printed."""
 
     def __str__(self):
@@ -96,7 +96,7 @@ class Hostile(Exception):
 
 
 def test_an_error_without_text_has_no_explanation():
-    assert explanation_of(Hostile()) is None
+    assert explanation_of(HostileError()) is None
 
 
 def test_an_error_that_was_not_raised_has_its_rule():

@@ -51,7 +51,7 @@ def written(node: ast.AST, spec: Axes) -> tuple[ast.Call, int]:
 
 def _entry(node: ast.AST) -> tuple[str, ...] | None:
     try:
-        return entry_of(ast.literal_eval(node))  # type: ignore[arg-type]
+        return entry_of(ast.literal_eval(node))
     except (ValueError, TypeError):
         return None
 

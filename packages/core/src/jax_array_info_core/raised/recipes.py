@@ -1,4 +1,4 @@
-"""Recipes that shard operands or results otherwise: the edit is computed from the operands of this program."""
+"""Recipes that shard operands or results in another way, computed from the operands of this program."""
 
 from __future__ import annotations
 
@@ -29,16 +29,10 @@ def distinct(entries: Iterable[tuple[str, ...]], used: Iterable[str] = ()) -> Ax
 def as_another(site: Site, *, broadcast: bool = False) -> Iterator[Edit]:
     """Reshard all operands as one of them is."""
     arrays = [one for one in site.arrays if one.type is None or one.type.shape]
-    known = [
-        axes
-        for one in arrays
-        for axes in ([part.axes for part in one.parts] or [one.axes])
-        if axes is not None
-    ]
-    rank = max(map(len, known))
-    for spec in dict.fromkeys(axes for axes in known if len(axes) == rank):
+    known = [axes for one in arrays for axes in one.known_axes]
+    for spec in dict.fromkeys(axes for axes in known if len(axes) == max(map(len, known))):
         targets = {one: _aligned(one, spec, broadcast) for one in arrays}
-        changed = {one: axes for one, axes in targets.items() if not one.has(axes)}
+        changed = {one: axes for one, axes in targets.items() if {*one.known_axes} != {axes}}
         if changed and all(one.can_have(axes) for one, axes in changed.items()):
             yield site.resharded(changed)
 
@@ -169,7 +163,7 @@ def reshaped(site: Site) -> Iterator[Edit]:
 
 
 def _terms(site: Site) -> tuple[list[tuple[Array, str]], str]:
-    """Return the operands of a contraction with a letter for each dimension, and the letters of the result."""
+    """Return the operands of a contraction with letters for their dimensions, and those of the result."""
     match site.place.node:
         case ast.Call(args=[ast.Constant(value=str() as subscripts), *_]) if "." not in subscripts:
             inputs, arrow, result = subscripts.replace(" ", "").partition("->")
@@ -190,44 +184,35 @@ def _terms(site: Site) -> tuple[list[tuple[Array, str]], str]:
 def contracted(site: Site) -> Iterator[Edit]:
     """Give a contraction the sharding of its result: with the sums scattered, or on each device."""
     terms, result = _terms(site)
-    lengths: dict[str, int] = {}
-    axes: dict[str, tuple[str, ...]] = {}
-    for one, term in terms:
-        for letter, length, names in zip(
-            term, one.type.shape if one.type else term, one.axes or ((),) * len(term)
-        ):
-            lengths[letter], axes[letter] = int(length) if one.type else 1, axes.get(letter) or names
-    spec = distinct(axes[letter] for letter in result)
-    if not all(one.type for one, _ in terms):
-        yield site.given(fitted((), len(spec)))
+    types = [one.type for one, _ in terms if one.type]
+    if len(types) < len(terms):
+        yield site.given(((),) * len(result))
         return
-    summed = tuple(name for letter in axes if letter not in result for name in axes[letter])
-    sums = distinct([*spec, summed])[-1]
-    whole = replace(
-        terms[0][0].type, shape=tuple(map(lengths.__getitem__, result)), axes=spec, mesh=site.mesh
-    )
-    nbytes, group = whole.nbytes_of(spec) if sums else None, math.prod(site.sizes[name] for name in sums)
-    for dim in [dim for dim, names in enumerate(spec) if sums and not names and whole.divides(dim, sums)][:1]:
-        scattered = (*spec[:dim], sums, *spec[dim + 1 :])
+    zipped = [
+        zip(term, one.shape, one.axes, strict=True) for one, (_, term) in zip(types, terms, strict=True)
+    ]
+    letters = [each for one in zipped for each in one]
+    lengths = {letter: length for letter, length, _ in letters}
+    # An operand that is sharded along a dimension comes before one that is not.
+    axes = {letter: names for letter, _, names in sorted(letters[::-1], key=lambda each: bool(each[2]))}
+    spec = distinct(axes[letter] for letter in result)
+    sums = distinct([*spec, *(names for letter, names in axes.items() if letter not in result)])[len(spec) :]
+    over = tuple(name for names in sums for name in names)
+    whole = replace(types[0], shape=tuple(lengths[letter] for letter in result), axes=spec, mesh=site.mesh)
+    nbytes, group = whole.nbytes_of(spec) if over else None, math.prod(site.sizes[name] for name in over)
+    for dim in [dim for dim, names in enumerate(spec) if over and not names and whole.divides(dim, over)][:1]:
+        scattered = (*spec[:dim], over, *spec[dim + 1 :])
         yield site.given(scattered, nbytes and sent_nbytes("reduce-scatter", nbytes, 0, group))
     yield site.given(spec, nbytes and sent_nbytes("all-reduce", nbytes, nbytes, group))
 
 
 def agreed(site: Site) -> Iterator[Edit]:
-    """Reshard an operand of a contraction so that its batch dimensions are sharded as those of another."""
-    try:
-        terms, result = _terms(site)
-    except (LookupError, ValueError):
-        yield from as_another(site)
-        return
-    batches = [
-        [letter for letter in term if letter in result and all(letter in other for _, other in terms)]
-        for _, term in terms
-    ]
-    printed = [dict(zip(batch, spec, strict=False)) for batch, spec in zip(batches, site.specs, strict=False)]
-    for number, (one, term) in enumerate(terms):
-        for wanted in printed[:number] + printed[number + 1 :]:
-            used = [name for names in wanted.values() for name in names]
-            own = distinct(one.axes or ((),) * len(term), used)
-            axes = tuple(wanted.get(letter, names) for letter, names in zip(term, own, strict=True))
-            yield from [site.resharded({one: axes})] if one.can_have(axes) else []
+    """Reshard operands of a contraction so that their batch dimensions, the first ones, are sharded alike."""
+    count = len(site.specs[0])
+    leads = {one: (one.axes or site.specs[number])[:count] for number, one in enumerate(site.arrays)}
+    for wanted in site.specs[:2] if set(leads.values()) == set(site.specs[:2]) else ():
+        rest = {
+            one: distinct((one.axes or ())[count:], sum(wanted, ())) for one in leads if leads[one] != wanted
+        }
+        if all(one.can_have(wanted + rest[one]) for one in rest):
+            yield site.resharded({one: wanted + rest[one] for one in rest})

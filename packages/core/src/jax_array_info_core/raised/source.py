@@ -191,7 +191,7 @@ def place_of(error: BaseException) -> Place | None:
     sources: dict[str, Source | None] = {}
     found = None
     for (frame, line, lasti), (inside, *_) in itertools.pairwise([*frames, (None, 0, 0)]):
-        file = frame.f_code.co_filename  # type: ignore[union-attr]
+        file = frame.f_code.co_filename
         if owner(file) is best <= Owner.PACKAGE:
             if file not in sources:
                 sources[file] = _source_of(file, frame.f_globals)
