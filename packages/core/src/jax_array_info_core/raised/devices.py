@@ -17,6 +17,7 @@ from ..holders.search import find_holders
 from ..origins.origins import cell_number
 from ..quantities import format_device_ids
 from ..reports.origin import SourceLine
+from ..text import plain_text
 from .explain import MOST_CHARACTERS
 from .explanation import Edit, Explanation, Operand
 from .kind import Kind
@@ -52,7 +53,7 @@ class DeviceKind(Kind):
 
 def device_explanation(error: BaseException) -> Explanation | None:
     """Return why JAX raised an error about devices, sizes or buffers; None for any other error."""
-    message = str(error)[:MOST_CHARACTERS].replace("PartitionSpec(", "P(")
+    message = plain_text(error)[:MOST_CHARACTERS].replace("PartitionSpec(", "P(")
     for kind in KINDS:
         found = re.match(kind.pattern, message, re.DOTALL)
         place = None if found is None else place_of(error)
@@ -203,11 +204,11 @@ def _deleted(found: re.Match[str], place: Place) -> Facts:
     arrays = {name: leaf for _, name, leaf in _leaves(place) if is_array(leaf) and leaf.is_deleted()}
     name = next(iter(arrays), "an array")
     calls = sorted(_consuming(place, name), key=lambda one: (one.lineno < place.node.lineno, one.lineno))
-    what = "was donated or deleted before"
+    what = "donated to a call, or deleted. Use the result of the call, or donate a copy"
     if calls:
         function, line = place.text(calls[-1].func), calls[-1].lineno
-        verb = "deleted" if function == f"{name}.delete" else f"donated to {function}"
-        what = f"was {verb} at line {line}"
+        what = f"donated to {function} at line {line}. Use its result, or donate a copy"
+        what = f"deleted at line {line}" if function == f"{name}.delete" else what
     operands = [Operand(expression=text, type=_short(leaf.aval.str_short())) for text, leaf in arrays.items()]
     return Facts({"name": name, "what": what}, operands)
 
@@ -275,7 +276,7 @@ KINDS = (
     DeviceKind(
         name="deleted array",
         pattern=r"Array has been deleted|INVALID_ARGUMENT: .*buffer has been deleted or donated",
-        rule="The memory of {name} is gone: it {what}. Use the result of that call, or donate a copy.",
+        rule="The memory of {name} is gone: it was {what}.",
         facts=_deleted,
     ),
     DeviceKind(
