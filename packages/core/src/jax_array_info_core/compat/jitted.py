@@ -83,10 +83,14 @@ def live_jitted_functions() -> list[Any]:
     return [function for function in found if hasattr(function, "__wrapped__")]
 
 
+JIT_INFO = "_jit_info"
+"""Attribute of a jitted function with the arguments of ``jax.jit``, since JAX 0.6."""
+
+
 def donated_parameters(function: Any) -> frozenset[int]:
     """Return the positions of the arguments that a jitted function donates; none where it is not recorded."""
     is_jitted = type(function) in jitted_types()
-    return frozenset(getattr(getattr(function, "_jit_info", None), "donate_argnums", ()) if is_jitted else ())
+    return frozenset(getattr(getattr(function, JIT_INFO, None), "donate_argnums", ()) if is_jitted else ())
 
 
 def is_pmapped(function: Any) -> bool:
