@@ -1,5 +1,7 @@
 """Errors about devices, sizes and buffers: each raises, is explained, and each edit of it works."""
 
+import random
+import re
 import runpy
 import textwrap
 
@@ -226,6 +228,20 @@ def test_a_call_of_an_earlier_turn_of_a_loop_has_freed_its_array(tmp_path):
     found, line, _ = explained(tmp_path, code)
     assert line == 3
     assert ANYHOW in found.rule, "the call comes after the line"
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["a + b", "jax.device_put(np.zeros((6, 8)), NamedSharding(mesh, P('x')))", "a.delete()\na.sum()"],
+)
+def test_a_message_of_another_form_raises_nothing(tmp_path, code):
+    _, _, error = raised(tmp_path, code)
+    text, number = str(error), random.Random(0)
+    for _ in range(100):
+        start, stop = sorted(number.choices(range(len(text)), k=2))
+        changed = number.choice([text[:stop], text[:start] + text[stop:], re.sub(r"\d", "0", text[:stop])])
+        explanation = device_explanation(type(error)(changed).with_traceback(error.__traceback__))
+        assert explanation is None or explanation.rule
 
 
 LEAKING = """

@@ -59,21 +59,22 @@ def device_explanation(error: BaseException) -> Explanation | None:
         place = None if found is None else place_of(error)
         if found is None or place is None:
             continue
-        words, operands, edits, other = kind.facts(found, place)
-        place = other or place
-        source, node = place.source, place.node
-        whole = source.unique(node)
-        codes = [source.replaced(whole, {node: edit.code}) for edit in edits]
-        return Explanation(
-            kind=kind.name,
-            rule=kind.rule.format(**{**found.groupdict(), **words}),
-            file=place.file,
-            line=whole.lineno,
-            function=place.function,
-            expression=place.text(whole),
-            operands=tuple(operands),
-            edits=tuple(Edit(code=code) for code in codes),
-        )
+        with contextlib.suppress(ArithmeticError, LookupError, ValueError):  # the message has another form
+            words, operands, edits, other = kind.facts(found, place)
+            place = other or place
+            source, node = place.source, place.node
+            whole = source.unique(node)
+            codes = [source.replaced(whole, {node: edit.code}) for edit in edits]
+            return Explanation(
+                kind=kind.name,
+                rule=kind.rule.format(**{**found.groupdict(), **words}),
+                file=place.file,
+                line=whole.lineno,
+                function=place.function,
+                expression=place.text(whole),
+                operands=tuple(operands),
+                edits=tuple(Edit(code=code) for code in codes),
+            )
     return None
 
 
@@ -218,9 +219,13 @@ def _consuming(place: Place, name: str) -> Iterator[ast.Call]:
 
     Those whose statement assigns its name again are left out.
     """
-    tree, text = place.source.tree, place.text
-    around = [one for one in ast.walk(tree) if isinstance(one, _FUNCTIONS) and place.node in ast.walk(one)]
-    scope = around[-1] if around else tree
+    text, span = place.text, place.source.span
+    start, stop = span(place.node)
+    around: list[Any] = [place.source.tree]
+    for one in around:  # grows
+        inside = [(*span(inner), inner) for inner in ast.iter_child_nodes(one) if hasattr(inner, "lineno")]
+        around += [inner for first, last, inner in inside if first <= start and stop <= last]
+    scope = next(one for one in reversed(around) if isinstance(one, (*_FUNCTIONS, ast.Module)))
     other: set[ast.AST] = set()
     for one in ast.walk(scope):
         targets = one.targets if isinstance(one, ast.Assign) else ()
