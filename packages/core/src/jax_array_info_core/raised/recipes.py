@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
@@ -46,7 +47,7 @@ def _aligned(one: Array, spec: Axes, broadcast: bool) -> Axes:
 
 def broadcast_as_another(site: Site) -> Iterator[Edit]:
     """Reshard all operands as one of them is, but for dimensions of length 1."""
-    return as_another(site, broadcast=True)
+    yield from as_another(site, broadcast=True) if site.calls_primitive else ()
 
 
 def unsharded(site: Site) -> Iterator[Edit]:
@@ -56,14 +57,20 @@ def unsharded(site: Site) -> Iterator[Edit]:
     operand if it has the type or the spec in the message. Else it is replicated.
     """
     known = [one for one in site.sharded if one.type and (one.type in site.types or one.axes in site.specs)]
-    known = known or site.sharded[-1:]
-    for one in known[:1]:
-        is_named = one.type and site.calls_primitive and (one.axes in site.specs or one.type in site.types)
+    for one in (known or site.sharded[-1:])[:1]:
         over = tuple(site.names("over"))
-        dims = [int(dim) for dim in site.names("dims")] if is_named else []
+        dims = [int(dim) for dim in site.names("dims")]
         dims += [dim for dim, names in enumerate(one.axes or ()) if over and names == over]
-        targets = one.type.without(dims) if one.type and dims else [()]
-        yield from (site.resharded({one: axes}) for axes in targets if axes != one.axes)
+        is_named = one.type and dims and known and site.calls_primitive
+        for axes in one.type.without(dims) if one.type and is_named else [()]:
+            # The shape of the result says whether it can be sharded along another dimension instead.
+            result = re.findall(r"(?<![\w.])\d+", site.found["result"] or "") if over else []
+            pairs = [(dim, names) for dim, names in enumerate(axes) if names and over]
+            is_whole = all(
+                one.type and one.type.divides(dim, names, int(result[dim])) for dim, names in pairs
+            )
+            if is_whole and axes != one.axes:
+                yield site.resharded({one: axes})
 
 
 def replicated(site: Site) -> Iterator[Edit]:
@@ -90,10 +97,10 @@ def apart(site: Site) -> Iterator[Edit]:
 
 
 def as_wanted(site: Site) -> Iterator[Edit]:
-    """Reshard an operand to the first spec of the message."""
-    known = [one for one in site.arrays if one.type in site.types]
-    one = (known or [one for one in site.arrays if one.type is None])[0]
-    yield site.resharded({one: site.specs[0]})
+    """Reshard an operand of the first type in the message to its first spec, or to its second type."""
+    known = [one for one in site.arrays if one.type == site.types[0]]
+    *_, one = known or [one for one in site.arrays if one.type is None]
+    yield site.resharded({one: site.specs[0] if site.specs else site.types[1].axes})
 
 
 def mapped_alike(site: Site) -> Iterator[Edit]:
@@ -194,7 +201,7 @@ def contracted(site: Site) -> Iterator[Edit]:
     letters = [each for one in zipped for each in one]
     lengths = {letter: length for letter, length, _ in letters}
     # An operand that is sharded along a dimension comes before one that is not.
-    axes = {letter: names for letter, _, names in sorted(letters[::-1], key=lambda each: bool(each[2]))}
+    axes = {letter: names for letter, _, names in sorted(letters, key=lambda each: bool(each[2]))}
     spec = distinct(axes[letter] for letter in result)
     sums = distinct([*spec, *(names for letter, names in axes.items() if letter not in result)])[len(spec) :]
     over = tuple(name for names in sums for name in names)
@@ -210,7 +217,7 @@ def agreed(site: Site) -> Iterator[Edit]:
     """Reshard operands of a contraction so that their batch dimensions, the first ones, are sharded alike."""
     count = len(site.specs[0])
     leads = {one: (one.axes or site.specs[number])[:count] for number, one in enumerate(site.arrays)}
-    for wanted in site.specs[:2] if set(leads.values()) == set(site.specs[:2]) else ():
+    for wanted in site.specs[:2] if [*leads.values()][:2] == site.specs[:2] else ():
         rest = {
             one: distinct((one.axes or ())[count:], sum(wanted, ())) for one in leads if leads[one] != wanted
         }

@@ -13,7 +13,7 @@ from ..origins.origins import code_of, wrapped_functions
 from ..quantities import known_sum
 from .explanation import Edit
 from .operands import Array, receiver_of
-from .source import MISSING, Place
+from .source import MISSING, Place, at_path
 from .types import ArrayType, Axes
 
 SPECS = ("jax.sharding.PartitionSpec", "jax.P")
@@ -107,9 +107,10 @@ class Site:
                 target = self.place.value(func)
                 if receiver is not None and not isinstance(receiver, ast.Subscript):
                     name = f"{self.place.path_to('jax.numpy')}.{self.last_name}"
+                    target = at_path(f"jax.numpy.{self.last_name}")
                     is_shape = self.last_name == "reshape" and len(args) > 1
                     arguments = [text(receiver), *([f"({', '.join(arguments)})"] if is_shape else arguments)]
-                elif target is not MISSING and "out_sharding" not in parameters(target):
+                if target is not MISSING and "out_sharding" not in parameters(target):
                     raise LookupError(name)
                 kept = [text(one) for one in keywords if one.arg != "out_sharding"]
                 return Edit(code=f"{name}({', '.join([*arguments, *kept, result])})", sent_nbytes=nbytes)
