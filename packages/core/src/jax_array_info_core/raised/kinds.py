@@ -128,7 +128,7 @@ KINDS: tuple[Kind, ...] = (
         name="unmapped operand",
         pattern=r"Unmapped values passed to (?P<primitive>vmap) cannot be sharded along the mesh axis",
         rule="{call} needs operands that are not sharded over the mesh axes of the mapped dimension",
-        recipes=(unsharded,),
+        recipes=(replicated,),
     ),
     Kind(
         name="different cases",
