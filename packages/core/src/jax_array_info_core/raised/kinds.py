@@ -18,6 +18,7 @@ from .recipes import (
     replicated,
     reshaped,
     unsharded,
+    updated,
 )
 from .rewrites import (
     as_varying,
@@ -55,7 +56,7 @@ KINDS: tuple[Kind, ...] = (
         name="illegal result",
         pattern=r"(?P<primitive>\w+) operation with inputs.* illegally sharded result: (?P<shown>\S+)",
         rule="{call} would have the type {shown}, but a mesh axis can shard only one dimension",
-        recipes=(broadcast_as_another, apart, replicated),
+        recipes=(broadcast_as_another, apart, replicated, replicated),
     ),
     Kind(
         name="ambiguous contraction",
@@ -122,7 +123,7 @@ KINDS: tuple[Kind, ...] = (
         name="broadcast update",
         pattern=r"Incompatible types for broadcasting: input type=\S+ and requested type=",
         rule="{call} needs an update that is sharded as the part that it replaces",
-        recipes=(as_wanted,),
+        recipes=(updated, replicated),
     ),
     Kind(
         name="unmapped operand",

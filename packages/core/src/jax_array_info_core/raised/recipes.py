@@ -11,7 +11,7 @@ from dataclasses import replace
 from ..hlo.collectives import sent_nbytes
 from .explanation import Edit
 from .operands import Array
-from .site import Recipe, Site
+from .site import RESHARD, Recipe, Site
 from .types import Axes, fitted
 
 
@@ -34,7 +34,11 @@ def as_another(site: Site, *, broadcast: bool = False) -> Iterator[Edit]:
     for spec in dict.fromkeys(axes for axes in known if len(axes) == max(map(len, known))):
         targets = {one: _aligned(one, spec, broadcast) for one in arrays}
         changed = {one: axes for one, axes in targets.items() if {*one.known_axes} != {axes}}
-        if changed and all(one.can_have(axes) for one, axes in changed.items()):
+        # A message prints specs of operands of the same rank, which those that are broadcast do not have.
+        is_known = all(
+            (one.type or one.parts or not broadcast) and one.can_have(changed[one]) for one in changed
+        )
+        if changed and is_known:
             yield site.resharded(changed)
 
 
@@ -79,21 +83,17 @@ def replicated(site: Site) -> Iterator[Edit]:
 
 
 def apart(site: Site) -> Iterator[Edit]:
-    """Shard one of the operands over a mesh axis that no operand uses, or not at all."""
-    arrays = [one for one in site.arrays if one.type and one.type.used]
-    for one in arrays if len(arrays) > 1 and len(arrays) == len(site.sharded) else ():
-        used = {name for other in arrays if other is not one for names in other.axes or () for name in names}
-        own, shared = one.axes or (), [name for names in one.axes or () for name in names if name in used]
-        free = [name for name in site.sizes if name not in used and shared == [shared[0]]] if shared else []
-        moved = (
-            [tuple(tuple(free[0] if name in used else name for name in names) for names in own)]
-            if free
-            else []
-        )
-        for axes in [*moved, distinct(own, used)] if shared else ():
-            yield from [site.resharded({one: axes})] if one.can_have(axes) else []
-    if len(arrays) < 2:
-        yield from replicated(site)
+    """Shard one of two operands over a mesh axis that the other does not use, or not at all."""
+    if len(site.arrays) == len(site.sharded) == 2 and site.calls_primitive:
+        for one, other in (site.arrays, site.arrays[::-1]):
+            used = {name for names in other.axes or () for name in names}
+            shared = [name for names in one.axes or () for name in names if name in used]
+            for free in [name for name in site.sizes if name not in {*used, *shared}][: len(shared) == 1]:
+                moved = distinct(
+                    tuple(free if name in shared else name for name in names) for names in one.axes or ()
+                )
+                yield from [site.resharded({one: moved})] if one.can_have(moved) else []
+            yield from [site.resharded({one: distinct(one.axes or (), used)})] if shared else []
 
 
 def as_wanted(site: Site) -> Iterator[Edit]:
@@ -101,6 +101,15 @@ def as_wanted(site: Site) -> Iterator[Edit]:
     known = [one for one in site.arrays if one.type == site.types[0]]
     *_, one = known or [one for one in site.arrays if one.type is None]
     yield site.resharded({one: site.specs[0] if site.specs else site.types[1].axes})
+
+
+def updated(site: Site) -> Iterator[Edit]:
+    """Reshard an update as the part that it replaces, and give the result the sharding of the array."""
+    *_, one = [one for one in site.arrays[1:] if one.type == site.types[0]] or [
+        one for one in site.arrays[1:] if one.type is None
+    ]
+    code = f"{site.place.path_to(*RESHARD)}({site.place.text(one.node)}, {site.spec(site.types[1].axes)})"
+    yield site.given(site.arrays[0].axes or (), parts={one.node: code})
 
 
 def mapped_alike(site: Site) -> Iterator[Edit]:
@@ -145,7 +154,8 @@ def given(spec: Callable[[Site], Axes]) -> Recipe:
 def indexed(site: Site) -> Axes:
     """Return the spec of an indexing: that of the indices, then that of the dimensions that stay."""
     operand, indices = site.types[:2]
-    if not isinstance(site.place.node, ast.Subscript):
+    node = site.place.node
+    if not isinstance(node, ast.Subscript) or any(isinstance(one, ast.Slice) for one in ast.walk(node.slice)):
         raise LookupError(site.function)
     return distinct([*indices.axes[:-1], *operand.axes[indices.shape[-1] :]])
 

@@ -89,8 +89,13 @@ class Site:
         parts = {one.node: f"{reshard}({text(one.node)}, {self.spec(axes)})" for one, axes in targets.items()}
         return self.edited(parts, known_sum(one.resharded_nbytes(axes) for one, axes in targets.items()))
 
-    def given(self, axes: Axes, nbytes: int | None = None) -> Edit:
+    def given(self, axes: Axes, nbytes: int | None = None, parts: Mapping[Any, str] | None = None) -> Edit:
         """Return the expression with the sharding of its result as an argument.
+
+        Args:
+            axes: The sharding.
+            nbytes: Bytes that a device sends for it.
+            parts: Other texts of some arguments.
 
         Raises:
             LookupError: If its function does not take one.
@@ -103,7 +108,8 @@ class Site:
             case ast.Subscript(value=value, slice=index):
                 return Edit(code=f"{text(value)}.at[{text(index)}].get({result})", sent_nbytes=nbytes)
             case ast.Call(func=func, args=args, keywords=keywords):
-                receiver, name, arguments = receiver_of(self.place, func), text(func), [*map(text, args)]
+                receiver, name = receiver_of(self.place, func), text(func)
+                arguments = [(parts or {}).get(one) or text(one) for one in args]
                 target = self.place.value(func)
                 if receiver is not None and not isinstance(receiver, ast.Subscript):
                     name = f"{self.place.path_to('jax.numpy')}.{self.last_name}"
