@@ -18,6 +18,7 @@ from .recipes import (
     replicated,
     reshaped,
     unsharded,
+    updated,
 )
 from .rewrites import (
     as_varying,
@@ -43,40 +44,31 @@ KINDS: tuple[Kind, ...] = (
         name="incompatible operands",
         pattern=r"(?P<primitive>\w+) got incompatible shardings for broadcasting",
         rule="{call} needs operands that are sharded alike along each dimension",
-        recipes=(broadcast_as_another,),
+        recipes=(broadcast_as_another, replicated),
     ),
     Kind(
         name="illegal contraction",
         pattern=r"(?P<primitive>dot_general) operation with .* illegally sharded result: (?P<shown>\S+)",
         rule="{call} would have the type {shown}, but a mesh axis can shard only one dimension",
-        recipes=(
-            contracted,
-            apart,
-        ),
+        recipes=(contracted, apart),
     ),
     Kind(
         name="illegal result",
         pattern=r"(?P<primitive>\w+) operation with inputs.* illegally sharded result: (?P<shown>\S+)",
         rule="{call} would have the type {shown}, but a mesh axis can shard only one dimension",
-        recipes=(
-            broadcast_as_another,
-            apart,
-        ),
+        recipes=(broadcast_as_another, apart, replicated, replicated),
     ),
     Kind(
         name="ambiguous contraction",
         pattern=r"Contracting dimensions are sharded and it is ambiguous",
         rule="{call} contracts a sharded dimension, so the sharding of its result must be given",
-        recipes=(
-            contracted,
-            replicated,
-        ),
+        recipes=(contracted, replicated),
     ),
     Kind(
         name="batch dimensions",
         pattern=r"(?P<primitive>dot_general) requires lhs batch dimensions and rhs batch dimensions",
         rule="{call} needs batch dimensions that are sharded alike",
-        recipes=(agreed,),
+        recipes=(agreed, replicated),
     ),
     Kind(
         name="unreduced axes",
@@ -111,7 +103,7 @@ KINDS: tuple[Kind, ...] = (
         pattern=r"Use `\.at\[\.\.\.\]\.set/add/mul/\.\.\.\(out_sharding=\)`",
         rule="{call} writes to indices that are sharded, so the sharding of its result must be given",
         recipes=(
-            given(lambda site: site.types[0].axes),
+            given(lambda site: site.types[0].axes if site.types[0].used else ()),
             replicated,
         ),
     ),
@@ -119,7 +111,7 @@ KINDS: tuple[Kind, ...] = (
         name="ambiguous reshape",
         pattern=r"This reshape is not supported\..*new sizes: \((?P<result>[\d, ]*)\)",
         rule="{call} merges or splits a sharded dimension, so the sharding of its result must be given",
-        recipes=(reshaped,),
+        recipes=(reshaped, replicated),
     ),
     Kind(
         name="different operands",
@@ -128,13 +120,22 @@ KINDS: tuple[Kind, ...] = (
         recipes=(as_another,),
     ),
     Kind(
+        name="broadcast update",
+        pattern=r"Incompatible types for broadcasting: input type=\S+ and requested type=",
+        rule="{call} needs an update that is sharded as the part that it replaces",
+        recipes=(updated, replicated),
+    ),
+    Kind(
+        name="unmapped operand",
+        pattern=r"Unmapped values passed to (?P<primitive>vmap) cannot be sharded along the mesh axis",
+        rule="{call} needs operands that are not sharded over the mesh axes of the mapped dimension",
+        recipes=(replicated,),
+    ),
+    Kind(
         name="different cases",
         pattern=r"(?P<primitive>select) (?:cases|`which`) must (?:be scalar or )?have the same sharding",
         rule="{call} needs cases and a condition with the same sharding",
-        recipes=(
-            as_another,
-            replicated,
-        ),
+        recipes=(as_another, replicated),
     ),
     Kind(
         name="different update",
@@ -186,7 +187,8 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         name="indivisible result",
-        pattern=r"(?P<primitive>\w+) on sharded dims where out dim .*? with spec \((?P<over>[^()]*)\)",
+        pattern=r"(?P<primitive>\w+) on sharded dims where out dim .*? with spec \((?P<over>.*?)\) is not"
+        r"(?:.*output shape=\((?P<result>.*)\))?",
         rule="{call} needs a result whose sharded dimensions are multiples of their mesh axes",
         recipes=(unsharded,),
     ),
@@ -271,7 +273,7 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         name="branch type",
-        pattern=r"(?P<primitive>cond) branches must have equal output .*?of true_fun(?P<path>[^\n]*?) has type",
+        pattern=r"(?P<primitive>cond) branches must have equal output .*?of true_fun(?P<path>.*?) has type",
         rule="{primitive} needs branches with results of one type, and so of one sharding",
         recipes=(resharded_result,),
         place=in_the_function,
@@ -313,7 +315,7 @@ KINDS: tuple[Kind, ...] = (
         name="duplicate mesh axis",
         pattern=r"A single NamedSharding spec specification can map every mesh axis to at most one",
         rule="a mesh axis can shard only one dimension of an array",
-        recipes=(respecified(each_once),),
+        recipes=(respecified(each_once), replicated),
         place=with_the_spec,
     ),
     Kind(

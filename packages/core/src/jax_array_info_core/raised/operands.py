@@ -150,6 +150,8 @@ def _inferred(place: Place, node: ast.expr) -> ArrayType | None:
             order = [*range(rank - 2), rank - 1, rank - 2] if attr == "mT" else range(rank)[::-1]
             shape, axes = tuple(one.shape[dim] for dim in order), tuple(one.axes[dim] for dim in order)
             return replace(one, shape=shape, axes=axes)
+        case ast.Subscript(value=value, slice=ast.Constant(value=int())) if one := _typed(place, value):
+            return replace(one, shape=one.shape[1:], axes=one.axes[1:])
         case ast.UnaryOp(operand=operand):
             return _typed(place, operand)
         case ast.Call(func=ast.Attribute(attr=attr), args=[operand]) if attr in _ELEMENTWISE:

@@ -29,12 +29,12 @@ def callers(place: Place | None) -> Iterator[Place]:
 
 
 def with_the_spec(place: Place, found: re.Match[str]) -> Place | None:
-    """Return the innermost line that has the spec of the message as text."""
+    """Return the innermost line that has the spec of the message as text, else the place itself."""
     for one in callers(place):
         with contextlib.suppress(LookupError, ValueError):
             written(one.node, specs_in(found.string)[0])
             return one
-    return None
+    return place
 
 
 def written(node: ast.AST, spec: Axes) -> tuple[ast.Call, int]:

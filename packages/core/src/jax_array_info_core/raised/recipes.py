@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from ..hlo.collectives import sent_nbytes
 from .explanation import Edit
 from .operands import Array
-from .site import Recipe, Site
+from .site import RESHARD, Recipe, Site
 from .types import Axes, fitted
 
 
@@ -33,7 +34,11 @@ def as_another(site: Site, *, broadcast: bool = False) -> Iterator[Edit]:
     for spec in dict.fromkeys(axes for axes in known if len(axes) == max(map(len, known))):
         targets = {one: _aligned(one, spec, broadcast) for one in arrays}
         changed = {one: axes for one, axes in targets.items() if {*one.known_axes} != {axes}}
-        if changed and all(one.can_have(axes) for one, axes in changed.items()):
+        # A message prints specs of operands of the same rank, which those that are broadcast do not have.
+        is_known = all(
+            (one.type or one.parts or not broadcast) and one.can_have(changed[one]) for one in changed
+        )
+        if changed and is_known:
             yield site.resharded(changed)
 
 
@@ -46,7 +51,7 @@ def _aligned(one: Array, spec: Axes, broadcast: bool) -> Axes:
 
 def broadcast_as_another(site: Site) -> Iterator[Edit]:
     """Reshard all operands as one of them is, but for dimensions of length 1."""
-    return as_another(site, broadcast=True)
+    yield from as_another(site, broadcast=True) if site.calls_primitive else ()
 
 
 def unsharded(site: Site) -> Iterator[Edit]:
@@ -56,14 +61,20 @@ def unsharded(site: Site) -> Iterator[Edit]:
     operand if it has the type or the spec in the message. Else it is replicated.
     """
     known = [one for one in site.sharded if one.type and (one.type in site.types or one.axes in site.specs)]
-    known = known or site.sharded[-1:]
-    for one in known[:1]:
-        is_named = one.type and site.calls_primitive and (one.axes in site.specs or one.type in site.types)
+    for one in (known or site.sharded[-1:])[:1]:
         over = tuple(site.names("over"))
-        dims = [int(dim) for dim in site.names("dims")] if is_named else []
+        dims = [int(dim) for dim in site.names("dims")]
         dims += [dim for dim, names in enumerate(one.axes or ()) if over and names == over]
-        targets = one.type.without(dims) if one.type and dims else [()]
-        yield from (site.resharded({one: axes}) for axes in targets if axes != one.axes)
+        is_named = one.type and dims and known and site.calls_primitive
+        for axes in one.type.without(dims) if one.type and is_named else [()]:
+            # The shape of the result says whether it can be sharded along another dimension instead.
+            result = re.findall(r"(?<![\w.])\d+", site.found["result"] or "") if over else []
+            pairs = [(dim, names) for dim, names in enumerate(axes) if names and over]
+            is_whole = all(
+                one.type and one.type.divides(dim, names, int(result[dim])) for dim, names in pairs
+            )
+            if is_whole and axes != one.axes:
+                yield site.resharded({one: axes})
 
 
 def replicated(site: Site) -> Iterator[Edit]:
@@ -72,28 +83,33 @@ def replicated(site: Site) -> Iterator[Edit]:
 
 
 def apart(site: Site) -> Iterator[Edit]:
-    """Shard one of the operands over a mesh axis that no operand uses, or not at all."""
-    arrays = [one for one in site.arrays if one.type and one.type.used]
-    for one in arrays if len(arrays) > 1 and len(arrays) == len(site.sharded) else ():
-        used = {name for other in arrays if other is not one for names in other.axes or () for name in names}
-        own, shared = one.axes or (), [name for names in one.axes or () for name in names if name in used]
-        free = [name for name in site.sizes if name not in used and shared == [shared[0]]] if shared else []
-        moved = (
-            [tuple(tuple(free[0] if name in used else name for name in names) for names in own)]
-            if free
-            else []
-        )
-        for axes in [*moved, distinct(own, used)] if shared else ():
-            yield from [site.resharded({one: axes})] if one.can_have(axes) else []
-    if len(arrays) < 2:
-        yield from replicated(site)
+    """Shard one of two operands over a mesh axis that the other does not use, or not at all."""
+    if len(site.arrays) == len(site.sharded) == 2 and site.calls_primitive:
+        for one, other in (site.arrays, site.arrays[::-1]):
+            used = {name for names in other.axes or () for name in names}
+            shared = [name for names in one.axes or () for name in names if name in used]
+            for free in [name for name in site.sizes if name not in {*used, *shared}][: len(shared) == 1]:
+                moved = distinct(
+                    tuple(free if name in shared else name for name in names) for names in one.axes or ()
+                )
+                yield from [site.resharded({one: moved})] if one.can_have(moved) else []
+            yield from [site.resharded({one: distinct(one.axes or (), used)})] if shared else []
 
 
 def as_wanted(site: Site) -> Iterator[Edit]:
-    """Reshard an operand to the first spec of the message."""
-    known = [one for one in site.arrays if one.type in site.types]
-    one = (known or [one for one in site.arrays if one.type is None])[0]
-    yield site.resharded({one: site.specs[0]})
+    """Reshard an operand of the first type in the message to its first spec, or to its second type."""
+    known = [one for one in site.arrays if one.type == site.types[0]]
+    *_, one = known or [one for one in site.arrays if one.type is None]
+    yield site.resharded({one: site.specs[0] if site.specs else site.types[1].axes})
+
+
+def updated(site: Site) -> Iterator[Edit]:
+    """Reshard an update as the part that it replaces, and give the result the sharding of the array."""
+    *_, one = [one for one in site.arrays[1:] if one.type == site.types[0]] or [
+        one for one in site.arrays[1:] if one.type is None
+    ]
+    code = f"{site.place.path_to(*RESHARD)}({site.place.text(one.node)}, {site.spec(site.types[1].axes)})"
+    yield site.given(site.arrays[0].axes or (), parts={one.node: code})
 
 
 def mapped_alike(site: Site) -> Iterator[Edit]:
@@ -138,7 +154,8 @@ def given(spec: Callable[[Site], Axes]) -> Recipe:
 def indexed(site: Site) -> Axes:
     """Return the spec of an indexing: that of the indices, then that of the dimensions that stay."""
     operand, indices = site.types[:2]
-    if not isinstance(site.place.node, ast.Subscript):
+    node = site.place.node
+    if not isinstance(node, ast.Subscript) or any(isinstance(one, ast.Slice) for one in ast.walk(node.slice)):
         raise LookupError(site.function)
     return distinct([*indices.axes[:-1], *operand.axes[indices.shape[-1] :]])
 
@@ -194,7 +211,7 @@ def contracted(site: Site) -> Iterator[Edit]:
     letters = [each for one in zipped for each in one]
     lengths = {letter: length for letter, length, _ in letters}
     # An operand that is sharded along a dimension comes before one that is not.
-    axes = {letter: names for letter, _, names in sorted(letters[::-1], key=lambda each: bool(each[2]))}
+    axes = {letter: names for letter, _, names in sorted(letters, key=lambda each: bool(each[2]))}
     spec = distinct(axes[letter] for letter in result)
     sums = distinct([*spec, *(names for letter, names in axes.items() if letter not in result)])[len(spec) :]
     over = tuple(name for names in sums for name in names)
@@ -210,7 +227,7 @@ def agreed(site: Site) -> Iterator[Edit]:
     """Reshard operands of a contraction so that their batch dimensions, the first ones, are sharded alike."""
     count = len(site.specs[0])
     leads = {one: (one.axes or site.specs[number])[:count] for number, one in enumerate(site.arrays)}
-    for wanted in site.specs[:2] if set(leads.values()) == set(site.specs[:2]) else ():
+    for wanted in site.specs[:2] if [*leads.values()][:2] == site.specs[:2] else ():
         rest = {
             one: distinct((one.axes or ())[count:], sum(wanted, ())) for one in leads if leads[one] != wanted
         }
