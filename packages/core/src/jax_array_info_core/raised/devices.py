@@ -84,6 +84,8 @@ _PART = re.compile(
 )
 _TREE_MAP = ("jax.tree.map", "jax.tree_util.tree_map")
 _OF_C = re.compile(r"(tuple|list|dict|cell|frame)\b")
+_BRANCHES = (ast.If, ast.IfExp, ast.Try, ast.Match, ast.While)
+"""Statements of which only a part may have run."""
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
@@ -183,21 +185,26 @@ def _divisors(site: Site, spec: Axes) -> list[Axes]:
 
 
 def _donated_twice(found: re.Match[str], place: Place) -> Facts:
-    """Tell which arguments are one array, and copy the second one."""
-    seen: dict[Any, str] = {}
+    """Tell which arguments are one array, if only one array is there twice, and copy all but the first."""
+    names: dict[Any, list[tuple[ast.AST, str]]] = {}
     for node, name, leaf in _leaves(place):
-        key, text = buffer_key(leaf), place.text(node)
-        if key in seen:
-            edits = []
-            with contextlib.suppress(LookupError):  # the program has no name for what is needed
-                copies = f"{text}.copy()"
-                if name != text:
-                    copies = f"{place.path_to(*_TREE_MAP)}({place.path_to('jax.numpy.copy')}, {text})"
-                edits.append(Edit(code=place.source.replaced(place.node, {node: copies})))
-            return Facts({"names": f": {' and '.join(dict.fromkeys([seen[key], name]))}"}, edits=edits)
-        if key is not None:
-            seen[key] = name
-    return Facts({"names": ""})
+        if (key := buffer_key(leaf)) is not None:
+            names.setdefault(key, []).append((node, name))
+    twice = [alike for alike in names.values() if len(alike) > 1]
+    if len(twice) != 1:
+        return Facts({"names": ""})
+    edits = []
+    with contextlib.suppress(LookupError):  # the program has no name for what is needed
+        parts = {node: _copied(place, place.text(node), name) for node, name in twice[0][1:]}
+        edits.append(Edit(code=place.source.replaced(place.node, parts)))
+    return Facts({"names": f": {' and '.join(dict.fromkeys(name for _, name in twice[0]))}"}, edits=edits)
+
+
+def _copied(place: Place, text: str, name: str) -> str:
+    """Return code for a copy of an array, or of all arrays in the tree that contains it."""
+    if name == text:
+        return f"{text}.copy()"
+    return f"{place.path_to(*_TREE_MAP)}({place.path_to('jax.numpy.copy')}, {text})"
 
 
 def _deleted(found: re.Match[str], place: Place) -> Facts:
@@ -217,7 +224,7 @@ def _deleted(found: re.Match[str], place: Place) -> Facts:
 def _consuming(place: Place, name: str) -> Iterator[ast.Call]:
     """Yield the calls in the user's function, up to its line, that donate or delete an array.
 
-    Those whose statement assigns its name again are left out.
+    Left out are those whose statement assigns its name again, and those that may not have run.
     """
     text, span = place.text, place.source.span
     start, stop = span(place.node)
@@ -231,7 +238,7 @@ def _consuming(place: Place, name: str) -> Iterator[ast.Call]:
         targets = one.targets if isinstance(one, ast.Assign) else ()
         parts = [part for target in targets for part in ast.walk(target) if isinstance(part, ast.expr)]
         is_set = name in map(text, parts)
-        if is_set or (isinstance(one, _FUNCTIONS) and one is not scope):
+        if is_set or (isinstance(one, (*_FUNCTIONS, *_BRANCHES)) and one not in around):
             other.update(ast.walk(one))
     for call in ast.walk(scope):
         if isinstance(call, ast.Call) and call not in other and call.lineno <= place.node.lineno:
