@@ -44,7 +44,8 @@ def explanation_of(error: BaseException) -> Explanation | None:
         return explanation_of_text(message)
     place = kind.place(raised, found) if kind.place else raised
     site = _site(place or raised, found)
-    edits = _edits(kind, site) if place else ()
+    # What a package does with an operand is not known.
+    edits = _edits(kind, site) if place and raised.is_direct else ()
     source, node = site.place.source, site.place.node
     whole = source.unique(node)
     return Explanation(

@@ -50,13 +50,13 @@ KINDS: tuple[Kind, ...] = (
         name="illegal contraction",
         pattern=r"(?P<primitive>dot_general) operation with .* illegally sharded result: (?P<shown>\S+)",
         rule="{call} would have the type {shown}, but a mesh axis can shard only one dimension",
-        recipes=(contracted, apart),
+        recipes=(contracted, apart, replicated),
     ),
     Kind(
         name="illegal result",
         pattern=r"(?P<primitive>\w+) operation with inputs.* illegally sharded result: (?P<shown>\S+)",
         rule="{call} would have the type {shown}, but a mesh axis can shard only one dimension",
-        recipes=(broadcast_as_another, apart, replicated, replicated),
+        recipes=(broadcast_as_another, apart, replicated),
     ),
     Kind(
         name="ambiguous contraction",

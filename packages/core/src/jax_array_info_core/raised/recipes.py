@@ -35,10 +35,8 @@ def as_another(site: Site, *, broadcast: bool = False) -> Iterator[Edit]:
         targets = {one: _aligned(one, spec, broadcast) for one in arrays}
         changed = {one: axes for one, axes in targets.items() if {*one.known_axes} != {axes}}
         # A message prints specs of operands of the same rank, which those that are broadcast do not have.
-        is_known = all(
-            (one.type or one.parts or not broadcast) and one.can_have(changed[one]) for one in changed
-        )
-        if changed and is_known:
+        is_known = not broadcast or all(one.type for one in changed)
+        if changed and is_known and all(one.can_have(axes) for one, axes in changed.items()):
             yield site.resharded(changed)
 
 
@@ -89,9 +87,8 @@ def apart(site: Site) -> Iterator[Edit]:
             used = {name for names in other.axes or () for name in names}
             shared = [name for names in one.axes or () for name in names if name in used]
             for free in [name for name in site.sizes if name not in {*used, *shared}][: len(shared) == 1]:
-                moved = distinct(
-                    tuple(free if name in shared else name for name in names) for names in one.axes or ()
-                )
+                own = [tuple(free if name in shared else name for name in names) for names in one.axes or ()]
+                moved = distinct(own)
                 yield from [site.resharded({one: moved})] if one.can_have(moved) else []
             yield from [site.resharded({one: distinct(one.axes or (), used)})] if shared else []
 
