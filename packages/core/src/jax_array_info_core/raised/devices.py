@@ -85,7 +85,7 @@ _PART = re.compile(
 _TREE_MAP = ("jax.tree.map", "jax.tree_util.tree_map")
 _OF_C = re.compile(r"(tuple|list|dict|cell|frame)\b")
 _BRANCHES = (ast.If, ast.IfExp, ast.Try, ast.Match, ast.While)
-"""Statements of which only a part may have run."""
+"""Statements that may have run in part, or not at all."""
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
