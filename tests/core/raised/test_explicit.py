@@ -69,7 +69,7 @@ def bad():
         ('params["w"]', "f32[8@x,8]", "argument of model"),
     ]
     assert found.rule == (
-        'params["w"].T @ params["w"] contracts a dimension that is sharded, '
+        'params["w"].T @ params["w"] contracts a sharded dimension, '
         "so the sharding of its result must be given"
     )
     assert [(one.code, one.sent_nbytes) for one in found.edits] == [

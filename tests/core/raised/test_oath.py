@@ -83,12 +83,26 @@ def test_no_array_lives_longer():
     assert kept[0]() is None
 
 
+def test_a_call_of_a_package_has_no_edit(tmp_path, monkeypatch):
+    """The package may use other operands, such as its parameters: an edit might not work."""
+    package = tmp_path / "lib" / "site-packages"
+    package.mkdir(parents=True)
+    (package / "layers_of_a_package.py").write_text("def add(x, y):\n    return x + y\n")
+    monkeypatch.syspath_prepend(str(package))
+    run = program(
+        "import layers_of_a_package as layers\ndef bad():\n    return layers.add(put(A, 'x'), put(A, 'y'))\n"
+    )
+    explanation = explanation_of(run.error())
+    assert explanation.expression == "layers.add(put(A, 'x'), put(A, 'y'))"
+    assert explanation.edits == ()
+
+
 def test_an_error_of_another_kind_has_no_explanation():
     assert explanation_of(ValueError("the batch is bad")) is None
     assert explanation_of_text("the batch is bad") is None
 
 
-class Hostile(Exception):
+class HostileError(Exception):
     """An error that cannot be printed."""
 
     def __str__(self):
@@ -96,7 +110,7 @@ class Hostile(Exception):
 
 
 def test_an_error_without_text_has_no_explanation():
-    assert explanation_of(Hostile()) is None
+    assert explanation_of(HostileError()) is None
 
 
 def test_an_error_that_was_not_raised_has_its_rule():

@@ -44,12 +44,13 @@ def explanation_of(error: BaseException) -> Explanation | None:
         return explanation_of_text(message)
     place = kind.place(raised, found) if kind.place else raised
     site = _site(place or raised, found)
-    edits = _edits(kind, site) if place else ()
+    # What a package does with an operand is not known.
+    edits = _edits(kind, site) if place and raised.is_direct else ()
     source, node = site.place.source, site.place.node
     whole = source.unique(node)
     return Explanation(
         kind=kind.name,
-        rule=_rule(kind, _site(raised, found)),
+        rule=_rule(kind, found, _site(raised, found)),
         file=site.place.file,
         line=whole.lineno,
         function=site.place.function,
@@ -100,14 +101,13 @@ def _site(place: Place, found: re.Match[str]) -> Site:
     types, specs = types_in(message, mesh), specs_in(message)
     site = Site(place=place, arrays=arrays, found=found, types=types, specs=specs, mesh=mesh)
     # A message that has as many types or specs as the call has operands is about these.
+    told = dict(zip(arrays, types, strict=True)) if len(types) == len(arrays) else {}
+    shown = dict(zip(arrays, specs, strict=True)) if len(specs) == len(arrays) else {}
     if not isinstance(place.node, ast.Call) or site.last_name in message:
-        if len(types) == len(arrays):
-            told = [(type_, type_.axes) for type_ in types]
-        else:
-            told = [(None, axes) for axes in specs if len(specs) == len(arrays)]
-        for number, (type_, axes) in enumerate(told):
-            if arrays[number].axes is None and not arrays[number].parts:
-                arrays[number] = replace(arrays[number], type=type_, axes=axes)
+        for number, one in enumerate(arrays):
+            if one.axes is None and not one.parts:
+                type_ = told.get(one)
+                arrays[number] = replace(one, type=type_, axes=type_.axes if type_ else shown.get(one))
     return site
 
 
@@ -116,9 +116,9 @@ def _told(found: re.Match[str]) -> str:
     return found.string[: found.start("shown")] if "shown" in found.groupdict() else found.string
 
 
-def _rule(kind: Kind, site: Site | None, found: re.Match[str] | None = None) -> str:
-    """Return the rule of a kind: for the user's call, with the operation in it that the user did not write."""
-    groups = {name: value or "" for name, value in (found or site.found).groupdict().items()}
+def _rule(kind: Kind, found: re.Match[str], site: Site | None = None) -> str:
+    """Return the rule of a kind for the user's call, and the operation in it that the user did not write."""
+    groups = {name: value or "" for name, value in found.groupdict().items()}
     call = primitive = groups.get("primitive") or "the operation"
     if site is not None:
         call = " ".join((site.function or site.place.text()).split())
@@ -143,7 +143,7 @@ def explanation_of_text(message: str, frames: Sequence[tuple[str, int, str, str]
     types = [str(one) for one in types_in(_told(found), None)]
     return Explanation(
         kind=kind.name,
-        rule=_rule(kind, None, found),
+        rule=_rule(kind, found),
         file=file,
         line=line or None,
         function=function,

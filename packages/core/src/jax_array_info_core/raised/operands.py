@@ -48,9 +48,10 @@ class Array:
     parts: tuple[ArrayType, ...] = ()
     """Types of the arrays in it, if it is a list or a tuple."""
 
-    def has(self, axes: Axes) -> bool:
-        """Return whether it is known to have a sharding."""
-        return all(one.axes == axes for one in self.parts) if self.parts else self.axes == axes
+    @property
+    def known_axes(self) -> list[Axes]:
+        """Known shardings: of each part, or of the array."""
+        return [one.axes for one in self.parts] or [one for one in [self.axes] if one is not None]
 
     def can_have(self, axes: Axes) -> bool:
         """Return whether nothing is known that speaks against a sharding."""
@@ -58,7 +59,8 @@ class Array:
 
     def resharded_nbytes(self, axes: Axes) -> int | None:
         """Return the bytes that a device sends to reshard it; None if they are not known."""
-        return known_sum(one and one.resharded_nbytes(axes) for one in self.parts or (self.type,))
+        types = self.parts or (self.type,)
+        return known_sum(None if one is None else one.resharded_nbytes(axes) for one in types)
 
 
 def arrays_of(place: Place) -> list[Array]:
@@ -73,7 +75,7 @@ def arrays_of(place: Place) -> list[Array]:
         parts = tuple(part for item in items if (part := type_of(item)))
         is_open = value is MISSING and not isinstance(node, _NEVER_ARRAYS) and not _is_spec(place, node)
         if one or parts or is_open:
-            found.append(Array(node=node, type=one, axes=one and one.axes, parts=parts))
+            found.append(Array(node=node, type=one, axes=one.axes if one else None, parts=parts))
     return found
 
 
@@ -146,8 +148,10 @@ def _inferred(place: Place, node: ast.expr) -> ArrayType | None:
         case ast.Attribute(value=value, attr="T" | "mT" as attr) if one := _typed(place, value):
             rank = len(one.shape)
             order = [*range(rank - 2), rank - 1, rank - 2] if attr == "mT" else range(rank)[::-1]
-            shape, axes = (tuple(items[dim] for dim in order) for items in (one.shape, one.axes))
+            shape, axes = tuple(one.shape[dim] for dim in order), tuple(one.axes[dim] for dim in order)
             return replace(one, shape=shape, axes=axes)
+        case ast.Subscript(value=value, slice=ast.Constant(value=int())) if one := _typed(place, value):
+            return replace(one, shape=one.shape[1:], axes=one.axes[1:])
         case ast.UnaryOp(operand=operand):
             return _typed(place, operand)
         case ast.Call(func=ast.Attribute(attr=attr), args=[operand]) if attr in _ELEMENTWISE:
@@ -174,7 +178,7 @@ def described(place: Place, one: Array) -> Iterator[Operand]:
 
 
 def _made(place: Place, node: ast.AST) -> str:
-    """Return where the variable of an expression was assigned, if the source says so without doubt."""
+    """Return the line that assigned the variable of an expression, if the source leaves no doubt."""
     is_part = False
     while isinstance(node, ast.Attribute | ast.Subscript):
         is_part |= isinstance(node, ast.Subscript) or node.attr not in ("T", "mT")

@@ -29,12 +29,12 @@ def callers(place: Place | None) -> Iterator[Place]:
 
 
 def with_the_spec(place: Place, found: re.Match[str]) -> Place | None:
-    """Return the innermost line that has the spec of the message as text."""
+    """Return the innermost line that has the spec of the message as text, else the place itself."""
     for one in callers(place):
         with contextlib.suppress(LookupError, ValueError):
             written(one.node, specs_in(found.string)[0])
             return one
-    return None
+    return place
 
 
 def written(node: ast.AST, spec: Axes) -> tuple[ast.Call, int]:
@@ -51,7 +51,7 @@ def written(node: ast.AST, spec: Axes) -> tuple[ast.Call, int]:
 
 def _entry(node: ast.AST) -> tuple[str, ...] | None:
     try:
-        return entry_of(ast.literal_eval(node))  # type: ignore[arg-type]
+        return entry_of(ast.literal_eval(node))
     except (ValueError, TypeError):
         return None
 

@@ -1,16 +1,17 @@
-"""Recipes that shard operands or results otherwise: the edit is computed from the operands of this program."""
+"""Recipes that shard operands or results in another way, computed from the operands of this program."""
 
 from __future__ import annotations
 
 import ast
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from ..hlo.collectives import sent_nbytes
 from .explanation import Edit
 from .operands import Array
-from .site import Recipe, Site
+from .site import RESHARD, Recipe, Site
 from .types import Axes, fitted
 
 
@@ -29,17 +30,13 @@ def distinct(entries: Iterable[tuple[str, ...]], used: Iterable[str] = ()) -> Ax
 def as_another(site: Site, *, broadcast: bool = False) -> Iterator[Edit]:
     """Reshard all operands as one of them is."""
     arrays = [one for one in site.arrays if one.type is None or one.type.shape]
-    known = [
-        axes
-        for one in arrays
-        for axes in ([part.axes for part in one.parts] or [one.axes])
-        if axes is not None
-    ]
-    rank = max(map(len, known))
-    for spec in dict.fromkeys(axes for axes in known if len(axes) == rank):
+    known = [axes for one in arrays for axes in one.known_axes]
+    for spec in dict.fromkeys(axes for axes in known if len(axes) == max(map(len, known))):
         targets = {one: _aligned(one, spec, broadcast) for one in arrays}
-        changed = {one: axes for one, axes in targets.items() if not one.has(axes)}
-        if changed and all(one.can_have(axes) for one, axes in changed.items()):
+        changed = {one: axes for one, axes in targets.items() if {*one.known_axes} != {axes}}
+        # A message prints specs of operands of the same rank, which those that are broadcast do not have.
+        is_known = not broadcast or all(one.type for one in changed)
+        if changed and is_known and all(one.can_have(axes) for one, axes in changed.items()):
             yield site.resharded(changed)
 
 
@@ -52,7 +49,7 @@ def _aligned(one: Array, spec: Axes, broadcast: bool) -> Axes:
 
 def broadcast_as_another(site: Site) -> Iterator[Edit]:
     """Reshard all operands as one of them is, but for dimensions of length 1."""
-    return as_another(site, broadcast=True)
+    yield from as_another(site, broadcast=True) if site.calls_primitive else ()
 
 
 def unsharded(site: Site) -> Iterator[Edit]:
@@ -62,14 +59,20 @@ def unsharded(site: Site) -> Iterator[Edit]:
     operand if it has the type or the spec in the message. Else it is replicated.
     """
     known = [one for one in site.sharded if one.type and (one.type in site.types or one.axes in site.specs)]
-    known = known or site.sharded[-1:]
-    for one in known[:1]:
-        is_named = one.type and site.calls_primitive and (one.axes in site.specs or one.type in site.types)
+    for one in (known or site.sharded[-1:])[:1]:
         over = tuple(site.names("over"))
-        dims = [int(dim) for dim in site.names("dims")] if is_named else []
+        dims = [int(dim) for dim in site.names("dims")]
         dims += [dim for dim, names in enumerate(one.axes or ()) if over and names == over]
-        targets = one.type.without(dims) if one.type and dims else [()]
-        yield from (site.resharded({one: axes}) for axes in targets if axes != one.axes)
+        is_named = one.type and dims and known and site.calls_primitive
+        for axes in one.type.without(dims) if one.type and is_named else [()]:
+            # The shape of the result says whether it can be sharded along another dimension instead.
+            result = re.findall(r"(?<![\w.])\d+", site.found["result"] or "") if over else []
+            pairs = [(dim, names) for dim, names in enumerate(axes) if names and over]
+            is_whole = all(
+                one.type and one.type.divides(dim, names, int(result[dim])) for dim, names in pairs
+            )
+            if is_whole and axes != one.axes:
+                yield site.resharded({one: axes})
 
 
 def replicated(site: Site) -> Iterator[Edit]:
@@ -78,28 +81,32 @@ def replicated(site: Site) -> Iterator[Edit]:
 
 
 def apart(site: Site) -> Iterator[Edit]:
-    """Shard one of the operands over a mesh axis that no operand uses, or not at all."""
-    arrays = [one for one in site.arrays if one.type and one.type.used]
-    for one in arrays if len(arrays) > 1 and len(arrays) == len(site.sharded) else ():
-        used = {name for other in arrays if other is not one for names in other.axes or () for name in names}
-        own, shared = one.axes or (), [name for names in one.axes or () for name in names if name in used]
-        free = [name for name in site.sizes if name not in used and shared == [shared[0]]] if shared else []
-        moved = (
-            [tuple(tuple(free[0] if name in used else name for name in names) for names in own)]
-            if free
-            else []
-        )
-        for axes in [*moved, distinct(own, used)] if shared else ():
-            yield from [site.resharded({one: axes})] if one.can_have(axes) else []
-    if len(arrays) < 2:
-        yield from replicated(site)
+    """Shard one of two operands over a mesh axis that the other does not use, or not at all."""
+    if len(site.arrays) == len(site.sharded) == 2 and site.calls_primitive:
+        for one, other in (site.arrays, site.arrays[::-1]):
+            used = {name for names in other.axes or () for name in names}
+            shared = [name for names in one.axes or () for name in names if name in used]
+            for free in [name for name in site.sizes if name not in {*used, *shared}][: len(shared) == 1]:
+                own = [tuple(free if name in shared else name for name in names) for names in one.axes or ()]
+                moved = distinct(own)
+                yield from [site.resharded({one: moved})] if one.can_have(moved) else []
+            yield from [site.resharded({one: distinct(one.axes or (), used)})] if shared else []
 
 
 def as_wanted(site: Site) -> Iterator[Edit]:
-    """Reshard an operand to the first spec of the message."""
-    known = [one for one in site.arrays if one.type in site.types]
-    one = (known or [one for one in site.arrays if one.type is None])[0]
-    yield site.resharded({one: site.specs[0]})
+    """Reshard an operand of the first type in the message to its first spec, or to its second type."""
+    known = [one for one in site.arrays if one.type == site.types[0]]
+    *_, one = known or [one for one in site.arrays if one.type is None]
+    yield site.resharded({one: site.specs[0] if site.specs else site.types[1].axes})
+
+
+def updated(site: Site) -> Iterator[Edit]:
+    """Reshard an update as the part that it replaces, and give the result the sharding of the array."""
+    *_, one = [one for one in site.arrays[1:] if one.type == site.types[0]] or [
+        one for one in site.arrays[1:] if one.type is None
+    ]
+    code = f"{site.place.path_to(*RESHARD)}({site.place.text(one.node)}, {site.spec(site.types[1].axes)})"
+    yield site.given(site.arrays[0].axes or (), parts={one.node: code})
 
 
 def mapped_alike(site: Site) -> Iterator[Edit]:
@@ -144,7 +151,8 @@ def given(spec: Callable[[Site], Axes]) -> Recipe:
 def indexed(site: Site) -> Axes:
     """Return the spec of an indexing: that of the indices, then that of the dimensions that stay."""
     operand, indices = site.types[:2]
-    if not isinstance(site.place.node, ast.Subscript):
+    node = site.place.node
+    if not isinstance(node, ast.Subscript) or any(isinstance(one, ast.Slice) for one in ast.walk(node.slice)):
         raise LookupError(site.function)
     return distinct([*indices.axes[:-1], *operand.axes[indices.shape[-1] :]])
 
@@ -169,7 +177,7 @@ def reshaped(site: Site) -> Iterator[Edit]:
 
 
 def _terms(site: Site) -> tuple[list[tuple[Array, str]], str]:
-    """Return the operands of a contraction with a letter for each dimension, and the letters of the result."""
+    """Return the operands of a contraction with letters for their dimensions, and those of the result."""
     match site.place.node:
         case ast.Call(args=[ast.Constant(value=str() as subscripts), *_]) if "." not in subscripts:
             inputs, arrow, result = subscripts.replace(" ", "").partition("->")
@@ -190,44 +198,35 @@ def _terms(site: Site) -> tuple[list[tuple[Array, str]], str]:
 def contracted(site: Site) -> Iterator[Edit]:
     """Give a contraction the sharding of its result: with the sums scattered, or on each device."""
     terms, result = _terms(site)
-    lengths: dict[str, int] = {}
-    axes: dict[str, tuple[str, ...]] = {}
-    for one, term in terms:
-        for letter, length, names in zip(
-            term, one.type.shape if one.type else term, one.axes or ((),) * len(term)
-        ):
-            lengths[letter], axes[letter] = int(length) if one.type else 1, axes.get(letter) or names
-    spec = distinct(axes[letter] for letter in result)
-    if not all(one.type for one, _ in terms):
-        yield site.given(fitted((), len(spec)))
+    types = [one.type for one, _ in terms if one.type]
+    if len(types) < len(terms):
+        yield site.given(((),) * len(result))
         return
-    summed = tuple(name for letter in axes if letter not in result for name in axes[letter])
-    sums = distinct([*spec, summed])[-1]
-    whole = replace(
-        terms[0][0].type, shape=tuple(map(lengths.__getitem__, result)), axes=spec, mesh=site.mesh
-    )
-    nbytes, group = whole.nbytes_of(spec) if sums else None, math.prod(site.sizes[name] for name in sums)
-    for dim in [dim for dim, names in enumerate(spec) if sums and not names and whole.divides(dim, sums)][:1]:
-        scattered = (*spec[:dim], sums, *spec[dim + 1 :])
+    zipped = [
+        zip(term, one.shape, one.axes, strict=True) for one, (_, term) in zip(types, terms, strict=True)
+    ]
+    letters = [each for one in zipped for each in one]
+    lengths = {letter: length for letter, length, _ in letters}
+    # An operand that is sharded along a dimension comes before one that is not.
+    axes = {letter: names for letter, _, names in sorted(letters, key=lambda each: bool(each[2]))}
+    spec = distinct(axes[letter] for letter in result)
+    sums = distinct([*spec, *(names for letter, names in axes.items() if letter not in result)])[len(spec) :]
+    over = tuple(name for names in sums for name in names)
+    whole = replace(types[0], shape=tuple(lengths[letter] for letter in result), axes=spec, mesh=site.mesh)
+    nbytes, group = whole.nbytes_of(spec) if over else None, math.prod(site.sizes[name] for name in over)
+    for dim in [dim for dim, names in enumerate(spec) if over and not names and whole.divides(dim, over)][:1]:
+        scattered = (*spec[:dim], over, *spec[dim + 1 :])
         yield site.given(scattered, nbytes and sent_nbytes("reduce-scatter", nbytes, 0, group))
     yield site.given(spec, nbytes and sent_nbytes("all-reduce", nbytes, nbytes, group))
 
 
 def agreed(site: Site) -> Iterator[Edit]:
-    """Reshard an operand of a contraction so that its batch dimensions are sharded as those of another."""
-    try:
-        terms, result = _terms(site)
-    except (LookupError, ValueError):
-        yield from as_another(site)
-        return
-    batches = [
-        [letter for letter in term if letter in result and all(letter in other for _, other in terms)]
-        for _, term in terms
-    ]
-    printed = [dict(zip(batch, spec, strict=False)) for batch, spec in zip(batches, site.specs, strict=False)]
-    for number, (one, term) in enumerate(terms):
-        for wanted in printed[:number] + printed[number + 1 :]:
-            used = [name for names in wanted.values() for name in names]
-            own = distinct(one.axes or ((),) * len(term), used)
-            axes = tuple(wanted.get(letter, names) for letter, names in zip(term, own, strict=True))
-            yield from [site.resharded({one: axes})] if one.can_have(axes) else []
+    """Reshard operands of a contraction so that their batch dimensions, the first ones, are sharded alike."""
+    count = len(site.specs[0])
+    leads = {one: (one.axes or site.specs[number])[:count] for number, one in enumerate(site.arrays)}
+    for wanted in site.specs[:2] if [*leads.values()][:2] == site.specs[:2] else ():
+        rest = {
+            one: distinct((one.axes or ())[count:], sum(wanted, ())) for one in leads if leads[one] != wanted
+        }
+        if all(one.can_have(wanted + rest[one]) for one in rest):
+            yield site.resharded({one: wanted + rest[one] for one in rest})

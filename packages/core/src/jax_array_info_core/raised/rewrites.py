@@ -24,9 +24,9 @@ def rewritten(template: str) -> Recipe:
     """Return a recipe that writes an expression from its parts.
 
     Args:
-        template: Code, with ``{0}`` for the first argument, ``{args}`` for all, ``{function}`` for the function,
-            ``{rows}`` for a spec that shards as the rows of the first operand, ``{mesh}`` for the mesh of the
-            program and ``{jax.lax.psum}`` for the program's name for this.
+        template: Code, with ``{0}`` for the first argument, ``{args}`` for all, ``{function}`` for the
+            function, ``{rows}`` for a spec with the first entry of the first operand, ``{mesh}`` for the mesh
+            of the program, and ``{jax.lax.psum}`` for the program's name for this.
     """
 
     def recipe(site: Site) -> Iterator[Edit]:
@@ -59,10 +59,10 @@ def _part(site: Site, part: str) -> str:
 
 def keyword_renamed(site: Site) -> Iterator[Edit]:
     """Give a keyword the nearest name of a parameter."""
-    node = site.place.node
-    for keyword in node.keywords if isinstance(node, ast.Call) else ():
-        if keyword.arg == site.found["wrong"]:
-            (name,) = difflib.get_close_matches(keyword.arg or "", parameters(site.place.value(node.func)), 1)  # type: ignore[union-attr]
+    match site.place.node:
+        case ast.Call(func=func, keywords=keywords):
+            (keyword,) = [one for one in keywords if one.arg == site.found["wrong"]]
+            (name,) = difflib.get_close_matches(site.found["wrong"], parameters(site.place.value(func)), 1)
             yield site.edited({keyword: f"{name}={site.place.text(keyword.value)}"})
 
 

@@ -13,7 +13,7 @@ from ..origins.origins import code_of, wrapped_functions
 from ..quantities import known_sum
 from .explanation import Edit
 from .operands import Array, receiver_of
-from .source import MISSING, Place
+from .source import MISSING, Place, at_path
 from .types import ArrayType, Axes
 
 SPECS = ("jax.sharding.PartitionSpec", "jax.P")
@@ -89,8 +89,13 @@ class Site:
         parts = {one.node: f"{reshard}({text(one.node)}, {self.spec(axes)})" for one, axes in targets.items()}
         return self.edited(parts, known_sum(one.resharded_nbytes(axes) for one, axes in targets.items()))
 
-    def given(self, axes: Axes, nbytes: int | None = None) -> Edit:
+    def given(self, axes: Axes, nbytes: int | None = None, parts: Mapping[Any, str] | None = None) -> Edit:
         """Return the expression with the sharding of its result as an argument.
+
+        Args:
+            axes: The sharding.
+            nbytes: Bytes that a device sends for it.
+            parts: Other texts of some arguments.
 
         Raises:
             LookupError: If its function does not take one.
@@ -103,13 +108,15 @@ class Site:
             case ast.Subscript(value=value, slice=index):
                 return Edit(code=f"{text(value)}.at[{text(index)}].get({result})", sent_nbytes=nbytes)
             case ast.Call(func=func, args=args, keywords=keywords):
-                receiver, name, arguments = receiver_of(self.place, func), text(func), [*map(text, args)]
+                receiver, name = receiver_of(self.place, func), text(func)
+                arguments = [(parts or {}).get(one) or text(one) for one in args]
                 target = self.place.value(func)
                 if receiver is not None and not isinstance(receiver, ast.Subscript):
                     name = f"{self.place.path_to('jax.numpy')}.{self.last_name}"
+                    target = at_path(f"jax.numpy.{self.last_name}")
                     is_shape = self.last_name == "reshape" and len(args) > 1
                     arguments = [text(receiver), *([f"({', '.join(arguments)})"] if is_shape else arguments)]
-                elif target is not MISSING and "out_sharding" not in parameters(target):
+                if target is not MISSING and "out_sharding" not in parameters(target):
                     raise LookupError(name)
                 kept = [text(one) for one in keywords if one.arg != "out_sharding"]
                 return Edit(code=f"{name}({', '.join([*arguments, *kept, result])})", sent_nbytes=nbytes)

@@ -10,7 +10,7 @@ import linecache
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType, ModuleType, TracebackType
 from typing import Any
 
@@ -107,6 +107,9 @@ class Place:
     caller: Place | None = None
     """The user's line that has called the function."""
 
+    is_direct: bool = True
+    """Whether the expression calls JAX, not a package that calls JAX."""
+
     def text(self, node: ast.AST | None = None) -> str:
         """Return the source text of a node, by default of the expression."""
         return self.source.replaced(self.node if node is None else node, {})
@@ -191,11 +194,13 @@ def place_of(error: BaseException) -> Place | None:
     sources: dict[str, Source | None] = {}
     found = None
     for (frame, line, lasti), (inside, *_) in itertools.pairwise([*frames, (None, 0, 0)]):
-        file = frame.f_code.co_filename  # type: ignore[union-attr]
+        file = frame.f_code.co_filename
         if owner(file) is best <= Owner.PACKAGE:
             if file not in sources:
                 sources[file] = _source_of(file, frame.f_globals)
             found = _place(frame, line, lasti, inside, sources[file], found) or found
+        elif found and owner(file) in (Owner.PACKAGE, Owner.LIBRARY) and "-packages" in file:
+            found = replace(found, is_direct=False)
     return found
 
 

@@ -133,13 +133,13 @@ def type_of(value: Any) -> ArrayType | None:
         return None
     if not all(isinstance(length, int) for length in value.shape):
         return None
-    spec = (described and described.spec) or Spec(())
+    spec = (described.spec if described else None) or Spec(())
     return ArrayType(
         dtype=_short_name(str(value.dtype)),
         shape=tuple(value.shape),
         axes=effective_axes(spec, {}, len(value.shape)),
         unreduced=spec.unreduced,
-        mesh=described and described.mesh,
+        mesh=described.mesh if described else None,
     )
 
 
@@ -158,7 +158,7 @@ def types_in(text: str, mesh: MeshAxes | None) -> list[ArrayType]:
 
 
 def entry_of(value: Any) -> tuple[str, ...] | None:
-    """Return the mesh axes of an entry of a spec: a name, a tuple of names or None; None for another value."""
+    """Return the mesh axes of an entry of a spec, a name, a tuple of names or None; None for no entry."""
     names = value if isinstance(value, tuple) else () if value is None else (value,)
     return names if all(isinstance(name, str) for name in names) else None
 

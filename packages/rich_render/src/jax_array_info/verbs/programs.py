@@ -25,6 +25,7 @@ from jax_array_info_core.reports import (
 )
 from jax_array_info_core.reports.floors import MIN_NBYTES
 
+from .explain import explain_errors
 from .show import print_table, refuse_with, report_of, report_on_two, verb
 
 
@@ -141,7 +142,8 @@ def print_program(
             "timeline": timeline,
             "steady": steady,
         }
-        report = program_report(f, *args, **options, **kwargs)
+        with explain_errors():
+            report = program_report(f, *args, **options, **kwargs)
 
     print_table(report, max_rows=max_rows)
 
@@ -436,7 +438,8 @@ def print_propagation(
             refuse_with(PropagationReport, ["the other arguments"])
         report = f
     else:
-        report = propagation_report(f, *args, ignore_codes=ignore_codes, min_nbytes=min_nbytes, **kwargs)
+        with explain_errors():
+            report = propagation_report(f, *args, ignore_codes=ignore_codes, min_nbytes=min_nbytes, **kwargs)
     if line is not None:
         from jax_array_info_core.propagation.propagation_report import at_line
 
