@@ -11,7 +11,7 @@ from jax_array_info_core.logs.job_kinds import JOB_KINDS
 from jax_array_info_core.logs.kinds import Kind
 from jax_array_info_core.logs.memory_kinds import MEMORY_KINDS
 from jax_array_info_core.logs.program_kinds import PROGRAM_KINDS
-from jax_array_info_core.reports.findings import CODES
+from jax_array_info_core.reports.codes import CODES
 from jax_array_info_core.reports.logs import LogCategory, LogRole
 
 from .finding_pages import FOLDER

@@ -15,7 +15,7 @@ from ..layouts.spec import MeshAxes, mesh_sizes
 from ..origins.origins import UserLines
 from ..plans.plan import planned_axes, spec_problems
 from ..programs.compiler_log import CompilerLog
-from ..reports.findings import known_codes
+from ..reports.codes import known_codes
 from ..reports.logs import LogReport
 from ..text import plain_text
 from . import LOG_SUFFIXES

@@ -10,7 +10,8 @@ from ..layouts.spec import MeshAxes
 from ..notebooks import Displayed
 from ..quantities import counted
 from .array import ArrayType
-from .findings import CODES, Code, Finding, findings_words
+from .codes import CODES, Code
+from .findings import Finding, findings_words
 from .program import Rematerialization
 from .program_memory import OutOfMemory
 
