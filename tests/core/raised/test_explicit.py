@@ -23,6 +23,7 @@ SINCE = {
     "44_bincount_out_sharding": ((0, 10), "has no such parameter"),
     "vmapped": ((0, 10), "does not raise"),
     "rows_set_with_other_sharding": ((0, 10), "does not raise"),
+    "batches_of_an_operator": ((0, 10), "does not raise"),
     "einsum_with_batch_in_other_places": ((0, 11), "does not raise"),
 }
 """First version with the error, and what earlier ones do. All others have it in 0.9.2, 0.10.2, 0.11.2 and 0.12.0."""
