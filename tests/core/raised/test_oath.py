@@ -11,7 +11,7 @@ import pytest
 
 from jax_array_info_core.raised.explain import explanation_of, explanation_of_text
 from jax_array_info_core.raised.kinds import KINDS
-from tests.core.raised.explicit_programs import PREAMBLE, Program
+from tests.core.raised.explicit_programs import FILE, PREAMBLE, Program, programs
 
 pytestmark = [
     pytest.mark.newest,
@@ -164,3 +164,49 @@ def test_text_is_read_without_jax():
         "assert found.line == 1; assert 'jax' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=600)
+
+
+RAISER = """
+class Raiser:
+    def __init__(self, message):
+        self.message = message
+    def __call__(self, *args, **options):
+        raise ValueError(self.message)
+    __add__ = __matmul__ = __getitem__ = __neg__ = reshape = __call__
+"""
+EXPRESSIONS = [
+    "r()",
+    "r(a, c=b)",
+    "r + a",
+    "r @ b",
+    "r[a, 1:3]",
+    "-r",
+    "r.reshape(4, 2)",
+    "r(*[a, b])",
+    "r([a, b])",
+]
+EXPRESSIONS += [
+    "jax.vmap(r)(a, b)",
+    "scan(lambda c, x: (c, x), a, b)",
+    "cond(a, r, lambda x: x, b)",
+    "r('ij,jk', a, b)",
+]
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_no_message_makes_an_error_of_ours(expression):
+    """Each message, whole and cut off, at an expression that another one raises."""
+    names = {}
+    exec(compile(RAISER, "/lib/site-packages/jax/raiser.py", "exec"), names)
+    run = program(
+        f"def bad(r):\n    scan = cond = r\n    a, b = put(A, 'x'), put(A, 'y')\n    return {expression}\n"
+    )
+    for one in programs(FILE)[::4]:
+        message = str(Program(PREAMBLE + one["source"], "").error())
+        for text in (message, message[: len(message) // 2], message[: 2 * len(message) // 3]):
+            try:
+                with jax.set_mesh(run.names["mesh"]):
+                    run.names["bad"](names["Raiser"](text))
+            except ValueError as error:
+                explanation = explanation_of(error)
+                assert explanation is None or explanation.expression in run.source

@@ -66,7 +66,8 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         name="batch dimensions",
-        pattern=r"(?P<primitive>dot_general) requires lhs batch dimensions and rhs batch dimensions",
+        pattern=r"(?:(?P<primitive>dot_general) requires lhs batch dimensions and rhs batch dimensions|"
+        r"Incompatible types for matmul arguments)",
         rule="{call} needs batch dimensions that are sharded alike",
         recipes=(agreed, replicated),
     ),
@@ -267,7 +268,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         name="carry type",
         pattern=_CARRY,
-        rule="{primitive} needs a body whose result is sharded as the carry that it is given",
+        rule="{call} needs a body whose result is sharded as the carry that it is given",
         recipes=(resharded_result,),
         place=in_the_function,
     ),

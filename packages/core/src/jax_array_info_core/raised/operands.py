@@ -15,7 +15,16 @@ from .types import ArrayType, Axes, type_of
 
 _SPECS = ("jax.sharding.PartitionSpec", "jax.sharding.NamedSharding")
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-_NEVER_ARRAYS = (ast.Constant, ast.Lambda, ast.Starred, ast.JoinedStr, ast.Slice, ast.Dict)
+_NEVER_ARRAYS = (
+    ast.Constant,
+    ast.Lambda,
+    ast.Starred,
+    ast.JoinedStr,
+    ast.Slice,
+    ast.Dict,
+    ast.Tuple,
+    ast.List,
+)
 _ELEMENTWISE = {
     "abs",
     "exp",

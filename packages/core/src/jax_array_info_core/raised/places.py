@@ -70,7 +70,8 @@ def in_the_function(place: Place, found: re.Match[str]) -> Place | None:
         name = place.text(call.func).rpartition(".")[2] if isinstance(call, ast.Call) else ""
         if isinstance(call, ast.Call) and len(call.args) > _BODIES.get(name, len(call.args)):
             result = _result(place, call.args[_BODIES[name]])
-            node = component(result, ("[0]" if name == "scan" else "") + found["path"])
+            path = found["path"].removeprefix("loop_carry[1]")  # of fori_loop, which is a scan
+            node = component(result, "[0]" * (name == "scan") + path)
             return node and replace(place, node=node, passed=(), caller=None)
     return None
 

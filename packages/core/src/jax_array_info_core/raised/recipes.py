@@ -222,11 +222,16 @@ def contracted(site: Site) -> Iterator[Edit]:
 
 def agreed(site: Site) -> Iterator[Edit]:
     """Reshard operands of a contraction so that their batch dimensions, the first ones, are sharded alike."""
-    count = len(site.specs[0])
-    leads = {one: (one.axes or site.specs[number])[:count] for number, one in enumerate(site.arrays)}
-    for wanted in site.specs[:2] if [*leads.values()][:2] == site.specs[:2] else ():
-        rest = {
-            one: distinct((one.axes or ())[count:], sum(wanted, ())) for one in leads if leads[one] != wanted
-        }
-        if all(one.can_have(wanted + rest[one]) for one in rest):
-            yield site.resharded({one: wanted + rest[one] for one in rest})
+    told = site.specs[:2] or [one.axes[:-2] for one in site.types[:2]]
+    count = len(told[0])
+    leads = {one: (one.axes or told[number])[:count] for number, one in enumerate(site.arrays)}
+    for wanted in told if [*leads.values()][:2] == told else ():
+        changed = {}
+        for one in [one for one in leads if leads[one] != wanted]:
+            others = [names for other in leads if other is not one for names in other.axes or ()]
+            rest = distinct(
+                (one.axes or ())[count:], [name for names in (*wanted, *others) for name in names]
+            )
+            changed[one] = wanted + rest
+        if all(one.can_have(axes) for one, axes in changed.items()):
+            yield site.resharded(changed)

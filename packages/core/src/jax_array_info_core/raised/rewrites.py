@@ -83,6 +83,8 @@ def as_varying(site: Site) -> Iterator[Edit]:
     """Mark the initial value of a loop as varying over mesh axes."""
     position = {"scan": 1, "while_loop": 2, "fori_loop": 3}[site.last_name]
     initial = component(site.place.node.args[position], site.found["path"])  # type: ignore[attr-defined]
+    if initial is None:
+        raise LookupError(site.function)
     text, axes = site.place.text(initial), site.spec((tuple(site.names("axes")),)).partition("(")[2]
     try:
         code = f'{site.place.path_to("jax.lax.pcast")}({text}, {axes[:-1]}, to="varying")'
