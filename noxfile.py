@@ -168,7 +168,7 @@ def tests(session: nox.Session, jax: str, devices: int) -> None:
 def full(session: nox.Session, jax: str, devices: int) -> None:
     """Every test on one version of jax and one number of simulated devices, before a release."""
     paths = ["tests", "README.md"] if jax == NEWEST else ["tests"]
-    run_in_environment(session, jax, *PARALLEL, *paths, JAI_TEST_DEVICES=str(devices))
+    run_in_environment(session, jax, *PARALLEL, *paths, JAI_TEST_DEVICES=str(devices), JAI_FULL="1")
 
 
 @nox.session(venv_backend="none")
@@ -203,10 +203,10 @@ def integrations(session: nox.Session) -> None:
 
 @nox.session(python=PYTHON_FOR_JAX[NEWEST])
 def fuzz(session: nox.Session) -> None:
-    """Mutated inputs of every reader, 20,000 files of each format, and 1,000 interrupted compilations."""
+    """Mutated inputs of every reader, 20,000 files of each format, 200 logs of each kind, and interrupts."""
     session.install("-e", ".[cli,test,checkpoint]", f"jax=={NEWEST}", "orbax-checkpoint", "safetensors")
     session.env["JAI_FUZZ"] = "long"
-    run_tests(session, "tests/fuzz")
+    run_tests(session, "tests/fuzz", "tests/core/logs/test_mutations.py")
 
 
 @nox.session(python=PYTHON_FOR_JAX[NEWEST], name="ahead-of-time")

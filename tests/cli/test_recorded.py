@@ -125,7 +125,7 @@ def test_warnings_are_printed_in_specs(call, folder):
 @once
 def test_an_out_of_memory_error_is_first(call, folder):
     done = call("log", "refused.log")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (1, "")
     assert done.stdout.startswith("does not fit: needs 19.3 GiB, has 15.8 GiB per device; 3 findings: ")
     assert done.stdout.index("at model.py:41 first") < done.stdout.index("── JAI208 full-replication")
     made = json.loads(call("log", "refused.log", "--format", "json").stdout)

@@ -7,8 +7,9 @@ import pytest
 from jax_array_info_core import log_report
 from jax_array_info_core.logs.events import KINDS
 from jax_array_info_core.logs.kinds import compiled
-from tests.core.logs.sample import FOLDER
+from tests.core.logs.sample import FOLDER, GIB
 from tests.core.logs.samples import SAMPLES
+from tests.logs import ALLOCATOR, FAILED_ON_GPU, FAILED_ON_TPU, REFUSED
 
 pytestmark = pytest.mark.newest
 
@@ -67,7 +68,7 @@ def test_one_failure_is_one_finding():
         ("hbm-at-compilation", "does not fit: needs 20.0 GiB, has 15.8 GiB per device"),
         (
             "hbm-at-compilation-2",
-            "does not fit: needs 18.2 GiB (arguments 12.0 GiB, program 6.2 GiB, reserved 530.0 MiB), has 15.5 GiB per"
+            "does not fit: needs 18.2 GiB (arguments 12.0 GiB, program 6.2 GiB), has 15.5 GiB per"
             " device; padding makes 6.0 GiB of 384.0 MiB",
         ),
         ("kernel-memory", "does not fit: needs 33.6 MiB, has 32.0 MiB in the memory of a core"),
@@ -105,6 +106,24 @@ def test_one_failure_is_one_finding():
 )
 def test_the_first_line_names_the_memory_and_the_decisive_numbers(name, headline):
     assert log_report(FOLDER / "kinds" / f"{name}.log").headline == headline
+
+
+def test_the_numbers_of_a_failure_are_not_those_of_the_next_one():
+    report = log_report([*FAILED_ON_TPU.splitlines(), *ALLOCATOR.splitlines(), *FAILED_ON_GPU.splitlines()])
+    tpu, gpu = report.findings
+    assert (tpu.kind, set(tpu.numbers)) == ("tpu allocation", {"requested_nbytes", "free_nbytes"})
+    assert (gpu.kind, gpu.numbers["needed_nbytes"], gpu.numbers["free_nbytes"]) == (
+        "gpu allocation",
+        21 * GIB,
+        10 * GIB,
+    )
+
+
+def test_failures_of_two_programs_are_two_findings():
+    """Of a TPU's compiler and of a GPU's allocator, which share no size but the need."""
+    report = log_report([*REFUSED.splitlines(), *ALLOCATOR.splitlines(), *FAILED_ON_GPU.splitlines()])
+    assert [one.kind for one in report.findings] == ["hbm at compilation", "gpu allocation"]
+    assert "free_nbytes" not in report.findings[0].numbers
 
 
 def test_a_need_below_what_there_is_was_not_understood():

@@ -253,6 +253,15 @@ def test_if_the_coordinator_is_gone_it_is_rank_0(tmp_path):
     )
 
 
+def test_the_first_at_the_shutdown_barrier_is_not_the_root_if_its_own_end_is_a_consequence(tmp_path):
+    """Both ranks that lost their peer reach the barrier, and the one that was killed does not."""
+    barrier = BARRIER.format("Shutdown::77", "2/3", 0, "1").splitlines()
+    report = log_report(in_folder(tmp_path, [[*STEPS, GLOO, *barrier], STEPS, [*STEPS, GLOO, *barrier]]))
+    assert report.headline == (
+        "rank 1 has no error: killed from outside, or ended early; 2 other ranks ended in consequence"
+    )
+
+
 def test_a_rank_without_an_error_is_only_said_if_another_failed(tmp_path):
     report = log_report(in_folder(tmp_path, [STEPS, STEPS]))
     assert (report.headline, [one.end for one in report.ranks]) == ("", ["ended", "ended"])

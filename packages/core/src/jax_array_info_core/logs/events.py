@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
 from typing import Final, NamedTuple
 
 from ..hlo.oom_logs import nbytes_of
@@ -22,9 +23,10 @@ from .scanner import Candidate, Progress, context_of, is_progress
 
 KINDS: tuple[Kind, ...] = (*PROGRAM_KINDS[:3], *MEMORY_KINDS, *PROGRAM_KINDS[3:], *JOB_KINDS)
 """All kinds, in the order in which a line is compared with them: storage errors have the words of memory."""
-_READ = "Read the lines before it in the log."
 NOT_INTERPRETED: Final = "not interpreted"
 """Name of the kind of fatal lines that no other kind explains."""
+FIRST_AT_SHUTDOWN = "first at the Shutdown barrier"
+"""Reason to name a rank: the others went on while it ended."""
 
 _STATUS = (
     r"(?:RESOURCE_EXHAUSTED|INTERNAL|DEADLINE_EXCEEDED|ABORTED|UNAVAILABLE|FAILED_PRECONDITION|DATA_LOSS"
@@ -59,6 +61,9 @@ _CATEGORIES: dict[LogRole, LogCategory] = {
 _LEAST, _LONG, _LONGEST = 30, 120, 400
 """Least characters of a first sentence, most of a text that keeps the others, and most of any text."""
 _SIGTERM = "termination signal"
+_UNKNOWN = "No kind of failure explains this line: read it, and those before it."
+_NEXT_FAILURE = re.compile(r"RESOURCE_EXHAUSTED|ran out of memory trying|cuMemAllocAsync failed")
+"""Beginning of a failure whose numbers are not those of the one before it."""
 _NO_EVENT = re.compile(r"is unstuck waiting|live arrays at |is not a failure")
 
 
@@ -138,7 +143,7 @@ def found_in(candidate: Candidate, progress: Progress, rank: str | None, lines: 
         numbers=numbers,
         words="" if kind is None else str(numbers.pop("said", "")) or memory_words(kind, numbers),
         cause="" if kind is None else kind.cause,
-        remedy=_READ if kind is None else kind.remedy,
+        remedy=_UNKNOWN if kind is None else kind.remedy,
     )
     return Found(
         event,
@@ -162,7 +167,8 @@ def _seconds(candidate: Candidate) -> int | None:
 
 def _text_of(candidate: Candidate, line: Line) -> str:
     """Return a line and those after it, also of other records: an allocator writes its statistics there."""
-    return "\n".join((line.text, *(one.text for one in _after(candidate))))
+    texts = (one.text for one in _after(candidate))
+    return "\n".join((line.text, *takewhile(lambda text: not _NEXT_FAILURE.search(text), texts)))
 
 
 def _after(candidate: Candidate) -> Iterator[Line]:
@@ -270,7 +276,7 @@ def _named(kind: Kind | None, text: str) -> Iterator[tuple[str, str]]:
             yield from ((task, "listed as unhealthy") for task in _tasks(lines[place + 1 :]))
         if first := _FIRST_TASK.search(line):
             if barrier.startswith("Shutdown"):
-                yield first[1], "first at the Shutdown barrier"
+                yield first[1], FIRST_AT_SHUTDOWN
             else:
                 late = f"never reached the barrier {printable(barrier)}".rstrip()
                 yield from ((task, late) for task in _tasks(lines[place + 1 :]))
@@ -287,10 +293,14 @@ def _tasks(lines: Iterable[str]) -> Iterator[str]:
 
 
 def numbers_agree(one: Mapping[str, int | str], other: Mapping[str, int | str]) -> bool:
-    """Return whether no size differs between two lines about memory, apart from rounding."""
-    return all(
-        _is_near(one[name], other[name]) for name in one.keys() & other.keys() if name.endswith("nbytes")
-    )
+    """Return whether no size differs between two lines about memory, apart from rounding.
+
+    A need is only known if the total is: without it, it is a sum of the parts that the line has.
+    """
+    names = {name for name in one.keys() & other.keys() if name.endswith("nbytes")}
+    if "total_nbytes" in (one.keys() ^ other.keys()) and len(names) > 1:
+        names.discard("needed_nbytes")
+    return all(_is_near(one[name], other[name]) for name in names)
 
 
 def _is_near(one: int | str, other: int | str) -> bool:

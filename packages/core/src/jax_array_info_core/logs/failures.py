@@ -17,6 +17,8 @@ _MEMORY = ("program memory", "other memory")
 _LIMIT = "rematerialization limit"
 _ANY_ALLOCATION = "allocation"
 """The kind of the message that also follows the messages of other allocators."""
+_ON_GPU = {_ANY_ALLOCATION, "cuda async allocation", "arguments exceed limit"}
+"""Kinds of messages on one failure of a GPU."""
 _EXTERNAL = ("termination signal", "time limit")
 """Kinds of ends that a stall may have."""
 
@@ -47,8 +49,8 @@ def _is_one_failure(one: Found, other: Found) -> bool:
     if any(found.event.category not in _MEMORY and found.event.kind != _LIMIT for found in (one, other)):
         return False
     kinds = {one.event.kind, other.event.kind}
-    is_alike = len(kinds) == 1 or kinds & {_LIMIT, _ANY_ALLOCATION}
-    return bool(is_alike) and numbers_agree(one.event.numbers, other.event.numbers)
+    is_alike = len(kinds) == 1 or _LIMIT in kinds or kinds <= _ON_GPU
+    return is_alike and numbers_agree(one.event.numbers, other.event.numbers)
 
 
 def _joined(one: Found, other: Found) -> Found:

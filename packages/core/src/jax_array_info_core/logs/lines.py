@@ -34,7 +34,8 @@ _HEADER = re.compile(
 )
 MARGIN = re.compile(r" {2,60}[|+] (?=\S| {2})")
 """Margin of the lines of an exception group."""
-_TIME = re.compile(r"(?<![<\d:\[])\d\d:\d\d:\d\d(?![<\d:])")
+_TIME = re.compile(r"(?<![<\d:\[])\d\d:\d\d:\d\d(?![<\d:])|(?<=\[)\d\d:\d\d:\d\d(?=(?:[.,]\d{1,9})?\])")
+"""Time of day, but not that of a progress bar, such as ``[00:10<01:30]``."""
 _DATE = re.compile(r"\d{4}-(\d\d)-(\d\d)[T ]$|(?:^|[^\w])[IWEF](\d\d)(\d\d) $")
 _KEYS = ("textPayload", "message", "msg", "log", "text")
 _TEXT = re.compile(r'"(?:textPayload|message|msg|log|text)" ?: ?"((?:[^"\\]|\\.){0,20000})')

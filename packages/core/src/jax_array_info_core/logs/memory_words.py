@@ -72,16 +72,15 @@ def _failed(sizes: Mapping[str, int], needed: int | None, of: str) -> str:
 
 
 def _parts(sizes: Mapping[str, int]) -> str:
-    """Return the parts of what is needed."""
+    """Return the parts of what is needed. The need does not include what is reserved."""
     names = {
         "tensor_core_nbytes": "TensorCore",
         "sparse_core_nbytes": "SparseCore",
         "arguments_nbytes": "arguments",
         "program_nbytes": "program",
         "temporary_nbytes": "temporary values",
-        "reserved_nbytes": "reserved",
     }
-    parts = [f"{words} {format_bytes(sizes[name])}" for name, words in names.items() if name in sizes]
+    parts = [f"{words} {format_bytes(sizes[name])}" for name, words in names.items() if sizes.get(name)]
     return f" ({', '.join(parts)})" if len(parts) > 1 else ""
 
 

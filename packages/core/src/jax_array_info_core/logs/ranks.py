@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ..quantities import counted, format_number
 from ..reports.logs import LogEvent, RankEnd, RankLog
-from .events import NOT_INTERPRETED, Found
+from .events import FIRST_AT_SHUTDOWN, NOT_INTERPRETED, Found
 from .lines import YEAR
 from .scanner import Progress
 
@@ -105,7 +105,7 @@ def _alone(events: Sequence[Found]) -> str:
     if event.role == "consequence":
         named = {rank: reason for one in events for rank, reason in one.named}
         who = "".join(f"; rank {rank}: {reason}" for rank, reason in list(named.items())[:_MOST_NAMED])
-        return f"ended in consequence of another process: {event.summary}{who}"
+        return f"ended in consequence of another failure: {event.summary}{who}"
     return event.summary if event.words or event.role == "stall" else f"failed: {event.summary}"
 
 
@@ -134,7 +134,13 @@ def _without_root(
         return Root(f"{words} ({waiting[0].event.summary}){silent}", tuple(failed))
     here = {one.rank for one in ranks}
     silent_ranks = [one.rank for one in ranks if one.rank not in failed]
-    rank, reason = next(iter(named.items()), (None, ("", 0)))
+    # A rank that is first at the Shutdown barrier in consequence of another's end did not end early.
+    ended = {
+        rank: named[rank]
+        for rank in named
+        if not (silent_ranks and rank in failed and _is_first(named[rank]))
+    }
+    rank, reason = next(iter(ended.items()), (None, ("", 0)))
     is_coordinator = any(one.event.kind == "coordinator gone" for one in events)
     if rank is None and silent_ranks:
         rank = "0" if is_coordinator and "0" in silent_ranks else silent_ranks[0]
@@ -142,7 +148,7 @@ def _without_root(
         rank, reason = "0", ("the coordinator", len(failed))
     if rank is None:
         first = min((one for events in failed.values() for one in events), key=_order)
-        return Root(f"ended in consequence of another process: {first.event.summary}", tuple(failed))
+        return Root(f"ended in consequence of another failure: {first.event.summary}", tuple(failed))
     because = f" ({counted(reason[1], 'rank', 'ranks')}: {reason[0]})" if reason[0] else ""
     if rank in failed:
         words = f"rank {rank} failed first: the others name it{because}; its log has only consequences"
@@ -151,6 +157,11 @@ def _without_root(
     else:
         words = f"rank {rank} failed first: its log is not here{because}"
     return Root(words + _others(ranks, [rank], failed), (rank,))
+
+
+def _is_first(reason: tuple[str, int]) -> bool:
+    """Return whether the reason to name a rank is that it was the first at a Shutdown barrier."""
+    return reason[0] == FIRST_AT_SHUTDOWN
 
 
 def _earliest(first: Mapping[str | None, Found], named: Mapping[str, object]) -> str | None:

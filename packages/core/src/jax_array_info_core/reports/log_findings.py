@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from ..quantities import counted
+from ..text import printable
 from .findings import Finding, FindingLeaf, reported
 from .logs import LogEvent, LogFinding, LogReport
 from .program_findings import full_replication, refusal, unread_lines
@@ -24,13 +25,18 @@ def log_findings(report: LogReport) -> tuple[LogFinding, ...]:
         *(
             _of_event(event, report)
             for event in report.events
-            if not (
-                event.category in _COUNTED and (report.unread or getattr(report, _COUNTED[event.category]))
-            )
+            if not (event.category in _COUNTED and _is_counted(event, report))
         ),
         *(_of_rows(one, report) for one in _counted(report)),
     )
     return reported(found, report.ignored_codes)  # type: ignore[return-value]
+
+
+def _is_counted(event: LogEvent, report: LogReport) -> bool:
+    """Return whether another finding has the warning of an event."""
+    rows = getattr(report, _COUNTED[event.category])
+    lines, text = map(printable, report.unread), event.text.rstrip("…")
+    return bool(rows) or any(line in text or text in line for line in lines)
 
 
 def _counted(report: LogReport) -> Iterator[Finding]:
