@@ -36,7 +36,9 @@ def memory_words(kind: Kind, numbers: Mapping[str, int | str]) -> str:
     """Return what the numbers of a line say; empty if they are not about memory."""
     sizes = {name: value for name, value in numbers.items() if isinstance(value, int)}
     needed, available = sizes.get("needed_nbytes"), sizes.get("available_nbytes", sizes.get("limit_nbytes"))
-    of = f"of {str(memory).upper()}" if (memory := numbers.get("memory")) else "per device"
+    memory = str(numbers.get("memory", ""))
+    memory = memory.upper() if memory.endswith("mem") else memory.lower()
+    of = f"of {memory}" if memory else "per device"
     of = "of pinned host memory" if kind.name == "pinned host memory" else of
     if kind.category not in ("program memory", "other memory") or not sizes:
         return ""

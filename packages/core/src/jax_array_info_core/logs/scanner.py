@@ -176,7 +176,7 @@ class Progress:
                 self.seconds = self.time
 
     def see_many(self, found: Sequence[tuple[_Shape, int]], lines: Sequence[bytes], first: int) -> None:
-        """Take note of lines that are no candidates, most of which have nothing new.
+        """Take note of lines that are no candidates. Most have nothing new.
 
         Args:
             found: Facts and place of each.
