@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from jax_array_info_core.reports.findings import CODES
+from jax_array_info_core.reports.codes import CODES
 
 FOLDER = "packages/core/src/jax_array_info_core/explained"
 EXPLAINED = Path(__file__).parent.parent / FOLDER

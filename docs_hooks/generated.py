@@ -12,6 +12,7 @@ from .column_page import column_page
 from .command_page import command_page
 from .context_page import context_page
 from .finding_pages import index_page
+from .log_kind_page import log_kind_page
 from .metric_page import metric_page
 
 NOXFILE = Path(__file__).parent.parent / "noxfile.py"
@@ -24,5 +25,6 @@ def generated_pages() -> dict[str, str]:
         "reference/columns.md": column_page(),
         "reference/cli.md": f"{command_page(jai_cli, 'jai-cli').rstrip()}\n",
         "reference/contexts.md": context_page(contexts, NOXFILE),
+        "reference/log-kinds.md": log_kind_page(),
         "reference/metrics.md": metric_page(),
     }

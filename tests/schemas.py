@@ -98,6 +98,8 @@ def complete(schema, name, turn, text):
         if "$ref" in node:
             return named(node["$ref"].rpartition("/")[2])
         match node["type"]:
+            case "object" if "properties" not in node:
+                return {"one": of(node["additionalProperties"], definition, field)}
             case "object":
                 return {key: of(value, definition, key) for key, value in node["properties"].items()}
             case "array" if "prefixItems" in node:

@@ -63,10 +63,11 @@ def record():
         timelines.record_mark(9.5, "eval", is_end=True, in_use=(7,), peak=(9,)),
     ]
     failed = RecordOutOfMemory(time=timelines.START + 39.5, message="RESOURCE_EXHAUSTED", requested_nbytes=7)
+    stall = timelines.record_stall(39.6, 39)
     end = RecordEnd(time=timelines.START + 40.0, reason="raised", message="KeyError: 'x'")
 
     def segment(**fields):
-        lines = [timelines.record_start(**fields), *groups, *marks, *samples_of_run, failed, end]
+        lines = [timelines.record_start(**fields), *groups, *marks, *samples_of_run, failed, stall, end]
         return b"".join(map(encoded, lines))
 
     one = segment()

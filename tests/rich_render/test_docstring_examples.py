@@ -61,13 +61,19 @@ def test_the_example_of_a_verb_prints_what_its_docstring_shows(name, no_arrays, 
     assert is_shown(shown, printed), printed
 
 
+def run_of(code):
+    """Return the output of a program in a process of its own. It can read its source."""
+    cached = f"linecache.cache['train.py'] = (1, None, {code!r}.splitlines(keepends=True), 'train.py')"
+    return run_python(f"import linecache\n{cached}\nexec(compile({code!r}, 'train.py', 'exec'))")
+
+
 @pytest.mark.own_process
 @pytest.mark.newest
-@pytest.mark.parametrize("name", ["print_program", "print_program_diff"])
+@pytest.mark.parametrize("name", ["explain_errors", "print_program", "print_program_diff"])
 def test_the_example_of_a_program_prints_what_its_docstring_shows(name):
     """On the newest JAX: the values and the temporaries of older versions differ."""
     code, shown = example_of(name)
-    printed = run_python(f"exec(compile({code!r}, 'train.py', 'exec'))")
+    printed = run_of(code)
     assert is_shown(shown, printed), printed
 
 

@@ -15,7 +15,7 @@ from jax_array_info_core.errors import UnsupportedValueError
 from jax_array_info_core.pages.blocks import Rule, Sentence, Verbatim
 from jax_array_info_core.pages.explained import explained_page
 from jax_array_info_core.reports import Donation, LargeBuffer, OutOfMemory, Rematerialization, RepeatedValue
-from jax_array_info_core.reports.findings import CODES, code_of
+from jax_array_info_core.reports.codes import CODES, code_of
 from tests.sample_programs import SCAN, STEP, WHY, leaf, program
 
 pytestmark = pytest.mark.oldest_and_newest

@@ -126,6 +126,14 @@ CALLS = {
             renamed(jitted, "META_FIELDS"),
         ),
     ],
+    ("compat/jitted.py", "explain_errors does not name the call that has donated a deleted array"): since(
+        (0, 6),
+        Part(
+            "_jit_info of a jitted function",
+            lambda: jitted.donated_parameters(jax.jit(lambda x: x, donate_argnums=0)) == {0},
+            renamed(jitted, "JIT_INFO"),
+        ),
+    ),
     ("compat/jitted.py", "print_compile_caches shows ? for entries or compilations"): [
         attribute("xla_bridge", "backends"),
         Part(

@@ -83,12 +83,12 @@ MEMORY_SAMPLES = (
         line=3,
     ),
     Sample(
-        "gpu allocation",
+        "allocation",
         "gpu-allocation.log",
         {"requested_nbytes": 28804500256, "rounded_nbytes": 28804500480},
     ),
     Sample(
-        "gpu allocation",
+        "allocation",
         "gpu-allocation-2.log",
         {
             "requested_nbytes": 28804500256,
@@ -99,7 +99,7 @@ MEMORY_SAMPLES = (
         },
     ),
     Sample(
-        "gpu allocation",
+        "allocation",
         "gpu-allocation-3.log",
         {
             "requested_nbytes": 16 * GIB,
@@ -112,12 +112,12 @@ MEMORY_SAMPLES = (
         line=2,
     ),
     Sample(
-        "gpu allocation",
+        "allocation",
         "RuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 1099511627776 bytes.",
         {"requested_nbytes": 1 << 40},
     ),
     Sample(
-        "gpu allocation",
+        "allocation",
         "RuntimeError: RESOURCE_EXHAUSTED: Failed to allocate request for 2.00GiB (2147483648B) on device ordinal 0",
         {"requested_nbytes": 2 * GIB},
     ),
@@ -168,32 +168,34 @@ MEMORY_SAMPLES = (
     Sample(
         "kernel memory",
         "kernel-memory.log",
-        {"needed_nbytes": round(33.56 * MIB), "available_nbytes": 32 * MIB},
+        {"needed_nbytes": round(33.56 * MIB), "available_nbytes": 32 * MIB, "memory": "vmem"},
     ),
     Sample(
         "kernel memory",
         "kernel-memory-2.log",
-        {"needed_nbytes": round(65.05 * MIB), "available_nbytes": 64 * MIB},
+        {"needed_nbytes": round(65.05 * MIB), "available_nbytes": 64 * MIB, "memory": "vmem"},
     ),
     Sample(
-        "kernel memory", "kernel-memory-3.log", {"needed_nbytes": 256 * MIB, "available_nbytes": 128 * MIB}
+        "kernel memory",
+        "kernel-memory-3.log",
+        {"needed_nbytes": 256 * MIB, "available_nbytes": 128 * MIB, "memory": "vmem"},
     ),
     Sample(
         "kernel memory",
         "kernel-memory-4.log",
-        {"needed_nbytes": round(32.42 * MIB), "available_nbytes": 16 * MIB},
+        {"needed_nbytes": round(32.42 * MIB), "available_nbytes": 16 * MIB, "memory": "vmem"},
     ),
     Sample(
         "kernel memory",
         "jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Ran out of memory in memory space smem. Used 1.50M of 1.00M"
         " smem. Exceeded smem capacity by 512.0K.",
-        {"needed_nbytes": 3 * MIB // 2, "available_nbytes": MIB},
+        {"needed_nbytes": 3 * MIB // 2, "available_nbytes": MIB, "memory": "smem"},
     ),
     Sample(
         "kernel memory",
         "jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Shared memory size limit exceeded: requested 245760,"
         " available 232448",
-        {"needed_nbytes": 245760, "available_nbytes": 232448},
+        {"needed_nbytes": 245760, "available_nbytes": 232448, "memory": "Shared memory"},
     ),
     Sample(
         "sparsecore memory",

@@ -71,7 +71,7 @@ def test_one_failure_is_one_finding():
             "does not fit: needs 18.2 GiB (arguments 12.0 GiB, program 6.2 GiB), has 15.5 GiB per"
             " device; padding makes 6.0 GiB of 384.0 MiB",
         ),
-        ("kernel-memory", "does not fit: needs 33.6 MiB, has 32.0 MiB in the memory of a core"),
+        ("kernel-memory", "does not fit: needs 33.6 MiB, has 32.0 MiB of VMEM"),
         (
             "sparsecore-memory",
             "does not fit: needs 208.9 GiB (TensorCore 34.8 GiB, SparseCore 174.1 GiB), has 95.7 GiB per device",
@@ -113,7 +113,7 @@ def test_the_numbers_of_a_failure_are_not_those_of_the_next_one():
     tpu, gpu = report.findings
     assert (tpu.kind, set(tpu.numbers)) == ("tpu allocation", {"requested_nbytes", "free_nbytes"})
     assert (gpu.kind, gpu.numbers["needed_nbytes"], gpu.numbers["free_nbytes"]) == (
-        "gpu allocation",
+        "allocation",
         21 * GIB,
         10 * GIB,
     )
@@ -122,7 +122,7 @@ def test_the_numbers_of_a_failure_are_not_those_of_the_next_one():
 def test_failures_of_two_programs_are_two_findings():
     """Of a TPU's compiler and of a GPU's allocator, which share no size but the need."""
     report = log_report([*REFUSED.splitlines(), *ALLOCATOR.splitlines(), *FAILED_ON_GPU.splitlines()])
-    assert [one.kind for one in report.findings] == ["hbm at compilation", "gpu allocation"]
+    assert [one.kind for one in report.findings] == ["hbm at compilation", "allocation"]
     assert "free_nbytes" not in report.findings[0].numbers
 
 

@@ -17,7 +17,7 @@ HEADLINES = {
     " ended in consequence",
     "fetch": "all 3 ranks: RuntimeError: Fetching value for `jax.Array` that spans non-addressable (non process local)"
     " devices is not possible (w.py:19)",
-    "port": "never all connected: 3 ranks waited for the others, DEADLINE_EXCEEDED: Deadline Exceeded",
+    "port": "never all connected: 3 ranks waited for the others (DEADLINE_EXCEEDED: Deadline Exceeded)",
 }
 ENDS = {
     "raise": ["in consequence", "failed", "in consequence"],
@@ -188,7 +188,7 @@ def test_equal_roots_of_all_ranks_are_an_error_of_the_program(tmp_path):
     report = log_report(in_folder(tmp_path, [TRACEBACK] * 4))
     assert report.headline == "all 4 ranks: ValueError: bad batch (train.py:88)"
     [found] = report.findings
-    assert "4 times" in found.problem
+    assert "line 4 and 3 more in 4 ranks" in found.problem
     numbers = [f"OSError: [Errno 28] No space left on device: '/ckpt/{rank}'" for rank in range(4)]
     assert log_report(in_folder(tmp_path, numbers)).headline.startswith("all 4 ranks: OSError: [Errno 28]")
 

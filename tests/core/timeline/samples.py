@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from jax_array_info_core import timeline_report
-from jax_array_info_core.reports import Origin, TimelineReport
+from jax_array_info_core.reports import Origin, SourceLine, TimelineReport
 from jax_array_info_core.reports.record import (
     RecordDevice,
     RecordEnd,
@@ -16,7 +16,9 @@ from jax_array_info_core.reports.record import (
     RecordLine,
     RecordMark,
     RecordSample,
+    RecordStall,
     RecordStart,
+    RecordThread,
 )
 from jax_array_info_core.timeline.segments import encoded
 
@@ -141,3 +143,17 @@ def segment(
 def record_mark(second: float, name: str, *, is_end: bool = False, **fields: object) -> RecordMark:
     """Return a mark some seconds after the start."""
     return RecordMark(time=START + second, name=name, is_end=is_end, **fields)  # type: ignore[arg-type]
+
+
+def record_stall(second: float, step: int, line: int = 41, **fields: object) -> RecordStall:
+    """Return a stall in a line of data.py, which is found some seconds after the start, a minute after its begin."""
+    origin = SourceLine(file="/home/me/data.py", line=line, function="make_array")
+    train = SourceLine(file="/home/me/train.py", line=88, function="train")
+    plain: dict[str, object] = {
+        "time": START + second,
+        "since": START + second - 60,
+        "step": step,
+        "origin": origin,
+        "threads": (RecordThread(name="MainThread", frames=(origin, train)),),
+    }
+    return RecordStall(**{**plain, **fields})  # type: ignore[arg-type]

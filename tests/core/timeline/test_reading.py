@@ -7,6 +7,7 @@ import os
 import resource
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -14,7 +15,7 @@ import pytest
 
 from jax_array_info_core import json_schema, timeline_report
 from jax_array_info_core.errors import FileFormatError
-from jax_array_info_core.reports.record import LINES, RecordEnd, RecordOutOfMemory
+from jax_array_info_core.reports.record import LINES, RecordEnd, RecordOutOfMemory, RecordSample
 from jax_array_info_core.timeline import history
 from jax_array_info_core.timeline.segments import encoded
 from jax_array_info_core.timeline.timeline_report import Follower
@@ -24,6 +25,7 @@ from .samples import (
     START,
     record_group,
     record_mark,
+    record_stall,
     record_start,
     samples_of,
     write_record,
@@ -55,7 +57,7 @@ def test_each_line_matches_the_schema() -> None:
     """``json_schema()`` has the lines of a record, by the names of their classes."""
     schema = json_schema()
     lines = [*_lines(3), record_mark(1, "eval"), RecordEnd(time=START, reason="stopped")]
-    lines.append(RecordOutOfMemory(time=START, message="no", requested_nbytes=3))
+    lines += [RecordOutOfMemory(time=START, message="no", requested_nbytes=3), record_stall(60, 3)]
     assert {type(line) for line in lines} == set(LINES.values())
     for line in lines:
         fields = json.loads(encoded(line))
@@ -100,6 +102,10 @@ def test_only_new_lines_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ("damage", "reason"),
     [
         (b"\x00\xff{]\n", "1 line left out; line 13: not a line of a memory record"),
+        (b'{"line":"stall","time":5,"since":4}\n', "line 13: Object missing required field `step`"),
+        (b'{"line":"stall","time":5,"since":-4,"step":1}\n', "line 13: Expected `float` >= 0"),
+        (b'{"line":"stall","time":5,"since":4,"step":"1"}\n', "line 13: Expected `int`, got `str`"),
+        (b'{"line":"stall","time":5,"since":4,"step":1,"threads":[3]}\n', "Expected `object`, got `int`"),
         (b'{"line":"sample","time":1}\n', "1 line left out; line 13: Object missing required field"),
         (b'{"line":"sample","time":-1,"in_use":[1]}\n', "line 13: Expected `float` >= 0"),
         (b'{"line":"sample","time":5,"in_use":[1,2]}\n', "line 13: numbers for 2 of 1 devices"),
@@ -193,3 +199,14 @@ def test_a_record_with_too_many_marks(tmp_path: Path, monkeypatch: pytest.Monkey
     report = timeline_report(tmp_path)
     assert report.marks[0].count == 3
     assert "2 lines left out; line 16: more than 3 marks" in report.unread[0].reason
+
+
+def test_a_group_that_a_sample_names_twice_counts_twice(tmp_path: Path) -> None:
+    """In each figure, so that the rest is never less than nothing."""
+    samples = [
+        RecordSample(time=START + second, in_use=(0,), groups=(0, 1), counts=(1, 2)) for second in range(40)
+    ]
+    write_record(tmp_path, [record_start(), GROUP, replace(GROUP, id=1), *samples])
+    report = timeline_report(tmp_path)
+    assert set(report.in_use) == {3 * MIB}
+    assert [set(series.nbytes) for series in report.series] == [{3 * MIB}]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jax_array_info_core.files.descriptors import LostError
-from jax_array_info_core.reports.origin import Origin
+from jax_array_info_core.reports.origin import Origin, SourceLine
 from jax_array_info_core.reports.record import (
     LINES,
     RecordDevice,
@@ -20,7 +20,9 @@ from jax_array_info_core.reports.record import (
     RecordMark,
     RecordOutOfMemory,
     RecordSample,
+    RecordStall,
     RecordStart,
+    RecordThread,
 )
 from jax_array_info_core.timeline.reading import read_line
 from jax_array_info_core.timeline.segments import Segment, encoded, is_written, segment_paths
@@ -64,6 +66,16 @@ EVERY_LINE = [
     ),
     RecordMark(time=3.5, name="größe\n\ud800", step=None, is_end=True, in_use=(5,), peak=(6,)),
     RecordOutOfMemory(time=4.0, message="RESOURCE_EXHAUSTED", requested_nbytes=2**50),
+    RecordStall(
+        time=4.5,
+        since=3.0,
+        step=-1,
+        mark="größe\n\ud800",
+        origin=SourceLine(file="/a\nb\udcff.py", line=3, function="make"),
+        waits_in="jax.device_get",
+        threads=(RecordThread(name="Thread-1 (\x1b[31m)"),),
+        left_out=1,
+    ),
     RecordEnd(time=5.0, reason="raised", message="KeyError: 'x'"),
 ]
 

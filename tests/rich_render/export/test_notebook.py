@@ -361,6 +361,66 @@ def test_unloading_ends_the_reports_under_a_later_extension(shell, tree):
     assert shell.shown(tree) == {"text/plain": f"as before: {tree!r}"}
 
 
+class FailingShell(Shell):
+    """A shell whose cells raise errors."""
+
+    def showtraceback(self, exc_tuple=None, **options):
+        """Print the last line of a traceback, as IPython prints it to stdout."""
+        error = sys.exception() if exc_tuple is None else exc_tuple[1]
+        print(f"traceback: {type(error).__name__} {options}")
+
+    def run(self, function, *args):
+        """Run a cell."""
+        try:
+            function()
+        except BaseException:
+            self.showtraceback(*args, running_compiled_code=True)
+
+
+def use_deleted():
+    array = jnp.zeros(30)
+    array.delete()
+    array + 1
+
+
+def test_an_error_of_a_cell_is_explained_before_its_traceback(capsys):
+    shell = FailingShell()
+    jax_array_info.load_ipython_extension(shell)
+    jax_array_info.load_ipython_extension(shell)  # a second time
+    for function in (use_deleted, lambda: 1 / 0, lambda: sys.exit(3)):
+        shell.run(function)
+    out, err = capsys.readouterr()
+    assert out.splitlines() == [
+        f"traceback: {name} {{'running_compiled_code': True}}"
+        for name in ("RuntimeError", "ZeroDivisionError", "SystemExit")
+    ]
+    assert err.count("deleted array at") == 1
+    assert "The memory of array is gone: it was deleted at line" in err
+    try:
+        use_deleted()
+    except RuntimeError as error:
+        found = type(error), error, error.__traceback__
+    shell.showtraceback(found)
+    assert "deleted array at" in capsys.readouterr().err
+    jax_array_info.unload_ipython_extension(shell)
+    assert [*vars(shell)] == ["display_formatter"]
+    shell.run(use_deleted)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_broken_explanation_leaves_the_traceback(capsys, monkeypatch):
+    from jax_array_info_core.raised import explain
+
+    def broken(error):
+        raise MemoryError
+
+    monkeypatch.setattr(explain, "explanation_of", broken)
+    shell = FailingShell()
+    jax_array_info.load_ipython_extension(shell)
+    shell.run(use_deleted)
+    assert capsys.readouterr() == ("traceback: RuntimeError {'running_compiled_code': True}\n", "")
+
+
 def test_a_program_without_a_shell_can_call_both():
     jax_array_info.load_ipython_extension(None)
     jax_array_info.unload_ipython_extension(None)

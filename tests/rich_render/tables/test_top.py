@@ -8,7 +8,7 @@ from rich.cells import cell_len
 
 from jax_array_info.engine.render import text_of
 from jax_array_info.pictures.top import top_table
-from jax_array_info_core.reports import Origin, TimelineReport
+from jax_array_info_core.reports import Origin, RecordStall, SourceLine, TimelineReport
 from jax_array_info_core.reports.timeline import (
     TimelineMark,
     TimelineOutOfMemory,
@@ -224,6 +224,31 @@ def test_allocation_sites_are_sorted_and_what_is_no_site_comes_last(sort, expect
     assert [line.rpartition("  ")[2] for line in found[3:]] == ["other arrays", "not in arrays"]
 
 
+def test_where_processes_stand_comes_before_the_devices():
+    stall = RecordStall(
+        time=AT,
+        since=AT - 60,
+        step=1199,
+        origin=SourceLine(file="/home/me/data.py", line=41, function="make_array"),
+    )
+    waits = replace(stall, step=1200, origin=origin(88, "train"))
+    report = timeline(
+        process(3, device(3, GIB), step=1199, stall=stall),
+        *(process(number, device(number, GIB), stall=waits) for number in (0, 1, 2, 4, 5, 6, 7)),
+        process_count=8,
+    )
+    words = (
+        "process 3 has stood in make_array at data.py:41 since 22:12:20, step 1,199; "
+        "7 processes wait in step 1,200"
+    )
+    assert lines(report, width=120)[1] == words
+    assert " ".join(lines(report, width=60)[1:3]) == words
+    for height in range(1, 40):
+        found = lines(report, width=60, height=height)
+        assert len(found) <= height
+        assert height == 1 or found[1].startswith("process 3 has stood in make_array")
+
+
 def test_what_failed_ended_or_was_not_read_is_named():
     report = timeline(
         process(0, device(0, GIB)),
@@ -239,7 +264,11 @@ def test_what_failed_ended_or_was_not_read_is_named():
     assert found[0].startswith(
         "memory/: 8 processes on 2 hosts, 1 running, 1 died, 1 failed, 1 not heard from, 1 exited, 3"
     )
-    assert found[8:14] == [
+    assert found[1:3] == [
+        "process 1 killed, or crashed, after 22:13:20, step 1,200; process 4 ended at 22:13:20, step 1,200; process 2 ended with",
+        "an exception at 22:13:20, step 1,200; process 3 without a stall in step 1,200; 1 more process",
+    ]
+    assert found[10:16] == [
         "process 2 ran out of memory at 22:13:17, 8.0 GiB requested",
         "process 1 was killed or crashed after 22:13:20 (process id 101 on host-0)",
         "process 2 ended with an exception at 22:13:20 (process id 102 on host-0): ValueError: größe",

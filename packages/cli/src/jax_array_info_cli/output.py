@@ -285,7 +285,7 @@ min_size_option = click.option(
 
 def _codes(ctx: click.Context, param: click.Parameter, codes: tuple[str, ...]) -> tuple[str, ...]:
     from jax_array_info_core.errors import UnsupportedValueError
-    from jax_array_info_core.reports.findings import known_codes
+    from jax_array_info_core.reports.codes import known_codes
 
     try:
         known_codes(codes)

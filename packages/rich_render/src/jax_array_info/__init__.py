@@ -47,8 +47,9 @@ Why does JAX recompile my function?
 How does CI fail if it gets worse?
     assert_tree(state, expect=specs)
     assert_no_collective(program_report(step, *args), "all-gather")
-What went wrong in a finished run?
+What went wrong in a finished run? Which host failed first?
     print_log("train.log")
+    print_log("logs/")
 What does each process hold? Which mesh axis crosses hosts?
     print_hosts(live_array_report())
     print_mesh(mesh)
@@ -62,12 +63,12 @@ and ``save_picture`` convert it. Classes of reports are in ``jax_array_info.repo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jax_array_info_core.names import import_on_demand
 from jax_array_info_core.notebooks import show_reports_with
 
-from .export.notebook import load_ipython_extension, reports_bundle, unload_ipython_extension  # noqa: F401
+from .export.notebook import reports_bundle
 
 if TYPE_CHECKING:
     from . import errors as errors, layouts as layouts, reports as reports
@@ -152,6 +153,9 @@ if TYPE_CHECKING:
     from .verbs.memory import print_growth as print_growth
     from .verbs.memory import print_array_stats as print_array_stats
     from .verbs.show import print_report as print_report
+    from .verbs.explain import (
+        explain_errors as explain_errors,
+    )
     from .verbs.oom import (
         report_on_oom as report_on_oom,
     )
@@ -192,6 +196,7 @@ _PLACES = {
     ".engine.render": "to_text",
     ".export.formats": "save_picture to_html to_svg",
     ".pictures.text": "array_picture",
+    ".verbs.explain": "explain_errors",
     ".verbs.memory": (
         "pretty_memory_stats print_memory_profile print_memory_stats print_growth print_array_stats"
     ),
@@ -212,3 +217,28 @@ if not TYPE_CHECKING:  # mypy would accept any misspelled name otherwise
     __getattr__, __dir__ = _get, _names
 
 show_reports_with(lambda report: reports_bundle([report]))
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Show reports of arrays and trees as the output of cells, and explanations of errors before tracebacks.
+
+    Reports are shown of JAX arrays, of trees of JAX arrays and of lists of reports. Errors are those of
+    ``explain_errors``. IPython calls it for ``%load_ext jax_array_info``.
+
+    Args:
+        shell: The IPython shell.
+    """
+    from .verbs.extension import load
+
+    load(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """Show arrays, trees and errors as before. IPython calls it for ``%unload_ext jax_array_info``.
+
+    Args:
+        shell: The IPython shell.
+    """
+    from .verbs.extension import unload
+
+    unload(shell)

@@ -79,6 +79,7 @@ Exit codes:
   program exits with 1 if the function does not compile or does not fit the
   memory of its topology, and with 2 if there is no answer.
   why exits with 1 for a finding of --fail-on, with 2 without an answer.
+  log exits with 1 if something in it ended the run, with 2 without an answer.
   run exits with the exit code of the program, or with 124 after --timeout.
   run exits with 128 + n if signal n ends the program.
 

@@ -121,6 +121,8 @@ def program(
     Bytes are per device. Same on TPU and GPU as on simulated CPU devices: requested shardings, donations,
     loop counts, FLOPs. May differ: shardings that XLA chose, collectives, temporaries. See --topology.
 
+    If JAX refuses the function because of shardings, meshes or devices, the error is explained on stderr.
+
     Exits with 0 if the function compiles, with 1 if it does not or does not fit the memory of --topology, and
     with 2 if there is no answer, for example because the file cannot be read.
     """
@@ -150,8 +152,11 @@ def program(
     if topology is not None:
         with refused(TopologyError):
             parse_topology(topology)
+    from jax_array_info import explain_errors
+
     try:
-        report = report_on(request)
+        with explain_errors():
+            report = report_on(request)
     except NotCompiledError as error:
         click.echo(f"Error: {shown_on_stderr(str(error))}", err=True)
         return Answer((), found=True)
@@ -264,6 +269,8 @@ def why(
     XLA decides later which data is sent: see jai-cli program for bytes. As HTML, the report has the source,
     with the shardings of each line and links from each conflict to its origin.
 
+    If JAX refuses the function because of shardings, meshes or devices, the error is explained on stderr.
+
     Exits with 0, with 1 if there is a finding of --fail-on, and with 2 if there is no answer, for example
     because the file cannot be read, the function cannot be traced or Shardy fails.
     """
@@ -276,7 +283,9 @@ def why(
     request = requested(
         problems, function, mesh, args_from, arrays, ignore_codes=ignore_codes, min_nbytes=min_nbytes
     )
-    with refused(NotCompiledError), refused(UnsupportedValueError, prefix="--at: "):
+    from jax_array_info import explain_errors
+
+    with refused(NotCompiledError), refused(UnsupportedValueError, prefix="--at: "), explain_errors():
         report = propagation_on(request)
         if at is not None and report.reason is None:
             report = at_line(report, at)

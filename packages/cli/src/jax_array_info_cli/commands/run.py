@@ -103,6 +103,9 @@ def run(
     program fails otherwise, or does not start JAX, there is no table. --output works only with one process
     of a simulation. It writes only the live arrays, and only if the program succeeds.
 
+    An error of JAX about shardings, meshes or devices that nothing catches, also in a thread, is explained
+    before its traceback, as by explain_errors().
+
     With --record, a program's own record_memory(...) gets the running recorder: folder and options are
     the command's.
     """

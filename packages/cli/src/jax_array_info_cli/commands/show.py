@@ -157,7 +157,7 @@ def explain(text: str, mesh: str | None, shape: str | None, output: Output) -> N
     """
     from jax_array_info_core.layouts import parse_mesh, parse_shape
     from jax_array_info_core.plans.plan import xla_reports
-    from jax_array_info_core.reports.findings import Code, code_of
+    from jax_array_info_core.reports.codes import Code, code_of
 
     problems = Problems()
     sizes = problems.catch("--mesh", parse_mesh, mesh)

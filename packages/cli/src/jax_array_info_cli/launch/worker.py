@@ -26,6 +26,7 @@ import pickle
 import resource
 import runpy
 import signal
+import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -100,6 +101,7 @@ class _Worker:
             self._join(sys.modules["jax"])
         elif job.processes or job.record is not None:
             sys.meta_path.insert(0, _AfterJax(self._join))
+        self._explain_in_threads()
         path = sys.path[:]
         try:
             try:
@@ -156,6 +158,7 @@ class _Worker:
             from jax_array_info.verbs.oom import tell_if_out_of_memory
 
             tell_if_out_of_memory(error)
+        self._explain(error)
         show = sys.excepthook
         if show is sys.__excepthook__ and sys.stderr is not None:
             # Up to Python 3.12, the hook in C opens the script again, and hangs if that is a named pipe.
@@ -167,6 +170,23 @@ class _Worker:
             show(cls, error.with_traceback(frames), frames)
 
         sys.excepthook = excepthook
+
+    def _explain(self, error: BaseException | None) -> None:
+        """Print why JAX raised an error that nothing has caught, before the traceback."""
+        if error is not None and "jax" in sys.modules and os.getpid() == self._pid:
+            from jax_array_info.verbs.explain import tell_if_explained
+
+            tell_if_explained(error)
+
+    def _explain_in_threads(self) -> None:
+        """Explain errors that end a thread of the program, before the hook of now shows them."""
+        show = threading.excepthook
+
+        def excepthook(args: threading.ExceptHookArgs) -> None:
+            self._explain(args.exc_value)
+            show(args)
+
+        threading.excepthook = excepthook
 
     def _shows_arrays(self) -> bool:
         # A fork of the program also ends here, and must not use jax.

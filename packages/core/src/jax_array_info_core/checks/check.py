@@ -11,7 +11,8 @@ from ..grouping import by_key
 from ..layouts.notation import as_nbytes
 from ..layouts.spec import Spec
 from ..reports.checks import CheckReport
-from ..reports.findings import Finding, known_codes, reported
+from ..reports.codes import known_codes
+from ..reports.findings import Finding, reported
 from ..reports.floors import MIN_NBYTES, Limits
 from ..reports.tree import TreeReport, TreeRow, elsewhere_bytes
 from ..trees.leaves import require_tree

@@ -10,7 +10,8 @@ from dataclasses import replace
 from ..grouping import by_key
 from ..layouts.spec import Spec, effective_axes
 from ..quantities import counted, format_bytes, shares_apart
-from ..reports.findings import Finding, FindingKind, FindingLeaf, Fix, Option, most_first, remedies
+from ..reports.codes import FindingKind
+from ..reports.findings import Finding, FindingLeaf, Fix, Option, most_first, remedies
 from ..reports.floors import Limits
 from ..reports.tree import TreeMesh, TreeReport, TreeRow, axes_of
 from ..trees.plan import PlannedTree

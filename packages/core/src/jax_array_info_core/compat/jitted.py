@@ -83,6 +83,16 @@ def live_jitted_functions() -> list[Any]:
     return [function for function in found if hasattr(function, "__wrapped__")]
 
 
+JIT_INFO = "_jit_info"
+"""Attribute of a jitted function with the arguments of ``jax.jit``, since JAX 0.6."""
+
+
+def donated_parameters(function: Any) -> frozenset[int]:
+    """Return the positions of the arguments that a jitted function donates; none where it is not recorded."""
+    is_jitted = type(function) in jitted_types()
+    return frozenset(getattr(getattr(function, JIT_INFO, None), "donate_argnums", ()) if is_jitted else ())
+
+
 def is_pmapped(function: Any) -> bool:
     """Return whether a function was returned by ``jax.pmap``; since JAX 0.8 this is always False."""
     return type(function) in jitted_types()[1:]

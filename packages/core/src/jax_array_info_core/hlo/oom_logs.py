@@ -209,7 +209,7 @@ _MOST_OPEN = 64
 _LONGEST = 1 << 14
 """Characters of a line that are read: names of operations are long."""
 _LONGEST_ERROR = 1 << 18
-_ROOM = 1 << 22
+_ROOM = 1 << 21
 """Characters of the errors that are read. Further ones are only counted."""
 _COST = 40
 """Characters that take as long as a line inside an error."""
@@ -251,7 +251,14 @@ class ErrorScanner:
     def in_lines(self, lines: bytes) -> list[Refusal]:
         """Return the errors that end in whole lines."""
         position = 0
-        for start in sorted(start for words in WORDS for start in positions(lines, words)):
+        if self._room < 0:
+            self.unlisted_count += sum(map(lines.count, WORDS))
+            return self.end()
+        starts = sorted(start for words in WORDS for start in positions(lines, words))
+        for place, start in enumerate(starts):
+            if self._room < 0:
+                self.unlisted_count += len(starts) - place
+                return self.end()
             if start < position:
                 continue
             first = lines.rfind(b"\n", position, start) + 1 or position
@@ -273,9 +280,7 @@ class ErrorScanner:
 
     def _begin(self, before: bytes, line: bytes) -> None:
         """Open the error that a line begins with; one that is all in one line, as in JSON, ends there."""
-        if self._room < 0:
-            self.unlisted_count += _OF_MEMORY.search(line) is not None
-            return
+        self._room -= _COST
         refusal = self._known.get(line)
         is_error = refusal is not None or (_OF_MEMORY.search(line) and b"is not a failure" not in line)
         is_error = is_error and (not line.startswith(REPORT) or _USAGE.encode() in line)

@@ -174,6 +174,7 @@ _MOST_WRAPPED = {DONATION: 1000, REMATERIALIZATION: 10}
 """Lines over which a warning may be wrapped."""
 _ROOM = 1 << 21
 """Characters that are read of the warnings that differ. Others are only counted."""
+_KNOWN_COST = 25
 _COST = 200
 """Characters that take as long as a line, a warning or four buffers."""
 
@@ -242,10 +243,18 @@ class LogScanner:
 
     def _in_lines(self, lines: bytes) -> Iterator[LogWarning]:
         """Yield the warnings in whole lines."""
+        if self._room < 0:
+            self._unlisted_count += sum(map(lines.count, _LOG_WORDS))
+            yield from self._finish()
+            return
         # To search for one text after the other is much faster than for either.
         starts = sorted(start for words in _LOG_WORDS for start in positions(lines, words))
-        for start, following in itertools.pairwise([-1, *starts, len(lines)]):
+        for place, (start, following) in enumerate(itertools.pairwise([-1, *starts, len(lines)])):
             position = 0
+            if self._room < 0:
+                self._unlisted_count += len(starts) - max(place - 1, 0)
+                yield from self._finish()
+                return
             if start >= 0:
                 yield from self._finish()
                 position = lines.find(b"\n", start, following) + 1 or following
@@ -258,10 +267,8 @@ class LogScanner:
         """Return the warning that a line begins with; none if it may go on in the next line."""
         line = _END.split(line, maxsplit=1)[0]
         if line in self._known:
+            self._room -= _KNOWN_COST
             return self._known[line]
-        if self._room < 0:
-            self._unlisted_count += 1
-            return []
         self._open = [self._line_text(line)]
         if self._is_open():
             return []

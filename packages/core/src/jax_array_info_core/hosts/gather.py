@@ -22,7 +22,7 @@ from ..compat import processes
 from ..compat.processes import KeyValueStore
 from ..errors import FileFormatError, ProcessTimeoutError, ReportFormatError, UnsupportedValueError, require
 from ..reports import Report
-from ..reports.findings import known_codes
+from ..reports.codes import known_codes
 from ..reports.hosts import HostsReport, HostSummary, UnreadHost
 from ..reports.json import from_json, summary_from_json, summary_to_json, to_json
 from ..stored.reading import decoded_parts

@@ -20,7 +20,12 @@ _MOST_TEXTS = 16
 
 
 def out_of_memory_errors(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield the out-of-memory errors of JAX among all errors that a traceback shows.
+    """Yield the out-of-memory errors of JAX among all errors that a traceback shows."""
+    return filter(_is_out_of_memory, shown_errors(error))
+
+
+def shown_errors(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield all errors that a traceback shows.
 
     These are the error itself, its cause, or else its context unless ``from None`` hides it, the members of
     an exception group, and the same of each of these in turn.
@@ -32,8 +37,7 @@ def out_of_memory_errors(error: BaseException | None) -> Iterator[BaseException]
         if candidate is None or id(candidate) in seen:
             continue
         seen.add(id(candidate))
-        if _is_out_of_memory(candidate):
-            yield candidate
+        yield candidate
         if candidate.__cause__ is not None:
             stack.append(candidate.__cause__)
         elif not candidate.__suppress_context__:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Final, NamedTuple
 
@@ -59,12 +59,16 @@ _CATEGORIES: dict[LogRole, LogCategory] = {
     "stall": "stall",
 }
 _LEAST, _LONG, _LONGEST = 30, 120, 400
-"""Characters of a first sentence at least; of a text that is shortened to it; and of any text."""
+"""Least characters of a first sentence, most of a text that keeps the others, and most of any text."""
 _SIGTERM = "termination signal"
 _UNKNOWN = "No kind of failure explains this line: read it, and those before it."
 _NEXT_FAILURE = re.compile(r"RESOURCE_EXHAUSTED|ran out of memory trying|cuMemAllocAsync failed")
 """Beginning of a failure whose numbers are not those of the one before it."""
 _NO_EVENT = re.compile(r"is unstuck waiting|live arrays at |is not a failure")
+
+
+Frame = tuple[str, int, str, str]
+"""File, line, function and source text of a frame."""
 
 
 class Found(NamedTuple):
@@ -84,6 +88,8 @@ class Found(NamedTuple):
     """Time of the line, or of the last one before it that has a time."""
     record: str = ""
     """The line with those that belong to it."""
+    frames: tuple[Frame, ...] = ()
+    """Frames of its traceback, innermost last."""
 
 
 def found_in(candidate: Candidate, progress: Progress, rank: str | None, lines: UserLines) -> Found | None:
@@ -98,9 +104,7 @@ def found_in(candidate: Candidate, progress: Progress, rank: str | None, lines: 
     line = read_line(candidate.line)
     if _NO_EVENT.search(line.text):
         return None
-    record = "\n".join(
-        (line.text, *_continuation(map(read_line, context_of(candidate, is_after=True, most=24))))
-    )
+    record = "\n".join((line.text, *_continuation(_after(candidate))))
     if not record.strip():  # a log that ends after a prefix
         record = candidate.line.decode("utf-8", "replace").strip()
     kind, match = _kind_of(record)
@@ -125,6 +129,7 @@ def found_in(candidate: Candidate, progress: Progress, rank: str | None, lines: 
         return None
     is_saved = kind is not None and kind.name == _SIGTERM and progress.is_done
     is_fatal = role != "warning" and not (survived or is_quiet or is_saved)
+    frames = _frames(candidate)
     event = LogEvent(
         kind=NOT_INTERPRETED if kind is None else kind.name,
         role=role,
@@ -134,7 +139,7 @@ def found_in(candidate: Candidate, progress: Progress, rank: str | None, lines: 
         rank=rank,
         ranks=() if rank is None else (rank,),
         is_fatal=is_fatal,
-        place=_place(candidate, lines),
+        place=_place(frames, lines),
         numbers=numbers,
         words="" if kind is None else str(numbers.pop("said", "")) or memory_words(kind, numbers),
         cause="" if kind is None else kind.cause,
@@ -148,6 +153,7 @@ def found_in(candidate: Candidate, progress: Progress, rank: str | None, lines: 
         is_weak=kind is not None and kind.is_weak,
         seconds=_seconds(candidate),
         record=record,
+        frames=frames,
     )
 
 
@@ -161,8 +167,13 @@ def _seconds(candidate: Candidate) -> int | None:
 
 def _text_of(candidate: Candidate, line: Line) -> str:
     """Return a line and those after it, also of other records: an allocator writes its statistics there."""
-    texts = (read_line(one).text for one in context_of(candidate, is_after=True, most=24))
+    texts = (one.text for one in _after(candidate))
     return "\n".join((line.text, *takewhile(lambda text: not _NEXT_FAILURE.search(text), texts)))
+
+
+def _after(candidate: Candidate) -> Iterator[Line]:
+    """Yield the lines after one, as far as they are read."""
+    return (read_line(one[:_LONGEST]) for one in context_of(candidate, is_after=True, most=24))
 
 
 def _continuation(after: Iterable[Line]) -> Iterator[str]:
@@ -226,19 +237,27 @@ def _sentence(record: str, match: re.Match[str] | None) -> str:
     end = text.find(". ", _LEAST)
     if len(text) > _LONG and end > 0:
         text = text[:end]
-    return text.rstrip(": ") if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return text.rstrip(": .") if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
-def _place(candidate: Candidate, lines: UserLines) -> str:
-    """Return the user's line in the traceback that an exception ends."""
-    frames = []
+def _frames(candidate: Candidate) -> tuple[Frame, ...]:
+    """Return the frames of the traceback that an exception ends, innermost last."""
+    frames: list[Frame] = []
+    below = ""
     for raw in context_of(candidate, is_after=False, most=60):
         text = read_line(raw).text
         if found := _FRAME.match(text):
-            frames.append((found[1], int(found[2]), found[3] or ""))
+            frames.append((found[1], int(found[2]), found[3] or "", below.strip()))
         elif text.startswith("Traceback (most") or (text.strip() and not text.startswith((" ", "\t"))):
             break
-    origin = lines.origin(tuple(frames)) if frames else None
+        # Marks below the source are not the source.
+        below = "" if found or not re.search(r"\w", text) else text
+    return tuple(reversed(frames))
+
+
+def _place(frames: Sequence[Frame], lines: UserLines) -> str:
+    """Return the user's line in a traceback."""
+    origin = lines.origin([frame[:3] for frame in reversed(frames)]) if frames else None
     return "" if origin is None else printable(origin.place)
 
 
@@ -246,13 +265,16 @@ def _named(kind: Kind | None, text: str) -> Iterator[tuple[str, str]]:
     """Yield the ranks that a line names as the cause."""
     if kind is None or kind.role != "consequence":
         return
-    yield from ((found[1], "missed heartbeats") for found in _HEARTBEAT.finditer(text))
+    for found in _HEARTBEAT.finditer(text):
+        yield found[1], "missed heartbeats"
     lines = text.split("\n")
+    barrier = ""
     for place, line in enumerate(lines):
+        if named := _BARRIER.search(line):
+            barrier = named[1]
         if "unhealthy (stopped sending heartbeats)" in line:
             yield from ((task, "listed as unhealthy") for task in _tasks(lines[place + 1 :]))
         if first := _FIRST_TASK.search(line):
-            barrier = next((found[1] for one in lines[: place + 1] if (found := _BARRIER.search(one))), "")
             if barrier.startswith("Shutdown"):
                 yield first[1], FIRST_AT_SHUTDOWN
             else:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ..quantities import counted, format_number
 from ..reports.logs import LogEvent
+from ..text import printable
 from .events import NOT_INTERPRETED, Found, numbers_agree
 from .lines import YEAR
 from .memory_words import memory_numbers, memory_words
@@ -14,7 +15,7 @@ from .ranks import OneRank, clock, shape_of
 
 _MEMORY = ("program memory", "other memory")
 _LIMIT = "rematerialization limit"
-_ANY_ALLOCATION = "gpu allocation"
+_ANY_ALLOCATION = "allocation"
 """The kind of the message that also follows the messages of other allocators."""
 _ON_GPU = {_ANY_ALLOCATION, "cuda async allocation", "arguments exceed limit"}
 """Kinds of messages on one failure of a GPU."""
@@ -25,8 +26,8 @@ _EXTERNAL = ("termination signal", "time limit")
 def failures_of(found: Iterable[Found]) -> list[Found]:
     """Return the events of a rank, each failure once.
 
-    An allocator's warning, its error and the exception are one. A fatal line that no kind explains is not a
-    failure of its own after one.
+    An allocator's warning, its error and the exception are one. A fatal line that no kind explains is not
+    a failure of its own after one.
     """
     kept: list[Found] = []
     last: Found | None = None
@@ -71,6 +72,21 @@ def _joined(one: Found, other: Found) -> Found:
         words="" if main.kind is None else memory_words(main.kind, numbers),
     )
     return main._replace(event=event, survived=other.survived, seconds=one.seconds)
+
+
+def explained(found: Found) -> LogEvent:
+    """Return an event; that of an error which JAX raised on shardings, with the rule that was broken."""
+    event = found.event
+    if event.role != "root" or event.words:
+        return event
+    from ..raised.explain import explanation_of_text  # many rules, which few logs need
+
+    known = explanation_of_text(found.record, found.frames)
+    if known is None:
+        return event
+    types = ", ".join(filter(None, (one.type for one in known.operands)))
+    operands = f" Operands: {types}." if types else ""
+    return replace(event, cause=printable(f"{known.rule[:1].upper()}{known.rule[1:].rstrip('.')}.{operands}"))
 
 
 def equal_once(events: Iterable[LogEvent]) -> list[LogEvent]:

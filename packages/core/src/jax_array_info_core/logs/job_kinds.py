@@ -92,7 +92,7 @@ JOB_KINDS = (
             r"^Terminated(?: {4,}|$)",
         ),
         "The scheduler asked the process to end: preemption, an update, or a time limit.",
-        "Save a checkpoint where reached_preemption_sync_point is true, and read the scheduler's events.",
+        "Save a checkpoint when reached_preemption_sync_point returns True, and read the scheduler's events.",
         is_hard=True,
         is_weak=True,
     ),

@@ -32,7 +32,8 @@ _HEADER = re.compile(
     r"(?:\[[\w./-]{1,100}(?::\d{1,7})?\] ?)?"
     r"|\[?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?\]? (?:\[?(?P<e>DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL)\b\]?:? )?"
 )
-_LOGGER = re.compile(r"(?:[\w.]{1,80}(?:[:/][\w.]{1,80})?:\d{1,7}[:\]] ?)")
+MARGIN = re.compile(r" {2,60}[|+] (?=\S| {2})")
+"""Margin of the lines of an exception group."""
 _TIME = re.compile(r"(?<![<\d:\[])\d\d:\d\d:\d\d(?![<\d:])|(?<=\[)\d\d:\d\d:\d\d(?=(?:[.,]\d{1,9})?\])")
 """Time of day, but not that of a progress bar, such as ``[00:10<01:30]``."""
 _DATE = re.compile(r"\d{4}-(\d\d)-(\d\d)[T ]$|(?:^|[^\w])[IWEF](\d\d)(\d\d) $")
@@ -64,6 +65,8 @@ def read_line(raw: bytes) -> Line:
         text = next((part for part in reversed(text.split("\r")) if part.strip()), "")
     if text.startswith("{"):
         text = _payload(text)
+    if margin := MARGIN.match(text):
+        text = text[margin.end() :]
     rank, level = None, ""
     for _ in range(4):
         if found := RANK.match(text):

@@ -15,18 +15,19 @@ from ..layouts.spec import MeshAxes, mesh_sizes
 from ..origins.origins import UserLines
 from ..plans.plan import planned_axes, spec_problems
 from ..programs.compiler_log import CompilerLog
-from ..reports.findings import known_codes
+from ..reports.codes import known_codes
 from ..reports.logs import LogReport
 from ..text import plain_text
 from . import LOG_SUFFIXES
 from .events import Found, found_in
-from .failures import equal_once, failures_of, with_stalls
+from .failures import equal_once, explained, failures_of, with_stalls
 from .ranks import OneRank, rank_logs, root_of
 from .scanner import Progress, Scanner
 
 _CHUNK = 1 << 20
 _MOST_EVENTS = 200
 """Number of different events that are listed."""
+_MOST_EXPLAINED = 50
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz", b"BZh": "bzip2"}
 _NAMES = re.compile(
     r"(?:^|[^a-zA-Z])(?:r|rank|worker|proc|process|task|host|node|pod)[-_.]?(\d{1,6})$|[-_.](\d{1,6})$"
@@ -43,17 +44,25 @@ class _Source(NamedTuple):
 
 
 def log_report(source: Any, *, mesh: Any = None, ignore_codes: str | Iterable[str] = ()) -> LogReport:
-    """Return the findings in the log of a run: out of memory, full replication, unused donations.
+    """Return what ended a job, from its logs: the error, the rank that failed first, and the warnings.
+
+    ``headline`` says what ended the job, ``events`` are the lines about it, the root first, and ``ranks`` are
+    the ends of the ranks. An error of a rank that follows from that of another one has the role
+    ``consequence``. An error after which the same rank makes progress counts as survived. A fatal line that
+    no known kind explains is ``not interpreted``. The page "Kinds of lines in logs" lists the kinds.
 
     If a program does not fit the memory of a device, the error has the bytes that it needs, those that a
     device has, and a table of its largest buffers. If an allocation fails later, the error has the requested
     bytes and, on TPU, the free ones. XLA warns of an "Involuntary full rematerialization" if it has no direct
     way from one sharding to another: each device then holds the whole array for a while. JAX warns of donated
-    buffers that no output can use. Equal errors and warnings are one row with its count. Prefixes of lines,
-    colors and invalid bytes do not matter. Logs of any size are read in bounded memory.
+    buffers that no output can use. Equal errors and warnings are one row with its count. Prefixes of
+    schedulers, loggers and ranks, colors and invalid bytes do not matter. Logs of any size are read in
+    bounded memory.
 
     Args:
-        source: Path of the log, an open file, or an iterable of lines.
+        source: Path of the log or of a folder with a log per rank, an open file, or an iterable of lines. In
+            a folder, files that end in .log, .txt, .out, .err or a number are logs. A number in the name is
+            the rank, as in ``rank0.log``, ``worker-3.out`` and ``train.log.12``.
         mesh: Mesh of the run, for specs: a Mesh, an AbstractMesh, or the size of each mesh axis by name.
         ignore_codes: Codes of findings to leave out, such as ``"JAI206"``.
 
@@ -182,7 +191,11 @@ def _report(
         return event.role == "warning", not event.is_fatal, event.rank not in root.ranks
 
     every = sorted((found for one in ranks for found in one.found), key=order)
-    events = equal_once(found.event for found in every if not found.survived)
+    events = equal_once(
+        explained(found) if place < _MOST_EXPLAINED else found.event
+        for place, found in enumerate(every)
+        if not found.survived
+    )
     rows = compiler.rows(mesh)
     rows["unlisted_count"] += dropped + max(0, len(events) - _MOST_EVENTS)
     return LogReport(

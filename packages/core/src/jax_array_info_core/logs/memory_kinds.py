@@ -41,11 +41,13 @@ MEMORY_KINDS = (
         "kernel memory",
         "root",
         (
-            r"Scoped allocation with size <needed_nbytes> and limit <available_nbytes> exceeded scoped vmem",
-            r"in memory space (?:[vsc]mem|sflag)\. Used <needed_nbytes> of <available_nbytes>",
+            r"Scoped allocation with size <needed_nbytes> and limit <available_nbytes> exceeded scoped "
+            r"(?P<memory>vmem)",
+            r"in memory space (?P<memory>[vsc]mem|sflag)\. Used <needed_nbytes> of <available_nbytes>",
             r"Allocation \(size=<needed_nbytes>\) would exceed memory \(size=<available_nbytes>\)"
-            r".{0,300}space=[vsc]mem",
-            r"[Ss]hared memory size limit exceeded: requested <needed_nbytes>, available <available_nbytes>",
+            r".{0,300}space=(?P<memory>[vsc]mem)",
+            r"(?P<memory>[Ss]hared memory) size limit exceeded: requested <needed_nbytes>, "
+            r"available <available_nbytes>",
         ),
         "The blocks of a kernel exceed VMEM, the memory of a core, not that of the device.",
         "Give pallas_call smaller blocks, or raise CompilerParams(vmem_limit_bytes=). More devices do not "
@@ -162,7 +164,7 @@ MEMORY_KINDS = (
         category="program memory",
     ),
     Kind(
-        "gpu allocation",
+        "allocation",
         "root",
         (
             r"ran out of memory trying to allocate .{0,40}\(rounded to <rounded_nbytes>\)",

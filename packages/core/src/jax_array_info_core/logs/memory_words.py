@@ -7,12 +7,6 @@ from collections.abc import Mapping
 from ..quantities import bytes_apart, format_bytes
 from .kinds import Kind
 
-_MEMORIES = {
-    "kernel memory": "in the memory of a core",
-    "sparsecore memory": "per device",
-    "pinned host memory": "of pinned host memory",
-}
-
 
 def memory_numbers(numbers: Mapping[str, int | str]) -> dict[str, int | str]:
     """Return the numbers of a line with those that follow from them.
@@ -42,7 +36,10 @@ def memory_words(kind: Kind, numbers: Mapping[str, int | str]) -> str:
     """Return what the numbers of a line say; empty if they are not about memory."""
     sizes = {name: value for name, value in numbers.items() if isinstance(value, int)}
     needed, available = sizes.get("needed_nbytes"), sizes.get("available_nbytes", sizes.get("limit_nbytes"))
-    of = _MEMORIES.get(kind.name, "per device")
+    memory = str(numbers.get("memory", ""))
+    memory = memory.upper() if memory.endswith("mem") else memory.lower()
+    of = f"of {memory}" if memory else "per device"
+    of = "of pinned host memory" if kind.name == "pinned host memory" else of
     if kind.category not in ("program memory", "other memory") or not sizes:
         return ""
     if "requested_nbytes" in sizes and kind.name != "arguments exceed limit":

@@ -164,7 +164,7 @@ PROGRAM_KINDS = (
         "non-addressable array",
         "root",
         (r"spans non-addressable \(non process local\) devices",),
-        "A process reads an array, and other processes hold parts of it.",
+        "A process reads an array that has parts in other processes.",
         "Use multihost_utils.process_allgather, or addressable_shards.",
     ),
     Kind(

@@ -131,7 +131,7 @@ def _without_root(
     if waiting := [one for one in events if one.event.kind == "never registered"]:
         silent = _others(ranks, list(failed), failed)
         words = f"never all connected: {counted(len(failed), 'rank', 'ranks')} waited for the others"
-        return Root(f"{words}, {waiting[0].event.summary}{silent}", tuple(failed))
+        return Root(f"{words} ({waiting[0].event.summary}){silent}", tuple(failed))
     here = {one.rank for one in ranks}
     silent_ranks = [one.rank for one in ranks if one.rank not in failed]
     # A rank that is first at the Shutdown barrier in consequence of another's end did not end early.
@@ -233,10 +233,15 @@ def rank_logs(ranks: Sequence[OneRank]) -> tuple[RankLog, ...]:
             line_count=one.progress.line_count,
             step=one.progress.step,
             time="" if one.progress.time is None else clock(one.progress.time),
-            text=one.fatal[0].event.summary if one.fatal else "",
+            text=_short(one.fatal[0].event) if one.fatal else "",
         )
         for one in sorted(ranks, key=lambda one: (len(str(one.rank)), str(one.rank)))
     )
+
+
+def _short(event: LogEvent) -> str:
+    """Return the words on an event; of a consequence, its kind."""
+    return event.kind if event.role == "consequence" else event.summary
 
 
 def clock(seconds: int) -> str:

@@ -9,7 +9,7 @@ from itertools import islice
 from statistics import median
 from typing import NamedTuple
 
-from .lines import DAY, RANK, seconds_at, time_place
+from .lines import DAY, MARGIN, RANK, seconds_at, time_place
 
 _WORDS = (
     *(b"RESOURCE_EXHAUSTED", b"INTERNAL:", b"DEADLINE_EXCEEDED", b"ABORTED:", b"UNAVAILABLE:", b"UNKNOWN:"),
@@ -42,7 +42,7 @@ _WORDS = (
     ),
     *(b"Callback", b"Involuntary", b"termination signal", b"Allocat", b"allocat"),
 )
-"""Words of which each line that some kind explains has one, with zeros for digits."""
+"""Words, with zeros for digits. Each line that some kind explains has one."""
 _ZEROS = bytes.maketrans(b"0123456789", b"0" * 10)
 _TRACEBACK = b"Traceback (most recent call last):"
 _PROGRESS = re.compile(
@@ -71,7 +71,8 @@ _ALIKE, _FEW_ALIKE = 50, 3
 """Candidates of a rank with the same words that are kept: the first and the last ones."""
 _ROOM = 1 << 25
 """Characters around candidates that are kept."""
-_LONGEST = 2000
+_LONGEST, _HEAD = 2000, 500
+"""Characters of a line that are read, and in which it may tell of progress."""
 _BEFORE, _AFTER = 60, 24
 _MOST_STEPS = 1000
 _MOST_RANKS = 20_000
@@ -174,6 +175,27 @@ class Progress:
                     self.durations.append(max(0, self.time - self.seconds))
                 self.seconds = self.time
 
+    def see_many(self, found: Sequence[tuple[_Shape, int]], lines: Sequence[bytes], first: int) -> None:
+        """Take note of lines that are no candidates. Most have nothing new.
+
+        Args:
+            found: Facts and place of each.
+            lines: The lines.
+            first: Number of the first line.
+        """
+        if len(self.durations) < _MOST_STEPS:
+            few, found = found[:_MOST_STEPS], found[_MOST_STEPS:]
+            for facts, place in few:
+                self.see(facts, lines[place], first + place)
+        for facts, place in found:
+            if facts.time >= 0 and lines[place][facts.time : facts.time + 8] != self._clock:
+                self.see(facts, lines[place], first + place)
+        steps = [(facts, place) for facts, place in found if facts.is_progress]
+        self.steps += len(steps)
+        for facts, place in steps[-1:]:
+            self.see(facts, lines[place], first + place)
+        self.is_done = self.is_done or any(facts.is_done for facts, _ in found)
+
     def _see_time(self, seconds: int, number: int) -> None:
         """Take note of a time that is not that of the line before."""
         if self.time is not None and self.steps > 2:
@@ -265,8 +287,13 @@ class Scanner:
         shapes = b"\n".join(lines).translate(_ZEROS).split(b"\n")
         known = self._look_at(lines, shapes)
         places: Sequence[int] = range(len(lines))
-        if not self._in_traceback and not any(known[one].is_traceback for one in set(shapes)):
-            places = [place for place, shape in enumerate(shapes) if known[shape] is not _BORING]
+        kinds = {shape: known[shape] for shape in set(shapes)}
+        if not self._in_traceback and not any(one.is_traceback for one in kinds.values()):
+            places = [place for place, shape in enumerate(shapes) if kinds[shape] is not _BORING]
+            if self._rank is None and not any(one.rank or one.words for one in kinds.values()):
+                plain = [(kinds[shapes[place]], place) for place in places]
+                self._progress_of(None).see_many(plain, lines, self.line_count + 1)
+                places = ()
         hits: dict[object, list[tuple[int, str | None]]] = {}
         first = self.line_count + 1
         for place in places:
@@ -274,15 +301,14 @@ class Scanner:
             rank = self._rank
             if facts.rank is not None:
                 rank = self._rank = line[slice(*facts.rank)].decode().lstrip("0") or "0"
-            state = self.ranks.get(rank)
-            if state is None:
-                if len(self.ranks) >= _MOST_RANKS:
-                    self.dropped_count += 1
-                    continue
-                state = self.ranks[rank] = Progress()
-            state.line_count += facts.rank is not None
-            state.see(facts, line, first + place)
-            state.is_done = state.is_done or facts.is_done
+            state = self.ranks.get(rank) or self._progress_of(rank)
+            if facts.rank is not None:
+                state.line_count += 1
+            is_source = facts.is_indented and rank in self._in_traceback
+            if facts.time >= 0 or (facts.is_progress and not is_source):
+                state.see(facts, line, first + place)
+            if facts.is_done:
+                state.is_done = True
             is_end = False
             if facts.is_traceback:
                 self._in_traceback[rank] = Candidate(first + place, rank, line, (), (), is_open=True)
@@ -297,6 +323,12 @@ class Scanner:
         kept = max(0, end - _BEFORE)
         del self._lines[:kept]
         self._place = end - kept
+
+    def _progress_of(self, rank: str | None) -> Progress:
+        """Return the progress of a rank; one that is not kept if there are too many ranks."""
+        if len(self.ranks) >= _MOST_RANKS:
+            return self.ranks.get(rank, Progress())
+        return self.ranks.setdefault(rank, Progress())
 
     def _keep(self, key: object, found: Sequence[tuple[int, int, str | None]]) -> None:
         """Keep the first and the last ones of alike candidates."""
@@ -368,6 +400,8 @@ def _shape(line: bytes, shape: bytes, words: tuple[int, ...]) -> _Shape:
     rank = RANK.match(text)
     progress = _progress_in(text)
     start = rank.end() if rank else 0
+    margin = MARGIN.match(text, start)
+    start = margin.end() if margin else start
     step = progress.span("number") if progress and progress["number"] else None
     found = _Shape(
         rank=next(rank.span(name) for name in "abcd" if rank[name]) if rank else None,
@@ -376,7 +410,7 @@ def _shape(line: bytes, shape: bytes, words: tuple[int, ...]) -> _Shape:
         step=step,
         words=words,
         is_traceback=_TRACEBACK in shape,
-        is_indented=not text[start:].strip() or text[start : start + 1] in " \t|",
+        is_indented=not text[start:].strip() or text[start : start + 1] in " \t",
         is_done=_DONE.search(line) is not None,
     )
     return _BORING if found == _BORING else found
@@ -384,13 +418,13 @@ def _shape(line: bytes, shape: bytes, words: tuple[int, ...]) -> _Shape:
 
 def _progress_in(text: str) -> re.Match[str] | None:
     """Return the progress in a line; None for an error that names a step."""
-    found = _PROGRESS.search(text)
-    return None if found is None or _ALARM.search(text) else found
+    found = _PROGRESS.search(text, 0, _HEAD)
+    return None if found is None or _ALARM.search(text, 0, _HEAD) else found
 
 
 def is_progress(text: str) -> bool:
     """Return whether a line tells of progress."""
-    return _progress_in(re.sub(r"\d", "0", text)) is not None
+    return _progress_in(re.sub(r"\d", "0", text[:_HEAD])) is not None
 
 
 def _cut(line: bytes) -> bytes:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from ..reports import Report
-    from ..reports.findings import Code
+    from ..reports.codes import Code
     from .blocks import Listing
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ..reports.findings import Code
+from ..reports.codes import Code
 from .blocks import Block, Rule, Sentence, Verbatim
 
 _PIECE = re.compile(

@@ -6,9 +6,18 @@ from collections.abc import Iterator, Sequence
 
 from ..quantities import counted, format_number
 from ..reports import LogFinding, LogReport, RankLog
-from .blocks import Block, Entries, Limited, Listing, Rule, Sentence, said, that_apply
+from .blocks import Column, Entries, Limited, Listing, Row, Rule, Sentence, Table, said, that_apply
 from .findings import finding_blocks
 from .words import mesh_words
+
+_COLUMNS = (
+    Column("rank", meaning="rank, from the names of files or the prefixes of lines"),
+    Column("last step", "number", meaning="last step, epoch or iteration that it printed"),
+    Column("last time", meaning="last time of day in its log"),
+    Column("end", meaning="its end, as far as its log tells"),
+)
+TABLES = {"ranks": _COLUMNS}
+"""Columns of the table, by its title."""
 
 
 def log_page(report: LogReport) -> Iterator[Listing]:
@@ -25,10 +34,11 @@ def log_page(report: LogReport) -> Iterator[Listing]:
     yield Sentence(report.answer, "answer")
     yield Sentence(", ".join(filter(None, (name, lines, ranks, mesh))))
     followed = [one for one in report.findings if one.role == "consequence"]
-    is_only = len(followed) == len(report.findings)
-    yield from finding_blocks(one for one in report.findings if is_only or one.role != "consequence")
-    if followed and not is_only:
-        yield from _consequences(followed)
+    has_root = any(one.role == "root" for one in report.findings)
+    left = followed if has_root else followed[1:]  # the first one says what to do
+    yield from finding_blocks(one for one in report.findings if one not in left)
+    if left:
+        yield from _consequences(left)
     if report.ranks:
         yield from _timeline(report.ranks)
     rest = that_apply(
@@ -38,33 +48,27 @@ def log_page(report: LogReport) -> Iterator[Listing]:
     yield from said(rest)
 
 
-def _consequences(findings: list[LogFinding]) -> Iterator[Listing]:
+def _consequences(findings: Sequence[LogFinding]) -> Iterator[Listing]:
     """Yield lines that follow from the root, one for each kind."""
     yield Rule(f"{findings[0].code} {findings[0].name}", f"jai-cli explain {findings[0].code}")
-    yield Entries([(one.kind, one.problem) for one in findings], in_columns=True)
+    yield Entries([("", one.kind, one.problem) for one in findings], in_columns=True)
 
 
-def _timeline(ranks: tuple[RankLog, ...]) -> Iterator[Listing]:
+def _timeline(ranks: Sequence[RankLog]) -> Iterator[Listing]:
     """Yield the ranks with their last step and time, and their end."""
-    yield Rule("ranks", "")
 
-    def show(shown: Sequence[RankLog]) -> list[Block]:
+    def show(shown: Sequence[RankLog]) -> list[Row]:
         return [
-            Entries(
-                [
-                    (
-                        f"rank {one.rank}",
-                        "" if one.step is None else f"step {format_number(one.step)}",
-                        one.time,
-                        one.end,
-                        one.text,
-                    )
-                    for one in shown
-                ],
-                in_columns=True,
-            )
+            {
+                "rank": one.rank,
+                "last step": "" if one.step is None else format_number(one.step),
+                "last time": one.time,
+                "end": f"{one.end}: {one.text}" if one.text else one.end,
+            }
+            for one in shown
         ]
 
-    yield Limited(
-        list(ranks), show, lambda left: [Sentence(f"and {len(left)} more", indent=2)] if left else []
-    )
+    def rest(left: Sequence[RankLog]) -> list[Row]:
+        return [{"rank": f"{format_number(len(left))} more"}]
+
+    yield Table("ranks", _COLUMNS, [Limited(ranks, show, rest)])

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
-from ..quantities import format_bytes
+from ..quantities import format_bytes, grouped
 from ..reports import TimelineReport
+from ..reports.standing import standing_groups
 from ..reports.timeline import TimelineGroup, TimelineJump, TimelineMark, TimelinePeak
 from ..reports.timeline_process import TimelineProcess
 from .blocks import (
@@ -28,6 +29,8 @@ from .blocks import (
 from .words import NO_ALLOCATION_SITES, site_words, size_words
 
 NO_PEAKS = "This backend reports no peak: what is freed between two samples is not seen."
+_MOST_STACKS, _MOST_CALLS = 4, 6
+"""Number of stacks of a process that stands, and of the lines of each."""
 _T = TypeVar("_T")
 
 _MOST_OF_IT = Column("most of it", "text", meaning="arrays that grew most, and their allocation site")
@@ -71,6 +74,7 @@ TABLES = {
             before="run ",
             meaning="number of the program, where several had this index at the same time",
         ),
+        Column("step", "number", before="step ", meaning="last step, where a process stands in one"),
         Column("host", meaning="name of the machine"),
         Column("pid", "number", before="pid ", meaning="id of the process on its machine"),
         Column("job", before="job ", meaning="job of the scheduler, such as SLURM"),
@@ -100,6 +104,7 @@ _GROUPINGS: dict[str, Sequence[Grouping]] = {
         [
             ["process"],
             ["run"],
+            ["step"],
             ["host"],
             ["pid"],
             ["job"],
@@ -109,8 +114,8 @@ _GROUPINGS: dict[str, Sequence[Grouping]] = {
             ["until"],
             ["state"],
         ],
-        [["process", "run"], ["host", "pid", "job"], ["peak", "last", "limit"], ["until", "state"]],
-        [["process", "run", "host", "pid", "job"], ["peak", "last", "limit"], ["until", "state"]],
+        [["process", "run", "step"], ["host", "pid", "job"], ["peak", "last", "limit"], ["until", "state"]],
+        [["process", "run", "step", "host", "pid", "job"], ["peak", "last", "limit"], ["until", "state"]],
     ],
 }
 """Groupings of the columns of each table."""
@@ -122,9 +127,12 @@ def timeline_page(report: TimelineReport) -> Iterator[Listing]:
     Args:
         report: The timeline.
     """
+    standing = report.standing
     for line in report.answer:
-        is_bad = line.startswith(("out of memory", "growing"))
+        is_bad = line.startswith(("out of memory", "growing")) or line == standing
         yield Sentence(line, "alarm" if is_bad else "answer", hang=0)
+    for process in [group[0] for _, group in standing_groups(report.processes) if group[0].stall][:1]:
+        yield from said(_stacks(process), hang=2)
     if report.times:
         yield Sentence(report.extent, hang=0)
         yield Sentence("")
@@ -144,7 +152,7 @@ def timeline_page(report: TimelineReport) -> Iterator[Listing]:
     jumps = [jump for jump in report.jumps if jump.mark is None or not report.marks]
     yield _table("jumps outside of marks", jumps, partial(_jump, report))
     if len(report.processes) > 1:
-        yield _table("processes", report.processes, partial(_process, report))
+        yield _table("processes", report.processes, partial(_process, report, bool(standing)))
         failed = [one for one in report.processes if one.message and one is not report.chosen]
         yield Limited(
             failed,
@@ -152,6 +160,13 @@ def timeline_page(report: TimelineReport) -> Iterator[Listing]:
             lambda left: said([f"{more(len(left), 'process', 'processes')} failed"], "warning", hang=0),
         )
     yield from said((f"not read: {one.name}: {one.reason}" for one in report.unread), "warning", hang=0)
+
+
+def _stacks(process: TimelineProcess) -> Iterator[str]:
+    """Yield the stacks of the first threads of a process that stands."""
+    for thread in process.stall.threads[:_MOST_STACKS] if process.stall else ():
+        lines = [*map(str, thread.frames[:_MOST_CALLS]), *(["…"] if thread.frames[_MOST_CALLS:] else [])]
+        yield f"{process.name}, {thread.name}: {' from '.join(lines)}"
 
 
 def _peak(report: TimelineReport, peak: TimelinePeak) -> Table:
@@ -222,7 +237,7 @@ def _jump(report: TimelineReport, jump: TimelineJump) -> Row:
     }
 
 
-def _process(report: TimelineReport, process: TimelineProcess) -> Row:
+def _process(report: TimelineReport, has_step: bool, process: TimelineProcess) -> Row:
     """Return the row of a process."""
     fullest = process.fullest
     row = {
@@ -236,6 +251,10 @@ def _process(report: TimelineReport, process: TimelineProcess) -> Row:
     }
     if process.run_count > 1:
         row |= {"run": str(process.run), "pid": str(process.pid), "job": process.job or ""}
+    if has_step and process.step is not None:
+        row["step"] = grouped(process.step)
+    if process.stall is not None and process.state == "running":
+        row["state"] = f"stands in {process.stall.place}"
     return row
 
 

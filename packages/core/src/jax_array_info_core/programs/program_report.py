@@ -51,7 +51,7 @@ from ..layouts.notation import as_nbytes
 from ..layouts.spec import mesh_sizes
 from ..origins.origins import UserLines, code_origin, described_for_user
 from ..propagation.helper import start
-from ..reports.findings import known_codes
+from ..reports.codes import known_codes
 from ..reports.floors import MIN_NBYTES
 from ..reports.program import ProgramReport
 from ..reports.program_memory import ProgramTimelineReport

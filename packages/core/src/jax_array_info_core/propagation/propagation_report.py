@@ -18,7 +18,7 @@ from ..layouts.notation import as_nbytes
 from ..layouts.spec import MeshAxes, Spec
 from ..origins.origins import UserLines
 from ..quantities import counted, format_bytes
-from ..reports.findings import known_codes
+from ..reports.codes import known_codes
 from ..reports.floors import MIN_NBYTES
 from ..reports.origin import Origin
 from ..reports.program import ProgramValue

@@ -58,4 +58,4 @@ class Explanation:
     """Arrays in the expression, in its order."""
 
     edits: tuple[Edit, ...] = ()
-    """Edits, each of which removes the error; none if no edit is known to work."""
+    """Edits that each remove the error; none if no edit is known to work."""

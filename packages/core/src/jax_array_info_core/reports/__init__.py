@@ -42,6 +42,7 @@ _PLACES = {
         "AxisOrigin Because Conflict ConflictOperand Loss PropagatedLeaf PropagatedValue "
         "PropagationReport ReplicatedValue"
     ),
+    ".record": "RecordStall RecordThread",
     ".repeated": "RepeatedValue",
     ".timeline": (
         "TimelineGroup TimelineGrowth TimelineJump TimelineMark TimelineOutOfMemory TimelinePeak "

@@ -124,6 +124,10 @@ from .program_memory import (
     SavedForBackward as SavedForBackward,
     Temporary as Temporary,
 )
+from .record import (
+    RecordStall as RecordStall,
+    RecordThread as RecordThread,
+)
 from .repeated import RepeatedValue as RepeatedValue
 from .timeline import (
     TimelineGroup as TimelineGroup,

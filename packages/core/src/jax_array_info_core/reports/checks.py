@@ -11,7 +11,8 @@ from ..layouts.spec import MIN_SHARD_ELEMENTS, MeshAxes
 from ..notebooks import Displayed
 from ..quantities import bytes_apart, counted, format_bytes
 from ..text import printable
-from .findings import Finding, FindingKind, Syntax, findings_words
+from .codes import FindingKind
+from .findings import Finding, Syntax, findings_words
 from .floors import Limits
 from .tree import ElsewhereBytes, UnmatchedAxes
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..quantities import bytes_apart, format_bytes, shares_apart
 
 if TYPE_CHECKING:
-    from .findings import FindingKind
+    from .codes import FindingKind
 
 MIN_NBYTES = 64 * 2**10
 """Bytes per device below which a finding about bytes is left out, unless another limit is passed."""

@@ -91,7 +91,8 @@ def _of_event(event: LogEvent, report: LogReport) -> LogFinding:
     if isinstance(needed, int) and isinstance(has, int):
         nbytes = max(0, needed - has)
     message = event.summary if not event.words else f"{event.summary}. {event.text}"
-    times = "" if event.count == 1 else f" ({event.count} times)"
+    times = "" if event.count == 1 else f" and {counted(event.count - 1, 'more', 'more')}"
+    times += f" in {len(event.ranks)} ranks" if len(event.ranks) > 1 else ""
     who = f"rank {event.rank}, " if event.rank is not None else ""
     return LogFinding(
         kind=event.kind,

@@ -10,7 +10,8 @@ from ..layouts.spec import MeshAxes
 from ..notebooks import Displayed
 from ..quantities import counted
 from .array import ArrayType
-from .findings import CODES, Code, Finding, findings_words
+from .codes import CODES, Code
+from .findings import Finding, findings_words
 from .program import Rematerialization
 from .program_memory import OutOfMemory
 
@@ -122,7 +123,7 @@ class RankLog:
     """Last time of day in its log, such as ``12:18:30``; empty if it has none."""
 
     text: str = ""
-    """Its first fatal line."""
+    """Its first fatal line; of one in consequence, the kind of the line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,10 +133,10 @@ class LogFinding(Finding):
     kind: str  # type: ignore[assignment]
     """Name of the kind of line."""
 
-    category: LogCategory
+    category: LogCategory = "fatal error"
     """Category, which has the code."""
 
-    role: LogRole
+    role: LogRole = "root"
     """Role in the end of the job."""
 
     rank: str | None = None

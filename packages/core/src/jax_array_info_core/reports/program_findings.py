@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from ..grouping import by_key
 from ..layouts.spec import MeshAxes
 from ..quantities import counted, format_bytes
-from .findings import Finding, FindingKind, FindingLeaf, accepted_words, most_first, reported
+from .codes import FindingKind
+from .findings import Finding, FindingLeaf, accepted_words, most_first, reported
 from .floors import Limits
 from .repeated import repeated_values
 

@@ -11,7 +11,8 @@ from ..layouts.spec import MeshAxes, Spec
 from ..notebooks import Displayed
 from ..quantities import counted
 from .array import Leaf
-from .findings import Finding, FindingKind, FindingLeaf, accepted_words, findings_words, reported
+from .codes import FindingKind
+from .findings import Finding, FindingLeaf, accepted_words, findings_words, reported
 from .floors import Limits
 from .origin import Origin, Phase, SourceLine
 

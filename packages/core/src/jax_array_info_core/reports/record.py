@@ -11,9 +11,12 @@ from typing import Literal, TypeAlias
 
 from .. import quantities
 from .array import ArrayType
-from .origin import Origin
+from .origin import Origin, SourceLine
 
 EndReason = Literal["stopped", "exited", "raised"]
+
+MOST_THREADS, MOST_FRAMES = 16, 12
+"""Maximum number of stacks of a stall, and of the frames of each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,6 +191,66 @@ class RecordOutOfMemory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecordThread:
+    """A thread of Python, while the step of its process did not move."""
+
+    name: str
+    """Name of the thread."""
+
+    frames: tuple[SourceLine, ...] = ()
+    """Its stack, innermost first: at most 12 frames."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordStall:
+    """A step that lasts long: 60 seconds or more, and ten times the median step. Written once for each.
+
+    It has ended if a later line has another step.
+    """
+
+    time: quantities.Time
+    """Time at which the stacks were read."""
+
+    since: quantities.Time
+    """Time at which the step began."""
+
+    step: quantities.Difference
+    """The step: the last that the program named."""
+
+    mark: str | None = None
+    """Mark in which the process was; None if it was in none."""
+
+    origin: SourceLine | None = None
+    """Innermost line of the user in the thread that named the step, or in the main thread if that one has
+    ended; None if it has none."""
+
+    waits_in: str | None = None
+    """Call in this line that does not return, such as ``jax.block_until_ready``, as far as the stack of
+    Python tells; None if it does not."""
+
+    threads: tuple[RecordThread, ...] = ()
+    """Stacks of the threads, that of ``origin`` first: at most 16."""
+
+    left_out: quantities.Size = 0
+    """Number of threads that are not in ``threads``."""
+
+    def __post_init__(self) -> None:
+        if len(self.threads) > MOST_THREADS or any(len(one.frames) > MOST_FRAMES for one in self.threads):
+            raise ValueError(f"more than {MOST_THREADS} stacks, or {MOST_FRAMES} frames of one")
+
+    @property
+    def place(self) -> str:
+        """Function and line of the user: ``make_array at data.py:41``."""
+        return "an unknown line" if self.origin is None else f"{self.origin.function} at {self.origin.place}"
+
+    @property
+    def words(self) -> str:
+        """The step, the mark and the call: ``step 1,200, in eval, waiting in jax.device_get``."""
+        mark, call = self.mark and f", in {self.mark}", self.waits_in and f", waiting in {self.waits_in}"
+        return f"step {quantities.grouped(self.step)}{mark or ''}{call or ''}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordEnd:
     """Last line of a recorder. A process that was killed has none."""
 
@@ -201,7 +264,9 @@ class RecordEnd:
     """First line of the exception; empty without one."""
 
 
-RecordLine: TypeAlias = RecordStart | RecordGroup | RecordSample | RecordMark | RecordOutOfMemory | RecordEnd
+RecordLine: TypeAlias = (
+    RecordStart | RecordGroup | RecordSample | RecordMark | RecordOutOfMemory | RecordStall | RecordEnd
+)
 """Line of a record."""
 
 LINES: dict[str, type[RecordLine]] = {
@@ -210,6 +275,7 @@ LINES: dict[str, type[RecordLine]] = {
     "sample": RecordSample,
     "mark": RecordMark,
     "out of memory": RecordOutOfMemory,
+    "stall": RecordStall,
     "end": RecordEnd,
 }
 """The class of a line by its first field, ``line``."""

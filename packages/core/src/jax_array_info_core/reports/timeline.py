@@ -10,6 +10,7 @@ from ..notebooks import Displayed
 from ..quantities import bytes_apart, counted, duration_words, format_bytes, grouped, time_words
 from ..text import printable
 from .origin import Origin
+from .standing import standing_words
 from .timeline_process import TimelineDevice, TimelineProcess
 
 MAX_POINTS = 480
@@ -380,8 +381,9 @@ class TimelineReport(Displayed):
 
     @property
     def answer(self) -> tuple[str, ...]:
-        """The first lines: allocations that failed, the peak, and what grows."""
+        """The first lines: allocations that failed, where processes stand, the peak, and what grows."""
         lines = [self._failed(error) for error in self.out_of_memory[-1:]]
+        lines += filter(None, [self.standing])
         if self.peak is None:
             return (*lines, "no samples")
         device = self.chosen_device
@@ -399,6 +401,15 @@ class TimelineReport(Displayed):
         least = _GROWTH_SHARE * growing[0].nbytes_per_minute
         shown = [grown for grown in growing[:MAX_GROWTH_LINES] if grown.nbytes_per_minute >= least]
         return (*lines, *map(self._growing, shown))
+
+    @property
+    def standing(self) -> str:
+        """Which process stands where, or is no longer heard from, and which wait in which step.
+
+        An example is ``process 3 has stood in make_array at data.py:41 since 12:03:07, step 1,199; 7
+        processes wait in step 1,200``. Empty if none stands.
+        """
+        return standing_words(self.processes, self.time_words)
 
     @property
     def _slope(self) -> str:

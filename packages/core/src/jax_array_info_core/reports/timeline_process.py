@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .. import quantities
+from .record import RecordStall
 
 _LONGEST_MESSAGE = 120
 """Length of an error at which its rest is left out."""
@@ -95,6 +96,10 @@ class TimelineProcess:
 
     mark: str | None = None
     """Mark that was last; None if there is none or it ended."""
+
+    stall: RecordStall | None = None
+    """Its last step, if that did not end for so long that it was recorded as a stall; None if it ended, or
+    the process ended its record."""
 
     in_use_source: Literal["allocator", "arrays"] = "arrays"
     """Source of the bytes in use, as in ``RecordStart``."""

@@ -21,6 +21,7 @@ from ..reports.record import (
     RecordMark,
     RecordOutOfMemory,
     RecordSample,
+    RecordStall,
     RecordStart,
 )
 from ..text import clipped
@@ -132,6 +133,8 @@ class History:
         self.end: RecordEnd | None = None
         """Last line of the last recorder; None while it runs, and if it was killed."""
         self.errors: deque[RecordOutOfMemory] = deque(maxlen=_MOST_ERRORS)
+        self.stall: RecordStall | None = None
+        """Stall that has not ended; None if the step moves."""
         self.devices: dict[int, RecordDevice] = {}
         """Devices by id."""
         self.samples = Samples()
@@ -169,7 +172,7 @@ class History:
         if not self.starts or self.starts[-1].recorder != start.recorder:
             self._set_back = max(self.last - start.time, 0.0)  # of a machine whose clock is behind
             self.starts.append(replace(start, time=self.last) if self._set_back else start)
-            self.end = None
+            self.end = self.stall = None
             self._has_new_recorder = True
         self.last = max(self.last, start.time + self._set_back)
         self.devices |= devices
@@ -201,12 +204,17 @@ class History:
             case RecordOutOfMemory():
                 self._room.take(_OF_THING)
                 self.errors.append(replace(line, time=self._time_of(line), message=clipped(line.message)))
+            case RecordStall():
+                time = self._time_of(line)
+                self.stall = replace(line, time=time, since=min(line.since + self._set_back, time))
             case RecordEnd():
                 self.end = replace(line, time=self._time_of(line), message=clipped(line.message))
             case RecordStart():
                 raise FileFormatError("a second start")
 
-    def _time_of(self, line: RecordSample | RecordMark | RecordOutOfMemory | RecordEnd) -> float:
+    def _time_of(
+        self, line: RecordSample | RecordMark | RecordOutOfMemory | RecordStall | RecordEnd
+    ) -> float:
         """Return the time of the next line, later by as much as the clock of the machine was set back."""
         if line.time + self._set_back < self.last - _LONGEST_DISORDER:
             self._set_back = self.last - line.time
@@ -250,6 +258,8 @@ class History:
         time = self._time_of(sample)
         self.first = self.first if self.sample_count else time
         self.step = self.step if sample.step is None else sample.step
+        if self.stall is not None and self.stall.step != sample.step:
+            self.stall = None
         self.sample_count += 1
         self._now = segment.places, sample.in_use
         numbers = self.samples.add(

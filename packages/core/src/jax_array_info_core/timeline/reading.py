@@ -23,13 +23,14 @@ from ..reports.record import (
     RecordMark,
     RecordOutOfMemory,
     RecordSample,
+    RecordStall,
     RecordStart,
 )
 from ..stored.reading import open_regular
 from ..text import clipped, printable
 from .history import History, Numbering
 
-TimedLine: TypeAlias = RecordStart | RecordSample | RecordMark | RecordOutOfMemory | RecordEnd
+TimedLine: TypeAlias = RecordStart | RecordSample | RecordMark | RecordOutOfMemory | RecordStall | RecordEnd
 """Line with a time."""
 SUFFIX = ".jsonl"
 _MANY = (RecordSample, RecordMark)

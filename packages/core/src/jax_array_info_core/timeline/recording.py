@@ -27,11 +27,13 @@ from ..reports.record import (
     RecordMark,
     RecordOutOfMemory,
     RecordSample,
+    RecordStall,
     RecordStart,
 )
 from ..text import plain_text
 from .in_use import InUse, LiveGroup, LiveGroups
 from .segments import Segment, identity, thin_segments
+from .stalls import Moves, Watch
 
 SEGMENTS = 16
 """A segment ends at this part of ``max_nbytes``."""
@@ -106,6 +108,7 @@ class Recording:
         max_nbytes: int,
         step: Callable[[], int | None],
         memory_of: Callable[[Any], dict[str, int | None]] = device_memory,
+        moves: Moves | None = None,
     ) -> None:
         """Begin a record, once JAX has devices.
 
@@ -115,11 +118,13 @@ class Recording:
             max_nbytes: Bytes for the files of this process.
             step: Returns the last step.
             memory_of: Returns bytes in use, peak and limit of a device.
+            moves: Changes of the step, which tell stalls; None for none.
         """
         import jax
 
         self._folder, self._every, self._max_nbytes = folder, every, max_nbytes
         self._step, self._memory_of = step, memory_of
+        self._watch = Watch(step, deque() if moves is None else moves)
         self._devices: Sequence[Any] = jax.local_devices()
         self._live = LiveGroups(self._devices)
         self._started = time.time()
@@ -129,7 +134,7 @@ class Recording:
         self._thinning: Iterator[None] = iter(())
         self._warn: Callable[[str], None] = lambda message: None
         self._said: set[str] = set()
-        self._missed: deque[RecordMark | RecordOutOfMemory] = deque(maxlen=_MOST_MISSED)
+        self._missed: deque[RecordMark | RecordOutOfMemory | RecordStall] = deque(maxlen=_MOST_MISSED)
         self._is_first = True
         self._left_out = 0
         # Times of time.monotonic.
@@ -166,7 +171,7 @@ class Recording:
             self._missed.append(self._line_of(mark))
         is_over = False
         while not is_over:
-            wait = min(self._sample_at, self._thin_at) - time.monotonic()
+            wait = min(self._sample_at, self._thin_at, self._watch.look_at) - time.monotonic()
             try:
                 # Marks come first: they are from before the next sample. Very many do not delay it for ever.
                 request = requests.get(timeout=max(wait, 0.0)) if wait > -self._every else None
@@ -188,9 +193,11 @@ class Recording:
         self._close()
 
     def _work(self) -> None:
-        """Take a sample if it is time, and remove a few older ones."""
+        """Look for a stall if it is time, else take a sample, else remove a few older ones."""
         now = time.monotonic()
-        if now >= self._sample_at:
+        if now >= self._watch.look_at:
+            self._look(now)
+        elif now >= self._sample_at:
             self.sample()
         elif now >= self._thin_at:
             before = time.thread_time()
@@ -205,7 +212,14 @@ class Recording:
             taken = _SHARE * (time.thread_time() - before)
             self._thin_at = float("inf") if is_done else time.monotonic() + taken
 
+    def _look(self, now: float) -> None:
+        """Write the stall that lasts now, unless it is written."""
+        with contextlib.suppress(Exception):  # such as of a thread whose name is not told
+            self._missed += filter(None, [self._watch.stall(now)])
+        self._write()
+
     def _line_of(self, mark: Moment) -> RecordMark:
+        self._watch.mark(mark.time, mark.name, mark.step, mark.begin)
         nothing = (0,) * len(self._devices)
         found = InUse(nothing) if mark.bytes is None else mark.bytes
         return RecordMark(

@@ -298,8 +298,9 @@ class ArraysOfDevice(NamedTuple):
             entries = slice(self.bounds[rank], self.bounds[rank + 1])
             if entries.start < entries.stop:
                 number, size = self.counts[entries].astype(np.int64), int(self.sites.nbytes[rank])
-                counts[self.at[entries]] += number
-                nbytes[self.at[entries]] += np.minimum(number, MOST_OF_GROUP // max(size, 1)) * size
+                # A damaged sample may name a group twice.
+                np.add.at(counts, self.at[entries], number)
+                np.add.at(nbytes, self.at[entries], np.minimum(number, MOST_OF_GROUP // max(size, 1)) * size)
         return counts, nbytes
 
     def by_site(self) -> Iterator[tuple[Site, Numbers, Numbers]]:

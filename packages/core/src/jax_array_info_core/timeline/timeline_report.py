@@ -21,6 +21,7 @@ from typing import NamedTuple
 from ..errors import FileFormatError, UnsupportedValueError
 from ..quantities import format_device_ids
 from ..reports.record import RecordDevice, RecordEnd, RecordStart
+from ..reports.standing import LEAST_PATIENCE, PATIENCE
 from ..reports.timeline import TimelineOutOfMemory, TimelineReport, UnreadRecord
 from ..reports.timeline_process import ProcessState, TimelineDevice, TimelineProcess
 from ..stored.reading import Progress
@@ -137,9 +138,6 @@ def _earlier(recorder: Recorder) -> Earlier:
     return Earlier(recorder.start, line.time, isinstance(line, RecordEnd), partial(is_written, segment.path))
 
 
-_PATIENCE, _LEAST_PATIENCE = 5, 15.0
-"""A process that wrote nothing for so many times the time between samples is not heard from; the least, in
-seconds."""
 _MOST_UNREAD = 100
 _MOST_ERRORS = 1000
 _OF_DEVICE = 4
@@ -403,6 +401,7 @@ def _process(
         sample_count=history.sample_count,
         step=history.step,
         mark=marks.at(history.last),
+        stall=None if end else history.stall,
         in_use_source=start.in_use_source,
         devices=tuple(
             TimelineDevice(
@@ -423,4 +422,4 @@ def _state(history: History, start: RecordStart, read_at: float) -> ProcessState
     if is_gone(start):
         return "gone"
     silent = read_at - history.last
-    return "running" if silent < max(_LEAST_PATIENCE, _PATIENCE * start.every) else "not heard from"
+    return "running" if silent < max(LEAST_PATIENCE, PATIENCE * start.every) else "not heard from"

@@ -1,9 +1,8 @@
-"""Reports in notebooks: below a cell, as its output, and by the IPython extension for arrays and trees."""
+"""Reports in notebooks: below a cell, as its output, and as the output of arrays and trees."""
 
 from __future__ import annotations
 
 import sys
-import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -90,77 +89,7 @@ def shows_html() -> bool:
     return types is None or "text/html" in types
 
 
-def load_ipython_extension(shell: Any) -> None:
-    """Show reports of JAX arrays, of trees of JAX arrays and of lists of reports as the output of cells.
-
-    IPython calls it for ``%load_ext jax_array_info``.
-
-    Args:
-        shell: The IPython shell.
-    """
-    formatter = getattr(shell, "display_formatter", None)
-    if formatter is not None and _loaded_format(formatter) is None:
-        formatter.format = _Format(formatter)
-        _loaded[formatter] = weakref.ref(formatter.format)
-
-
-def unload_ipython_extension(shell: Any) -> None:
-    """Show arrays and trees as before. IPython calls it for ``%unload_ext jax_array_info``.
-
-    Args:
-        shell: The IPython shell.
-    """
-    formatter = getattr(shell, "display_formatter", None)
-    loaded = None if formatter is None else _loaded_format(formatter)
-    if loaded is not None:
-        loaded.end(formatter)
-        del _loaded[formatter]
-
-
-class _Format:
-    """The ``format`` method of a shell's display formatter while the extension is loaded.
-
-    A formatter for single types would not do: any class can be a tree, and IPython prefers its own text for
-    dicts, lists and tuples.
-    """
-
-    def __init__(self, formatter: Any) -> None:
-        self._before: Callable[..., tuple[dict[str, Any], dict[str, Any]]] = formatter.format
-        self._was_set = "format" in vars(formatter)
-        self._is_active = True
-
-    def __call__(self, value: Any, include: Any = None, exclude: Any = None) -> Any:
-        """Return the representations of a value by MIME type, and their metadata."""
-        bundle = _bundle(value) if self._is_active else None
-        shown = {
-            mime: text
-            for mime, text in (bundle or {}).items()
-            if (not include or mime in include) and not (exclude and mime in exclude)
-        }
-        return (shown, {}) if shown else self._before(value, include=include, exclude=exclude)
-
-    def end(self, formatter: Any) -> None:
-        """Restore the method of before, unless another extension has replaced it since."""
-        self._is_active = False
-        if vars(formatter).get("format") is not self:
-            return
-        if self._was_set:
-            formatter.format = self._before
-        else:
-            del formatter.format
-
-
-_loaded: weakref.WeakKeyDictionary[Any, weakref.ref[_Format]] = weakref.WeakKeyDictionary()
-"""Methods by display formatter, for the shells that have loaded the extension."""
-
-
-def _loaded_format(formatter: Any) -> _Format | None:
-    """Return the method that the extension has set; None if it is not loaded."""
-    found = _loaded.get(formatter)
-    return None if found is None else found()
-
-
-def _bundle(value: Any) -> Bundle | None:
+def value_bundle(value: Any) -> Bundle | None:
     """Return the bundle of the reports of a value; None without a report, and after an error."""
     try:
         reports = () if hasattr(type(value), "_ipython_display_") else _reports(value)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import PurePath
+from textwrap import wrap
 from typing import Literal
 
 from rich.cells import cell_len, set_cell_size
@@ -32,6 +33,8 @@ MOST_DEVICES = 32
 _GAP = "  "
 _LEAST_BAR, _MOST_BAR = 8, 40
 _LEAST_LINE = 16
+_MOST_STANDING = 4
+"""Maximum number of lines on where processes stand."""
 _SPARK = 12
 """Number of columns of a sparkline."""
 _LEVELS, _ASCII_LEVELS = "▁▂▃▄▅▆▇█", "_.-~=+*#"
@@ -94,8 +97,10 @@ class _Page:
         """Return the lines, at most ``height``."""
         notices = list(_notices(report))
         marks = _marks_words(report)
+        standing = wrap(self._safe(report.standing), max(self.width, _LEAST_LINE))
+        standing = standing[: _MOST_STANDING if height is None else max(height // 8, 1)]
         footer = [self._line(keys, style.ASIDE)] if keys else []
-        room = 10**6 if height is None else max(height - 1 - bool(marks) - len(footer), 0)
+        room = 10**6 if height is None else max(height - 1 - bool(marks) - len(standing) - len(footer), 0)
         most_notices = len(notices) if height is None else min(len(notices), max(room // 6, 1))
         room -= most_notices + 3  # the heads of the two tables, and the line between them
         device_count = sum(len(one.devices) for one in report.processes)
@@ -105,6 +110,7 @@ class _Page:
         sites = self._sites(report, sort, max(room - (len(devices) - 1), 0))
         above = [
             self._title(report),
+            *(self._line(words, style.WARNING) for words in standing),
             *devices,
             *([self._line(marks)] if marks else []),
             *self._few(notices, most_notices),

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import inspect
 import re
 import sys
 import warnings
-from collections.abc import Callable
-from types import MethodType, TracebackType
-from typing import Any, TextIO, TypeVar, cast
+from typing import TextIO
 
 from jax_array_info_core import format_bytes, live_array_report
 from jax_array_info_core.compat.jax_stack import frames, is_staging
-from jax_array_info_core.compat.jitted import is_jitted
 from jax_array_info_core.delivery import deliver
-from jax_array_info_core.errors import UnsupportedValueError
 from jax_array_info_core.live.out_of_memory import KnownErrors, failed_program, out_of_memory_errors
 from jax_array_info_core.origins.origins import UserLines
 from jax_array_info_core.pages import page
@@ -27,36 +21,8 @@ from jax_array_info_core.timeline.recorder import record_out_of_memory
 
 from ..engine.render import on_console, shown_blocks
 from ..style import WIDEST
+from .around import Around, require_file
 from .show import show_rendered
-
-_F = TypeVar("_F", bound=Callable[..., Any])
-
-
-class _Jitted:
-    """A jitted function with a context around each call. Its attributes stay available."""
-
-    __wrapped__: Callable[..., Any]
-
-    def __init__(self, block: _ReportOnOom, function: Callable[..., Any]) -> None:
-        functools.update_wrapper(self, function, updated=())
-        self._block = block
-
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        with self._block.again():
-            return self.__wrapped__(*args, **kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "__wrapped__":  # not set yet while it is copied or unpickled
-            raise AttributeError(name)
-        return getattr(self.__wrapped__, name)
-
-    def __get__(self, instance: object, owner: type | None = None) -> Any:
-        """Bind to the instance of a class, as functions do."""
-        return self if instance is None else MethodType(self, instance)
-
-    def __repr__(self) -> str:
-        return repr(self.__wrapped__)
-
 
 _reported = KnownErrors()
 """Errors that have been reported: nested blocks report each error once."""
@@ -121,71 +87,20 @@ def report_on_oom(file: TextIO | None = None) -> _ReportOnOom:
         UnsupportedValueError: (a ValueError) If ``file`` is not a file, for example because the parentheses
             of ``@report_on_oom()`` are missing.
     """
-    if file is not None and not hasattr(file, "write"):
-        fix = ": write @report_on_oom() with parentheses" if callable(file) else ""
-        raise UnsupportedValueError(f"expected a file to print to, got {type(file)}{fix}")
+    require_file(file, "report_on_oom")
     return _ReportOnOom(file)
 
 
-class _ReportOnOom:
-    def __init__(self, file: TextIO | None) -> None:
-        self._file = file
-        # One entry per open block, as the same object can be entered again.
-        self._handled: list[KnownErrors] = []
-
-    def __call__(self, function: _F) -> _F:
-        """Return a function of the same kind that runs in such a block.
-
-        Raises:
-            TypeError: If ``function`` is not a function, a coroutine function or a jitted
-                function, as methods, partials and generators are not.
-        """
-        run: Callable[..., Any]
-        if isinstance(function, _Jitted) or is_jitted(function):
-            return cast("_F", _Jitted(self, function))
-        is_generator = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
-        if not inspect.isfunction(function) or is_generator:
-            what = f"the generator function {function.__qualname__}" if is_generator else type(function)
-            raise TypeError(
-                f"cannot decorate {what}, only functions, coroutine functions and jitted functions: write "
-                "`with report_on_oom():` around the lines that allocate"
-            )
-        if inspect.iscoroutinefunction(function):
-
-            async def run(*args: Any, **kwargs: Any) -> Any:
-                with self.again():
-                    return await function(*args, **kwargs)
-        else:
-
-            def run(*args: Any, **kwargs: Any) -> Any:
-                with self.again():
-                    return function(*args, **kwargs)
-
-        return cast("_F", functools.wraps(function)(run))
-
-    def again(self) -> _ReportOnOom:
-        """Return a block of its own for one call."""
-        return _ReportOnOom(self._file)
+class _ReportOnOom(Around):
+    advice = "`with report_on_oom():` around the lines that allocate"
 
     def __enter__(self) -> None:
         if is_staging():
             _warn_of_tracing()
-        handled = KnownErrors()
-        # The text of a user's exception may raise anything. The block runs all the same.
-        with contextlib.suppress(Exception):
-            for error in out_of_memory_errors(sys.exception()):
-                handled.add(error)
-        self._handled.append(handled)
+        super().__enter__()
 
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        handled = self._handled.pop()
-        if error is not None:
-            tell_if_out_of_memory(error, self._file, handled)
+    def tell(self, error: BaseException, handled: KnownErrors) -> None:
+        tell_if_out_of_memory(error, self.file, handled)
 
 
 def _warn_of_tracing() -> None:

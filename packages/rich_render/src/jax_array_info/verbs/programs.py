@@ -25,6 +25,7 @@ from jax_array_info_core.reports import (
 )
 from jax_array_info_core.reports.floors import MIN_NBYTES
 
+from .explain import explain_errors
 from .show import print_table, refuse_with, report_of, report_on_two, verb
 
 
@@ -141,7 +142,8 @@ def print_program(
             "timeline": timeline,
             "steady": steady,
         }
-        report = program_report(f, *args, **options, **kwargs)
+        with explain_errors():
+            report = program_report(f, *args, **options, **kwargs)
 
     print_table(report, max_rows=max_rows)
 
@@ -263,13 +265,15 @@ def print_log(
     ignore_codes: str | Iterable[str] = (),
     max_rows: MaxRows = "fit",
 ) -> None:
-    """Print the findings in the log of a run: out of memory, full replication, unused donations.
+    """Print what ended a job, from its logs: the error, the rank that failed first, and the remedy.
 
-    The errors are the compiler's refusals of programs that do not fit a device, with their largest buffers,
-    and allocations that failed later. XLA prints "Involuntary full rematerialization" if it has no direct way
-    from one sharding to another: each device then holds the whole array for a while. JAX warns of donated
-    buffers that no output can reuse.
-    ``×2`` counts equal warnings or errors; JAX raises what XLA logs, so an error may count twice.
+    The first line has the root, also over the logs of several ranks. Its finding has the cause and the
+    numbers of the line, such as the needed and the available bytes. Errors of other ranks that follow from it
+    are one list, and ``ranks`` has the last step and the end of each rank. A fatal line that no known kind
+    explains is printed as it is. Programs that do not fit a device have their largest buffers.
+
+    Warnings are findings, too: values that XLA shards by full replication, donated buffers that no output can
+    reuse, slow compilations, captured constants and a loss that is NaN.
 
     >>> from jax_array_info import print_log
     >>> line = (
@@ -280,8 +284,8 @@ def print_log(
     >>> print_log([line, line], mesh={"x": 4, "y": 2})
 
     Args:
-        source: Path of the log, an open file, an iterable of lines, or a ``LogReport``. A log of any size
-            is read in bounded memory.
+        source: Path of the log or of a folder with a log per rank, an open file, an iterable of lines, or a
+            ``LogReport``. Logs of any size are read in bounded memory.
         mesh: Mesh of the run, for specs: a Mesh, an AbstractMesh, or the size of each mesh axis by name. None
             prints shardings as XLA does.
         ignore_codes: Codes of findings to leave out, such as ``"JAI206"``.
@@ -434,7 +438,8 @@ def print_propagation(
             refuse_with(PropagationReport, ["the other arguments"])
         report = f
     else:
-        report = propagation_report(f, *args, ignore_codes=ignore_codes, min_nbytes=min_nbytes, **kwargs)
+        with explain_errors():
+            report = propagation_report(f, *args, ignore_codes=ignore_codes, min_nbytes=min_nbytes, **kwargs)
     if line is not None:
         from jax_array_info_core.propagation.propagation_report import at_line
 

@@ -1,0 +1,160 @@
+"""Explanations of errors that JAX raised, from the error or from the text of a log."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..compat.shardings import mesh_axes
+from ..compat.values import is_mesh
+from ..errors import LayoutError
+from ..origins.origins import Owner, UserLines
+from ..text import plain_text
+from .explanation import Edit, Explanation, Operand
+from .kind import Kind
+from .kinds import KINDS
+from .operands import arrays_of, described
+from .site import Site
+from .source import Place, place_of
+from .types import mesh_in, specs_in, types_in
+
+MOST_CHARACTERS = 10_000
+"""Characters of a message that are read."""
+
+MOST_EDITS = 3
+"""Edits of an explanation."""
+
+_CLASS = re.compile(r"(?:[\w.]{1,200}: )?")
+
+
+def explanation_of(error: BaseException) -> Explanation | None:
+    """Return why JAX raised an error, and the edits that remove it; None for an error of no known kind.
+
+    It reads the traceback, the source and the variables of the user's line, and runs none of the user's code.
+    The edits are computed from the layouts: they are not compiled or run.
+    """
+    if (known := _kind_of(message := plain_text(error)[:MOST_CHARACTERS])) is None:
+        return None
+    kind, found = known
+    if (raised := place_of(error)) is None:
+        return explanation_of_text(message)
+    place = kind.place(raised, found) if kind.place else raised
+    site = _site(place or raised, found)
+    # What a package does with an operand is not known.
+    edits = _edits(kind, site) if place and raised.is_direct else ()
+    source, node = site.place.source, site.place.node
+    whole = source.unique(node)
+    return Explanation(
+        kind=kind.name,
+        rule=_rule(kind, found, _site(raised, found)),
+        file=site.place.file,
+        line=whole.lineno,
+        function=site.place.function,
+        expression=site.place.text(whole),
+        operands=tuple(operand for one in site.arrays for operand in described(site.place, one)),
+        edits=tuple(
+            replace(edit, code=source.replaced(whole, {node: edit.code})) for edit in edits[:MOST_EDITS]
+        ),
+    )
+
+
+def _edits(kind: Kind, site: Site) -> Sequence[Edit]:
+    """Return the edits of the first recipe that finds some, the cheapest first."""
+    for recipe in kind.recipes:
+        # An operand or a name is not known, or the message has another form.
+        with contextlib.suppress(LookupError, ValueError):
+            if edits := {edit.code: edit for edit in recipe(site)}:
+                return sorted(
+                    edits.values(), key=lambda edit: (edit.sent_nbytes is None, edit.sent_nbytes or 0)
+                )
+    return ()
+
+
+def _kind_of(message: str) -> tuple[Kind, re.Match[str]] | None:
+    """Return the kind of a message, and its match."""
+    start = _CLASS.match(message)
+    for place in dict.fromkeys((0, start.end() if start else 0)):
+        for kind in KINDS:
+            if found := _compiled(kind.pattern).match(message, place):
+                return kind, found
+    return None
+
+
+@functools.cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.DOTALL)
+
+
+def _site(place: Place, found: re.Match[str]) -> Site:
+    """Return an error with what is known of its operands."""
+    arrays, message = arrays_of(place), _told(found)
+    meshes = set()
+    for value in filter(is_mesh, place.names.values()):
+        with contextlib.suppress(LayoutError):  # an empty mesh, or one that JAX accepts but no array can have
+            meshes.add(mesh_axes(value))
+    mesh = mesh_in(message) or next((one.type.mesh for one in arrays if one.type and one.type.mesh), None)
+    mesh = mesh or (meshes.pop() if len(meshes) == 1 else None)
+    types, specs = types_in(message, mesh), specs_in(message)
+    site = Site(place=place, arrays=arrays, found=found, types=types, specs=specs, mesh=mesh)
+    # A message that has as many types or specs as the call has operands is about these.
+    told = dict(zip(arrays, types, strict=True)) if len(types) == len(arrays) else {}
+    shown = dict(zip(arrays, specs, strict=True)) if len(specs) == len(arrays) else {}
+    if not isinstance(place.node, ast.Call) or site.last_name in message:
+        for number, one in enumerate(arrays):
+            if one.axes is None and not one.parts:
+                type_ = told.get(one)
+                arrays[number] = replace(one, type=type_, axes=type_.axes if type_ else shown.get(one))
+    return site
+
+
+def _told(found: re.Match[str]) -> str:
+    """Return the part of a message that is about the operands: what comes before the type of a result."""
+    return found.string[: found.start("shown")] if "shown" in found.groupdict() else found.string
+
+
+def _rule(kind: Kind, found: re.Match[str], site: Site | None = None) -> str:
+    """Return the rule of a kind for the user's call, and the operation in it that the user did not write."""
+    groups = {name: value or "" for name, value in found.groupdict().items()}
+    call = primitive = groups.get("primitive") or "the operation"
+    if site is not None:
+        call = " ".join((site.function or site.place.text()).split())
+        call = call if site.calls_primitive else f"{primitive} in {call}"
+    return kind.rule.format(call=call, **groups)
+
+
+def explanation_of_text(message: str, frames: Sequence[tuple[str, int, str, str]] = ()) -> Explanation | None:
+    """Return why JAX raised an error, as far as a log tells; None for an error of no known kind.
+
+    There are no edits: these need the operands. Neither JAX nor the files of the traceback are read.
+
+    Args:
+        message: The error's message, with or without its class. The first 10,000 characters are read.
+        frames: File, line, function and source text of each frame, innermost last.
+    """
+    message = message[:MOST_CHARACTERS]
+    if (known := _kind_of(message)) is None:
+        return None
+    kind, found = known
+    file, line, function, text = _last_of_user(frames)
+    types = [str(one) for one in types_in(_told(found), None)]
+    return Explanation(
+        kind=kind.name,
+        rule=_rule(kind, found),
+        file=file,
+        line=line or None,
+        function=function,
+        expression=text.strip(),
+        operands=tuple(Operand(expression="", type=one) for one in types),
+    )
+
+
+def _last_of_user(frames: Sequence[tuple[str, int, str, str]]) -> tuple[str, int, str, str]:
+    """Return the innermost frame outside JAX and libraries."""
+    owner = UserLines().owner
+    inner = [frame for frame in frames if owner(frame[0]) < Owner.LIBRARY]
+    best = min(map(owner, [frame[0] for frame in inner]), default=None)
+    return next((frame for frame in reversed(inner) if owner(frame[0]) is best), ("", 0, "", ""))

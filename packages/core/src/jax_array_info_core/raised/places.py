@@ -1,0 +1,95 @@
+"""Other places of an edit than the expression that raised: a spec, a function's result, a caller."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from ..compat.values import is_array
+from .operands import operand_nodes
+from .source import Place
+from .types import Axes, entry_of, specs_in
+
+_BODIES = {"scan": 0, "while_loop": 1, "cond": 2, "fori_loop": 2, "shard_map": 0}
+"""Position of the function whose result has another type than it should."""
+
+Finder = Callable[[Place, re.Match[str]], Place | None]
+"""A function from the place of an error to the place of its edit; None if there is none."""
+
+
+def callers(place: Place | None) -> Iterator[Place]:
+    """Yield a place and the user's lines that lead to it, innermost first."""
+    while place is not None:
+        yield place
+        place = place.caller
+
+
+def with_the_spec(place: Place, found: re.Match[str]) -> Place | None:
+    """Return the innermost line that has the spec of the message as text, else the place itself."""
+    for one in callers(place):
+        with contextlib.suppress(LookupError, ValueError):
+            written(one.node, specs_in(found.string)[0])
+            return one
+    return place
+
+
+def written(node: ast.AST, spec: Axes) -> tuple[ast.Call, int]:
+    """Return the call in an expression whose last arguments are a spec, and the place of the first of them.
+
+    Raises:
+        ValueError: If there is none.
+    """
+    calls = [one for one in ast.walk(node) if isinstance(one, ast.Call) and len(one.args) >= len(spec) > 0]
+    starts = [(call, len(call.args) - len(spec)) for call in calls]
+    found = [(call, start) for call, start in starts if tuple(map(_entry, call.args[start:])) == spec]
+    return min(found, key=lambda one: one[1])
+
+
+def _entry(node: ast.AST) -> tuple[str, ...] | None:
+    try:
+        return entry_of(ast.literal_eval(node))
+    except (ValueError, TypeError):
+        return None
+
+
+def with_arrays(place: Place, found: re.Match[str]) -> Place | None:
+    """Return the innermost line whose operands include an array that is not traced."""
+    for one in callers(place):
+        if any(map(is_array, [*one.passed, *map(one.value, operand_nodes(one))])):
+            return one
+    return None
+
+
+def in_the_function(place: Place, found: re.Match[str]) -> Place | None:
+    """Return the result of the function that a transformation was given, or its component in the message."""
+    for call in ast.walk(place.node):
+        name = place.text(call.func).rpartition(".")[2] if isinstance(call, ast.Call) else ""
+        if isinstance(call, ast.Call) and len(call.args) > _BODIES.get(name, len(call.args)):
+            result = _result(place, call.args[_BODIES[name]])
+            path = found["path"].removeprefix("loop_carry[1]")  # of fori_loop, which is a scan
+            node = component(result, "[0]" * (name == "scan") + path)
+            return node and replace(place, node=node, passed=(), caller=None)
+    return None
+
+
+def _result(place: Place, function: ast.expr) -> ast.expr | None:
+    """Return the result of a function that is written in the same file with one return."""
+    if isinstance(function, ast.Lambda):
+        return function.body
+    name = function.id if isinstance(function, ast.Name) else None
+    named = [
+        one for one in ast.walk(place.source.tree) if isinstance(one, ast.FunctionDef) and one.name == name
+    ]
+    returns = [part.value for one in named for part in ast.walk(one) if isinstance(part, ast.Return)]
+    return returns[0] if len(returns) == 1 else None
+
+
+def component(node: Any, path: str) -> Any:
+    """Return an item of nested tuples, such as that at ``c[1][0]``; None if they are not written as such."""
+    for index in map(int, re.findall(r"\[(\d+)\]", path)):
+        node = node.elts[index] if isinstance(node, ast.Tuple | ast.List) and index < len(node.elts) else None
+    return node

@@ -1,0 +1,237 @@
+"""Recipes that shard operands or results in another way, computed from the operands of this program."""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+
+from ..hlo.collectives import sent_nbytes
+from .explanation import Edit
+from .operands import Array
+from .site import RESHARD, Recipe, Site
+from .types import Axes, fitted
+
+
+def distinct(entries: Iterable[tuple[str, ...]], used: Iterable[str] = ()) -> Axes:
+    """Return the entries of a spec without mesh axes that are used, or that an earlier entry has."""
+    seen, found = set(used), []
+    for names in entries:
+        found.append(tuple(name for name in names if name not in seen))
+        seen.update(names)
+    return tuple(found)
+
+
+# Operands
+
+
+def as_another(site: Site, *, broadcast: bool = False) -> Iterator[Edit]:
+    """Reshard all operands as one of them is."""
+    arrays = [one for one in site.arrays if one.type is None or one.type.shape]
+    known = [axes for one in arrays for axes in one.known_axes]
+    for spec in dict.fromkeys(axes for axes in known if len(axes) == max(map(len, known))):
+        targets = {one: _aligned(one, spec, broadcast) for one in arrays}
+        changed = {one: axes for one, axes in targets.items() if {*one.known_axes} != {axes}}
+        # A message prints specs of operands of the same rank, which those that are broadcast do not have.
+        is_known = not broadcast or all(one.type for one in changed)
+        if changed and is_known and all(one.can_have(axes) for one, axes in changed.items()):
+            yield site.resharded(changed)
+
+
+def _aligned(one: Array, spec: Axes, broadcast: bool) -> Axes:
+    """Return the entries of a spec for the last dimensions; broadcast ones are not sharded."""
+    shape = one.type.shape if one.type else (0,) * len(spec)
+    last = zip(shape, spec[len(spec) - len(shape) :], strict=True)
+    return tuple(() if broadcast and length == 1 else names for length, names in last)
+
+
+def broadcast_as_another(site: Site) -> Iterator[Edit]:
+    """Reshard all operands as one of them is, but for dimensions of length 1."""
+    yield from as_another(site, broadcast=True) if site.calls_primitive else ()
+
+
+def unsharded(site: Site) -> Iterator[Edit]:
+    """Reshard an operand so that it is not sharded along some dimensions, which the message names.
+
+    These are ``dims``, or those that are sharded ``over`` some mesh axes. They are dimensions of the user's
+    operand if it has the type or the spec in the message. Else it is replicated.
+    """
+    known = [one for one in site.sharded if one.type and (one.type in site.types or one.axes in site.specs)]
+    for one in (known or site.sharded[-1:])[:1]:
+        over = tuple(site.names("over"))
+        dims = [int(dim) for dim in site.names("dims")]
+        dims += [dim for dim, names in enumerate(one.axes or ()) if over and names == over]
+        is_named = one.type and dims and known and site.calls_primitive
+        for axes in one.type.without(dims) if one.type and is_named else [()]:
+            # The shape of the result says whether it can be sharded along another dimension instead.
+            result = re.findall(r"(?<![\w.])\d+", site.found["result"] or "") if over else []
+            pairs = [(dim, names) for dim, names in enumerate(axes) if names and over]
+            is_whole = all(
+                one.type and one.type.divides(dim, names, int(result[dim])) for dim, names in pairs
+            )
+            if is_whole and axes != one.axes:
+                yield site.resharded({one: axes})
+
+
+def replicated(site: Site) -> Iterator[Edit]:
+    """Replicate the operands that are sharded."""
+    yield from [site.resharded(dict.fromkeys(site.sharded, ()))] if site.sharded else []
+
+
+def apart(site: Site) -> Iterator[Edit]:
+    """Shard one of two operands over a mesh axis that the other does not use, or not at all."""
+    if len(site.arrays) == len(site.sharded) == 2 and site.calls_primitive:
+        for one, other in (site.arrays, site.arrays[::-1]):
+            used = {name for names in other.axes or () for name in names}
+            shared = [name for names in one.axes or () for name in names if name in used]
+            for free in [name for name in site.sizes if name not in {*used, *shared}][: len(shared) == 1]:
+                own = [tuple(free if name in shared else name for name in names) for names in one.axes or ()]
+                moved = distinct(own)
+                yield from [site.resharded({one: moved})] if one.can_have(moved) else []
+            yield from [site.resharded({one: distinct(one.axes or (), used)})] if shared else []
+
+
+def as_wanted(site: Site) -> Iterator[Edit]:
+    """Reshard an operand of the first type in the message to its first spec, or to its second type."""
+    known = [one for one in site.arrays if one.type == site.types[0]]
+    *_, one = known or [one for one in site.arrays if one.type is None]
+    yield site.resharded({one: site.specs[0] if site.specs else site.types[1].axes})
+
+
+def updated(site: Site) -> Iterator[Edit]:
+    """Reshard an update as the part that it replaces, and give the result the sharding of the array."""
+    *_, one = [one for one in site.arrays[1:] if one.type == site.types[0]] or [
+        one for one in site.arrays[1:] if one.type is None
+    ]
+    code = f"{site.place.path_to(*RESHARD)}({site.place.text(one.node)}, {site.spec(site.types[1].axes)})"
+    yield site.given(site.arrays[0].axes or (), parts={one.node: code})
+
+
+def mapped_alike(site: Site) -> Iterator[Edit]:
+    """Shard the mapped dimensions of all operands of a vmap alike."""
+    match site.place.node:
+        case ast.Call(func=ast.Call(args=[_], keywords=keywords), args=args):
+            in_axes = ast.literal_eval(
+                next((one.value for one in keywords if one.arg == "in_axes"), ast.Constant(0))
+            )
+            dims = {
+                one: in_axes if isinstance(in_axes, int) else in_axes[args.index(one.node)]
+                for one in site.arrays
+            }
+            shown = [*filter("None".__ne__, site.names("one"))], [*filter("None".__ne__, site.names("other"))]
+            mapped = {one: dim for one, dim in dims.items() if dim is not None}
+            axes = {
+                one: one.axes or (*[()] * dim, tuple(shown[number > 0]))
+                for number, (one, dim) in enumerate(mapped.items())
+            }
+            for wanted in dict.fromkeys(axes[one][dim] for one, dim in mapped.items()):
+                targets = {}
+                for one, dim in mapped.items():
+                    rest = distinct(axes[one], wanted)
+                    if axes[one][dim] != wanted:
+                        targets[one] = (*rest[:dim], wanted, *rest[dim + 1 :])
+                if all(one.can_have(target) for one, target in targets.items()):
+                    yield site.resharded(targets)
+
+
+# Results
+
+
+def given(spec: Callable[[Site], Axes]) -> Recipe:
+    """Return a recipe that gives a result a sharding."""
+
+    def recipe(site: Site) -> Iterator[Edit]:
+        yield site.given(spec(site))
+
+    return recipe
+
+
+def indexed(site: Site) -> Axes:
+    """Return the spec of an indexing: that of the indices, then that of the dimensions that stay."""
+    operand, indices = site.types[:2]
+    node = site.place.node
+    if not isinstance(node, ast.Subscript) or any(isinstance(one, ast.Slice) for one in ast.walk(node.slice)):
+        raise LookupError(site.function)
+    return distinct([*indices.axes[:-1], *operand.axes[indices.shape[-1] :]])
+
+
+def repeated(site: Site) -> Axes:
+    """Return the spec of an operand, if the result has the same dimensions."""
+    node = site.place.node
+    has_axis = isinstance(node, ast.Call) and (
+        len(node.args) > 2 or any(one.arg == "axis" for one in node.keywords)
+    )
+    return (site.arrays[0].axes or ((),)) if has_axis else ((),)
+
+
+def reshaped(site: Site) -> Iterator[Edit]:
+    """Give a reshape the sharding of its result: over the same mesh axes where they divide one, or none."""
+    (one,), shape = site.types, tuple(map(int, site.names("result")))
+    names = tuple(name for entry in one.axes for name in entry)
+    result = replace(one, shape=shape, axes=fitted((), len(shape)))
+    for dim in [dim for dim in range(len(shape)) if site.mesh and result.divides(dim, names)][:1]:
+        yield site.given(tuple(names if place == dim else () for place in range(len(shape))))
+    yield site.given(result.axes, one.resharded_nbytes(()))
+
+
+def _terms(site: Site) -> tuple[list[tuple[Array, str]], str]:
+    """Return the operands of a contraction with letters for their dimensions, and those of the result."""
+    match site.place.node:
+        case ast.Call(args=[ast.Constant(value=str() as subscripts), *_]) if "." not in subscripts:
+            inputs, arrow, result = subscripts.replace(" ", "").partition("->")
+            letters = sorted(inputs.replace(",", ""))
+            result = result if arrow else "".join(one for one in letters if letters.count(one) == 1)
+            return list(zip(site.arrays, inputs.split(","), strict=True)), result
+    left, right = (len(one.axes) for one in site.arrays if one.axes is not None)
+    batch = "abcdefgh"[: max(left, right, 2) - 2]
+    if site.last_name not in ("matmul", "dot", "") or (site.last_name == "dot" and batch):
+        raise LookupError(site.function)
+    one, other = (batch[len(batch) + 2 - rank :] if rank > 1 else "" for rank in (left, right))
+    rows, columns = "i" * (left > 1), "k" * (right > 1)
+    return list(
+        zip(site.arrays, (f"{one}{rows}j", f"{other}j{columns}"), strict=True)
+    ), f"{batch}{rows}{columns}"
+
+
+def contracted(site: Site) -> Iterator[Edit]:
+    """Give a contraction the sharding of its result: with the sums scattered, or on each device."""
+    terms, result = _terms(site)
+    types = [one.type for one, _ in terms if one.type]
+    if len(types) < len(terms):
+        yield site.given(((),) * len(result))
+        return
+    zipped = [
+        zip(term, one.shape, one.axes, strict=True) for one, (_, term) in zip(types, terms, strict=True)
+    ]
+    letters = [each for one in zipped for each in one]
+    lengths = {letter: length for letter, length, _ in letters}
+    # An operand that is sharded along a dimension comes before one that is not.
+    axes = {letter: names for letter, _, names in sorted(letters, key=lambda each: bool(each[2]))}
+    spec = distinct(axes[letter] for letter in result)
+    sums = distinct([*spec, *(names for letter, names in axes.items() if letter not in result)])[len(spec) :]
+    over = tuple(name for names in sums for name in names)
+    whole = replace(types[0], shape=tuple(lengths[letter] for letter in result), axes=spec, mesh=site.mesh)
+    nbytes, group = whole.nbytes_of(spec) if over else None, math.prod(site.sizes[name] for name in over)
+    for dim in [dim for dim, names in enumerate(spec) if over and not names and whole.divides(dim, over)][:1]:
+        scattered = (*spec[:dim], over, *spec[dim + 1 :])
+        yield site.given(scattered, nbytes and sent_nbytes("reduce-scatter", nbytes, 0, group))
+    yield site.given(spec, nbytes and sent_nbytes("all-reduce", nbytes, nbytes, group))
+
+
+def agreed(site: Site) -> Iterator[Edit]:
+    """Reshard operands of a contraction so that their batch dimensions, the first ones, are sharded alike."""
+    told = site.specs[:2] or [one.axes[:-2] for one in site.types[:2]]
+    count = len(told[0])
+    leads = {one: (one.axes or told[number])[:count] for number, one in enumerate(site.arrays)}
+    for wanted in told if [*leads.values()][:2] == told else ():
+        changed = {}
+        for one in [one for one in leads if leads[one] != wanted]:
+            others = [names for other in leads if other is not one for names in other.axes or ()]
+            rest = distinct(
+                (one.axes or ())[count:], [name for names in (*wanted, *others) for name in names]
+            )
+            changed[one] = wanted + rest
+        if all(one.can_have(axes) for one, axes in changed.items()):
+            yield site.resharded(changed)

@@ -1,0 +1,235 @@
+"""The user's expression that raised: its node, its variables, and source text with some parts replaced."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import itertools
+import linecache
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import FrameType, ModuleType, TracebackType
+from typing import Any
+
+from ..compat.arrays import attribute
+from ..holders.links import frame_locals
+from ..origins.origins import Owner, UserLines
+
+MISSING: Any = object()
+"""The value of an expression that cannot be read without running code."""
+
+_MOST_CHARACTERS = 2**22
+"""Length of the largest file that is parsed."""
+_MOST_FRAMES = 200
+"""Frames of a traceback that are read, from the inside."""
+_FIELDS = ("member_descriptor", "_tuplegetter")
+"""Descriptors of slots and of named tuples, which run no code of the user."""
+
+
+class Source:
+    """The text of a file, and its syntax tree."""
+
+    def __init__(self, text: str) -> None:
+        lines = [line.encode() for line in text.splitlines(keepends=True)]
+        self.starts = [0, *itertools.accumulate(map(len, lines))]
+        self.data = b"".join(lines)
+        self.tree = ast.parse(text)
+        self.expressions = [node for node in ast.walk(self.tree) if isinstance(node, ast.expr)]
+
+    def span(self, node: Any) -> tuple[int, int]:
+        """Return the bytes at which a node starts and ends."""
+        start, stop = self.starts[node.lineno - 1], self.starts[node.end_lineno - 1]
+        return start + node.col_offset, stop + node.end_col_offset
+
+    def replaced(self, node: ast.AST, parts: Mapping[Any, str]) -> str:
+        """Return the text of a node with other texts in place of some nodes in it."""
+        start, place = self.span(node)
+        pieces = []
+        for part in sorted(parts, key=self.span, reverse=True):
+            first, last = self.span(part)
+            pieces += [self.data[last:place].decode(), parts[part]]
+            place = first
+        return "".join([self.data[start:place].decode(), *reversed(pieces)])
+
+    def at(self, position: tuple[int | None, ...], line: int) -> ast.expr | None:
+        """Return the expression at a position; without one there, the largest call or operation of a line."""
+        for node in self.expressions:
+            here = node.lineno, node.end_lineno, node.col_offset, node.end_col_offset
+            # After a with statement, the position is that of the statement.
+            if here == position and here[0] <= line <= (here[1] or 0):
+                return node
+        kinds = (ast.Call, ast.BinOp, ast.Subscript)
+        return next(
+            (node for node in self.expressions if node.lineno == line and isinstance(node, kinds)), None
+        )
+
+    def around(self, node: ast.expr) -> list[ast.expr]:
+        """Return an expression and those around it, from the inside."""
+        start, stop = self.span(node)
+        spans = [(self.span(one), one) for one in self.expressions]
+        outer = [(last - first, one) for (first, last), one in spans if first <= start and stop <= last]
+        return [one for _, one in sorted(outer, key=lambda one: one[0])]
+
+    def unique(self, node: ast.expr) -> ast.expr:
+        """Return the smallest expression around another whose text stands nowhere before it in its line."""
+        for one in self.around(node):
+            start, stop = self.span(one)
+            if self.data.index(self.data[start:stop], self.starts[one.lineno - 1]) == start:
+                return one
+        return node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Place:
+    """A line of the user in a traceback."""
+
+    file: str
+    """Path of the file."""
+
+    function: str
+    """Name of the function."""
+
+    source: Source
+    """The source of the file."""
+
+    node: ast.expr
+    """The expression that raised."""
+
+    names: Mapping[str, Any]
+    """Variables of the frame, over those of its module."""
+
+    passed: tuple[Any, ...] = ()
+    """Arguments of the call as JAX has received them; empty if they are not known."""
+
+    caller: Place | None = None
+    """The user's line that has called the function."""
+
+    is_direct: bool = True
+    """Whether the expression calls JAX, not a package that calls JAX."""
+
+    def text(self, node: ast.AST | None = None) -> str:
+        """Return the source text of a node, by default of the expression."""
+        return self.source.replaced(self.node if node is None else node, {})
+
+    def value(self, node: ast.AST) -> Any:
+        """Return the value of an expression if it can be read without running code, else ``MISSING``.
+
+        Readable are variables, attributes of modules and of objects, fields of named tuples, and items of
+        lists, tuples and dicts at a constant.
+        """
+        match node:
+            case ast.Constant():
+                return node.value
+            case ast.Name():
+                return self.names.get(node.id, MISSING)
+            case ast.Attribute():
+                return _attribute(self.value(node.value), node.attr)
+            case ast.Subscript(slice=ast.Constant(value=int() | str() as key)):
+                held = self.value(node.value)
+                try:
+                    return held[key] if type(held) in (list, tuple, dict) else MISSING
+                except (LookupError, TypeError):
+                    return MISSING
+        return MISSING
+
+    def path_to(self, *paths: str) -> str:
+        """Return the shortest name of this program for a part of JAX, such as ``P`` or ``jax.P``.
+
+        Args:
+            paths: Dotted paths of the part in JAX.
+
+        Raises:
+            LookupError: If the program has no name for it.
+        """
+        known = []
+        for path in paths:
+            parts = path.split(".")
+            for count in range(len(parts), 0, -1):
+                target = at_path(".".join(parts[:count])) if at_path(path) is not None else MISSING
+                rest = ["", *parts[count:]]
+                known += [f"{name}{'.'.join(rest)}" for name, value in self.names.items() if value is target]
+        if not known:
+            raise LookupError(paths)
+        return min(known, key=lambda name: (name.count("."), len(name)))
+
+
+def at_path(path: str) -> Any:
+    """Return the part of JAX at a dotted path; None if this version lacks it."""
+    first, *rest = path.split(".")
+    return functools.reduce(attribute, rest, sys.modules.get(first))
+
+
+def _attribute(value: Any, name: str) -> Any:
+    """Return an attribute of a module or an object, without running code; no method or property."""
+    found = MISSING if value is MISSING else inspect.getattr_static(value, name, MISSING)
+    if type(found).__name__ in _FIELDS:
+        try:
+            return found.__get__(value)
+        except (AttributeError, TypeError):  # an empty slot, or a field of a class
+            return MISSING
+    is_plain = isinstance(value, ModuleType) or inspect.getattr_static(type(found), "__get__", None) is None
+    return found if is_plain else MISSING
+
+
+def _source_of(file: str, variables: dict[str, Any]) -> Source | None:
+    """Return the source of a file or of a notebook cell; None if it cannot be read."""
+    # A pipe would wait, and several sources have names such as <string>.
+    if file not in linecache.cache and not os.path.isfile(file):
+        return None
+    text = "".join(linecache.getlines(file, variables))
+    try:
+        return Source(text) if 0 < len(text) < _MOST_CHARACTERS else None
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+
+
+def place_of(error: BaseException) -> Place | None:
+    """Return the user's innermost line in the traceback of an error; None if there is none with source."""
+    owner = UserLines().owner
+    frames = [*_frames(error.__traceback__)][-_MOST_FRAMES:]
+    best = min((owner(frame.f_code.co_filename) for frame, *_ in frames), default=Owner.MACHINERY)
+    sources: dict[str, Source | None] = {}
+    found = None
+    for (frame, line, lasti), (inside, *_) in itertools.pairwise([*frames, (None, 0, 0)]):
+        file = frame.f_code.co_filename
+        if owner(file) is best <= Owner.PACKAGE:
+            if file not in sources:
+                sources[file] = _source_of(file, frame.f_globals)
+            found = _place(frame, line, lasti, inside, sources[file], found) or found
+        elif found and owner(file) in (Owner.PACKAGE, Owner.LIBRARY) and "-packages" in file:
+            found = replace(found, is_direct=False)
+    return found
+
+
+def _frames(entry: TracebackType | None) -> Iterator[tuple[Any, int, int]]:
+    while entry is not None:
+        yield entry.tb_frame, entry.tb_lineno, entry.tb_lasti
+        entry = entry.tb_next
+
+
+def _place(
+    frame: FrameType,
+    line: int,
+    lasti: int,
+    inside: FrameType | None,
+    source: Source | None,
+    caller: Place | None,
+) -> Place | None:
+    code = frame.f_code
+    position = next(itertools.islice(code.co_positions(), lasti // 2, None), (None,) * 4)
+    if source is None or (node := source.at(position, line)) is None:
+        return None
+    received = dict(frame_locals(inside) or ()) if inside else {}
+    taken = inside.f_code.co_varnames[: inside.f_code.co_argcount] if inside else ()
+    return Place(
+        file=code.co_filename,
+        function=code.co_name,
+        source=source,
+        node=node,
+        names={**frame.f_globals, **dict(frame_locals(frame) or ())},
+        passed=tuple(received.get(name, MISSING) for name in taken),
+        caller=caller,
+    )

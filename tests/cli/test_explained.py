@@ -1,0 +1,118 @@
+"""``jai-cli run``, ``program`` and ``why``: JAX's errors that nothing catches are explained before their text."""
+
+import jax
+import pytest
+
+from tests.cli.launching import jai, run, write_program
+
+TRACEBACK = "Traceback (most recent call last)"
+
+FAILING = """
+import sys, threading
+import jax.numpy as jnp
+def fail(a):
+    a.delete()
+    return a + 1
+"""
+EXPLAINED = """\
+deleted array at program.py:6 fail
+    a + 1
+      a  f32[30]
+The memory of a is gone: it was deleted at line 5.
+"""
+
+pytestmark = [pytest.mark.own_process, pytest.mark.xdist_group("processes")]
+
+
+@pytest.mark.parametrize("options", [(), ("--quiet",), ("--record", "memory")])
+def test_an_error_that_nothing_catches_is_explained_before_its_traceback(tmp_path, options):
+    script = write_program(tmp_path, f"{FAILING}\nfail(jnp.zeros(30))")
+    done = run(*options, script, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    before, _, text = done.stderr.partition(TRACEBACK)
+    assert before == EXPLAINED
+    assert "launch" not in text
+    assert "RuntimeError: Array has been deleted" in text
+
+
+def test_the_program_s_own_hook_is_called_afterwards(tmp_path):
+    hook = "sys.excepthook = lambda kind, error, frames: print('hook', kind.__name__, file=sys.stderr)"
+    done = run(write_program(tmp_path, f"{FAILING}\n{hook}\nfail(jnp.zeros(30))"))
+    assert (done.returncode, done.stderr) == (1, f"{EXPLAINED}hook RuntimeError\n")
+
+
+@pytest.mark.parametrize("hook", ["", "threading.excepthook = hook"])
+def test_an_error_that_ends_a_thread_is_explained(tmp_path, hook):
+    code = f"""
+before = threading.excepthook
+def hook(args):
+    before(args)
+    print("hook", file=sys.stderr)
+{hook}
+thread = threading.Thread(target=fail, args=(jnp.zeros(30),))
+thread.start()
+thread.join()
+"""
+    done = run("--quiet", write_program(tmp_path, f"{FAILING}{code}"))
+    assert done.returncode == 0
+    before, traceback, _ = done.stderr.partition("Exception in thread")
+    assert (before, bool(traceback)) == (EXPLAINED, True)
+    assert done.stderr.endswith("hook\n") == bool(hook)
+
+
+@pytest.mark.parametrize(
+    ("ending", "code"),
+    [
+        ("try:\n    fail(jnp.zeros(30))\nexcept RuntimeError:\n    print('caught')", 0),
+        ("try:\n    fail(jnp.zeros(30))\nexcept RuntimeError:\n    sys.exit(7)", 7),
+        ("raise SystemExit(3)", 3),
+    ],
+)
+def test_an_error_that_is_caught_prints_nothing(tmp_path, ending, code):
+    done = run("--quiet", write_program(tmp_path, f"{FAILING}\n{ending}"))
+    assert (done.returncode, done.stderr) == (code, "")
+
+
+def test_a_program_without_jax_has_only_its_traceback(tmp_path):
+    script = write_program(tmp_path, "1 / 0")
+    done = run(script)
+    assert done.returncode == 1
+    assert done.stderr.startswith(TRACEBACK)
+
+
+def test_with_several_processes_each_line_is_prefixed(tmp_path):
+    script = write_program(tmp_path, f"{FAILING}\nfail(jnp.zeros(30))")
+    done = run("--quiet", "--processes", 2, "--devices", 1, script)
+    assert done.returncode == 1
+    lines = done.stderr.splitlines()
+    assert any(line.endswith("] deleted array at program.py:6 fail") for line in lines)
+    assert all(line.startswith(("[0] ", "[1] ", "jai-cli run: ")) for line in lines)
+
+
+STEP = """
+import jax.numpy as jnp
+import numpy as np
+gone = jnp.zeros(4)
+gone.delete()
+def f(x):
+    return x + np.asarray(gone)
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("program", 1),
+        pytest.param(
+            "why", 2, marks=pytest.mark.skipif(jax.__version_info__ < (0, 10, 1), reason="needs Shardy")
+        ),
+    ],
+)
+def test_an_explanation_precedes_the_line_with_the_error(tmp_path, command, code):
+    write_program(tmp_path, STEP, "step.py")
+    done = jai(command, "step.py:f", "--mesh", "x=2", "--arg", "f32[4]", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.startswith("deleted array at step.py:7 f\n    np.asarray(gone)\n")
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("Error: step.py:f does not compile: RuntimeError: Array has been deleted")
+    assert TRACEBACK not in done.stderr

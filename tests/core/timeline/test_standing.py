@@ -1,0 +1,195 @@
+"""A report says which process stands where, in which step each is, and which wait."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from jax_array_info_core import timeline_report
+from jax_array_info_core.reports import SourceLine
+from jax_array_info_core.reports.record import RecordEnd, RecordSample, RecordStall
+from jax_array_info_core.reports.standing import standing_words
+from jax_array_info_core.reports.timeline_process import TimelineProcess
+from jax_array_info_core.timeline.segments import encoded
+
+from .samples import START, record_mark, record_stall, record_start, report_of, write_record
+
+pytestmark = pytest.mark.oldest_and_newest
+
+
+def process(number: int, step: int | None = 1200, **fields: object) -> TimelineProcess:
+    """Return a process that runs for 1,000 seconds."""
+    plain: dict[str, object] = {
+        "process": number,
+        "host_name": "host",
+        "pid": 100 + number,
+        "platform": "gpu",
+        "start": START,
+        "end": START + 1000,
+        "every": 1.0,
+        "state": "running",
+        "step": step,
+    }
+    return TimelineProcess(**{**plain, **fields})  # type: ignore[arg-type]
+
+
+def waits(step: int = 1200, **fields: object) -> RecordStall:
+    """Return a stall in the line that runs a step."""
+    origin = SourceLine(file="/home/me/train.py", line=88, function="train")
+    return record_stall(900, step, **{"origin": origin, "waits_in": "jax.block_until_ready", **fields})
+
+
+def words(*processes: TimelineProcess) -> str:
+    """Return the words with times in seconds since the start."""
+    return standing_words(processes, lambda time: f"{time - START:g} s")
+
+
+def test_the_process_in_the_lowest_step_stands_and_the_others_wait() -> None:
+    others = [process(number, stall=waits()) for number in range(8) if number != 3]
+    assert words(process(3, 1199, stall=record_stall(900, 1199)), *others) == (
+        "process 3 has stood in make_array at data.py:41 since 840 s, step 1,199; "
+        "7 processes wait in step 1,200"
+    )
+
+
+def test_in_one_step_the_fewest_in_one_place_stand() -> None:
+    stall = record_stall(900, 1200, mark="load")
+    found = [process(0, stall=waits()), process(1, stall=stall), process(2, stall=waits())]
+    assert words(*found) == (
+        "process 1 has stood in make_array at data.py:41 since 840 s, step 1,200, in load; "
+        "2 processes wait in step 1,200"
+    )
+    assert words(*found[:2]).startswith("process 1 has stood in make_array")
+    assert words(*found[1:]).endswith("; process 2 waits in step 1,200")
+
+
+def test_processes_in_the_same_place_are_named_together() -> None:
+    """The time is that from which all of them stand there."""
+    found = [process(number, stall=waits(since=START + 800 + number)) for number in range(3)]
+    expected = "processes 0-2 have stood in train at train.py:88 since 802 s, step 1,200, waiting in jax.block_until_ready"
+    assert words(*found) == expected
+
+
+def test_a_process_that_is_not_heard_from_comes_first() -> None:
+    """It could not write a stall of its own."""
+    frozen = process(1, 1199, state="not heard from", end=START + 800)
+    found = [process(0, stall=waits()), frozen, process(2, stall=waits())]
+    assert words(*found) == "process 1 last heard from at 800 s, step 1,199; 2 processes wait in step 1,200"
+
+
+def test_a_process_that_was_killed_comes_first() -> None:
+    killed = process(1, 1199, state="gone")
+    assert words(process(0), killed, process(2, state="raised")) == (
+        "process 1 killed, or crashed, after 1000 s, step 1,199; "
+        "process 2 ended with an exception at 1000 s, step 1,200; process 0 without a stall in step 1,200"
+    )
+
+
+def test_a_process_that_ended_early_comes_before_those_that_wait() -> None:
+    ended = process(1, 7, state="exited", end=START + 500)
+    assert words(process(0, 8, stall=waits(8)), ended) == (
+        "process 1 ended at 500 s, step 7; process 0 waits in step 8"
+    )
+
+
+def test_a_process_that_ended_comes_before_those_that_failed() -> None:
+    """As they do that lose their connection to it."""
+    found = [process(0, state="raised"), process(1, state="exited"), process(2, state="raised")]
+    assert words(*found) == (
+        "process 1 ended at 1000 s, step 1,200; 2 processes ended with an exception at 1000 s, step 1,200"
+    )
+    assert words(found[0], found[2]) == ""
+
+
+def test_a_process_without_a_stall_in_a_lower_step_comes_first() -> None:
+    """It may take longer steps, or be between its marks."""
+    expected = "process 1 without a stall in step 1,199; process 0 waits in step 1,200"
+    assert words(process(0, stall=waits()), process(1, 1199)) == expected
+    assert words(process(0, stall=waits()), process(1, None)).endswith(
+        "; process 1 without a stall in no step"
+    )
+
+
+def test_where_nothing_stands_nothing_is_said() -> None:
+    assert words() == ""
+    assert words(process(0), process(1, 1199)) == ""
+    assert words(process(0, state="exited"), process(1, state="exited")) == ""
+    together = [process(number, 1200 + number, state="gone") for number in range(3)]
+    assert words(*together) == ""  # a job that was killed as a whole
+    assert words(process(0, state="raised"), process(1, state="not heard from")) == ""
+
+
+def test_a_job_that_was_killed_later_stood() -> None:
+    stall = record_stall(900, 1199)
+    found = [process(0, state="gone", stall=waits()), process(1, 1199, state="gone", stall=stall)]
+    assert words(*found) == (
+        "process 1 stood in make_array at data.py:41 from 840 s to 1000 s, step 1,199; process 0 waited in step 1,200"
+    )
+
+
+def test_processes_of_an_earlier_job_are_left_out() -> None:
+    earlier = process(5, 3, state="gone", start=START - 500, end=START - 400)
+    assert words(process(0), earlier) == ""
+    assert words(process(0, stall=waits()), earlier).startswith("process 0 has stood in train")
+
+
+def test_very_many_groups_are_a_few_clauses() -> None:
+    found = [process(number, number, stall=waits(number)) for number in range(100)]
+    assert words(*found).endswith("; process 3 waits in step 3; 96 more processes")
+
+
+def test_runs_have_their_names() -> None:
+    runs = [process(0, run=run, run_count=2, stall=waits()) for run in range(2)]
+    assert words(*runs).startswith("2 processes have stood in train")
+    assert words(runs[0]).startswith("process 0 (run 0: host host, pid 100) has stood")
+
+
+def sample(second: float, step: int | None) -> RecordSample:
+    return RecordSample(time=START + second, step=step, in_use=(1,))
+
+
+def test_a_stall_lasts_until_a_sample_of_another_step(tmp_path: Path) -> None:
+    stall = record_stall(90, 3)
+    lines = [sample(1, 3), stall, sample(91, 3), record_mark(92, "eval", step=3)]
+    report = report_of(tmp_path, *lines)
+    assert report.processes[0].stall == stall
+    assert report.answer[0] == report.standing
+    assert "make_array at data.py:41" in report.standing
+    for ending in (sample(93, 4), sample(93, None), RecordEnd(time=START + 93, reason="stopped")):
+        report = report_of(tmp_path, *lines, ending)
+        assert report.processes[0].stall is None
+        assert report.standing == ""
+    assert report_of(tmp_path, *lines, sample(93, 4), record_stall(170, 4)).processes[0].stall.step == 4
+
+
+def test_a_process_that_starts_again_does_not_stand(tmp_path: Path) -> None:
+    write_record(tmp_path, [record_start(job="7"), sample(1, 3), record_stall(90, 3)])
+    again = [record_start(started=START + 200, time=START + 200, job="7", pid=18), sample(201, None)]
+    write_record(tmp_path, again, "process-0-b.jsonl")
+    [process] = timeline_report(tmp_path).processes
+    assert (process.restarts, process.stall) == (1, None)
+
+
+def test_a_clock_that_was_set_back_moves_a_stall(tmp_path: Path) -> None:
+    """Its times ascend with those of the other lines."""
+    report = report_of(tmp_path, sample(500, 3), replace(record_stall(90, 3), time=START + 90))
+    stall = report.processes[0].stall
+    assert (stall.since - START, stall.time - START) == (440, 500)
+
+
+def test_a_stall_has_no_more_than_a_recorder_writes() -> None:
+    [thread] = record_stall(90, 3).threads
+    for threads in ((thread,) * 17, (replace(thread, frames=thread.frames * 7),)):
+        with pytest.raises(ValueError, match="more than 16 stacks, or 12 frames"):
+            record_stall(90, 3, threads=threads)
+
+
+def test_a_line_with_more_than_a_recorder_writes_is_left_out(tmp_path: Path) -> None:
+    line = encoded(record_stall(90, 3)).replace(b'"threads":[', b'"threads":[' + b'{"name":"x"},' * 10_000)
+    write_record(tmp_path, [record_start(), sample(1, 3)], tail=line + encoded(sample(91, 3)))
+    report = timeline_report(tmp_path)
+    assert report.processes[0].stall is None
+    assert report.processes[0].sample_count == 2
+    assert "more than 16 stacks" in report.unread[0].reason
