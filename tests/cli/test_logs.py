@@ -95,10 +95,12 @@ def test_json_has_the_kind_the_role_the_rank_the_line_and_the_numbers(call, fold
 
 
 def test_a_page_has_the_root_then_the_consequences_then_the_ranks(call, folder):
-    text = call("log", "job").stdout
-    places = [text.index(f"── {word}") for word in ("JAI504", "JAI502", "ranks")]
+    text = call("log", "job", columns=120).stdout
+    places = [text.index(words) for words in ("── JAI504", "── JAI502", "┃ rank ┃")]
     assert places == sorted(places)
-    assert "rank 1  step 2  12:18:16  failed  ValueError: bad batch at step 2 (w.py:13)" in text
+    [row] = [line for line in text.splitlines() if line.startswith("│ 1 ")]
+    cells = [cell.strip() for cell in row.strip("│").split("│")]
+    assert cells == ["1", "2", "12:18:16", "failed: ValueError: bad batch at step 2 (w.py:13)"]
 
 
 def test_an_ignored_code_does_not_change_the_exit_code(call, folder):
