@@ -50,6 +50,7 @@ _HARD = re.compile(
 _FRAME = re.compile(r'\s*File "([^"\n]{1,500})", line (\d{1,9})(?:, in ([^\n]{1,200}))?')
 _TASKS = re.compile(r"(?:/job:\w{1,40}/replica:\d{1,9}/task:)?(\d{1,9})\s*$")
 _HEARTBEAT = re.compile(r"[Tt]ask (?:/job:\w{1,40}/replica:\d{1,9}/task:)?(\d{1,9}) heartbeat timeout")
+_TASK_OF_SRUN = re.compile(r"^srun: error: .{0,100}task (\d{1,9}): (.{1,60})")
 _BARRIER = re.compile(r"Id: (\S{1,200}?)\. ")
 _FIRST_TASK = re.compile(r"first task at the barrier: (?:/job:\w{1,40}/replica:\d{1,9}/task:)?(\d{1,9})")
 _CATEGORIES: dict[LogRole, LogCategory] = {
@@ -64,7 +65,11 @@ _SIGTERM = "termination signal"
 _UNKNOWN = "No kind of failure explains this line: read it, and those before it."
 _NEXT_FAILURE = re.compile(r"RESOURCE_EXHAUSTED|ran out of memory trying|cuMemAllocAsync failed")
 """Beginning of a failure whose numbers are not those of the one before it."""
-_NO_EVENT = re.compile(r"is unstuck waiting|live arrays at |is not a failure")
+_NO_EVENT = re.compile(
+    r"is unstuck waiting|live arrays at |is not a failure|Unable to register cu\w{2,9} factory"
+    r"|^Exception ignored in|^\w*Error: [\d.e+-]{1,20}$"
+)
+"""Lines that are no failure: of tools, of the start of a GPU, of the end of Python, and names of metrics."""
 
 
 Frame = tuple[str, int, str, str]
@@ -85,7 +90,7 @@ class Found(NamedTuple):
     is_weak: bool
     """Whether it is the root only if there is no other."""
     seconds: int | None
-    """Time of the line, or of the last one before it that has a time."""
+    """Time of the line; None if it has none."""
     record: str = ""
     """The line with those that belong to it."""
     frames: tuple[Frame, ...] = ()
@@ -112,7 +117,9 @@ def found_in(candidate: Candidate, progress: Progress, rank: str | None, lines: 
     is_hard = line.level == "F"
     if kind is None or match is None:
         is_hard = is_hard or candidate.is_open or _HARD.match(line.text) is not None
-        if not is_hard and (line.level in ("I", "W") or not (starts or line.level == "E")):
+        is_source = line.text[:1].isspace() or line.text.startswith(("Traceback (most", "During handling"))
+        is_said = starts or (line.level == "E" and not is_source)
+        if not is_hard and (line.level in ("I", "W") or not is_said):
             return None
     elif kind.is_hard and match.start() <= len(line.text):
         is_hard = True
@@ -122,12 +129,12 @@ def found_in(candidate: Candidate, progress: Progress, rank: str | None, lines: 
     numbers: dict[str, int | str] = {}
     if kind is not None and match is not None:
         numbers = _numbers(kind, match, _text_of(candidate, line) if kind.details else record)
-    survived = not is_hard and candidate.number < progress.last
+    survived = not is_hard and candidate.number < max(progress.last, progress.done)
     is_quiet = line.level in ("I", "W") and not is_hard and role != "stall"
     # A program may go on after an allocator's warning, and logs what it tries again.
     if is_quiet and role == "root" and ("rounded_nbytes" not in numbers or candidate.number < progress.last):
         return None
-    is_saved = kind is not None and kind.name == _SIGTERM and progress.is_done
+    is_saved = kind is not None and kind.name == _SIGTERM and progress.done > candidate.number
     is_fatal = role != "warning" and not (survived or is_quiet or is_saved)
     frames = _frames(candidate)
     event = LogEvent(
@@ -158,11 +165,9 @@ def found_in(candidate: Candidate, progress: Progress, rank: str | None, lines: 
 
 
 def _seconds(candidate: Candidate) -> int | None:
-    """Return the time of a line, or of the last one before it that has a time."""
-    for line in (candidate.line, *context_of(candidate, is_after=False, most=60)):
-        if (place := time_place(line.decode("latin-1"))) >= 0:
-            return seconds_at(line, place)
-    return None
+    """Return the time of a line; None if it has none."""
+    place = time_place(candidate.line.decode("latin-1"))
+    return seconds_at(candidate.line, place) if place >= 0 else None
 
 
 def _text_of(candidate: Candidate, line: Line) -> str:
@@ -265,6 +270,8 @@ def _named(kind: Kind | None, text: str) -> Iterator[tuple[str, str]]:
     """Yield the ranks that a line names as the cause."""
     if kind is None or kind.role != "consequence":
         return
+    if found := _TASK_OF_SRUN.search(text):
+        yield found[1], f"ended with {found[2]}"
     for found in _HEARTBEAT.finditer(text):
         yield found[1], "missed heartbeats"
     lines = text.split("\n")

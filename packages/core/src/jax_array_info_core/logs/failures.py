@@ -41,11 +41,15 @@ def failures_of(found: Iterable[Found]) -> list[Found]:
             kept[place] = _joined(kept[place], one)
         elif not (follows and any(other.event.is_fatal for other in kept)):
             kept.append(one)
+        elif len(kept) == 1 and kept[0].event.kind == NOT_INTERPRETED and one.frames and not kept[0].frames:
+            kept[0] = one  # what a logger says before a traceback
     return kept
 
 
 def _is_one_failure(one: Found, other: Found) -> bool:
     """Return whether an earlier and a later line of a rank are about one failure of memory."""
+    if one.event.kind == other.event.kind and one.event.numbers and one.event.numbers == other.event.numbers:
+        return one.event.category not in _MEMORY or one.event.role == other.event.role
     if any(found.event.category not in _MEMORY and found.event.kind != _LIMIT for found in (one, other)):
         return False
     kinds = {one.event.kind, other.event.kind}
@@ -116,8 +120,9 @@ def with_stalls(one: OneRank) -> OneRank:
         if bound < gap.seconds < YEAR and gap.number <= progress.last
     ]
     errors = [found for found in one.fatal if found.event.kind not in _EXTERNAL]
-    if progress.steps > 2 and progress.time is not None and progress.seconds is not None and not errors:
-        seconds = progress.time - progress.seconds
+    times = progress.seconds, progress.time
+    if progress.steps > 2 and None not in times and not errors and progress.done < progress.last:
+        seconds = (progress.time or 0) - (progress.seconds or 0)
         # Between a time with a date and one without, nothing is known.
         if bound < seconds < YEAR:
             stalls.append(_stall(one, seconds, progress.step, progress.last, is_fatal=True))

@@ -100,7 +100,7 @@ JOB_KINDS = (
         "peer closed",
         "consequence",
         (
-            r"Gloo .{0,400}(?:[Cc]onnection (?:closed|reset)|closed by peer|reset by peer)",
+            r"Gloo .{0,400}(?:[Cc]onnection (?:closed|reset|timed out)|by peer|[Tt]imed out waiting)",
             r"NCCL WARN .{0,200}Connection closed by remote peer",
             r"due to async NCCL error: remote process exited",
             r"NCCL .{0,300}remote process exited",

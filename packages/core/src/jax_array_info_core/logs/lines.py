@@ -16,12 +16,20 @@ _RANK = (
     r"|(?:[\w.-]{0,60}[\w.-])?(?<![a-z])(?:worker|task|rank|host|node|process|proc|pod|train|r)[-_:]?"
     r"(?P<c>\d{1,6})(?::|\]:?| \|) "
     r"|\[?(?:[\w.-]{1,60}[-/])?(?:worker|task|rank|host|node|process|pod)[-_ =](?P<d>\d{1,6})\]:? "
+    r"|\[1,(?P<e>\d{1,6})\]<std(?:out|err)>: ?"
+    r"|\[default(?P<f>\d{1,6})\]:"
+    r"|[\w.-]{1,60}-(?P<g>\d{1,6}) {1,20}\| "
+    r"|\[pod/[\w.-]{0,60}?-(?P<h>\d{1,6})/[\w.-]{1,60}\] "
 )
 RANK = re.compile(_RANK)
 """Prefix with the rank of a line."""
-_WORKER = re.compile(r"\((?:[\w.:/-]{1,60} )?pid=\d{1,9}[^)\n]{0,60}\) ")
-"""Prefix of a worker whose rank it does not say, such as ``(EngineCore_DP0 pid=26077)``."""
-_HEADER = re.compile(
+_WORKER = re.compile(
+    r"\((?:[\w.:/-]{1,60} )?pid=\d{1,9}[^)\n]{0,60}\) "
+    r"|\d{4}-\d\d-\d\dT[\d:.]{8,20}(?:Z|[+-]\d\d:\d\d) std(?:out|err) [FP] "
+    r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d [\w.-]{1,60} [\w./-]{1,60}\[\d{1,9}\]: "
+)
+"""Prefix without a rank: of a worker, such as ``(EngineCore_DP0 pid=26077)``, of a container, of syslog."""
+HEADER = re.compile(
     r"(?P<a>[IWEF])\d{4} \d\d:\d\d:\d\d(?:\.\d{1,9})?\s{1,8}\d{1,12}\s[^\s:\]]{1,200}:\d{1,7}\] ?"
     r"|(?P<f>[IWEF])\d{4} \d\d:\d\d:\d\d(?:\.\d{1,9})?\s{1,8}[^\s:\]]{1,200}:\d{1,7}\] ?"
     r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{1,9}: (?P<b>[IWEF]) [^\s:\]]{1,200}:\d{1,7}\] ?"
@@ -65,21 +73,25 @@ def read_line(raw: bytes) -> Line:
         text = next((part for part in reversed(text.split("\r")) if part.strip()), "")
     if text.startswith("{"):
         text = _payload(text)
-    if margin := MARGIN.match(text):
-        text = text[margin.end() :]
-    rank, level = None, ""
+    start, level, rank = text_start(text)
+    return Line(text[start:], level, rank)
+
+
+def text_start(text: str) -> tuple[int, str, str | None]:
+    """Return where the text of a line begins after its prefixes, its level and its rank."""
+    start, level, rank = 0, "", None
     for _ in range(4):
-        if found := RANK.match(text):
+        if found := RANK.match(text, start):
             rank = rank or next(filter(None, found.groups()))
-        else:
-            found = _WORKER.match(text)
-            if found is None and (found := _HEADER.match(text)):
-                level = next(filter(None, found.groups()), level)[:1] or level
-                level = {"C": "E", "D": "I"}.get(level, level)
+        elif (found := _WORKER.match(text, start) or MARGIN.match(text, start)) is None and (
+            found := HEADER.match(text, start)
+        ):
+            level = next(filter(None, found.groups()), level)[:1] or level
+            level = {"C": "E", "D": "I"}.get(level, level)
         if not found or not found[0]:
             break
-        text = text[found.end() :]
-    return Line(text, level, rank)
+        start = found.end()
+    return start, level, rank
 
 
 def _payload(text: str) -> str:
@@ -124,7 +136,7 @@ def _day(before: bytes) -> int:
         return 0
     try:
         # Loggers of one process write dates with and without the year.
-        return date(2000, int(found[1] or found[3]), int(found[2] or found[4])).toordinal()
+        return date(2001, int(found[1] or found[3]), int(found[2] or found[4])).toordinal()
     except ValueError:
         return 0
 

@@ -29,9 +29,12 @@ _MOST_EVENTS = 200
 """Number of different events that are listed."""
 _MOST_EXPLAINED = 50
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz", b"BZh": "bzip2"}
-_NAMES = re.compile(
-    r"(?:^|[^a-zA-Z])(?:r|rank|worker|proc|process|task|host|node|pod)[-_.]?(\d{1,6})$|[-_.](\d{1,6})$"
+_NAMES = tuple(
+    re.compile(rf"(?:^|[^a-zA-Z])(?:{words})[-_.]?(\d{{1,6}})(?!\d)")
+    for words in ("rank|r", "worker|proc|process|task", "host|node|pod")
 )
+"""Ranks in names of files, the plainest word first."""
+_LAST = re.compile(r"[-_.](\d{1,6})$")
 
 
 class _Source(NamedTuple):
@@ -99,9 +102,15 @@ def _sources_in(folder: Path) -> Iterator[_Source]:
     paths = sorted(path for path in folder.iterdir() if is_log(path.name) and path.is_file())
     if not paths:
         raise FileFormatError(f"a folder without logs ({', '.join(LOG_SUFFIXES)})")
-    for path in paths:
+    names = [rank_in(path.name) for path in paths]
+    has_ranks = sum(map(str.isdecimal, names)) > 1
+    for path, rank in zip(paths, names, strict=True):
+        is_rank = len(paths) > 1 and (rank.isdecimal() or not has_ranks)
         with path.open("rb") as file:
-            yield _Source(None if len(paths) == 1 else rank_in(path.name), _pieces(file))
+            try:
+                yield _Source(rank if is_rank else None, _pieces(file))
+            except FileFormatError as error:
+                raise FileFormatError(f"{plain_text(path.name)}: {error}") from error
 
 
 def is_log(name: str) -> bool:
@@ -119,8 +128,8 @@ def rank_in(name: str) -> str:
     stem = name
     for suffix in LOG_SUFFIXES:
         stem = stem.removesuffix(suffix)
-    found = _NAMES.search(stem)
-    return str(int(found[1] or found[2])) if found else plain_text(stem)
+    found = next(filter(None, (name.search(stem) for name in (*_NAMES, _LAST))), None)
+    return str(int(found[1])) if found else plain_text(stem)
 
 
 def _axes(mesh: Any) -> MeshAxes | None:
@@ -165,7 +174,7 @@ def _require_text(head: bytes) -> None:
             raise FileFormatError(f"compressed with {name}, not text: decompress it first")
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise FileFormatError("text in UTF-16: convert it to UTF-8 first")
-    if b"\0" in head[: 1 << 16]:
+    if head[: 1 << 16].count(b"\0") > len(head[: 1 << 16]) // 100:
         raise FileFormatError("a binary file, not a log")
 
 
@@ -217,9 +226,13 @@ def _ranks_of(scanner: Scanner, rank: str | None, lines: UserLines) -> list[OneR
         name: one for name, one in scanner.ranks.items() if name is not None
     }
     count = sum(one.line_count for one in prefixed.values())
-    has_ranks = rank is None and len(prefixed) > 1 and 2 * count >= scanner.line_count
+    # The numbers of steps before each line are no ranks.
+    is_repeated = any(one.line_count > 1 for one in prefixed.values())
+    has_ranks = rank is None and len(prefixed) > 1 and is_repeated and 2 * count >= scanner.line_count
     every = list(scanner.ranks.values()) or [Progress()]
-    progress = prefixed if has_ranks else {rank: _joined(every, scanner.line_count)}
+    # Lines without a prefix are the launcher's.
+    launcher: dict[str | None, Progress] = {None: scanner.ranks.get(None, Progress())}
+    progress = prefixed | launcher if has_ranks else {rank: _joined(every, scanner.line_count)}
     found: dict[str | None, list[Found]] = {name: [] for name in progress}
     for candidate in candidates:
         own = candidate.rank if has_ranks else rank
@@ -244,5 +257,5 @@ def _joined(every: Sequence[Progress], line_count: int) -> Progress:
     joined = max(every, key=lambda one: one.steps)
     joined.line_count = line_count
     joined.last = max(one.last for one in every)
-    joined.is_done = any(one.is_done for one in every)
+    joined.done = max(one.done for one in every)
     return joined

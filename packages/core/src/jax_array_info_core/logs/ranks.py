@@ -53,6 +53,8 @@ def _priority(found: Found) -> int:
         return _CONSEQUENCE
     if event.role == "stall":
         return _STALL
+    if re.match(r"(?:\w+\.)*(?:KeyboardInterrupt|BrokenPipeError|Connection\w+Error|EOFError)\b", event.text):
+        return _WEAK
     is_exception = event.place or re.match(r"[\w.]*(?:Error|Exception)\b", event.text)
     return _WEAK if found.is_weak or (event.kind == NOT_INTERPRETED and not is_exception) else _ROOT
 
@@ -67,16 +69,22 @@ def root_of(ranks: Sequence[OneRank]) -> Root:
 
     A consequence is the root of nothing. Without a root, it is the rank that the others name.
     """
-    failed = {one.rank: one.fatal for one in ranks if one.fatal}
-    if not failed:
-        return Root("")
-    if len(ranks) == 1:
-        return Root(_alone(next(iter(failed.values()))), tuple(failed))
-    best = min(_priority(events[0]) for events in failed.values())
+    own = [one for one in ranks if one.rank is not None] or ranks
+    failed = {one.rank: one.fatal for one in own if one.fatal}
+    launcher = [found for one in ranks if one.rank is None for found in one.fatal]
     named = _named(ranks)
-    if best == _CONSEQUENCE or (best == _WEAK and named):
-        return _without_root(ranks, failed, named)
+    if not failed and not launcher:
+        return Root("")
+    if len(own) == 1:
+        return Root(_alone(next(iter(failed.values()), launcher)), tuple(failed) or (None,))
+    if not failed:
+        return _without_root(own, {None: launcher}, named) if named else Root(_alone(launcher), (None,))
+    ranks = own
+    best = min(_priority(events[0]) for events in failed.values())
     first = {rank: events[0] for rank, events in failed.items() if _priority(events[0]) == best}
+    is_told = len(first) > 1 and len(failed) < len(ranks)
+    if best == _CONSEQUENCE or (best == _WEAK and (named or is_told)):
+        return _without_root(ranks, failed, named)
     summary = _said(next(iter(first.values())))
     if len(first) == len(ranks) and len({shape_of(one.event) for one in first.values()}) == 1:
         return Root(f"all {len(ranks)} ranks: {summary}", tuple(first))
@@ -142,6 +150,9 @@ def _without_root(
     }
     rank, reason = next(iter(ended.items()), (None, ("", 0)))
     is_coordinator = any(one.event.kind == "coordinator gone" for one in events)
+    if rank is None and silent_ranks and not (is_coordinator and "0" in silent_ranks) and silent_ranks[1:]:
+        words = f"ranks {listed(silent_ranks)} have no error: killed from outside, or ended early"
+        return Root(words + _others(ranks, silent_ranks, failed), tuple(silent_ranks))
     if rank is None and silent_ranks:
         rank = "0" if is_coordinator and "0" in silent_ranks else silent_ranks[0]
     if rank is None and is_coordinator and "0" not in here:
@@ -216,13 +227,12 @@ def listed(ranks: Iterable[str | None]) -> str:
 
 def rank_logs(ranks: Sequence[OneRank]) -> tuple[RankLog, ...]:
     """Return the rows of the ranks, in their order."""
-    if [one.rank for one in ranks] == [None]:
-        return ()
+    ranks = [one for one in ranks if one.rank is not None]
     any_failed = any(one.fatal for one in ranks)
 
     def end(one: OneRank) -> RankEnd:
         if not one.fatal:
-            return "no error" if any_failed and not one.progress.is_done else "ended"
+            return "no error" if any_failed and not one.progress.done else "ended"
         priority = _priority(one.fatal[0])
         return "in consequence" if priority == _CONSEQUENCE else "stalled" if priority == _STALL else "failed"
 

@@ -9,39 +9,20 @@ from itertools import islice
 from statistics import median
 from typing import NamedTuple
 
-from .lines import DAY, MARGIN, RANK, seconds_at, time_place
+from .lines import DAY, RANK, seconds_at, text_start, time_place
 
 _WORDS = (
-    *(b"RESOURCE_EXHAUSTED", b"INTERNAL:", b"DEADLINE_EXCEEDED", b"ABORTED:", b"UNAVAILABLE:", b"UNKNOWN:"),
-    *(b"FAILED_PRECONDITION", b"DATA_LOSS", b"INVALID_ARGUMENT", b"UNIMPLEMENTED:", b"CANCELLED"),
-    *(b"rror", b"xception", b"Interrupt", b"StopTraining", b"Iteration", b"Exit", b"arning"),
-    *(
-        b"E0000 00:",
-        b"F0000 00:",
-        b": E ",
-        b": F ",
-        b"FATAL",
-        b"CRITICAL",
-        b"Fatal",
-        b"heck fail",
-        b"*** SIG",
-    ),
-    *(b"*** SIG", b"Killed", b"Aborted", b"fault", b"Terminated", b"llegal instruction", b"terminate called"),
-    *(b"oom", b"OOM", b" ode", b"xit", b"NVRM", b"NCCL", b"egaScale", b"egascale", b"emory", b"SIGTERM"),
-    *(b"preempt", b"oordination", b"arrier", b"is unstuck", b"CUDA", b"cuMem", b"Gloo", b"halted"),
-    *(b"Falling back", b"onstant", b"donat", b"deleted", b"nan", b"shows up in", b"busy", b"already in use"),
-    *(b"esource temp", b"Too many open", b"space left", b"leaked", b"Leaked", b"incarnation", b"unhealthy"),
-    *(
-        b"initialization is taking",
-        b"mismatch",
-        b"acer",
-        b"incompatible",
-        b"Mosaic",
-        b"RET_CHECK",
-        b"Callback",
-    ),
-    *(b"Callback", b"Involuntary", b"termination signal", b"Allocat", b"allocat"),
-)
+    b"RESOURCE_EXHAUSTED|INTERNAL:|DEADLINE_EXCEEDED|ABORTED:|UNAVAILABLE:|UNKNOWN:|"
+    b"FAILED_PRECONDITION|DATA_LOSS|INVALID_ARGUMENT|UNIMPLEMENTED:|CANCELLED|rror|xception|"
+    b"Interrupt|StopTraining|Iteration|Exit|arning|E0000 00:|F0000 00:|: E |: F |FATAL|ERROR|"
+    b"CRITICAL|Fatal|heck fail|*** SIG|Killed|Aborted|fault|Terminated|llegal instruction|"
+    b"terminate called|reakpoint|corrupt|invalid pointer|oom|OOM| ode|xit|NVRM|NCCL|egaScale|"
+    b"egascale|emory|SIGTERM|preempt|oordination|arrier|is unstuck|CUDA|cuMem|Gloo|halted|"
+    b"Falling back|onstant|donat|deleted|nan|shows up in|busy|already in use|esource temp|"
+    b"Too many open|space left|leaked|Leaked|incarnation|unhealthy|initialization is taking|"
+    b"mismatch|acer|incompatible|Mosaic|RET_CHECK|Callback|Involuntary|termination signal|"
+    b"Allocat|allocat"
+).split(b"|")
 """Words, with zeros for digits. Each line that some kind explains has one."""
 _ZEROS = bytes.maketrans(b"0123456789", b"0" * 10)
 _TRACEBACK = b"Traceback (most recent call last):"
@@ -59,8 +40,11 @@ _ALARM = re.compile(
 )
 """Words of errors, which may name a step."""
 _DONE = re.compile(
-    rb"\b(?:saved|exit(?:ed)?(?: with)? code:? 0\b|(?:training|job) (?:finished|complete))", re.IGNORECASE
+    rb"\b(?:saved|exit(?:ed|ing)?(?: with)? code:? 0\b|(?:training|job|run) (?:finished|complete))",
+    re.IGNORECASE,
 )
+_AFTER_DEATH = re.compile(r"^wandb: |\bcrash|traceback|core dump|emergency|\bprofile\b", re.IGNORECASE)
+"""Words of lines that say that a program saved or finished something when it died."""
 
 _FEW = 2000
 """Number of shapes of lines up to which each is looked at alone."""
@@ -120,7 +104,7 @@ class Progress:
         "_step",
         "durations",
         "gaps",
-        "is_done",
+        "done",
         "last",
         "line_count",
         "seconds",
@@ -143,8 +127,8 @@ class Progress:
         """Seconds between lines with progress."""
         self.gaps: list[Gap] = []
         """The longest times without a line."""
-        self.is_done = False
-        """Whether it said that it saved or ended well."""
+        self.done = 0
+        """Number of the last line that says that it saved or ended well."""
         self._clock = b""
         self._step = b""
 
@@ -187,14 +171,14 @@ class Progress:
             few, found = found[:_MOST_STEPS], found[_MOST_STEPS:]
             for facts, place in few:
                 self.see(facts, lines[place], first + place)
+        steps = [place for facts, place in found if facts.is_progress]
+        last, count = steps[-1] if steps else -1, self.steps + len(steps)
         for facts, place in found:
-            if facts.time >= 0 and lines[place][facts.time : facts.time + 8] != self._clock:
+            is_new = facts.time >= 0 and lines[place][facts.time : facts.time + 8] != self._clock
+            if is_new or place == last:
                 self.see(facts, lines[place], first + place)
-        steps = [(facts, place) for facts, place in found if facts.is_progress]
-        self.steps += len(steps)
-        for facts, place in steps[-1:]:
-            self.see(facts, lines[place], first + place)
-        self.is_done = self.is_done or any(facts.is_done for facts, _ in found)
+        self.steps = count
+        self.done = max((first + place for facts, place in found if facts.is_done), default=self.done)
 
     def _see_time(self, seconds: int, number: int) -> None:
         """Take note of a time that is not that of the line before."""
@@ -241,7 +225,7 @@ class Scanner:
         self._kept_count = 0
         self._room = _ROOM
         self._in_traceback: dict[str | None, Candidate] = {}
-        self._rank: str | None = None
+        self._in_message: set[str | None] = set()
         self._rest = b""
         self._lines: list[bytes] = []
         """Lines that have been read, or wait for those after them."""
@@ -288,9 +272,13 @@ class Scanner:
         known = self._look_at(lines, shapes)
         places: Sequence[int] = range(len(lines))
         kinds = {shape: known[shape] for shape in set(shapes)}
-        if not self._in_traceback and not any(one.is_traceback for one in kinds.values()):
+        if (
+            not self._in_traceback
+            and not self._in_message
+            and not any(one.is_traceback for one in kinds.values())
+        ):
             places = [place for place, shape in enumerate(shapes) if kinds[shape] is not _BORING]
-            if self._rank is None and not any(one.rank or one.words for one in kinds.values()):
+            if not any(one.rank or one.words for one in kinds.values()):
                 plain = [(kinds[shapes[place]], place) for place in places]
                 self._progress_of(None).see_many(plain, lines, self.line_count + 1)
                 places = ()
@@ -298,22 +286,26 @@ class Scanner:
         first = self.line_count + 1
         for place in places:
             line, facts = lines[place], known[shapes[place]]
-            rank = self._rank
+            rank = None
             if facts.rank is not None:
-                rank = self._rank = line[slice(*facts.rank)].decode().lstrip("0") or "0"
+                rank = line[slice(*facts.rank)].decode().lstrip("0") or "0"
             state = self.ranks.get(rank) or self._progress_of(rank)
             if facts.rank is not None:
                 state.line_count += 1
-            is_source = facts.is_indented and rank in self._in_traceback
+            # The source in a traceback, or a further line of the message, names no step.
+            is_source = facts.is_indented and (rank in self._in_traceback or rank in self._in_message)
+            if not facts.is_indented:
+                self._in_message.discard(rank)
             if facts.time >= 0 or (facts.is_progress and not is_source):
                 state.see(facts, line, first + place)
             if facts.is_done:
-                state.is_done = True
+                state.done = first + place
             is_end = False
             if facts.is_traceback:
                 self._in_traceback[rank] = Candidate(first + place, rank, line, (), (), is_open=True)
             elif self._in_traceback and rank in self._in_traceback and not facts.is_indented:
                 del self._in_traceback[rank]
+                self._in_message.add(rank)
                 is_end = True
             if facts.words or is_end:
                 hits.setdefault((facts.words[:3], rank), []).append((place, rank))
@@ -399,12 +391,10 @@ def _shape(line: bytes, shape: bytes, words: tuple[int, ...]) -> _Shape:
     text = shape.decode("latin-1")
     rank = RANK.match(text)
     progress = _progress_in(text)
-    start = rank.end() if rank else 0
-    margin = MARGIN.match(text, start)
-    start = margin.end() if margin else start
+    start = text_start(text)[0]
     step = progress.span("number") if progress and progress["number"] else None
     found = _Shape(
-        rank=next(rank.span(name) for name in "abcd" if rank[name]) if rank else None,
+        rank=next(rank.span(name) for name, one in rank.groupdict().items() if one) if rank else None,
         time=time_place(text),
         is_progress=progress is not None,
         step=step,
@@ -419,7 +409,8 @@ def _shape(line: bytes, shape: bytes, words: tuple[int, ...]) -> _Shape:
 def _progress_in(text: str) -> re.Match[str] | None:
     """Return the progress in a line; None for an error that names a step."""
     found = _PROGRESS.search(text, 0, _HEAD)
-    return None if found is None or _ALARM.search(text, 0, _HEAD) else found
+    is_other = _ALARM.search(text, 0, _HEAD) or _AFTER_DEATH.search(text, 0, _HEAD)
+    return None if found is None or is_other else found
 
 
 def is_progress(text: str) -> bool:
