@@ -76,7 +76,7 @@ SAMPLES = (
     ),
     Sample("nccl", "nccl.log", {"module": "ncclCommInitRank"}, line=2),
     Sample("nccl", "nccl-2.log", {"module": "ncclCommInitRank"}),
-    Sample("nccl", "node03:275204:275658 [4] NCCL WARN Cuda failure 'out of memory'"),
+    Sample("nccl warning", "node03:275204:275658 [4] NCCL WARN Cuda failure 'out of memory'"),
     Sample("gpu fault", "gpu-fault.log", {"module": "ILLEGAL_ADDRESS"}),
     Sample("gpu fault", "gpu-fault-2.log", {"xid": 79}),
     Sample(

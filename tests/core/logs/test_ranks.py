@@ -322,3 +322,63 @@ def test_a_copy_of_the_folder_has_the_same_answer(tmp_path):
     shutil.copytree(FOLDER / "ranks" / "raise", tmp_path / "copy")
     one, other = log_report(FOLDER / "ranks" / "raise"), log_report(tmp_path / "copy")
     assert (one.events, one.ranks) == (other.events, other.ranks)
+
+
+SRUN = "srun: error: node2: task 3: Exited with exit code 3"
+
+
+def test_a_line_of_the_launcher_belongs_to_no_rank_and_names_the_one_that_ended():
+    lines = [f"{rank}: step {step}" for step in range(3) for rank in range(4)]
+    report = log_report([*lines, SRUN])
+    assert report.headline.startswith("rank 3 has no error: killed from outside, or ended early")
+    assert [one.rank for one in report.ranks] == ["0", "1", "2", "3"]
+    raised = log_report([*lines, *TRACEBACK])
+    assert raised.headline == "fatal, not interpreted: ValueError: bad batch (train.py:88)"
+
+
+def test_numbers_of_steps_before_lines_are_no_ranks():
+    report = log_report([*(f"{step}: loss 2" for step in range(9)), *TRACEBACK])
+    assert (report.ranks, report.headline) == (
+        (),
+        "fatal, not interpreted: ValueError: bad batch (train.py:88)",
+    )
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    ["[1,{}]<stderr>: ", "[default{}]: ", "train-{}  | ", "[pod/train-{}/main] ", "[{}]: "],
+)
+def test_prefixes_of_launchers_have_the_rank(prefix):
+    lines = [prefix.format(rank) + f"step {step}" for step in range(3) for rank in range(3)]
+    report = log_report([*lines, *(prefix.format(1) + line for line in TRACEBACK)])
+    assert report.headline.startswith("rank 1 failed first: ValueError: bad batch (train.py:88)")
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    ["2026-03-01T10:00:00.123456789Z stderr F ", "Mar  1 10:00:00 gpu01 train[123]: ", "(Worker pid=7) "],
+)
+def test_prefixes_without_a_rank_hide_nothing(prefix):
+    report = log_report([prefix + line for line in TRACEBACK])
+    assert report.headline == "fatal, not interpreted: ValueError: bad batch (train.py:88)"
+
+
+def test_the_plainest_word_in_a_name_is_the_rank(tmp_path):
+    for rank, host in ((0, 3), (1, 4)):
+        lines = TRACEBACK if rank else (GLOO,)
+        (tmp_path / f"rank{rank}-host{host}.log").write_text("\n".join(lines) + "\n")
+    (tmp_path / "requirements.txt").write_text("jax\n")
+    report = log_report(tmp_path)
+    assert [one.rank for one in report.ranks] == ["0", "1"]
+    assert report.headline.startswith("rank 1 failed first: ")
+
+
+def test_several_silent_ranks_are_all_named(tmp_path):
+    report = log_report(in_folder(tmp_path, ["step 1\n", "step 1\n", GLOO]))
+    assert report.headline.startswith("ranks 0, 1 have no error: killed from outside, or ended early")
+
+
+def test_what_follows_a_death_is_no_progress():
+    for line in ("wandb: epoch 3", "Crash report saved to /tmp/x", "  step 3 expected"):
+        assert log_report([*TRACEBACK, line]).is_fatal, line
+    assert log_report(["step 1", "ERROR:root:it broke"]).headline == "fatal, not interpreted: it broke"

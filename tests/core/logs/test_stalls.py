@@ -159,3 +159,7 @@ def test_times_in_a_collectors_json_are_read():
     assert log_report([*lines, late]).headline.startswith(
         "stalled: no progress for 7191 seconds after step 9"
     )
+
+
+def test_a_stall_after_a_thousand_steps_in_one_piece_is_found():
+    assert log_report(log([*steps(1200), (1200, "a"), (8399, "b")])).is_fatal

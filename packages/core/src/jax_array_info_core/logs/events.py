@@ -206,7 +206,7 @@ def _is_stated(text: str, match: re.Match[str], kind: Kind) -> bool:
 
     It begins with its words, or names an exception or a status before them. A program may print them, too.
     """
-    if kind.role in ("warning", "stall"):
+    if kind.role in ("warning", "stall") or kind.is_weak:
         return match.start() <= len(text)
     before = text[: match.end()]
     return not is_progress(text) and (match.start() == 0 or _SOFT_INSIDE.search(before) is not None)

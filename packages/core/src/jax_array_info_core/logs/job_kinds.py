@@ -129,13 +129,20 @@ JOB_KINDS = (
         "root",
         (
             r"NCCL operation (?P<module>[\w.]{1,60})\(.{0,300}failed",
-            r"NCCL WARN",
             r"due to async NCCL error",
             r"NCCL (?:operation|error)",
         ),
         "NCCL could not connect, or lost a peer: the network interface, shared memory, memory or the driver.",
         "Set NCCL_DEBUG=WARN and NCCL_SOCKET_IFNAME, and enlarge /dev/shm.",
         is_hard=True,
+        is_weak=True,
+    ),
+    Kind(
+        "nccl warning",
+        "root",
+        (r"NCCL WARN",),
+        "NCCL lacks something: the network interface, shared memory, memory or the driver.",
+        "If the run ended here, set NCCL_SOCKET_IFNAME, and enlarge /dev/shm.",
         is_weak=True,
     ),
     Kind(

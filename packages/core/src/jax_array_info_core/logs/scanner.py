@@ -298,7 +298,7 @@ class Scanner:
                 self._in_message.discard(rank)
             if facts.time >= 0 or (facts.is_progress and not is_source):
                 state.see(facts, line, first + place)
-            if facts.is_done:
+            if facts.is_done and not is_source:
                 state.done = first + place
             is_end = False
             if facts.is_traceback:
