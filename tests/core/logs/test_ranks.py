@@ -381,4 +381,4 @@ def test_several_silent_ranks_are_all_named(tmp_path):
 def test_what_follows_a_death_is_no_progress():
     for line in ("wandb: epoch 3", "Crash report saved to /tmp/x", "  step 3 expected"):
         assert log_report([*TRACEBACK, line]).is_fatal, line
-    assert log_report(["step 1", "ERROR:root:it broke"]).headline == "fatal, not interpreted: it broke"
+    assert log_report(["step 1", "ERROR:root:it broke"]).headline == "fatal, not interpreted: root:it broke"

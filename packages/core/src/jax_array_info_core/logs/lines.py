@@ -16,8 +16,8 @@ _RANK = (
     r"|(?:[\w.-]{0,60}[\w.-])?(?<![a-z])(?:worker|task|rank|host|node|process|proc|pod|train|r)[-_:]?"
     r"(?P<c>\d{1,6})(?::|\]:?| \|) "
     r"|\[?(?:[\w.-]{1,60}[-/])?(?:worker|task|rank|host|node|process|pod)[-_ =](?P<d>\d{1,6})\]:? "
-    r"|\[1,(?P<e>\d{1,6})\]<std(?:out|err)>: ?"
-    r"|\[default(?P<f>\d{1,6})\]:"
+    r"|\[\d,(?P<e>\d{1,6})\]<std(?:out|err)>: ?"
+    r"|\[default(?P<f>\d{1,6})\]: ?"
     r"|[\w.-]{1,60}-(?P<g>\d{1,6}) {1,20}\| "
     r"|\[pod/[\w.-]{0,60}?-(?P<h>\d{1,6})/[\w.-]{1,60}\] "
 )

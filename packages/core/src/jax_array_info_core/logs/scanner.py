@@ -401,7 +401,7 @@ def _shape(line: bytes, shape: bytes, words: tuple[int, ...]) -> _Shape:
         words=words,
         is_traceback=_TRACEBACK in shape,
         is_indented=not text[start:].strip() or text[start : start + 1] in " \t",
-        is_done=_DONE.search(line) is not None,
+        is_done=_DONE.search(line) is not None and not (_ALARM.search(text) or _AFTER_DEATH.search(text)),
     )
     return _BORING if found == _BORING else found
 
