@@ -102,9 +102,9 @@ class Progress:
     __slots__ = (
         "_clock",
         "_step",
+        "done",
         "durations",
         "gaps",
-        "done",
         "last",
         "line_count",
         "seconds",
