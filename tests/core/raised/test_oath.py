@@ -210,3 +210,11 @@ def test_no_message_makes_an_error_of_ours(expression):
             except ValueError as error:
                 explanation = explanation_of(error)
                 assert explanation is None or explanation.expression in run.source
+
+
+@pytest.mark.parametrize("wrapped", ["{}", "jax.grad(lambda r: ({})(r).sum())"])
+def test_bytes_inside_vmap_are_unknown(wrapped):
+    """The type of an operand lacks the dimension that is mapped."""
+    dot = wrapped.format("lambda r: jnp.dot(r, r)")
+    error = program(f"def bad():\n    return jax.vmap({dot})(put(A, None, 'x'))\n").error()
+    assert [edit.sent_nbytes for edit in explanation_of(error).edits] == [None]

@@ -17,7 +17,7 @@ from ..text import plain_text
 from .explanation import Edit, Explanation, Operand
 from .kind import Kind
 from .kinds import KINDS
-from .operands import arrays_of, described
+from .operands import arrays_of, described, is_batched
 from .site import Site
 from .source import Place, place_of
 from .types import mesh_in, specs_in, types_in
@@ -57,7 +57,12 @@ def explanation_of(error: BaseException) -> Explanation | None:
         expression=site.place.text(whole),
         operands=tuple(operand for one in site.arrays for operand in described(site.place, one)),
         edits=tuple(
-            replace(edit, code=source.replaced(whole, {node: edit.code})) for edit in edits[:MOST_EDITS]
+            replace(
+                edit,
+                code=source.replaced(whole, {node: edit.code}),
+                sent_nbytes=None if is_batched(site.place) else edit.sent_nbytes,
+            )
+            for edit in edits[:MOST_EDITS]
         ),
     )
 

@@ -88,6 +88,17 @@ def arrays_of(place: Place) -> list[Array]:
     return found
 
 
+def is_batched(place: Place) -> bool:
+    """Return whether an operand is traced by ``jax.vmap``: its type lacks the dimension that is mapped."""
+    for node in operand_nodes(place):
+        value = place.value(node)
+        while type(value).__name__ == "JVPTracer":
+            value = value.primal
+        if type(value).__name__ == "BatchTracer":
+            return True
+    return False
+
+
 def _is_spec(place: Place, node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and place.value(node.func) in [*map(at_path, _SPECS)]
 
