@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..compat.values import is_tracer
 from ..quantities import known_sum
 from .explanation import Operand
 from .source import MISSING, Place, at_path
@@ -92,10 +93,10 @@ def is_batched(place: Place) -> bool:
     """Return whether an operand is traced by ``jax.vmap``: its type lacks the dimension that is mapped."""
     for node in operand_nodes(place):
         value = place.value(node)
-        while type(value).__name__ == "JVPTracer":
-            value = value.primal
-        if type(value).__name__ == "BatchTracer":
-            return True
+        while is_tracer(value):
+            if type(value).__name__ == "BatchTracer":
+                return True
+            value = getattr(value, "primal", None)  # that of jax.grad
     return False
 
 
