@@ -43,6 +43,8 @@ def admitted_by(schema, name):
         if "$ref" in node:
             return st.deferred(lambda: named(node["$ref"].rpartition("/")[2]))
         match node["type"]:
+            case "object" if "properties" not in node:
+                return st.dictionaries(st.text(max_size=3), of(node["additionalProperties"]), max_size=2)
             case "object":
                 properties = {key: of(value) for key, value in node["properties"].items()}
                 required = {key: properties.pop(key) for key in node.get("required", ())}

@@ -58,6 +58,23 @@ NEVER_SHOWN = {
     ("LiveArrayGroup", "replicated_over"),  # of arrays with replicas
     ("LiveArrayGroup", "memory_kind"),
     ("LiveArrayTotal", "of"),  # derived from the groups, whatever the file contains
+    ("LogEvent", "kind"),  # the page of a consequence has it
+    ("LogEvent", "ranks"),
+    ("LogEvent", "numbers"),  # in the words
+    *(
+        ("LogFinding", name)  # computed from the events
+        for name in (
+            "code",
+            "kind",
+            "mesh_axes",
+            "numbers",
+            "page",
+            "problem",
+            "rank",
+            "remedy",
+            "shell_remedy",
+        )
+    ),
     ("MemoryProfileReport", "device_nbytes"),
     ("ProgramReport", "unread_local"),  # among those of unread
     ("RuleResult", "rule"),  # in other words in the fact

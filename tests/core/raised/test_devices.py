@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import pytest
 
+from jax_array_info_core.raised import devices
 from jax_array_info_core.raised.devices import device_explanation
 
 pytestmark = [pytest.mark.once_per_version, pytest.mark.needs_devices(8)]
@@ -287,7 +288,10 @@ leak(jnp.ones(3))
         ("def use(y):\n    return y * 2\nresult = use(kept[0])", "y", 11, "kept"),
     ],
 )
-def test_a_leaked_value_says_where_it_was_made_and_what_holds_it(tmp_path, code, name, line, holder):
+def test_a_leaked_value_says_where_it_was_made_and_what_holds_it(
+    tmp_path, monkeypatch, code, name, line, holder
+):
+    monkeypatch.setattr(devices, "_SECONDS", 600.0)
     found, _, _ = explained(tmp_path, LEAKING + code)
     line += HEAD.count("\n")
     assert found.kind == "leaked value"

@@ -24,6 +24,8 @@ _WORDS = (
     b"Allocat|allocat"
 ).split(b"|")
 """Words, with zeros for digits. Each line that some kind explains has one."""
+_COUNTED = frozenset(map(_WORDS.index, (b"Involuntary", b"donat", b"RESOURCE_EXHAUSTED")))
+"""Words of lines that ``CompilerLog`` counts."""
 _ZEROS = bytes.maketrans(b"0123456789", b"0" * 10)
 _TRACEBACK = b"Traceback (most recent call last):"
 _PROGRESS = re.compile(
@@ -334,7 +336,8 @@ class Scanner:
             last.popleft()
         kept = len(first) + len(last)
         self._kept_count += kept - count
-        self.dropped_count += len(found) + count - kept
+        if not isinstance(key, tuple) or _COUNTED.isdisjoint(key[0]):
+            self.dropped_count += len(found) + count - kept
 
     def _with_context(self, place: int, number: int, rank: str | None) -> Candidate:
         """Return a candidate with the lines around it."""

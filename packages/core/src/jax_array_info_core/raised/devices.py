@@ -253,8 +253,9 @@ def _leaked(found: re.Match[str], place: Place) -> Facts:
     # A list that is emptied: nothing of it refers to the value.
     values = [(name, leaf) for _, name, leaf in _leaves(place) if is_tracer(leaf)]
     name, value = values.pop() if len(values) == 1 else ("", None)
-    paths = find_holders([value], max_seconds=_SECONDS).paths if name.isidentifier() else {}
-    path = paths.get(id(value), name)
+    path = name
+    if name.isidentifier():  # the search may end before it finds what refers to the variable's value
+        path = find_holders([value], max_seconds=_SECONDS).paths.get(id(value), "")
     # What only C holds has the name of its class.
     holder = name if _OF_C.match(path) else path
     file, line, _ = found["made"].rsplit(":", 2)
