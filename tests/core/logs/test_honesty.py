@@ -203,3 +203,7 @@ def test_chained_tracebacks_end_in_the_last_exception():
 def test_codes_can_be_ignored_but_not_the_end():
     report = log_report(["ValueError: bad batch"], ignore_codes="JAI504")
     assert (report.findings, report.is_fatal, report.ignored_codes) == ((), True, ("JAI504",))
+
+
+def test_thousands_of_lines_have_commas():
+    assert log_report(["step 1"] * 12_345).answer == "nothing fatal in 12,345 lines"

@@ -39,7 +39,7 @@ def stalls(report):
 @pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
 def test_lines_without_progress_after_the_last_step_are_a_stall(form):
     report = log_report(log([*steps(10), (10, "waiting"), (3609, "still waiting")], form))
-    assert report.headline == "stalled: no progress for 3600 seconds after step 9 at 09:00:09"
+    assert report.headline == "stalled: no progress for 3,600 seconds after step 9 at 09:00:09"
     assert stalls(report) == [({"seconds": 3600, "step": 9}, 10)]
     [found] = report.findings
     assert (found.role, found.code) == ("stall", "JAI503")
@@ -133,7 +133,7 @@ def test_one_rank_stands_still(tmp_path):
     healthy = log(steps(3600))
     report = log_report(in_folder(tmp_path, [healthy, log([*steps(10), (3600, "waiting")]), healthy]))
     assert report.headline.startswith(
-        "rank 1 failed first: stalled: no progress for 3591 seconds after step 9"
+        "rank 1 failed first: stalled: no progress for 3,591 seconds after step 9"
     )
     assert [(one.rank, one.end, one.step, one.time) for one in report.ranks] == [
         ("0", "no error", 3599, "09:59:59"),
@@ -144,7 +144,7 @@ def test_one_rank_stands_still(tmp_path):
 
 def test_all_ranks_stand_still(tmp_path):
     report = log_report(in_folder(tmp_path, [log([*steps(10), (3600, "waiting")])] * 3))
-    assert report.headline == "all 3 ranks: stalled: no progress for 3591 seconds after step 9 at 09:00:09"
+    assert report.headline == "all 3 ranks: stalled: no progress for 3,591 seconds after step 9 at 09:00:09"
 
 
 def test_an_error_of_another_rank_is_the_root_of_a_stall(tmp_path):
@@ -157,7 +157,7 @@ def test_times_in_a_collectors_json_are_read():
     lines = [json.dumps({"timestamp": line[:19], "textPayload": line[20:]}) for line in log(steps(10))]
     late = json.dumps({"timestamp": "2026-09-20 11:00:00", "textPayload": "waiting"})
     assert log_report([*lines, late]).headline.startswith(
-        "stalled: no progress for 7191 seconds after step 9"
+        "stalled: no progress for 7,191 seconds after step 9"
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ..quantities import counted, format_number
+from ..quantities import format_number, grouped
 from ..reports.logs import LogEvent
 from ..text import printable
 from .events import NOT_INTERPRETED, Found, numbers_agree
@@ -141,7 +141,7 @@ def _stall(one: OneRank, seconds: int, step: int | None, number: int, *, is_fata
         kind="silent stall",
         role="stall",
         category="stall" if is_fatal else "log warning",
-        text=f"stalled: no progress for {counted(seconds, 'second', 'seconds')}{after}"
+        text=f"stalled: no progress for {grouped(seconds)} seconds{after}"
         f"{'' if is_fatal else ', then it went on'}",
         line=max(1, number),
         rank=one.rank,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ..quantities import counted, format_number
+from ..quantities import counted, format_number, grouped
 from ..reports import LogFinding, LogReport, RankLog
 from .blocks import Column, Entries, Limited, Listing, Row, Rule, Sentence, Table, said, that_apply
 from .findings import finding_blocks
@@ -29,7 +29,7 @@ def log_page(report: LogReport) -> Iterator[Listing]:
     name = "standard input" if report.name == "-" else report.name
     mesh = "" if report.mesh is None else f"mesh: {mesh_words(report.mesh)}"
     ranks = counted(len(report.ranks), "rank", "ranks") if report.ranks else ""
-    lines = counted(report.line_count, "line", "lines")
+    lines = f"{grouped(report.line_count)} {'line' if report.line_count == 1 else 'lines'}"
     warnings = counted(report.unlisted_count, "warning or error", "warnings or errors")
     yield Sentence(report.answer, "answer")
     yield Sentence(", ".join(filter(None, (name, lines, ranks, mesh))))

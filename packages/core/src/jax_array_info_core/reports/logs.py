@@ -8,7 +8,7 @@ from typing import Literal
 from .. import quantities
 from ..layouts.spec import MeshAxes
 from ..notebooks import Displayed
-from ..quantities import counted
+from ..quantities import grouped
 from .array import ArrayType
 from .codes import CODES, Code
 from .findings import Finding, findings_words
@@ -215,7 +215,7 @@ class LogReport(Displayed):
     @property
     def answer(self) -> str:
         """What ended the job, errors that it survived, and the codes of the findings."""
-        lines = counted(self.line_count, "line", "lines")
+        lines = f"{grouped(self.line_count)} {'line' if self.line_count == 1 else 'lines'}"
         survived = f"survived: {self.survived_count}" if self.survived_count else ""
         codes = findings_words(self.findings) if self.findings else ""
         return "; ".join(filter(None, (self.headline or f"nothing fatal in {lines}", survived, codes)))
