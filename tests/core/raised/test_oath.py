@@ -87,12 +87,14 @@ def test_a_call_of_a_package_has_no_edit(tmp_path, monkeypatch):
     """The package may use other operands, such as its parameters: an edit might not work."""
     package = tmp_path / "lib" / "site-packages"
     package.mkdir(parents=True)
-    (package / "layers_of_a_package.py").write_text("def add(x, y):\n    return x + y\n")
+    (package / "package_of_calls.py").write_text("def add(x, y):\n    return x + y\n")
     monkeypatch.syspath_prepend(str(package))
     run = program(
-        "import layers_of_a_package as layers\ndef bad():\n    return layers.add(put(A, 'x'), put(A, 'y'))\n"
+        "import package_of_calls as layers\ndef bad():\n    return layers.add(put(A, 'x'), put(A, 'y'))\n"
     )
-    explanation = explanation_of(run.error())
+    error = run.error()
+    explanation = explanation_of(error)
+    assert explanation is not None, error
     assert explanation.expression == "layers.add(put(A, 'x'), put(A, 'y'))"
     assert explanation.edits == ()
 
