@@ -4,6 +4,7 @@ import random
 import re
 import runpy
 import textwrap
+import traceback
 
 import jax
 import numpy as np
@@ -30,12 +31,27 @@ b = jax.device_put(A, jax.devices()[5])
 """
 
 
+ERRORS = []
+
+
+@pytest.fixture(autouse=True)
+def forgotten_programs():
+    """Forget the variables of the programs: up to JAX 0.8, a leaked value keeps them alive for good."""
+    yield
+    while ERRORS:
+        for frame, _ in traceback.walk_tb(ERRORS.pop().__traceback__):
+            if frame.f_globals["__name__"] == "<run_path>":
+                frame.f_globals.clear()
+                break
+
+
 def raised(folder, code, head=HEAD):
     """Return the path of a program, the number of lines before its code, and the error that it raises."""
     path = folder / "train.py"
     path.write_text(f"{head}{textwrap.dedent(code)}")
     with pytest.raises(Exception) as caught:
         runpy.run_path(str(path))
+    ERRORS.append(caught.value)
     return path, head.count("\n"), caught.value
 
 
