@@ -1,9 +1,18 @@
 """Runs of a program in several JAX processes, each with its own simulated CPU devices."""
 
+import os
 import socket
 import subprocess
 import sys
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+
+import pytest
+
+only_in_full = pytest.mark.skipif(
+    "JAI_FULL" not in os.environ,
+    reason="its processes wait for each other's timeouts, up to a minute: nox -s full runs it",
+)
+"""Mark of tests that are too slow for each change."""
 
 # Marks the lines for the test, since Gloo prints to the same stdout.
 _MARK = "sent: "

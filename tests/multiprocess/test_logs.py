@@ -1,7 +1,6 @@
 """Logs of three processes that end in different ways: ``jai-cli log`` names the process that ended first."""
 
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -9,6 +8,8 @@ import sys
 import time
 
 import pytest
+
+from tests.processes import only_in_full
 
 pytestmark = [pytest.mark.own_process, pytest.mark.newest]
 
@@ -51,7 +52,6 @@ HEADLINES = {
     "freeze": SILENT,
     "late": "never all connected: ",
 }
-only_in_full = pytest.mark.skipif("JAI_FULL" not in os.environ, reason="takes a minute, in nox -s full")
 
 
 def start(folder, mode):

@@ -15,13 +15,10 @@ from jax_array_info_core.errors import FileFormatError
 from jax_array_info_core.reports import standing
 from jax_array_info_core.timeline import timeline_report as reports
 from tests.cli.launching import jai, write_program
+from tests.processes import only_in_full
 from tests.records import until
 
 pytestmark = [pytest.mark.own_process, pytest.mark.newest, pytest.mark.xdist_group("processes")]
-
-only_in_full = pytest.mark.skipif(
-    "JAI_TEST_PROCESSES" in os.environ, reason="takes long: the session full runs it"
-)
 
 PROGRAM = """
 import os, signal, sys, time
