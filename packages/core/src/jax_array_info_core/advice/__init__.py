@@ -1,0 +1,1 @@
+"""Changes of shardings that are tried: which to try, in which order, and which of them help."""

@@ -1,0 +1,208 @@
+"""The search for changes that help: each is tried, and those that help are proved."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol
+
+from ..quantities import counted
+from ..reports.advice import AdviceReport, ProgramFigures, Remedy
+from ..reports.program import ProgramReport
+from .candidates import Edit, SiteValue, edits_in_order, weights_of
+from .judging import MOST_REMEDIES, MOST_TRADES, best_of, verdict
+
+_LEAST_TRIES = 3
+_LEVEL = 0.6
+"""Time of a try as a part of that of the first compilation."""
+_FOR_PROOFS = 3
+"""Times that the first compilation took which are left for proofs."""
+
+
+class TryFailedError(Exception):
+    """A change that JAX or XLA refuses, or that cannot be written in the source."""
+
+
+class TwinError(TryFailedError):
+    """A change that gives the same program as one before, or as none."""
+
+
+class TimeOverError(Exception):
+    """The time for tries or proofs is over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Base:
+    """A program as it is."""
+
+    report: ProgramReport
+    """The report on it, with the reasons of its collectives."""
+
+    tried_as: ProgramFigures
+    """Its figures, compiled as a change is that is tried."""
+
+    values: tuple[SiteValue, ...] = ()
+    """The expressions of its source that can have a constraint."""
+
+    seconds: float = 0.0
+    """Time of its compilation."""
+
+    has_places: bool = True
+    """Whether its arguments and outputs can have other shardings."""
+
+    caveats: tuple[str, ...] = ()
+    """What cannot be changed, and why."""
+
+
+class Engine(Protocol):
+    """What applies changes to copies of a program, and compiles them."""
+
+    def base(self, deadline: float) -> Base:
+        """Return the program as it is."""
+
+    def tried(self, edit: Edit, deadline: float) -> ProgramFigures:
+        """Return the figures of the program with a change, compiled as fast as the backend can.
+
+        Raises:
+            TryFailedError: If it cannot be applied or compiled; ``TwinError`` if it is that of another.
+            TimeOverError: If it takes longer than until the deadline, on ``time.monotonic``.
+        """
+
+    def proved(self, edit: Edit, deadline: float) -> Remedy:
+        """Return a change as it is written, with the figures of both programs, compiled with all options.
+
+        Raises:
+            TryFailedError: If it cannot be applied where it is to be written.
+            TimeOverError: If it takes longer than until the deadline.
+        """
+
+
+class _Tried(NamedTuple):
+    edit: Edit
+    figures: ProgramFigures
+
+
+def advised(
+    engine: Engine, budget: float, *, most: int | None = None, now: Callable[[], float] = time.monotonic
+) -> AdviceReport:
+    """Return the changes that help, from those that can be tried and proved within a time.
+
+    Args:
+        engine: What applies and compiles changes.
+        budget: The time, in seconds. What has begun is ended in time, at most once as long.
+        most: Maximum number of changes that are tried; None for as many as there is time for.
+        now: The clock.
+    """
+    start = now()
+    hard = start + 2 * budget
+    base = engine.base(hard)
+    report = base.report
+    advice = AdviceReport(
+        name=report.name,
+        origin=report.origin,
+        mesh=report.mesh,
+        device_count=report.device_count,
+        platform=report.platform,
+        topology=report.topology,
+        base=figures_of(report),
+        caveats=base.caveats,
+    )
+    took = now() - start
+    weights = weights_of(report)
+    edits = edits_in_order(report, base.values, weights, has_places=base.has_places)
+    possible = int(budget / max(_LEVEL * base.seconds, 1e-3))
+    if reason := _reason(base, edits, possible):
+        return replace(advice, reason=reason, skipped=len(edits), seconds=now() - start)
+    found, failed, twins, count = [], 0, 0, 0
+    stop = max(start + budget - min(_FOR_PROOFS * took, budget / 2), now())
+    for edit in edits:
+        if now() >= stop or (most is not None and count - twins >= most):
+            break
+        count += 1
+        try:
+            found.append(_Tried(edit, engine.tried(edit, hard)))
+        except TwinError:
+            twins += 1
+        except TryFailedError:
+            failed += 1
+        except TimeOverError:
+            count -= 1
+            break
+    remedies, refused, unproved = _proved(engine, base, found, lambda: hard - now(), hard)
+    judged = [(verdict(one.before, one.after), one) for one in remedies]
+    better, trades = ([one for word, one in judged if word == kind] for kind in ("better", "trade"))
+    caveats = list(base.caveats)
+    if unproved:
+        caveats.append(
+            f"{counted(unproved, 'change', 'changes')} that may help could not be proved in time: --budget"
+        )
+    return replace(
+        advice,
+        remedies=tuple(best_of(better, lambda one: one.after, MOST_REMEDIES)),
+        trades=tuple(best_of(trades, lambda one: one.after, MOST_TRADES)),
+        tried=len(found),
+        failed=failed + refused,
+        skipped=len(edits) - len(found) - failed,
+        seconds=now() - start,
+        caveats=tuple(caveats),
+    )
+
+
+def _reason(base: Base, edits: Sequence[Edit], possible: int) -> str | None:
+    """Return why no change is tried; None if some are."""
+    figures = figures_of(base.report)
+    if base.report.mesh is None or base.report.device_count < 2:
+        return "no change to try: the program runs on one device"
+    if not base.report.is_known or figures.memory_nbytes is None:
+        return "no change is tried: the compiled program is not known"
+    if figures.sent_nbytes is None:
+        return "no change is tried: the bytes that the program sends are unknown, so none can be compared"
+    if figures.flops is None:
+        return "no change is tried: the FLOPs of the program are unknown, so none can be compared"
+    if not edits:
+        return "no change to try: nothing that the program sends or holds can be sharded in another way"
+    if possible < _LEAST_TRIES:
+        return (
+            f"no change is tried: the program compiles in {base.seconds:.0f} s, and the budget is too short"
+            f" for {_LEAST_TRIES} tries: give it more"
+        )
+    return None
+
+
+def _proved(
+    engine: Engine, base: Base, found: Sequence[_Tried], left: Callable[[], float], deadline: float
+) -> tuple[list[Remedy], int, int]:
+    """Return the changes that are proved, the number of those that failed, and of those without time."""
+    remedies: list[Remedy] = []
+    refused = unproved = 0
+    for kind, most in (("better", MOST_REMEDIES), ("trade", MOST_TRADES)):
+        good = [one for one in found if verdict(base.tried_as, one.figures) == kind]
+        for one in best_of(good, lambda each: each.figures, most):
+            try:
+                if left() <= 0:
+                    raise TimeOverError
+                remedies.append(engine.proved(one.edit, deadline))
+            except TryFailedError:
+                refused += 1
+            except TimeOverError:
+                unproved += 1
+    return remedies, refused, unproved
+
+
+def figures_of(report: ProgramReport, xla_flops: int | None = None) -> ProgramFigures:
+    """Return the figures of a compiled program that changes are compared by.
+
+    Args:
+        report: The report on it.
+        xla_flops: FLOPs as XLA's cost analysis counts them; None if unknown.
+    """
+    memory = report.memory
+    flops = None if report.dot_flops is None or report.fft_flops is None else report.dot_flops + report.fft_flops
+    return ProgramFigures(
+        sent_nbytes=report.sent_nbytes,
+        memory_nbytes=None if memory is None else memory.needed_nbytes,
+        temporary_nbytes=None if memory is None else memory.temporary_nbytes,
+        flops=flops,
+        xla_flops=xla_flops,
+    )

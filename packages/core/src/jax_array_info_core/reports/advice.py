@@ -1,0 +1,200 @@
+"""Changes of shardings that were applied to a program and measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from .. import quantities
+from ..layouts.spec import MeshAxes
+from ..notebooks import Displayed
+from ..quantities import counted, format_bytes
+from .origin import Origin
+
+RemedyKind = Literal["argument", "output", "constraint"]
+"""What is changed: the sharding of arguments, that of outputs, or a constraint on an expression."""
+
+Proof = Literal["source", "lowered"]
+"""How a change was proved.
+
+- ``source``: the program was traced and compiled again in a process of its own, with the change in the source
+  or in the shardings of its arguments and outputs;
+- ``lowered``: the change was applied to a copy of the lowered program, and not to the source yet.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramFigures:
+    """Figures of a compiled program on one device, of its first call. None where they are unknown."""
+
+    sent_nbytes: quantities.Total | None = None
+    """Bytes that a device sends in one call."""
+
+    memory_nbytes: quantities.Total | None = None
+    """Bytes that the program needs: the peak; where the backend tells none, arguments, outputs that reuse none
+    of them, and temporary values."""
+
+    temporary_nbytes: quantities.Size | None = None
+    """Bytes of its temporary values."""
+
+    flops: quantities.Total | None = None
+    """Floating-point operations of dots, convolutions and Fourier transforms."""
+
+    xla_flops: quantities.Total | None = None
+    """All floating-point operations as XLA's cost analysis counts them, a loop's body once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemedyPlace:
+    """Where a change belongs: a line of the source, or the paths of arguments and outputs."""
+
+    file: str | None = None
+    """Path of the source file; None for arguments and outputs."""
+
+    line: quantities.Count | None = None
+    """Number of the line in it, from 1."""
+
+    column: quantities.Size | None = None
+    """Column at which the expression begins in the line, from 0, in characters."""
+
+    function: str | None = None
+    """Name of the function around it."""
+
+    path: str | None = None
+    """Path of the argument or the output, as in ``program_report``; None for an expression."""
+
+    paths: tuple[str, ...] = ()
+    """All paths that change together, such as those of equal layers."""
+
+    def __str__(self) -> str:
+        """Return the text form: ``step.py:19``, or ``p/out and 3 more``."""
+        if self.path is None:
+            name = (self.file or "").replace("\\", "/").rpartition("/")[2]
+            return f"{name}:{self.line}"
+        more = len(self.paths) - 1
+        return f"{self.path} and {more} more" if more > 0 else self.path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remedy:
+    """A change that was applied to a copy of the program, compiled and measured."""
+
+    kind: RemedyKind
+    """What is changed."""
+
+    place: RemedyPlace
+    """Where it belongs."""
+
+    expression: str
+    """Source text of the expression, as it stands in its line; for arguments and outputs, the spec that they
+    have."""
+
+    code: str
+    """What to write in its place; for arguments and outputs, their spec: ``P('data', None)``."""
+
+    before: ProgramFigures
+    """Figures of the program as it is."""
+
+    after: ProgramFigures
+    """Figures of the program with the change, compiled with the same options."""
+
+    proof: Proof
+    """How it was proved."""
+
+    because: str = ""
+    """Why the compiler sends what it saves, as far as the reasons of collectives tell; empty if unknown."""
+
+    resolved: tuple[str, ...] = ()
+    """Texts of the findings of ``program_report`` that the changed program has no more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdviceReport(Displayed):
+    """Changes of shardings that make a program better. Returned by ``advise_report``.
+
+    Each was applied to a copy of the program, compiled and measured. The time of a step is not known, nor what
+    helps with other shapes or on another mesh.
+    """
+
+    name: str
+    """Name of the function."""
+
+    origin: Origin | None = None
+    """Line of the function's definition."""
+
+    mesh: MeshAxes | None = None
+    """Axes of the mesh; None without a mesh."""
+
+    device_count: quantities.Count = 1
+    """Number of devices that run the program."""
+
+    platform: str
+    """Platform that it is compiled for: ``cpu``, ``tpu``, ``gpu``."""
+
+    topology: str | None = None
+    """Topology that it is compiled for; None for the devices of this process, or simulated ones."""
+
+    base: ProgramFigures
+    """Figures of the program as it is."""
+
+    remedies: tuple[Remedy, ...] = ()
+    """Changes that make one figure better and none worse, the fewest bytes sent first, at most five. None is
+    worse than another in all figures."""
+
+    trades: tuple[Remedy, ...] = ()
+    """Changes that make one figure better and another worse, at most three."""
+
+    tried: quantities.Size = 0
+    """Number of changes that were compiled and measured."""
+
+    failed: quantities.Size = 0
+    """Number of changes that JAX or XLA refused, or that did not do at the source what was measured."""
+
+    skipped: quantities.Size = 0
+    """Number of changes that were not compiled: they give the same shardings as another one, or the time was
+    over."""
+
+    seconds: quantities.Time = 0.0
+    """Time that it took, in seconds."""
+
+    reason: str | None = None
+    """Why nothing was tried; None if something was."""
+
+    caveats: tuple[str, ...] = ()
+    """What is not known, and what may differ on another platform."""
+
+    @property
+    def answer(self) -> str:
+        """Whether a change helps, with the figure that the first one makes better."""
+        if self.reason is not None:
+            return self.reason
+        if not self.remedies:
+            changes = counted(self.tried, "change", "changes")
+            return f"{changes} tried, none helps"
+        helps = counted(len(self.remedies), "change helps", "changes help")
+        return f"{helps}: {gain(self.remedies[0])}"
+
+
+def gain(remedy: Remedy) -> str:
+    """Return the figure that a change makes better, before and after, the bytes sent if they are fewer.
+
+    ``62.8 MiB → 33.5 MiB sent per device and call (-47%)``
+    """
+    for name, words, form in (
+        ("sent_nbytes", "sent per device and call", format_bytes),
+        ("memory_nbytes", "of memory per device", format_bytes),
+        ("flops", "FLOPs per device and call", quantities.format_number),
+        ("xla_flops", "FLOPs per device and call, by XLA's count", quantities.format_number),
+    ):
+        old, new = getattr(remedy.before, name), getattr(remedy.after, name)
+        if old is not None and new is not None and new <= 0.95 * old and new < old:
+            return f"{form(old)} → {form(new)} {words} ({change_words(old, new)})"
+    return ""
+
+
+def change_words(old: int, new: int) -> str:
+    """Return a change as a percentage, ``-47%``; ``equal`` if it rounds to none; ``from 0`` without one."""
+    if not old:
+        return "equal" if not new else "from 0"
+    percent = round(100 * (new - old) / old)
+    return f"{percent:+d}%" if percent else "equal"
