@@ -213,7 +213,7 @@ def _arguments(report: ProgramReport, weights: Weights, sizes: Mapping[str, int]
         if not weight and not few:
             continue
         changed = [
-            (-_parts(axes, sizes), moves(own, axes, sizes), Edit("argument", axes, arguments=paths))
+            (moves(own, axes, sizes), -_parts(axes, sizes), Edit("argument", axes, arguments=paths))
             for axes in specs(found[0].shape, sizes)
             if 0 < moves(own, axes, sizes) <= _MOST_MOVES and _parts(axes, sizes) >= _parts(own, sizes)
         ]
