@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import sys
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection
 from types import FrameType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from jax_array_info_core.advice.candidates import Axes, Edit, Site, SiteValue
+from jax_array_info_core.advice.child import Parent
 from jax_array_info_core.advice.code import constraint_code, partition_spec
 from jax_array_info_core.advice.search import Base, figures_of
 from jax_array_info_core.advice.twins import sharding_key
@@ -84,27 +82,20 @@ class Found(NamedTuple):
     """Numbers of the leaves that are donated."""
 
 
-def main(descriptor: int, parent: int) -> None:
-    """Do the task that the other end of a connection sends, and end when it is closed."""
-    connection = Connection(descriptor)
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    with contextlib.suppress(EOFError, OSError):
-        task: Task = connection.recv()
-        try:
-            answer = _searched(task, connection) if task.searches else _reported(task)
-        except Refusal as error:
-            answer = Failed("refused", error.format_message())
-        except NotCompiledError as error:
-            answer = Failed("not compiled", str(error))
-        if answer is not None:
-            connection.send(answer)
-
-
-def _end_with(parent: int) -> None:
-    """End this process when that which started it is gone."""
-    while os.getppid() == parent:
-        time.sleep(1)
-    os._exit(1)
+def main() -> None:
+    """Do the task that the parent process sends, and end when it has the answers."""
+    parent = Parent()
+    messages = parent.messages()
+    task: Task = next(messages)
+    try:
+        answer = _searched(task, parent, messages) if task.searches else _reported(task)
+    except Refusal as error:
+        answer = Failed("refused", error.format_message())
+    except NotCompiledError as error:
+        answer = Failed("not compiled", str(error))
+    if answer is not None:
+        parent.answer(answer)
+        next(messages, None)
 
 
 _NO_PLACES = "Arguments and outputs are not changed: the program does not have them as they are given."
@@ -134,7 +125,7 @@ def _reported(task: Task) -> ProgramReport:
     return report_on(task.request, report_of, source.run)
 
 
-def _searched(task: Task, connection: Connection) -> None:
+def _searched(task: Task, parent: Parent, messages: Iterator[Any]) -> None:
     """Send what is found in a program, then the figures of each change that is asked for."""
     values = Values()
     source = Source(_is_hidden, {}, values)
@@ -146,10 +137,10 @@ def _searched(task: Task, connection: Connection) -> None:
         start = time.monotonic()
         report = program_report(function, *arguments, **options)
         tries = Tries(function, arguments, values, report)
-        connection.send(tries.found(time.monotonic() - start))
-        while True:  # until the other end is closed
-            what, change = connection.recv()
-            connection.send(tries.code(change) if what == "code" else tries.figures(change))
+        parent.answer(tries.found(time.monotonic() - start))
+        for what, change in messages:
+            parent.answer(tries.code(change) if what == "code" else tries.figures(change))
+        return report
 
     report_on(task.request, serve, source.run)
 
@@ -375,3 +366,7 @@ def changed(
         return jax.tree.unflatten(structure, found)
 
     return jax.jit(with_outputs, donate_argnums=change.donated), leaves
+
+
+if __name__ == "__main__":
+    main()

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -215,6 +215,31 @@ def _received(connection: socket.socket, size: int, deadline: float | None) -> b
     return b"".join(parts)
 
 
+class Parent:
+    """The process that has started this one, in its child."""
+
+    def __init__(self) -> None:
+        number, parent = int(sys.argv.pop(1)), int(sys.argv.pop(1))
+        _thread.start_new_thread(_watch, (parent,))
+        self._connection = socket.socket(fileno=number)
+        self._connection.setblocking(True)
+
+    def messages(self) -> Iterator[Any]:
+        """Yield its messages, until it closes the socket or ends. Each is answered before the next."""
+        while True:
+            try:
+                size = int.from_bytes(_received(self._connection, 8, None), "little")
+                message = pickle.loads(_received(self._connection, size, None))  # noqa: S301
+            except (EOFError, OSError):
+                return
+            yield message
+
+    def answer(self, answer: Any, *, is_error: bool = False) -> None:
+        """Send the answer to a message, or the text of an error."""
+        reply = pickle.dumps((is_error, answer))
+        self._connection.sendall(len(reply).to_bytes(8, "little") + reply)
+
+
 def serve(answer: Callable[[Any], Any]) -> None:
     """Answer the messages of the parent process, in its child, until it closes the socket or ends.
 
@@ -223,21 +248,14 @@ def serve(answer: Callable[[Any], Any]) -> None:
     Args:
         answer: A function from a message to the answer.
     """
-    number, parent = int(sys.argv.pop(1)), int(sys.argv.pop(1))
-    _thread.start_new_thread(_watch, (parent,))
-    with socket.socket(fileno=number) as connection:
-        connection.setblocking(True)
-        while True:
-            try:
-                size = int.from_bytes(_received(connection, 8, None), "little")
-                message = pickle.loads(_received(connection, size, None))  # noqa: S301
-            except (EOFError, OSError):
-                return
-            try:
-                reply = pickle.dumps((False, answer(message)))
-            except (Exception, SystemExit) as error:  # also of the user's code
-                reply = pickle.dumps((True, f"{type(error).__name__}: {error}"))
-            connection.sendall(len(reply).to_bytes(8, "little") + reply)
+    parent = Parent()
+    for message in parent.messages():
+        try:
+            found = answer(message)
+        except (Exception, SystemExit) as error:  # also of the user's code
+            parent.answer(f"{type(error).__name__}: {error}", is_error=True)
+        else:
+            parent.answer(found)
 
 
 def _watch(parent: int) -> None:
