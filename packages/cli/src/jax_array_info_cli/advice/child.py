@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from jax_array_info_core.advice.candidates import Axes, Edit, Site, SiteValue
 from jax_array_info_core.advice.child import Parent
-from jax_array_info_core.advice.code import constraint_code, partition_spec
+from jax_array_info_core.advice.code import constraint_code
 from jax_array_info_core.advice.search import Base, figures_of
 from jax_array_info_core.advice.twins import sharding_key
 from jax_array_info_core.compat.lowering import require_shardy, sharded_struct
@@ -183,6 +183,12 @@ class Values:
         return value
 
 
+def _partition_spec(axes: Axes) -> Any:
+    import jax
+
+    return jax.sharding.PartitionSpec(*(own[0] if len(own) == 1 else own or None for own in axes))
+
+
 def constrained(value: Any, spec: Any, mesh: Any) -> Any:
     """Return a value with a sharding; on a mesh of its own, if it has one."""
     import jax
@@ -295,7 +301,7 @@ class Tries:
         if change is None:
             return stages_of(self._function, self._arguments, {}).traced.lower()
         values.site, values.uses = change.edit.site, 0
-        values.spec = partition_spec(change.edit.axes)
+        values.spec = _partition_spec(change.edit.axes)
         jax.clear_caches()  # they have the program without the change
         try:
             function, arguments = changed(change, self._function, self._arguments)
@@ -325,6 +331,7 @@ class Tries:
     def code(self, change: Change) -> tuple[str, str, str]:
         """Return an expression, what to write in its place, and the function around it."""
         assert change.edit.site is not None
+        assert self._report.mesh is not None
         expression, scope, _ = self._values.found[change.edit.site]
         code = constraint_code(
             expression.text,
@@ -332,7 +339,7 @@ class Tries:
             scope.names,
             scope.operand,
             is_explicit=scope.is_explicit,
-            mesh=self._values.mesh,
+            mesh=self._report.mesh,
         )
         return expression.text, code, expression.function
 
@@ -362,11 +369,7 @@ def changed(
     def with_outputs(*given: Any) -> Any:
         found, structure = jax.tree.flatten(function(*jax.tree.unflatten(tree, given)))
         for number in change.outputs:
-            found[number] = constrained(found[number], partition_spec(change.edit.axes), mesh)
+            found[number] = constrained(found[number], _partition_spec(change.edit.axes), mesh)
         return jax.tree.unflatten(structure, found)
 
     return jax.jit(with_outputs, donate_argnums=change.donated), leaves
-
-
-if __name__ == "__main__":
-    main()

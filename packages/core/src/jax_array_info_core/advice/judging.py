@@ -18,7 +18,8 @@ _NOISE_NBYTES = 1024
 """Bytes by which a figure can be more and not worse: a sum of scalars."""
 MOST_REMEDIES, MOST_TRADES = 5, 3
 _FLOPS = ("flops", "xla_flops")
-_COMPARED = ("sent_nbytes", "memory_nbytes", "flops")
+COMPARED = ("sent_nbytes", "memory_nbytes", "flops")
+"""The figures that changes are compared by."""
 _T = TypeVar("_T")
 
 
@@ -31,9 +32,9 @@ def verdict(base: ProgramFigures, new: ProgramFigures) -> Verdict:
 
     A figure that one of the programs lacks makes a change neither better nor a trade.
     """
-    if any(getattr(one, name) is None for one in (base, new) for name in _COMPARED):
+    if any(getattr(one, name) is None for one in (base, new) for name in COMPARED):
         return "no"
-    worse = [name for name in (*_COMPARED, "xla_flops") if _is_worse(base, new, name)]
+    worse = [name for name in (*COMPARED, "xla_flops") if _is_worse(base, new, name)]
     if not _is_better(base, new) or not {*_FLOPS}.isdisjoint(worse):
         return "no"
     return "trade" if worse else "better"
@@ -43,7 +44,7 @@ def _is_better(base: ProgramFigures, new: ProgramFigures) -> bool:
     """Return whether a figure is less by enough."""
     memory = base.memory_nbytes or 0
     least = {"sent_nbytes": min(LEAST_NBYTES, memory // 100), "memory_nbytes": LEAST_NBYTES}
-    for name in (*_COMPARED, "xla_flops"):
+    for name in (*COMPARED, "xla_flops"):
         old, its = getattr(base, name), getattr(new, name)
         if old is not None and its is not None and its <= (1 - MARGIN) * old and old - its > 0:
             if old - its >= least.get(name, 1):
@@ -77,7 +78,7 @@ def best_of(found: Iterable[_T], figures: Callable[[_T], ProgramFigures], most: 
 
 
 def _compared(one: ProgramFigures) -> tuple[int, ...]:
-    return tuple(getattr(one, name) or 0 for name in _COMPARED)
+    return tuple(getattr(one, name) or 0 for name in COMPARED)
 
 
 def _is_dominated(own: Sequence[int], other: Sequence[int]) -> bool:
