@@ -87,8 +87,12 @@ def main() -> None:
     parent = Parent()
     messages = parent.messages()
     task: Task = next(messages)
+    answer: ProgramReport | Failed | None = None
     try:
-        answer = _searched(task, parent, messages) if task.searches else _reported(task)
+        if task.searches:
+            _search(task, parent, messages)
+        else:
+            answer = _reported(task)
     except Refusal as error:
         answer = Failed("refused", error.format_message())
     except NotCompiledError as error:
@@ -115,8 +119,8 @@ def _reported(task: Task) -> ProgramReport:
     replaced = {change.edit.site: change.code} if change.edit.site is not None else {}
 
     def report_of(function: Any, *arguments: Any, **options: Any) -> ProgramReport:
-        function, arguments = changed(change, function, arguments)
-        return program_report(function, *arguments, **options)
+        function, leaves = changed(change, function, arguments)
+        return program_report(function, *leaves, **options)
 
     if not replaced:
         return report_on(task.request, report_of)
@@ -125,7 +129,7 @@ def _reported(task: Task) -> ProgramReport:
     return report_on(task.request, report_of, source.run)
 
 
-def _searched(task: Task, parent: Parent, messages: Iterator[Any]) -> None:
+def _search(task: Task, parent: Parent, messages: Iterator[Any]) -> None:
     """Send what is found in a program, then the figures of each change that is asked for."""
     values = Values()
     source = Source(_is_hidden, {}, values)
@@ -139,7 +143,10 @@ def _searched(task: Task, parent: Parent, messages: Iterator[Any]) -> None:
         tries = Tries(function, arguments, values, report)
         parent.answer(tries.found(time.monotonic() - start))
         for what, change in messages:
-            parent.answer(tries.code(change) if what == "code" else tries.figures(change))
+            try:
+                parent.answer(tries.code(change) if what == "code" else tries.figures(change))
+            except Exception as error:  # whatever the function, JAX or XLA raises
+                parent.answer(Failed("failed", described(error)))
         return report
 
     report_on(task.request, serve, source.run)
@@ -195,7 +202,8 @@ def constrained(value: Any, spec: Any, mesh: Any) -> Any:
 
     own = jax.typeof(value).sharding.mesh
     sharding = jax.sharding.NamedSharding(mesh if own.empty else own, spec)
-    return jax.sharding.reshard(value, sharding) if _is_explicit(own) else jax.lax.with_sharding_constraint(value, sharding)
+    constrain = jax.sharding.reshard if _is_explicit(own) else jax.lax.with_sharding_constraint
+    return constrain(value, sharding)
 
 
 def _is_explicit(mesh: Any) -> bool:
@@ -204,7 +212,7 @@ def _is_explicit(mesh: Any) -> bool:
 
 def _nbytes(value: Any) -> int:
     try:
-        return math.prod(value.shape) * int(value.dtype.itemsize)
+        return int(math.prod(value.shape) * value.dtype.itemsize)
     except TypeError:  # a symbolic dimension
         return 0
 
@@ -219,7 +227,7 @@ def _scope(expression: Expression, frame: FrameType, value: Any) -> Scope:
     operand = None
     for text in expression.operands:
         with contextlib.suppress(Exception):
-            found = eval(text, frame.f_globals, frame.f_locals)
+            found = eval(text, frame.f_globals, frame.f_locals)  # noqa: S307
             if is_tracer(found) and not jax.typeof(found).sharding.mesh.empty:
                 operand = text
                 break
@@ -249,7 +257,9 @@ class Tries:
         shapes = [tuple(getattr(one, "shape", ())) for one in leaves]
         self._has_places = shapes == [one.shape for one in report.arguments]
         values.mesh = _mesh_of(leaves)
-        self._programs: dict[bytes, ProgramFigures] = {}
+        self._keys: set[bytes] = set()
+        self._traced: Axes | None = None
+        """The sharding of the constraint in JAX's caches."""
 
     def found(self, seconds: float) -> Found:
         """Return what can be changed."""
@@ -302,7 +312,10 @@ class Tries:
             return stages_of(self._function, self._arguments, {}).traced.lower()
         values.site, values.uses = change.edit.site, 0
         values.spec = _partition_spec(change.edit.axes)
-        jax.clear_caches()  # they have the program without the change
+        traced = change.edit.axes if values.site else None
+        if traced != self._traced or traced is not None:
+            jax.clear_caches()  # they have the program without the change
+        self._traced = traced
         try:
             function, arguments = changed(change, self._function, self._arguments)
             lowered = stages_of(function, arguments, {}).traced.lower()
@@ -313,20 +326,15 @@ class Tries:
         return lowered
 
     def figures(self, change: Change | None) -> ProgramFigures | Failed:
-        """Return the figures of the program with a change, or why there are none."""
+        """Return the figures of the program with a change, unless another one has the same shardings."""
         from jax_array_info_core import program_report
 
-        try:
-            lowered = self._lowered(change)
-            key = sharding_key(module_bytecode(lowered))
-            if key in self._programs:
-                return Failed("twin")
-            compiled = lowered.compile(compiler_options=FAST)
-            figures = figures_of(program_report(compiled))
-        except Exception as error:  # whatever the function, JAX or XLA raises
-            return Failed("failed", described(error))
-        self._programs[key] = figures
-        return figures
+        lowered = self._lowered(change)
+        key = sharding_key(module_bytecode(lowered))
+        if key in self._keys:
+            return Failed("twin")
+        self._keys.add(key)
+        return figures_of(program_report(lowered.compile(compiler_options=FAST)))
 
     def code(self, change: Change) -> tuple[str, str, str]:
         """Return an expression, what to write in its place, and the function around it."""

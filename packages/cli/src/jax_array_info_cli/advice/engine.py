@@ -8,7 +8,15 @@ from typing import Any
 from jax_array_info_core.advice.candidates import Edit
 from jax_array_info_core.advice.child import Child, EndedError, cpu_environment
 from jax_array_info_core.advice.code import spec_code
-from jax_array_info_core.advice.search import Base, TryFailedError, TwinError, figures_of
+from jax_array_info_core.advice.search import (
+    Base,
+    TimeOverError,
+    TryFailedError,
+    TwinError,
+    because_of,
+    figures_of,
+    resolved_by,
+)
 from jax_array_info_core.layouts.spec import Spec
 from jax_array_info_core.reports import ProgramReport
 from jax_array_info_core.reports.advice import ProgramFigures, Remedy, RemedyPlace
@@ -65,10 +73,8 @@ class SourceEngine:
 
     def tried(self, edit: Edit, deadline: float) -> ProgramFigures:
         """Return the figures of the program with a change, compiled in about half of the time."""
-        found = self._asked("figures", edit, deadline)
-        if isinstance(found, Failed):
-            raise (TwinError if found.kind == "twin" else TryFailedError)(found.message)
-        return found
+        figures: ProgramFigures = self._asked("figures", edit, deadline)
+        return figures
 
     def _asked(self, what: str, edit: Edit, deadline: float) -> Any:
         if self._child is None:
@@ -77,11 +83,14 @@ class SourceEngine:
             self._start(deadline)
         assert self._child is not None
         try:
-            return self._child.ask((what, self._change(edit)), deadline)
-        except EndedError:  # a check in C++ failed, or its memory was full
+            answer = self._child.ask((what, self._change(edit)), deadline)
+        except (EndedError, TimeOverError):  # a check in C++ failed, its memory was full, or it takes long
             self._ends += 1
             self._child = None
             raise
+        if isinstance(answer, Failed):
+            raise (TwinError if answer.kind == "twin" else TryFailedError)(answer.message)
+        return answer
 
     def _change(self, edit: Edit, code: str = "") -> Change:
         """Return a change as a process applies it: with the numbers of leaves."""
@@ -110,6 +119,8 @@ class SourceEngine:
             before=figures_of(self._base),
             after=figures_of(report),
             proof="source",
+            because=because_of(self._base, edit),
+            resolved=resolved_by(self._base, report),
         )
 
     def _text(self, edit: Edit) -> tuple[str, str, str]:

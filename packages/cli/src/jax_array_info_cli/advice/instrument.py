@@ -95,25 +95,25 @@ class _Inside(ast.NodeTransformer):
         self._path = path
         self._functions: list[str] = []
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:  # noqa: N802
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
         return self._function(node, node.name)
 
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:  # noqa: N802
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> Any:
         return self._function(node, node.name)
 
-    def _function(self, node: Any, name: str) -> ast.AST:
+    def _function(self, node: Any, name: str) -> Any:
         self._functions.append(name)
         node.body = [self.visit(one) for one in node.body]
         self._functions.pop()
         return node
 
-    def visit_Lambda(self, node: ast.Lambda) -> ast.AST:  # noqa: N802
+    def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
         self._functions.append("<lambda>")
         node.body = self.visit(node.body)
         self._functions.pop()
         return node
 
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:  # noqa: N802
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
         if node.value is not None:
             node.value = self.visit(node.value)
         return node
@@ -125,7 +125,9 @@ class _Inside(ast.NodeTransformer):
     def visit(self, node: ast.AST) -> Any:
         """Visit a node, and return what stands in its place."""
         found = super().visit(node)
-        is_value = isinstance(node, _WRAPPED) or (isinstance(node, ast.Attribute) and node.attr in _TRANSPOSED)
+        is_value = isinstance(node, _WRAPPED) or (
+            isinstance(node, ast.Attribute) and node.attr in _TRANSPOSED
+        )
         if not (is_value and self._functions and isinstance(getattr(node, "ctx", ast.Load()), ast.Load)):
             return found
         assert isinstance(node, ast.expr)
@@ -174,7 +176,11 @@ def _operands(text: str) -> list[str]:
         return []
     found = [one for one in ast.walk(tree.body) if isinstance(one, ast.Name | ast.Subscript | ast.Attribute)]
     plain = [one for one in found if not any(isinstance(each, ast.Call) for each in ast.walk(one))]
-    return [*dict.fromkeys(ast.unparse(one) for one in sorted(plain, key=lambda one: not isinstance(one, ast.Name)))]
+    return [
+        *dict.fromkeys(
+            ast.unparse(one) for one in sorted(plain, key=lambda one: not isinstance(one, ast.Name))
+        )
+    ]
 
 
 class _Replacing(_Inside):

@@ -57,7 +57,9 @@ def _saved(remedy: Remedy) -> float:
     show_default=True,
     help="Time for trying and proving changes, such as 90s or 10min. More time tries more of them.",
 )
-@click.option("--trades", is_flag=True, help="Also list the changes that make one figure better and another worse.")
+@click.option(
+    "--trades", is_flag=True, help="Also list the changes that make one figure better and another worse."
+)
 @click.option(
     "--fail-on-better",
     metavar="PERCENT",
@@ -79,16 +81,16 @@ def advise(
     """Try changes of shardings, and report those that make the program better. Nothing runs.
 
     A change is another sharding of an argument or of an output, or a sharding constraint on an expression of
-    FILE or of a module that it imports, outside of installed packages. Each is applied to a copy of the program
-    and compiled, in a process of its own; those first to which the collectives point. A change that helps is
-    then written into the source, as it is printed, in a process that imports FILE anew, traced and compiled
-    again: the figures are of that program. FILE itself is not changed.
+    FILE or of a module that it imports, outside of installed packages. Each is applied to a copy of the
+    program and compiled, in a process of its own; those first to which the collectives point. A change that
+    helps is then written into the source, as it is printed, in a process that imports FILE anew, traced and
+    compiled again: the figures are of that program. FILE itself is not changed.
 
-    Better is a change that sends 5 % fewer bytes, and 1 MiB or 1 % of the memory fewer; or needs 5 % and 1 MiB
-    less memory, or 5 % fewer FLOPs; and that makes none of these worse by over 5 %.
+    Better is a change that sends 5 % fewer bytes, and 1 MiB or 1 % of the memory fewer; or needs 5 % and
+    1 MiB less memory, or 5 % fewer FLOPs; and that makes none of these worse by over 5 %.
 
-    FILE and FUNCTION are those of jai-cli program. FILE is imported once for the tries and once for each change
-    that is proved. Requires JAX 0.6 or later.
+    FILE and FUNCTION are those of jai-cli program. FILE is imported once for the tries and once for each
+    change that is proved. Requires JAX 0.6 or later.
 
     Figures are those of simulated CPU devices. With --topology, changes are tried on these, and proved on the
     devices of the topology. The time of a step is not known.

@@ -50,8 +50,9 @@ devices_options = with_options(
     click.option(
         "--topology",
         metavar="NAME",
-        help="Compile for accelerators that need not be here, such as v5p:2x2x2, v5p-128, h100:8, or 2*v5p:2x2x2,"
-        " which has two slices. They must be as many as the mesh has. Requires libtpu or JAX's CUDA plugin.",
+        help="Compile for accelerators that need not be here, such as v5p:2x2x2, v5p-128, h100:8, or"
+        " 2*v5p:2x2x2, which has two slices. They must be as many as the mesh has. Requires"
+        " libtpu or JAX's CUDA plugin.",
     ),
     click.option(
         "--dcn",

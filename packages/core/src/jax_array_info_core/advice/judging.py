@@ -27,8 +27,8 @@ def verdict(base: ProgramFigures, new: ProgramFigures) -> Verdict:
     """Return whether a changed program is better than another.
 
     Better: it sends at least 5 % fewer bytes, and 1 MiB or 1 % of its memory fewer; or it needs 5 % and 1 MiB
-    less memory; or 5 % fewer FLOPs, of dots and Fourier transforms or as XLA counts them. No other of these is
-    more by over 5 %. A change that costs FLOPs is no trade: each device may compute everything then.
+    less memory; or 5 % fewer FLOPs, of dots and Fourier transforms or as XLA counts them. No other of these
+    is more by over 5 %. A change that costs FLOPs is no trade: each device may compute everything then.
 
     A figure that one of the programs lacks makes a change neither better nor a trade.
     """
@@ -46,9 +46,8 @@ def _is_better(base: ProgramFigures, new: ProgramFigures) -> bool:
     least = {"sent_nbytes": min(LEAST_NBYTES, memory // 100), "memory_nbytes": LEAST_NBYTES}
     for name in (*COMPARED, "xla_flops"):
         old, its = getattr(base, name), getattr(new, name)
-        if old is not None and its is not None and its <= (1 - MARGIN) * old and old - its > 0:
-            if old - its >= least.get(name, 1):
-                return True
+        if old and its is not None and its <= (1 - MARGIN) * old and old - its >= least.get(name, 1):
+            return True
     return False
 
 

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
-from ..quantities import counted
-from ..reports.advice import AdviceReport, ProgramFigures, Remedy
+from ..quantities import counted, known_sum
+from ..reports.advice import AdviceReport, ProgramFigures, Remedy, finding_key
+from ..reports.collectives import because_words
 from ..reports.program import ProgramReport
-from .candidates import Edit, SiteValue, edits_in_order, weights_of
+from .candidates import Edit, SiteValue, edits_in_order, pointed_at, weights_of
 from .judging import MOST_REMEDIES, MOST_TRADES, best_of, verdict
 
 _LEAST_TRIES = 3
@@ -190,19 +191,37 @@ def _proved(
     return remedies, refused, unproved
 
 
-def figures_of(report: ProgramReport, xla_flops: int | None = None) -> ProgramFigures:
-    """Return the figures of a compiled program that changes are compared by.
+def because_of(report: ProgramReport, edit: Edit) -> str:
+    """Return why the largest collective is needed that a change is about, in words; empty if unknown.
 
     Args:
-        report: The report on it.
-        xla_flops: FLOPs as XLA's cost analysis counts them; None if unknown.
+        report: The program without the change.
+        edit: The change.
     """
+    about = []
+    for one in report.collectives:
+        lines, paths = pointed_at(one)
+        at = edit.site is not None and (edit.site.file, edit.site.line) in lines
+        if at or not paths.isdisjoint((*edit.arguments, *edit.outputs)):
+            about.append(one)
+    words = {because_words(one): one.total_nbytes or 0 for one in reversed(about)}
+    return max(filter(None, words), key=words.__getitem__, default="")
+
+
+def resolved_by(before: ProgramReport, after: ProgramReport) -> tuple[str, ...]:
+    """Return the keys of the findings of a program that a changed one has no more."""
+    left = {finding_key(one) for one in after.findings}
+    return tuple(key for key in map(finding_key, before.findings) if key not in left)
+
+
+def figures_of(report: ProgramReport) -> ProgramFigures:
+    """Return the figures of a compiled program that changes are compared by."""
     memory = report.memory
-    flops = None if report.dot_flops is None or report.fft_flops is None else report.dot_flops + report.fft_flops
+    flops = known_sum((report.dot_flops, report.fft_flops))
     return ProgramFigures(
         sent_nbytes=report.sent_nbytes,
         memory_nbytes=None if memory is None else memory.needed_nbytes,
         temporary_nbytes=None if memory is None else memory.temporary_nbytes,
         flops=flops,
-        xla_flops=xla_flops,
+        xla_flops=report.xla_flops,
     )

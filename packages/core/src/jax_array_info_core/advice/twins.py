@@ -33,7 +33,8 @@ def sharding_key(bytecode: bytes) -> bytes:
         for name, _, operands, results, *_ in found["operations"]
         if name != _CONSTRAINT
     ]
-    ends = shardings(range(found["arguments"])), [
-        found["shardings"][own] if own is not None else None for own in found["results"]
-    ]
+    ends = (
+        shardings(range(found["arguments"])),
+        [found["shardings"][own] if own is not None else None for own in found["results"]],
+    )
     return hashlib.sha256(json.dumps([rows, ends]).encode()).digest()

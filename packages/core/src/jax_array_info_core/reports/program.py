@@ -371,6 +371,10 @@ class ProgramReport(Displayed):
     fft_totals: FlopTotals = field(default_factory=FlopTotals)
     """Operations of Fourier transforms: 5 N log2 N for each of N elements, half for real numbers."""
 
+    xla_flops: quantities.Total | None = None
+    """All floating-point operations on one device as XLA's cost analysis counts them: a loop's body once.
+    None where the backend tells none."""
+
     uncounted_flops: tuple[UncountedFlops, ...] = ()
     """Operations that are not counted, such as kernels of Pallas."""
 
