@@ -114,6 +114,11 @@ def test_the_gain_is_that_of_the_bytes_sent_if_they_are_fewer():
     assert tried_words(replace(ADVICE, remedies=(replace(REMEDY, resolved=()),)), PROGRAM.findings[0]) == ""
 
 
+def test_no_try_is_not_the_answer_that_none_helps():
+    assert replace(ADVICE, remedies=()).answer == "24 changes tried, none helps"
+    assert replace(ADVICE, remedies=(), tried=0, failed=2).answer == "no change was measured"
+
+
 def test_a_trade_says_what_is_better_and_what_is_worse():
     fewer = {"sent_nbytes": 50 * MIB}
     assert price(changed(**fewer, memory_nbytes=211 * MIB)) == "fewer bytes sent for more memory"
