@@ -16,6 +16,8 @@ Why is it sharded like this?
     print_propagation(step, *args)
 What does my step send, and why? Which line keeps most for the backward pass?
     print_program(step, *args)
+Which change of a sharding makes it better?
+    print_advice(step, *args)
 What does it send on a TPU or GPU that I don't have? Needs libtpu, or JAX's CUDA plugin
     mesh = topology_mesh("v5p:2x2x2", {"data": 8})
 What do an FFT, a halo exchange and a deposit onto a grid send?

@@ -23,7 +23,7 @@ def advise_report(
     Args:
         f: A jitted or plain function.
         *args: Arguments of the function: arrays or ShapeDtypeStructs.
-        budget: Time for the tries, in seconds or as text: ``"60s"``, ``"5min"``.
+        budget: Time for the tries, in seconds or as text such as ``"60s"``.
         topology: TPU or GPU topology to compile for, as in ``program_report``. None compiles for the devices
             of the arguments.
         **kwargs: Keyword arguments of the function.

@@ -161,11 +161,11 @@ def _tried(report: AdviceReport, syntax: Syntax, *, is_told: bool) -> str:
     """Return the number of changes that were tried, the time, and the numbers of the others."""
     best = f"best of {report.tried} tried" if report.remedies else "tried"
     trades = counted(len(report.trades), "trade", "trades")
-    option = "" if is_told else f" ({Option('trades', True).written(syntax)})"
+    option = "trades=True of print_advice" if syntax == "python" else "--trades"
     facts = that_apply(
         (True, f"{best} in {duration_words(report.seconds)}"),
         (report.failed, f"{report.failed} failed"),
-        (report.trades, f"{trades}{option}"),
+        (report.trades, trades if is_told else f"{trades} ({option})"),
     )
     return "; ".join(facts)
 

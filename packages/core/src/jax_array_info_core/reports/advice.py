@@ -174,7 +174,7 @@ class AdviceReport(Displayed):
             return self.reason
         if not self.remedies:
             changes = counted(self.tried, "change", "changes")
-            return f"{changes} tried, none helps"
+            return f"{changes} tried, none helps" if self.tried else "no change was measured"
         helps = counted(len(self.remedies), "change helps", "changes help")
         return f"{helps}: {gain(self.remedies[0])}"
 

@@ -44,7 +44,7 @@ def print_advice(
     Args:
         f: A function, jitted or not; or an ``AdviceReport``, without other arguments.
         *args: Arguments of the function: arrays or ShapeDtypeStructs.
-        budget: Time for the tries, in seconds or as text: ``"60s"``, ``"5min"``.
+        budget: Time for the tries, in seconds or as text such as ``"60s"``.
         topology: TPU or GPU topology to compile for, such as ``"v5p:2x2x2"``. None for the devices of the
             arguments.
         trades: Whether to list the trades, each with its price.
