@@ -202,7 +202,7 @@ def constrained(value: Any, spec: Any, mesh: Any) -> Any:
 
     own = jax.typeof(value).sharding.mesh
     sharding = jax.sharding.NamedSharding(mesh if own.empty else own, spec)
-    constrain = jax.sharding.reshard if _is_explicit(own) else jax.lax.with_sharding_constraint
+    constrain: Any = jax.sharding.reshard if _is_explicit(own) else jax.lax.with_sharding_constraint
     return constrain(value, sharding)
 
 

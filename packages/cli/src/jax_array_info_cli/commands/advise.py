@@ -135,4 +135,4 @@ def advise(
     finally:
         engine.close()
     found = least is not None and any(_saved(one) >= least for one in report.remedies)
-    return Answer(report, found, {"trades": trades})
+    return Answer(report, found, {"trades": trades, "syntax": "shell"})

@@ -181,18 +181,19 @@ def _constraints(values: Sequence[SiteValue], weights: Weights, sizes: Mapping[s
 
     One that is as the sharding is can help, too: it is that of the gradient as well.
     """
-    for value in values:
-        weight = weights.lines.get((value.site.file, value.site.line), 0)
-        if weight and value.nbytes >= LEAST_NBYTES:
+    large = [one for one in values if one.nbytes >= LEAST_NBYTES]
+    for same in by_key(((one.site.file, one.site.line, one.shape), one) for one in large).values():
+        weight = weights.lines.get((same[0].site.file, same[0].site.line), 0)
+        edits = []
+        for value in sorted(same, key=lambda one: one.site.size, reverse=True) if weight else ():
             found = []
             for axes in specs(value.shape, sizes):
                 moved = min((moves(own, axes, sizes) for own in value.present), default=1)
                 if moved <= _MOST_MOVES:
                     found.append((moved or 1.5, -_parts(axes, sizes), axes))
-            yield (
-                weight,
-                [Edit("constraint", axes, site=value.site) for *_, axes in sorted(found, key=_first)],
-            )
+            found.sort(key=_first)
+            edits += [Edit("constraint", axes, site=value.site) for *_, axes in found]
+        yield weight, edits
 
 
 def _axes(value: ProgramValue) -> Axes:
@@ -226,10 +227,10 @@ def _arguments(report: ProgramReport, weights: Weights, sizes: Mapping[str, int]
         different = dict.fromkeys(map(_axes, same))
         outputs = tuple(one.path for one in report.outputs if (one.shape, one.dtype) == shape)
         for axes in different if len(different) > 1 else ():
-            moved = tuple(one.path for one in same if _axes(one) != axes)
+            paths = tuple(one.path for one in same if _axes(one) != axes)
             yield (
                 weights.total,
-                [Edit("argument", axes, arguments=moved, outputs=own) for own in ((), outputs)],
+                [Edit("argument", axes, arguments=paths, outputs=own) for own in ((), outputs)],
             )
 
 
