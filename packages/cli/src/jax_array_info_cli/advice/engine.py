@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +27,8 @@ from ..user_code.compiling import NotCompiledError, Request
 from .child import Change, Failed, Found, Task
 
 _MODULE = "jax_array_info_cli.advice"
+_LONGEST = 86_400.0
+"""Seconds after which a program that does not compile is ended."""
 _MOST_ENDS = 3
 """Number of processes that can end while they try a change."""
 
@@ -54,8 +57,9 @@ class SourceEngine:
             self._child.close()
             self._child = None
 
-    def base(self, deadline: float) -> Base:
-        """Return the program as it is."""
+    def base(self) -> Base:
+        """Return the program as it is, however long it takes."""
+        deadline = time.monotonic() + _LONGEST
         found = self._start(deadline)
         base = found.base
         if self._request.options["topology"] is not None:

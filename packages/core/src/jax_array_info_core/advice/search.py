@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
+from ..programs.assertions import collective_words
 from ..quantities import counted, known_sum
 from ..reports.advice import AdviceReport, ProgramFigures, Remedy, finding_key
 from ..reports.collectives import because_words
@@ -14,7 +15,7 @@ from ..reports.program import ProgramReport
 from .candidates import Edit, SiteValue, edits_in_order, pointed_at, weights_of
 from .judging import MOST_REMEDIES, MOST_TRADES, best_of, verdict
 
-_LEAST_TRIES = 3
+_LEAST_TRIES, _MOST_REASONS = 3, 5
 _LEVEL = 0.6
 """Time of a try as a part of that of the first compilation."""
 _FOR_PROOFS = 3
@@ -59,8 +60,8 @@ class Base:
 class Engine(Protocol):
     """What applies changes to copies of a program, and compiles them."""
 
-    def base(self, deadline: float) -> Base:
-        """Return the program as it is."""
+    def base(self) -> Base:
+        """Return the program as it is, however long it takes."""
 
     def tried(self, edit: Edit, deadline: float) -> ProgramFigures:
         """Return the figures of the program with a change, compiled as fast as the backend can.
@@ -91,13 +92,12 @@ def advised(
 
     Args:
         engine: What applies and compiles changes.
-        budget: The time, in seconds. What has begun is ended in time, at most once as long.
+        budget: The time for tries and proofs, in seconds. What has begun is ended, at most after twice as long.
         most: Maximum number of changes that are tried; None for as many as there is time for.
         now: The clock.
     """
     start = now()
-    hard = start + 2 * budget
-    base = engine.base(hard)
+    base = engine.base()
     report = base.report
     advice = AdviceReport(
         name=report.name,
@@ -110,11 +110,18 @@ def advised(
         caveats=base.caveats,
     )
     took = now() - start
+    hard = now() + 2 * budget
     weights = weights_of(report)
     edits = edits_in_order(report, base.values, weights, has_places=base.has_places)
     possible = int(budget / max(_LEVEL * base.seconds, 1e-3))
     if reason := _reason(base, edits, possible):
-        return replace(advice, reason=reason, skipped=len(edits), seconds=now() - start)
+        return replace(
+            advice,
+            reason=reason,
+            reasons=_reasons(report) if possible < _LEAST_TRIES else (),
+            skipped=len(edits),
+            seconds=now() - start,
+        )
     found, failed, twins, count = [], 0, 0, 0
     stop = max(start + budget - min(_FOR_PROOFS * took, budget / 2), now())
     for edit in edits:
@@ -134,6 +141,9 @@ def advised(
     judged = [(verdict(one.before, one.after), one) for one in remedies]
     better, trades = ([one for word, one in judged if word == kind] for kind in ("better", "trade"))
     caveats = list(base.caveats)
+    is_short = len(found) + failed < _LEAST_TRIES and count < len(edits)
+    if is_short:
+        caveats.append("The budget was too short to try changes: give it more.")
     if unproved:
         caveats.append(
             f"{counted(unproved, 'change', 'changes')} that may help could not be proved in time: --budget"
@@ -146,6 +156,7 @@ def advised(
         failed=failed + refused,
         skipped=len(edits) - len(found) - failed,
         seconds=now() - start,
+        reasons=_reasons(report) if is_short else (),
         caveats=tuple(caveats),
     )
 
@@ -169,6 +180,11 @@ def _reason(base: Base, edits: Sequence[Edit], possible: int) -> str | None:
             f" for {_LEAST_TRIES} tries: give it more"
         )
     return None
+
+
+def _reasons(report: ProgramReport) -> tuple[str, ...]:
+    """Return the collectives that send the most, in words, each with what it is needed for."""
+    return tuple(map(collective_words, report.collectives[:_MOST_REASONS]))
 
 
 def _proved(

@@ -48,6 +48,9 @@ def advice_page(
         if trades:
             yield _listed(report.trades, lambda one: _trade(report, one))
         yield Sentence(_tried(report, syntax, is_told=trades))
+    if report.reasons:
+        yield Sentence("the program sends the most bytes for:")
+        yield from said(report.reasons, indent=2)
     yield from said(report.caveats, "aside")
     if report.reason is None:
         yield Sentence(_not_known(report, syntax), "aside")

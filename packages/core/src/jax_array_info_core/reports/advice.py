@@ -164,6 +164,9 @@ class AdviceReport(Displayed):
     reason: str | None = None
     """Why nothing was tried; None if something was."""
 
+    reasons: tuple[str, ...] = ()
+    """What the program sends the most bytes for, where the time was too short to try changes."""
+
     caveats: tuple[str, ...] = ()
     """What is not known, and what may differ on another platform."""
 
