@@ -374,10 +374,10 @@ def changed(
     if not change.outputs:
         return function, jax.tree.unflatten(tree, leaves)
 
-    def with_outputs(*given: Any) -> Any:
-        found, structure = jax.tree.flatten(function(*jax.tree.unflatten(tree, given)))
-        for number in change.outputs:
-            found[number] = constrained(found[number], _partition_spec(change.edit.axes), mesh)
-        return jax.tree.unflatten(structure, found)
+    def flat(*given: Any) -> Any:
+        return jax.tree.leaves(function(*jax.tree.unflatten(tree, given)))
 
-    return jax.jit(with_outputs, donate_argnums=change.donated), leaves
+    sharding = jax.sharding.NamedSharding(mesh, _partition_spec(change.edit.axes))
+    count = len(jax.eval_shape(flat, *leaves))
+    shardings = [sharding if number in change.outputs else None for number in range(count)]
+    return jax.jit(flat, out_shardings=shardings, donate_argnums=change.donated), leaves
