@@ -172,7 +172,7 @@ class Values:
         """The expression whose value is constrained."""
         self.spec: Any = None
         self.mesh: Any = None
-        """Mesh of a value that does not tell its own."""
+        """Mesh of a value without one of its own."""
         self.uses = 0
 
     def __call__(self, expression: Expression, value: Any) -> Any:
