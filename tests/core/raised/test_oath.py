@@ -150,7 +150,19 @@ def test_only_the_beginning_of_a_message_is_read():
 
 
 @pytest.mark.parametrize(
-    "part", ["f32[8@", "P('x', ", "P(", "(('x', ", "Mesh('x': 4, ", "f32[8@x,8]{U:", "8@(x,", " ("]
+    "part",
+    [
+        "f32[8@",
+        "P('x', ",
+        "P(",
+        "(('x', ",
+        "Mesh('x': 4, ",
+        "f32[8@x,8]{U:",
+        "8@(x,",
+        " (",
+        ".with type a wrapped leaked was a at ",
+        "tracing the function a at for b.(c) ",
+    ],
 )
 def test_hostile_messages_are_read(part):
     """Each pattern reads a message of 10,000 characters: a slow one would take minutes."""

@@ -1,7 +1,8 @@
-"""Kinds of errors that JAX raises in Explicit mode: message, rule and recipes for edits."""
+"""Kinds of errors that JAX raises on shardings, meshes and devices: message, rule and recipes for edits."""
 
 from __future__ import annotations
 
+from .devices import copied, deleted, different_devices, divisors, donated_twice, indivisible, leaked, moved
 from .kind import Kind
 from .places import in_the_function, with_arrays, with_the_spec
 from .recipes import (
@@ -343,6 +344,52 @@ KINDS: tuple[Kind, ...] = (
         pattern=r"(?P<primitive>\w+)\(\) got an unexpected keyword .*?'(?P<wrong>(?:out|in)_sharding\w*)'",
         rule="{primitive} has no parameter {wrong}",
         recipes=(keyword_renamed,),
+    ),
+    Kind(
+        name="incompatible devices",
+        pattern=r"Received incompatible devices for \w+ computation",
+        rule="All arrays and shardings of a computation must be on the same devices{order}.",
+        recipes=(moved,),
+        facts=different_devices,
+    ),
+    Kind(
+        name="size not divisible",
+        pattern=r".*?(?:array axis|dimension) (?P<dim>\d{1,9}) (?:is partitioned|should be divisible by)"
+        r" (?P<parts>[1-9]\d{0,17})(?: times)?, but (?:the dimension size is|it is equal to|does not evenly"
+        r" divide the dimension size) (?P<size>\d{1,18})",
+        rule="Dimension {dim} has {size} elements, which cannot be divided into {parts} shards{over}."
+        " The nearest sizes that can: {nearest}.",
+        recipes=(respecified(divisors),),
+        place=with_the_spec,
+        facts=indivisible,
+    ),
+    Kind(
+        name="donated twice",
+        pattern=r"INVALID_ARGUMENT: Attempt to (?:donate the same buffer twice|use a buffer that was)",
+        rule="The call donates an array that it gets twice{names}.",
+        recipes=(copied,),
+        facts=donated_twice,
+    ),
+    Kind(
+        name="deleted array",
+        pattern=r"Array has been deleted|INVALID_ARGUMENT: .*buffer has been deleted or donated",
+        rule="The memory of {name} is gone: it was {what}.",
+        facts=deleted,
+    ),
+    Kind(
+        name="leaked value",
+        pattern=r"Encountered an unexpected tracer\.(?>.*?with type (?P<type>\S+) wrapped)"
+        r"(?>.*?leaked was (?P<function>\S+) at )(?>.*? traced for (?P<by>\w+)\.)"
+        r".*?created on line (?P<made>\S+:\d{1,9}:\d+) ",
+        rule="{function} has left a value of its tracing for {by}{holder}: return the value instead.",
+        facts=leaked,
+    ),
+    Kind(
+        name="leaked value",
+        pattern=r"Leaked trace (?>.*?tracing the function (?P<function>\S+) at )(?>.*? for (?P<by>\w+)\.)"
+        r".*?\((?P<holder>\S+)\) closed-over variable (?P<variable>\w+)",
+        rule="{function} has left a value of its tracing for {by} in {variable}, which {holder} closes over:"
+        " return the value instead.",
     ),
 )
 """The first kind that matches the beginning of a message explains it."""

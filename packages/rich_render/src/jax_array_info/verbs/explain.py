@@ -120,11 +120,11 @@ def tell_if_explained(
 
 def _explained(error: Exception, handled: KnownErrors) -> tuple[BaseException, Explanation | None]:
     """Return the first error with an explanation among those that a traceback shows, and the explanation."""
-    from jax_array_info_core.raised import devices, explain
+    from jax_array_info_core.raised import explain
 
     for cause in shown_errors(error):
         if cause not in handled:
-            explanation = explain.explanation_of(cause) or devices.device_explanation(cause)
+            explanation = explain.explanation_of(cause)
             if explanation is not None:
                 return cause, explanation
     return error, None
