@@ -145,6 +145,25 @@ def bad():
     assert found.expression == "(x + x) + (y + y)"
 
 
+@pytest.mark.parametrize("before", ["\f\n", "MANY = '\x1c\u2028\x85'\n", "'größe'; "])
+def test_the_text_before_an_expression_does_not_move_it(before):
+    found = explained(f"{before}\ndef bad():\n    'größe'; return put(A, 'x') + put(A, 'y')\n")
+    assert found.expression == "put(A, 'x') + put(A, 'y')"
+
+
+def test_a_decorator_is_explained():
+    source = """
+def bad():
+    @(lambda f: f(put(A, "x") + put(A, "y")))
+    def g(x):
+        return x
+    return g
+"""
+    found = explained(source)
+    assert (found.line, found.expression) == (PLACE + 2, 'put(A, "x") + put(A, "y")')
+    assert found.edits
+
+
 def test_bytes_are_those_of_the_resharding():
     from jax_array_info_core import reshard_report
 

@@ -18,7 +18,7 @@ from ..reports.origin import SourceLine
 from .explanation import Edit, Operand
 from .kind import Facts
 from .site import Site
-from .source import MISSING, Place
+from .source import FUNCTIONS, MISSING, Place
 from .types import Axes, specs_in, types_in
 
 _SECONDS = 1.0
@@ -32,7 +32,6 @@ _TREE_MAP = ("jax.tree.map", "jax.tree_util.tree_map")
 _OF_C = re.compile(r"(tuple|list|dict|cell|frame)\b")
 _BRANCHES = (ast.If, ast.IfExp, ast.Try, ast.Match, ast.While)
 """Statements that may have run in part, or not at all."""
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
 def _leaves(place: Place | None) -> Iterator[tuple[ast.AST, str, Any]]:
@@ -189,19 +188,14 @@ def _consuming(place: Place, name: str) -> Iterator[ast.Call]:
 
     Left out are those whose statement assigns its name again, and those that may not have run.
     """
-    text, span = place.text, place.source.span
-    start, stop = span(place.node)
-    around: list[Any] = [place.source.tree]
-    for one in around:  # grows
-        inside = [(*span(inner), inner) for inner in ast.iter_child_nodes(one) if hasattr(inner, "lineno")]
-        around += [inner for first, last, inner in inside if first <= start and stop <= last]
-    scope = next(one for one in reversed(around) if isinstance(one, (*_FUNCTIONS, ast.Module)))
+    text, around = place.text, place.source.around(place.node, ast.AST)
+    scope = next((one for one in around if isinstance(one, FUNCTIONS)), place.source.tree)
     other: set[ast.AST] = set()
     for one in ast.walk(scope):
         targets = one.targets if isinstance(one, ast.Assign) else ()
         parts = [part for target in targets for part in ast.walk(target) if isinstance(part, ast.expr)]
         is_set = name in map(text, parts)
-        if is_set or (isinstance(one, (*_FUNCTIONS, *_BRANCHES)) and one not in around):
+        if is_set or (isinstance(one, (*FUNCTIONS, *_BRANCHES)) and one not in around):
             other.update(ast.walk(one))
     for call in ast.walk(scope):
         if isinstance(call, ast.Call) and call not in other and call.lineno <= place.node.lineno:

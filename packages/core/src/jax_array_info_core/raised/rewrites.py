@@ -140,7 +140,7 @@ def respecified(change: Callable[[Site, Axes], Sequence[Axes]]) -> Recipe:
 
 def _divides_all(site: Site, spec: Axes) -> bool:
     """Return whether there are arrays in the user's statement, and a spec divides all of that rank."""
-    nodes = ast.walk(site.place.source.around(site.place.node)[-1])
+    nodes = ast.walk(site.place.source.around(site.place.node, ast.expr)[-1])
     known = [
         one for node in nodes if (one := type_of(site.place.value(node))) and len(one.shape) >= len(spec)
     ]
