@@ -54,7 +54,7 @@ def _leaves(place: Place | None) -> Iterator[tuple[ast.AST, str, Any]]:
 
 def different_devices(found: re.Match[str], place: Place | None) -> Facts:
     """Tell which array is where."""
-    arrays, told = _placed(place), _told(found)
+    arrays, told = _placed(place), _told_devices(found)
     operands = []
     for part, ids in told:
         alike = [name for _, name, leaf, own in arrays if (own, leaf.aval.str_short()) == (ids, part["type"])]
@@ -67,7 +67,7 @@ def different_devices(found: re.Match[str], place: Place | None) -> Facts:
 
 def moved(site: Site) -> Iterator[Edit]:
     """Move the arrays that are on other devices to those of the one on the most."""
-    most = max((ids for _, ids in _told(site.found)), key=len)
+    most = max((ids for _, ids in _told_devices(site.found)), key=len)
     arrays = _placed(site.place)
     wrong = {node: name for node, name, _, own in arrays if own != most}
     target = next((f"{name}.sharding" for _, name, _, own in arrays if own == most), "")
@@ -77,7 +77,7 @@ def moved(site: Site) -> Iterator[Edit]:
         yield site.edited({node: f"{put}({name}, {sharding})" for node, name in wrong.items()})
 
 
-def _told(found: re.Match[str]) -> list[tuple[re.Match[str], list[int]]]:
+def _told_devices(found: re.Match[str]) -> list[tuple[re.Match[str], list[int]]]:
     """Return the parts of a message that tell devices, with these."""
     parts = _PART.finditer(found.string)
     return [(part, [int(number) for number in re.findall(r"\d{1,18}", part["ids"])]) for part in parts]
