@@ -109,7 +109,7 @@ def found_in(candidate: Candidate, progress: Progress, rank: str | None, lines: 
     line = read_line(candidate.line)
     if _NO_EVENT.search(line.text):
         return None
-    record = "\n".join((line.text, *_continuation(_after(candidate))))
+    record = "\n".join(one.text for one in (line, *takewhile(_continues, _after(candidate))))
     if not record.strip():  # a log that ends after a prefix
         record = candidate.line.decode("utf-8", "replace").strip()
     kind, match = _kind_of(record)
@@ -181,14 +181,10 @@ def _after(candidate: Candidate) -> Iterator[Line]:
     return (read_line(one[:_LONGEST]) for one in context_of(candidate, is_after=True, most=24))
 
 
-def _continuation(after: Iterable[Line]) -> Iterator[str]:
-    """Yield the texts of the lines that belong to the record of the line before them."""
-    for line in after:
-        if line.level or _SOFT.match(line.text) or _HARD.match(line.text) or is_progress(line.text):
-            return
-        if line.text.startswith("Traceback (most") or "Warning: " in line.text:
-            return
-        yield line.text
+def _continues(line: Line) -> bool:
+    """Return whether a line belongs to the record of the line before it."""
+    is_new = line.level or _SOFT.match(line.text) or _HARD.match(line.text) or is_progress(line.text)
+    return not is_new and not line.text.startswith("Traceback (most") and "Warning: " not in line.text
 
 
 @functools.lru_cache(maxsize=256)
