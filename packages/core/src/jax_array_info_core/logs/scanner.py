@@ -52,7 +52,7 @@ _FEW = 2000
 """Number of shapes of lines up to which each is looked at alone."""
 _MOST_SHAPES = 20_000
 _MANY_KEPT, _MOST_KEPT = 2000, 8000
-"""Candidates that are kept, up to which many of a rank are alike, and at most."""
+"""Candidates that are kept, up to which many of a rank are alike, and after which all others are alike."""
 _ALIKE, _FEW_ALIKE = 50, 3
 """Candidates of a rank with the same words that are kept: the first and the last ones."""
 _ROOM = 1 << 25
@@ -284,7 +284,7 @@ class Scanner:
             plain = [(kinds[shapes[place]], place) for place in places]
             self._progress_of(None).see_many(plain, lines, self.line_count + 1)
             places = ()
-        hits: dict[_Key, list[int]] = {}
+        hits: dict[_Key, list[tuple[int, str | None]]] = {}
         for place in places:
             line, facts, number = lines[place], known[shapes[place]], self.line_count + 1 + place
             rank = None if facts.rank is None else line[slice(*facts.rank)].decode().lstrip("0") or "0"
@@ -305,9 +305,15 @@ class Scanner:
                 if is_end:
                     self._inside[rank] = None
             if facts.words or is_end:
-                hits.setdefault((facts.words[:3], rank), []).append(place)
+                hits.setdefault((facts.words[:3], rank), []).append((place, rank))
+        others: dict[_Key, list[tuple[int, str | None]]] = {}
         for key, found in hits.items():
-            self._keep(key, found)
+            if self._kept_count < _MOST_KEPT:
+                self._keep(key, found)
+            else:  # the last ones are kept: the end of the log is among them
+                others.setdefault((tuple(_COUNTED.intersection(key[0])), None), []).extend(found)
+        for key, found in others.items():
+            self._keep(key, sorted(found))
         self.line_count += len(lines)
         kept = max(0, end - _BEFORE)
         del self._lines[:kept]
@@ -319,20 +325,20 @@ class Scanner:
             return self.ranks.get(rank, Progress())
         return self.ranks.setdefault(rank, Progress())
 
-    def _keep(self, key: _Key, places: Sequence[int]) -> None:
-        """Keep the first and the last ones of alike candidates, which are those at some places."""
+    def _keep(self, key: _Key, found: Sequence[tuple[int, str | None]]) -> None:
+        """Keep the first and the last ones of alike candidates, given as place and rank."""
         first, last = self._kept.setdefault(key, ([], deque()))
         count = len(first) + len(last)
-        most = _ALIKE if self._kept_count < _MANY_KEPT else _FEW_ALIKE if self._kept_count < _MOST_KEPT else 0
+        most = _FEW_ALIKE if _MANY_KEPT <= self._kept_count < _MOST_KEPT else _ALIKE
         starts = max(0, most - len(first))
-        first += [self._with_context(place, key[1]) for place in places[:starts]]
-        last.extend(self._with_context(place, key[1]) for place in places[starts:][-most:] if most)
+        first += [self._with_context(*one) for one in found[:starts]]
+        last.extend(self._with_context(*one) for one in found[starts:][-most:])
         while len(last) > most:
             last.popleft()
         more = len(first) + len(last) - count
         self._kept_count += more
         if _COUNTED.isdisjoint(key[0]):
-            self.dropped_count += len(places) - more
+            self.dropped_count += len(found) - more
 
     def _with_context(self, place: int, rank: str | None) -> Candidate:
         """Return a candidate with the lines around it."""
