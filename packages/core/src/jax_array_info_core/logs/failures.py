@@ -35,7 +35,9 @@ def failures_of(found: Iterable[Found]) -> list[Found]:
         if last is not None and (one.event.line == last.event.line or f"\n{one.record}" in last.record):
             continue
         last = one
-        place = next((at for at in reversed(range(len(kept))) if _is_one_failure(kept[at], one)), None)
+        place = None
+        if one.event.numbers or one.event.category in _MEMORY:  # any other is a failure of its own
+            place = next((at for at in reversed(range(len(kept))) if _is_one_failure(kept[at], one)), None)
         follows = one.event.kind == NOT_INTERPRETED and one.event.is_fatal
         if place is not None:
             kept[place] = _joined(kept[place], one)
