@@ -89,6 +89,42 @@ PLACE = 9
 """Lines of the preamble."""
 
 
+def test_an_augmented_assignment_is_an_operation():
+    found = explained(
+        """
+def bad():
+    z = put(A, "x")
+    z += put(A, "y"); return z
+"""
+    )
+    assert (found.line, found.expression) == (PLACE + 3, 'z += put(A, "y")')
+    assert found.rule.startswith('z += put(A, "y") needs operands')
+    assert [(one.expression, one.type, one.made.partition(":")[2]) for one in found.operands] == [
+        ("z", "f32[8@x,8]", str(PLACE + 2)),
+        ('put(A, "y")', "f32[8@y,8]", ""),
+    ]
+    assert [(one.code, one.sent_nbytes) for one in found.edits] == [
+        ('z += reshard(put(A, "y"), P("x", None))', 64),
+        ('z = reshard(z, P("y", None)) + put(A, "y")', 128),
+    ]
+
+
+def test_no_edit_calls_a_function_twice():
+    found = explained(
+        """
+z, x = {"sum": None}, [0]
+def once():
+    x.pop()
+    return "sum"
+def bad():
+    z["sum"] = put(A, "x")
+    z[once()] += put(A, "y")
+"""
+    )
+    assert found.expression == 'z[once()] += put(A, "y")'
+    assert not any(edit.code.count("once()") > 1 for edit in found.edits)
+
+
 def test_a_sharding_comes_from_a_line():
     found = explained(
         """

@@ -112,7 +112,7 @@ def operand_nodes(place: Place) -> Iterator[ast.expr]:
             for arg in args:
                 yield from arg.elts if isinstance(arg, ast.List | ast.Tuple) else [arg]
             yield from (keyword.value for keyword in keywords if keyword.arg is not None)
-        case ast.BinOp(left=left, right=right):
+        case ast.BinOp(left=left, right=right) | ast.AugAssign(target=left, value=right):
             yield from (left, right)
         case ast.UnaryOp(operand=operand) | ast.Attribute(value=operand):
             yield operand
@@ -149,7 +149,11 @@ def _received(place: Place) -> dict[ast.expr, Any]:
         case ast.Call(func=func, args=args):
             receiver = receiver_of(place, func)
             nodes = args if receiver is None else [receiver, *args]
-        case ast.BinOp(left=one, right=other) | ast.Subscript(value=one, slice=other):
+        case (
+            ast.BinOp(left=one, right=other)
+            | ast.AugAssign(target=one, value=other)
+            | ast.Subscript(value=one, slice=other)
+        ):
             nodes = [one, other]
         case _:
             nodes = []

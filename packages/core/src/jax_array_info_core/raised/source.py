@@ -13,13 +13,14 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import FrameType, ModuleType, TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 from ..compat.arrays import attribute
 from ..holders.links import frame_locals
 from ..origins.origins import Owner, UserLines
 
-_Node = TypeVar("_Node", bound=ast.AST)
+Expression = ast.expr | ast.AugAssign
+"""An expression, or the operation and assignment ``z += y``."""
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 """Nodes with variables of their own."""
@@ -71,25 +72,26 @@ class Source:
                 nodes += [node] if first <= line <= getattr(node, "end_lineno", line) else []
         return [node for node in nodes if hasattr(node, "lineno")]
 
-    def at(self, position: tuple[int | None, ...], line: int) -> ast.expr | None:
+    def at(self, position: tuple[int | None, ...], line: int) -> Expression | None:
         """Return the expression at a position; without one there, the largest call or operation of a line."""
-        expressions = [node for node in self.on(line) if isinstance(node, ast.expr)]
+        expressions = [node for node in self.on(line) if isinstance(node, Expression)]
         for node in expressions:
             # After a with statement, the position is that of the statement.
             if (node.lineno, node.end_lineno, node.col_offset, node.end_col_offset) == position:
                 return node
-        kinds = (ast.Call, ast.BinOp, ast.Subscript)
+        kinds = (ast.Call, ast.BinOp, ast.AugAssign, ast.Subscript)
         return next((node for node in expressions if node.lineno == line and isinstance(node, kinds)), None)
 
-    def around(self, node: Any, *kinds: type[_Node]) -> list[_Node]:
+    def around(self, node: Any, *kinds: type[ast.AST]) -> list[Any]:
         """Return a node and those around it, from the inside, as far as they are of some kinds."""
         start, stop = self.span(node)
         spans = [(*self.span(one), one) for one in reversed(self.on(node.lineno)) if isinstance(one, kinds)]
         return [one for first, last, one in spans if first <= start and stop <= last]
 
-    def unique(self, node: ast.expr) -> ast.expr:
+    def unique(self, node: Expression) -> Expression:
         """Return the smallest expression around another whose text stands nowhere before it in its line."""
-        for one in self.around(node, ast.expr):
+        around: list[Expression] = self.around(node, ast.expr, ast.AugAssign)
+        for one in around:
             start, stop = self.span(one)
             if self.data.index(self.data[start:stop], self.starts[one.lineno - 1]) == start:
                 return one
@@ -109,7 +111,7 @@ class Place:
     source: Source
     """The source of the file."""
 
-    node: ast.expr
+    node: Expression
     """The expression that raised."""
 
     names: Mapping[str, Any]
