@@ -362,7 +362,9 @@ def test_text_of_the_user_is_escaped():
         jax_array_info.print_program,
         pytest.param(
             jax_array_info.print_propagation,
-            marks=pytest.mark.skipif(jax.__version_info__ < (0, 10, 1), reason="needs Shardy"),
+            marks=pytest.mark.skipif(
+                jax.__version_info__ < (0, 10, 1), reason="print_propagation needs JAX 0.10.1 or later"
+            ),
         ),
     ],
 )

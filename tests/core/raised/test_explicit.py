@@ -34,7 +34,7 @@ SINCE = {
 def test_each_edit_runs_and_equals_numpy(program):
     first, before = SINCE.get(program["name"], ((0, 9), ""))
     if jax.__version_info__ < first:
-        pytest.skip(before)
+        pytest.skip(f"JAX {jax.__version__} {before}: the error is there since {'.'.join(map(str, first))}")
     run = Program(source_of(program), program["want"])
     explanation = explanation_of(run.error())
     # Earlier versions refuse some programs for another reason, with the same remedy.
