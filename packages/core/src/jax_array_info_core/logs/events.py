@@ -15,7 +15,7 @@ from ..reports.logs import LogCategory, LogEvent, LogRole
 from ..text import printable
 from .job_kinds import JOB_KINDS
 from .kinds import Kind, compiled
-from .lines import Line, read_line, seconds_at, time_place
+from .lines import TRACEBACK, Line, read_line, seconds_at, time_place
 from .memory_kinds import MEMORY_KINDS
 from .memory_words import memory_numbers, memory_words
 from .program_kinds import PROGRAM_KINDS
@@ -106,6 +106,8 @@ def found_in(candidate: Candidate, progress: Progress, rank: str | None, lines: 
         rank: Its rank.
         lines: The search for the user's line.
     """
+    seconds = _seconds(candidate)
+    candidate = _unfolded(candidate)
     line = read_line(candidate.line)
     if _NO_EVENT.search(line.text):
         return None
@@ -158,10 +160,22 @@ def found_in(candidate: Candidate, progress: Progress, rank: str | None, lines: 
         named=tuple(_named(kind, record)),
         survived=survived and role in ("root", "consequence") and line.level not in ("I", "W"),
         is_weak=kind is not None and kind.is_weak,
-        seconds=_seconds(candidate),
+        seconds=seconds,
         record=record,
         frames=frames,
     )
+
+
+def _unfolded(candidate: Candidate) -> Candidate:
+    """Return the exception after the last traceback in a line of JSON, with the lines around it."""
+    lines = read_line(candidate.line).text.split("\n")
+    starts = [place for place, line in enumerate(lines) if TRACEBACK in line] if lines[1:] else []
+    for place in range(starts[-1] + 1 if starts else len(lines), len(lines)):
+        if lines[place].strip() and not lines[place][0].isspace():
+            data = [line.encode("utf-8", "replace") for line in lines]
+            before, after = tuple(data[:place]), tuple(data[place + 1 :])
+            return candidate._replace(line=data[place], before=before, after=after)
+    return candidate
 
 
 def _seconds(candidate: Candidate) -> int | None:

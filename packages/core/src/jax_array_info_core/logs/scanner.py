@@ -9,7 +9,7 @@ from itertools import islice
 from statistics import median
 from typing import NamedTuple
 
-from .lines import DAY, RANK, seconds_at, text_start, time_place
+from .lines import DAY, RANK, TRACEBACK, seconds_at, text_start, time_place
 
 _WORDS = (
     b"RESOURCE_EXHAUSTED|INTERNAL:|DEADLINE_EXCEEDED|ABORTED:|UNAVAILABLE:|UNKNOWN:|"
@@ -27,7 +27,8 @@ _WORDS = (
 _COUNTED = frozenset(map(_WORDS.index, (b"Involuntary", b"donat", b"RESOURCE_EXHAUSTED")))
 """Words of lines that ``CompilerLog`` counts."""
 _ZEROS = bytes.maketrans(b"0123456789", b"0" * 10)
-_TRACEBACK = b"Traceback (most recent call last):"
+_EXCEPTION = (_WORDS.index(b"xception"),)
+_TRACEBACK = TRACEBACK.encode()
 _PROGRESS = re.compile(
     r"\b(?:step|epoch|iter(?:ation)?s?|it)\b[\"']?[ \t]{0,3}[:=#/\[(]{0,2}[ \t]{0,8}"
     r"(?P<number>0{1,18})\b(?!\.?0)"
@@ -57,8 +58,8 @@ _ALIKE, _FEW_ALIKE = 50, 3
 """Candidates of a rank with the same words that are kept: the first and the last ones."""
 _ROOM = 1 << 25
 """Characters around candidates that are kept."""
-_LONGEST, _HEAD = 2000, 500
-"""Characters of a line that are read, and in which it may tell of progress."""
+_LONGEST, _LONGEST_TRACEBACK, _HEAD = 2000, 20_000, 500
+"""Characters of a line that are read, of JSON with a traceback, and in which a line may tell of progress."""
 _BEFORE, _AFTER = 60, 24
 _MOST_STEPS = 1000
 _MOST_RANKS = 20_000
@@ -401,13 +402,14 @@ def _shape(line: bytes, shape: bytes, words: tuple[int, ...]) -> _Shape:
     progress = _progress_in(text)
     start = text_start(text)[0]
     step = progress.span("number") if progress and progress["number"] else None
+    is_whole = _has_traceback(shape)
     return _Shape(
         rank=next(rank.span(name) for name, one in rank.groupdict().items() if one) if rank else None,
         time=time_place(text),
         is_progress=progress is not None,
         step=step,
-        words=words,
-        is_traceback=_TRACEBACK in shape,
+        words=words or _EXCEPTION * is_whole,
+        is_traceback=_TRACEBACK in shape and not is_whole,
         is_indented=not text[start:].strip() or text[start : start + 1] in " \t",
         is_done=_DONE.search(line) is not None and not (_ALARM.search(text) or _AFTER_DEATH.search(text)),
     )
@@ -427,8 +429,15 @@ def is_progress(text: str) -> bool:
 
 def _cut(line: bytes) -> bytes:
     """Return the part of a long line that is read: what a progress bar shows last, or the beginning."""
+    if _has_traceback(line):
+        return line[:_LONGEST_TRACEBACK]
     last = line.rstrip().rpartition(b"\r")[2]
     return last[:_LONGEST] if last else line[:_LONGEST]
+
+
+def _has_traceback(line: bytes) -> bool:
+    """Return whether a line of JSON has a whole traceback in it."""
+    return line.startswith(b"{") and _TRACEBACK in line
 
 
 def context_of(candidate: Candidate, *, is_after: bool, most: int) -> Iterator[bytes]:
