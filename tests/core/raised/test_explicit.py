@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 
+from jax_array_info_core import log_report
 from jax_array_info_core.raised.explain import explanation_of
 from jax_array_info_core.raised.kinds import KINDS
 from tests.core.raised.explicit_programs import FILE, Program, programs, source_of
@@ -232,3 +233,22 @@ def test_there_is_no_edit_without_a_name_for_reshard(source):
     found = explanation_of(program.error())
     assert found.edits == ()
     assert [one.type for one in found.operands] == ["f32[8@x,8]", "f32[8@y,8]"]
+
+
+def test_a_rule_begins_with_a_capital_or_a_name():
+    first = {kind.rule.split()[0] for kind in KINDS}
+    names = {one for one in first if one.startswith("{")} | {"vmap", "jit", "shard_map"}
+    assert all(one.istitle() for one in first - names)
+
+
+@pytest.mark.parametrize(
+    ("message", "rule"),
+    [
+        ("sub got incompatible shardings for broadcasting: P('x'), P('y')", "sub needs operands"),
+        ("Contracting dimensions are sharded and it is ambiguous", "The operation contracts"),
+        ("Resource axis: z of P('z') is not found in mesh", "The mesh has no axis z"),
+    ],
+)
+def test_a_log_has_the_rule_as_a_sentence(message, rule):
+    [event] = log_report([f"jax.errors.ShardingTypeError: {message}"]).events
+    assert event.cause.startswith(rule)

@@ -92,7 +92,7 @@ def explained(found: Found) -> LogEvent:
         return event
     types = ", ".join(filter(None, (one.type for one in known.operands)))
     operands = f" Operands: {types}." if types else ""
-    return replace(event, cause=printable(f"{known.rule[:1].upper()}{known.rule[1:].rstrip('.')}.{operands}"))
+    return replace(event, cause=printable(f"{known.rule.rstrip('.')}.{operands}"))
 
 
 def equal_once(events: Iterable[LogEvent]) -> list[LogEvent]:

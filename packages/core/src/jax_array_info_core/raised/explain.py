@@ -127,7 +127,7 @@ def _told(found: re.Match[str]) -> str:
 def _rule(kind: Kind, found: re.Match[str], words: Mapping[str, str], site: Site | None = None) -> str:
     """Return the rule of a kind for the user's call, and the operation in it that the user did not write."""
     groups = {name: value or "" for name, value in found.groupdict().items()}
-    call = primitive = groups.get("primitive") or "the operation"
+    call = primitive = groups.get("primitive") or "The operation"
     if site is not None:
         call = " ".join((site.function or site.place.text()).split())
         call = call if site.calls_primitive else f"{primitive} in {call}"

@@ -245,19 +245,19 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         name="constraint on an Explicit axis",
         pattern=r"`(?P<primitive>with_sharding_constraint)` acts as an assert",
-        rule="on Explicit mesh axes, a sharding constraint only checks the sharding: reshard changes it",
+        rule="On Explicit mesh axes, a sharding constraint only checks the sharding: reshard changes it",
         recipes=(rewritten("{jax.sharding.reshard}({args})"),),
     ),
     Kind(
         name="reshard inside shard_map",
         pattern=r"PartitionSpec passed to (?P<primitive>reshard) cannot contain .*AxisType\.Manual",
-        rule="inside shard_map, each device has its own shard: reshard before it or after it",
+        rule="Inside shard_map, each device has its own shard: reshard before it or after it",
         recipes=(rewritten("{0}"),),
     ),
     Kind(
         name="reshard on an Auto axis",
         pattern=r"PartitionSpec passed to (?P<primitive>reshard) cannot contain",
-        rule="on Auto mesh axes, the compiler chooses the sharding, and a constraint directs it",
+        rule="On Auto mesh axes, the compiler chooses the sharding, and a constraint directs it",
         recipes=(rewritten("{jax.lax.with_sharding_constraint}({args})"),),
     ),
     Kind(
@@ -309,34 +309,34 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         name="unknown mesh axis",
         pattern=r"Resource axis: (?P<wrong>\w+) of P\(.*?\) is not found in mesh",
-        rule="the mesh has no axis {wrong}",
+        rule="The mesh has no axis {wrong}",
         recipes=(respecified(of_the_mesh),),
         place=with_the_spec,
     ),
     Kind(
         name="duplicate mesh axis",
         pattern=r"A single NamedSharding spec specification can map every mesh axis to at most one",
-        rule="a mesh axis can shard only one dimension of an array",
+        rule="A mesh axis can shard only one dimension of an array",
         recipes=(respecified(each_once), replicated),
         place=with_the_spec,
     ),
     Kind(
         name="spec longer than the array",
         pattern=r"(?:Length of sharding\.spec \(\d+\) must be .*? ndim )?\((?P<rank>\d+)(?:\)\..*?|, )P\(",
-        rule="the spec has more entries than the array has dimensions: it has {rank}",
+        rule="The spec has more entries than the array has dimensions: it has {rank}",
         recipes=(respecified(of_the_rank),),
         place=with_the_spec,
     ),
     Kind(
         name="constraint without a mesh",
         pattern=r"(?P<primitive>with_sharding_constraint) requires a non-empty mesh in context",
-        rule="a spec needs a mesh in context",
+        rule="A spec needs a mesh in context",
         recipes=(rewritten("{jax.device_put}({0}, {jax.sharding.NamedSharding}({mesh}, {1}))"),),
     ),
     Kind(
         name="mesh set inside jit",
         pattern=r"`(?P<primitive>set_mesh)` can only be used outside of `jax\.jit`",
-        rule="a traced function cannot set the mesh: set it before the call, or use the abstract mesh",
+        rule="A traced function cannot set the mesh: set it before the call, or use the abstract mesh",
         recipes=(rewritten("{jax.sharding.use_abstract_mesh}({0}.abstract_mesh)"),),
     ),
     Kind(
