@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import takewhile
 from typing import Final, NamedTuple
 
@@ -72,10 +72,6 @@ _NO_EVENT = re.compile(
 """Lines that are no failure: of tools, of the start of a GPU, of the end of Python, and names of metrics."""
 
 
-Frame = tuple[str, int, str, str]
-"""File, line, function and source text of a frame."""
-
-
 class Found(NamedTuple):
     """A candidate that a kind explains."""
 
@@ -93,8 +89,6 @@ class Found(NamedTuple):
     """Time of the line; None if it has none."""
     record: str = ""
     """The line with those that belong to it."""
-    frames: tuple[Frame, ...] = ()
-    """Frames of its traceback, innermost last."""
 
 
 def found_in(candidate: Candidate, progress: Progress, rank: str | None, lines: UserLines) -> Found | None:
@@ -138,7 +132,6 @@ def found_in(candidate: Candidate, progress: Progress, rank: str | None, lines: 
         return None
     is_saved = kind is not None and kind.name == _SIGTERM and progress.done > candidate.number
     is_fatal = role != "warning" and not (survived or is_quiet or is_saved)
-    frames = _frames(candidate)
     event = LogEvent(
         kind=NOT_INTERPRETED if kind is None else kind.name,
         role=role,
@@ -148,7 +141,7 @@ def found_in(candidate: Candidate, progress: Progress, rank: str | None, lines: 
         rank=rank,
         ranks=() if rank is None else (rank,),
         is_fatal=is_fatal,
-        place=_place(frames, lines),
+        place=_place(candidate, lines),
         numbers=numbers,
         words="" if kind is None else str(numbers.pop("said", "")) or memory_words(kind, numbers),
         cause="" if kind is None else kind.cause,
@@ -162,7 +155,6 @@ def found_in(candidate: Candidate, progress: Progress, rank: str | None, lines: 
         is_weak=kind is not None and kind.is_weak,
         seconds=seconds,
         record=record,
-        frames=frames,
     )
 
 
@@ -255,24 +247,19 @@ def _sentence(record: str, match: re.Match[str] | None) -> str:
     return text.rstrip(": .") if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
-def _frames(candidate: Candidate) -> tuple[Frame, ...]:
-    """Return the frames of the traceback that an exception ends, innermost last."""
-    frames: list[Frame] = []
-    below = ""
+def _frames(candidate: Candidate) -> Iterator[tuple[str, int, str]]:
+    """Yield file, line and function of the frames of an exception, innermost first."""
     for raw in context_of(candidate, is_after=False, most=60):
         text = read_line(raw).text
         if found := _FRAME.match(text):
-            frames.append((found[1], int(found[2]), found[3] or "", below.strip()))
+            yield found[1], int(found[2]), found[3] or ""
         elif text.startswith("Traceback (most") or (text.strip() and not text.startswith((" ", "\t"))):
-            break
-        # Marks below the source are not the source.
-        below = "" if found or not re.search(r"\w", text) else text
-    return tuple(reversed(frames))
+            return
 
 
-def _place(frames: Sequence[Frame], lines: UserLines) -> str:
-    """Return the user's line in a traceback."""
-    origin = lines.origin([frame[:3] for frame in reversed(frames)]) if frames else None
+def _place(candidate: Candidate, lines: UserLines) -> str:
+    """Return the user's line in the traceback that an exception ends; empty without one."""
+    origin = lines.origin(_frames(candidate))
     return "" if origin is None else printable(origin.place)
 
 

@@ -43,7 +43,12 @@ def failures_of(found: Iterable[Found]) -> list[Found]:
             kept[place] = _joined(kept[place], one)
         elif not (follows and any(other.event.is_fatal for other in kept)):
             kept.append(one)
-        elif len(kept) == 1 and kept[0].event.kind == NOT_INTERPRETED and one.frames and not kept[0].frames:
+        elif (
+            len(kept) == 1
+            and kept[0].event.kind == NOT_INTERPRETED
+            and one.event.place
+            and not kept[0].event.place
+        ):
             kept[0] = one  # what a logger says before a traceback
     return kept
 
@@ -87,7 +92,7 @@ def explained(found: Found) -> LogEvent:
         return event
     from ..raised.explain import explanation_of_text  # many rules, which few logs need
 
-    known = explanation_of_text(found.record, found.frames)
+    known = explanation_of_text(found.record)
     if known is None:
         return event
     types = ", ".join(filter(None, (one.type for one in known.operands)))

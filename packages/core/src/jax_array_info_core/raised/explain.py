@@ -12,7 +12,6 @@ from dataclasses import replace
 from ..compat.shardings import mesh_axes
 from ..compat.values import is_mesh
 from ..errors import LayoutError
-from ..origins.origins import Owner, UserLines
 from ..text import plain_text
 from .explanation import Edit, Explanation, Operand
 from .kind import Facts, Kind
@@ -134,37 +133,19 @@ def _rule(kind: Kind, found: re.Match[str], words: Mapping[str, str], site: Site
     return kind.rule.format(call=call, **{**groups, **words})
 
 
-def explanation_of_text(message: str, frames: Sequence[tuple[str, int, str, str]] = ()) -> Explanation | None:
+def explanation_of_text(message: str) -> Explanation | None:
     """Return why JAX raised an error, as far as a log tells; None for an error of no known kind.
 
-    There are no edits: these need the operands. Neither JAX nor the files of the traceback are read.
+    There are no edits: these need the operands. JAX is not imported.
 
     Args:
         message: The error's message, with or without its class. The first 10,000 characters are read.
-        frames: File, line, function and source text of each frame, innermost last.
     """
     message = message[:_MOST_CHARACTERS]
     if (known := _kind_of(message)) is None:
         return None
     kind, found = known
-    file, line, function, text = _last_of_user(frames)
     words, operands = kind.facts(found, None) if kind.facts else Facts({})
     if operands is None:
         operands = [Operand(expression="", type=str(one)) for one in types_in(_told(found), None)]
-    return Explanation(
-        kind=kind.name,
-        rule=_rule(kind, found, words),
-        file=file,
-        line=line or None,
-        function=function,
-        expression=text.strip(),
-        operands=tuple(operands),
-    )
-
-
-def _last_of_user(frames: Sequence[tuple[str, int, str, str]]) -> tuple[str, int, str, str]:
-    """Return the innermost frame outside JAX and libraries."""
-    owner = UserLines().owner
-    inner = [frame for frame in frames if owner(frame[0]) < Owner.LIBRARY]
-    best = min(map(owner, [frame[0] for frame in inner]), default=None)
-    return next((frame for frame in reversed(inner) if owner(frame[0]) is best), ("", 0, "", ""))
+    return Explanation(kind=kind.name, rule=_rule(kind, found, words), operands=tuple(operands))
