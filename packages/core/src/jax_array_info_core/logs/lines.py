@@ -64,6 +64,7 @@ class Line(NamedTuple):
     """Rank in its prefix."""
 
 
+@functools.lru_cache(maxsize=1024)
 def read_line(raw: bytes) -> Line:
     """Return a line without colors, prefixes and what a progress bar overwrote.
 

@@ -246,13 +246,14 @@ class Scanner:
             self._rest = (self._rest + rest)[-(1 << 20) :]
             return
         head, self._rest = self._rest + head, rest
-        while blank := _BLANK.search(head):
+        start = 0
+        for blank in _BLANK.finditer(head):
             # No record goes on after many blank lines.
-            self._take(head[: blank.start()].split(b"\n"))
+            self._take(head[start : blank.start()].split(b"\n"))
             self._read(len(self._lines))
             self.line_count += blank.end() - blank.start() - 1
-            head = head[blank.end() :]
-        self._take(head.split(b"\n"))
+            start = blank.end()
+        self._take(head[start:].split(b"\n"))
 
     def end(self) -> Iterator[Candidate]:
         """Yield the candidates, in the order of the log."""
