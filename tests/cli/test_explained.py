@@ -104,7 +104,11 @@ def f(x):
     [
         ("program", 1),
         pytest.param(
-            "why", 2, marks=pytest.mark.skipif(jax.__version_info__ < (0, 10, 1), reason="needs Shardy")
+            "why",
+            2,
+            marks=pytest.mark.skipif(
+                jax.__version_info__ < (0, 10, 1), reason="why needs JAX 0.10.1 or later"
+            ),
         ),
     ],
 )

@@ -9,7 +9,6 @@ import inspect
 import io
 import runpy
 import sys
-import traceback
 import warnings
 import weakref
 
@@ -21,6 +20,7 @@ from jax_array_info import collect_reports, compile_caches_report, config, repor
 from jax_array_info.errors import UnsupportedValueError
 from jax_array_info.reports import LiveArrayReport
 from jax_array_info.verbs import oom
+from tests.rich_render.leaving import printed_of
 
 pytestmark = pytest.mark.once_per_version
 
@@ -128,25 +128,7 @@ def test_a_program_without_stderr_prints_nothing_anywhere(capsys, monkeypatch):
 
 
 def test_the_exception_is_raised_unchanged():
-    error, earlier = OUT_OF_MEMORY("RESOURCE_EXHAUSTED: no room"), KeyError()
-
-    def leave(block):
-        try:
-            try:
-                raise earlier
-            except KeyError:
-                with block:
-                    raise error  # noqa: B904 - the test is about the context
-        except OUT_OF_MEMORY as caught:
-            lines = [frame.name for frame in traceback.extract_tb(caught.__traceback__)]
-            return caught, lines, caught.__context__, caught.__cause__, caught.__suppress_context__
-
-    with io.StringIO() as file:
-        found = leave(report_on_oom(file))
-        assert file.getvalue()
-    assert found == (error, ["leave"], earlier, None, False)
-    assert found[0] is error
-    assert not hasattr(error, "__notes__")
+    assert printed_of(report_on_oom, OUT_OF_MEMORY("RESOURCE_EXHAUSTED: no room"))
 
 
 def test_an_error_without_weak_references_is_reported_once(capsys):

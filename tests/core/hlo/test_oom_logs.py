@@ -97,6 +97,7 @@ def test_a_failed_allocation_on_a_gpu_has_the_bytes_of_the_program_and_its_buffe
         ),
         ("Attempting to reserve 6.14G at the bottom of memory. That was not possible.", "6.14", None),
         ("Out of memory while trying to allocate 16.00GiB.", "16", None),
+        ("Out of memory while trying to allocate 1.50 GiB.", "1.5", None),
     ],
 )
 def test_a_failed_allocation_has_the_requested_and_the_free_gibibytes(text, requested, free):

@@ -1,5 +1,7 @@
 """No alarm on healthy logs, and no silence on a fatal line that no kind explains."""
 
+import json
+
 import pytest
 
 from jax_array_info_core import log_report
@@ -207,3 +209,44 @@ def test_codes_can_be_ignored_but_not_the_end():
 
 def test_thousands_of_lines_have_commas():
     assert log_report(["step 1"] * 12_345).answer == "nothing fatal in 12,345 lines"
+
+
+@pytest.mark.parametrize("last", ["KeyError: 'step'", "Killed"])
+def test_the_end_of_a_log_is_read_after_thousands_of_different_errors(last):
+    lines = ["ValueError: the first"] * 3 + [f"worker-{place}: KeyError: 'x'" for place in range(9000)]
+    report = log_report([*lines, "step 1", last])
+    assert last in report.headline
+    assert report.survived_count + report.unlisted_count == 9003
+
+
+TRACEBACK = """Traceback (most recent call last):
+  File "/home/u/train.py", line 12, in main
+    step(x)
+Stop: bad batch"""
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"message": TRACEBACK},
+        {"severity": "ERROR", "message": f"training failed\n{TRACEBACK}"},
+        {"level": "error", "message": "training failed", "exc_info": TRACEBACK},
+        {"event": "training failed", "exception": TRACEBACK, "level": "error"},
+        {"message": f"{'x' * 3000}\n{TRACEBACK}\n", "severity": "ERROR"},
+        {"message": TRACEBACK.replace("    step(x)", f"    step({'x' * 3000})"), "severity": "ERROR"},
+    ],
+)
+@pytest.mark.parametrize("after", [[], ['{"message": "closed"}']])
+def test_a_traceback_in_a_line_of_json_is_one(fields, after):
+    plain = log_report(TRACEBACK.split("\n"))
+    report = log_report(["step 1", json.dumps(fields), *after])
+    assert report.headline == plain.headline == "fatal, not interpreted: Stop: bad batch (train.py:12)"
+    [event] = report.events
+    assert (event.line, event.place, event.text) == (2, "train.py:12", "Stop: bad batch")
+
+
+def test_a_traceback_in_json_has_the_time_of_its_line(tmp_path):
+    for rank, second, problem in ((0, 5, "bad"), (1, 4, "empty")):
+        line = json.dumps({"time": f"10:00:0{second}", "message": TRACEBACK.replace("bad", problem)})
+        (tmp_path / f"rank{rank}.log").write_text(line + "\n")
+    assert log_report(tmp_path).headline.startswith("rank 1 failed first")

@@ -4,9 +4,11 @@ import jax
 import numpy as np
 import pytest
 
+from jax_array_info_core import log_report
 from jax_array_info_core.raised.explain import explanation_of
 from jax_array_info_core.raised.kinds import KINDS
 from tests.core.raised.explicit_programs import FILE, Program, programs, source_of
+from tests.core.raised.test_devices import KINDS_OF_DEVICES
 
 pytestmark = [
     pytest.mark.newest,
@@ -33,7 +35,7 @@ SINCE = {
 def test_each_edit_runs_and_equals_numpy(program):
     first, before = SINCE.get(program["name"], ((0, 9), ""))
     if jax.__version_info__ < first:
-        pytest.skip(before)
+        pytest.skip(f"JAX {jax.__version__} {before}: the error is there since {'.'.join(map(str, first))}")
     run = Program(source_of(program), program["want"])
     explanation = explanation_of(run.error())
     # Earlier versions refuse some programs for another reason, with the same remedy.
@@ -46,7 +48,7 @@ def test_each_edit_runs_and_equals_numpy(program):
 
 
 def test_each_kind_has_a_program():
-    assert {kind.name for kind in KINDS} == {one["kind"] for one in ALL}
+    assert {kind.name for kind in KINDS} == {one["kind"] for one in ALL} | KINDS_OF_DEVICES
 
 
 def explained(source, want="A"):
@@ -86,6 +88,42 @@ def bad():
 
 PLACE = 9
 """Lines of the preamble."""
+
+
+def test_an_augmented_assignment_is_an_operation():
+    found = explained(
+        """
+def bad():
+    z = put(A, "x")
+    z += put(A, "y"); return z
+"""
+    )
+    assert (found.line, found.expression) == (PLACE + 3, 'z += put(A, "y")')
+    assert found.rule.startswith('z += put(A, "y") needs operands')
+    assert [(one.expression, one.type, one.made.partition(":")[2]) for one in found.operands] == [
+        ("z", "f32[8@x,8]", str(PLACE + 2)),
+        ('put(A, "y")', "f32[8@y,8]", ""),
+    ]
+    assert [(one.code, one.sent_nbytes) for one in found.edits] == [
+        ('z += reshard(put(A, "y"), P("x", None))', 64),
+        ('z = reshard(z, P("y", None)) + put(A, "y")', 128),
+    ]
+
+
+def test_no_edit_calls_a_function_twice():
+    found = explained(
+        """
+z, x = {"sum": None}, [0]
+def once():
+    x.pop()
+    return "sum"
+def bad():
+    z["sum"] = put(A, "x")
+    z[once()] += put(A, "y")
+"""
+    )
+    assert found.expression == 'z[once()] += put(A, "y")'
+    assert not any(edit.code.count("once()") > 1 for edit in found.edits)
 
 
 def test_a_sharding_comes_from_a_line():
@@ -144,6 +182,25 @@ def bad():
     assert found.expression == "(x + x) + (y + y)"
 
 
+@pytest.mark.parametrize("before", ["\f\n", "MANY = '\x1c\u2028\x85'\n", "'größe'; "])
+def test_the_text_before_an_expression_does_not_move_it(before):
+    found = explained(f"{before}\ndef bad():\n    'größe'; return put(A, 'x') + put(A, 'y')\n")
+    assert found.expression == "put(A, 'x') + put(A, 'y')"
+
+
+def test_a_decorator_is_explained():
+    source = """
+def bad():
+    @(lambda f: f(put(A, "x") + put(A, "y")))
+    def g(x):
+        return x
+    return g
+"""
+    found = explained(source)
+    assert (found.line, found.expression) == (PLACE + 2, 'put(A, "x") + put(A, "y")')
+    assert found.edits
+
+
 def test_bytes_are_those_of_the_resharding():
     from jax_array_info_core import reshard_report
 
@@ -176,3 +233,22 @@ def test_there_is_no_edit_without_a_name_for_reshard(source):
     found = explanation_of(program.error())
     assert found.edits == ()
     assert [one.type for one in found.operands] == ["f32[8@x,8]", "f32[8@y,8]"]
+
+
+def test_a_rule_begins_with_a_capital_or_a_name():
+    first = {kind.rule.split()[0] for kind in KINDS}
+    names = {one for one in first if one.startswith("{")} | {"vmap", "jit", "shard_map"}
+    assert all(one.istitle() for one in first - names)
+
+
+@pytest.mark.parametrize(
+    ("message", "rule"),
+    [
+        ("sub got incompatible shardings for broadcasting: P('x'), P('y')", "sub needs operands"),
+        ("Contracting dimensions are sharded and it is ambiguous", "The operation contracts"),
+        ("Resource axis: z of P('z') is not found in mesh", "The mesh has no axis z"),
+    ],
+)
+def test_a_log_has_the_rule_as_a_sentence(message, rule):
+    [event] = log_report([f"jax.errors.ShardingTypeError: {message}"]).events
+    assert event.cause.startswith(rule)

@@ -124,21 +124,12 @@ def test_an_error_that_was_not_raised_has_its_rule():
     assert explanation.edits == ()
 
 
-FRAMES = (
-    ("/home/me/train.py", 12, "main", "    step(batch)"),
-    ("/home/me/model.py", 40, "step", "    return h @ w"),
-    ("/usr/lib/python3.12/site-packages/jax/_src/numpy/array_methods.py", 9, "op", "    return f(a, b)"),
-)
-
-
-def test_the_text_of_a_log_gives_the_line_the_types_and_the_rule():
+def test_the_text_of_a_log_gives_the_types_and_the_rule():
     explanation = explanation_of_text(
         "jax._src.core.ShardingTypeError: dot_general operation with inputs: f32[8@x,8], bf16[8,16@(x,y)] "
-        "produces an illegally sharded result: f32[8@x,16@(x,y)]",
-        FRAMES,
+        "produces an illegally sharded result: f32[8@x,16@(x,y)]"
     )
-    assert (explanation.file, explanation.line, explanation.function) == ("/home/me/model.py", 40, "step")
-    assert explanation.expression == "return h @ w"
+    assert explanation.rule.startswith("dot_general would have the type f32[8@x,16@(x,y)]")
     assert [one.type for one in explanation.operands] == ["f32[8@x,8]", "bf16[8,16@(x,y)]"]
     assert explanation.edits == ()
 
@@ -150,7 +141,19 @@ def test_only_the_beginning_of_a_message_is_read():
 
 
 @pytest.mark.parametrize(
-    "part", ["f32[8@", "P('x', ", "P(", "(('x', ", "Mesh('x': 4, ", "f32[8@x,8]{U:", "8@(x,", " ("]
+    "part",
+    [
+        "f32[8@",
+        "P('x', ",
+        "P(",
+        "(('x', ",
+        "Mesh('x': 4, ",
+        "f32[8@x,8]{U:",
+        "8@(x,",
+        " (",
+        ".with type a wrapped leaked was a at ",
+        "tracing the function a at for b.(c) ",
+    ],
 )
 def test_hostile_messages_are_read(part):
     """Each pattern reads a message of 10,000 characters: a slow one would take minutes."""
@@ -162,8 +165,8 @@ def test_hostile_messages_are_read(part):
 def test_text_is_read_without_jax():
     code = (
         "import sys; from jax_array_info_core.raised.explain import explanation_of_text as explain; "
-        "found = explain('add got incompatible shardings for broadcasting: (None,)', [('a.py', 1, 'f', 'a + b')]); "
-        "assert found.line == 1; assert 'jax' not in sys.modules"
+        "assert explain('add got incompatible shardings for broadcasting: (None,)').rule; "
+        "assert 'jax' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=600)
 

@@ -11,27 +11,42 @@ from ..text import ESCAPE_SEQUENCE
 from .messages import ArrayShape
 from .source import Frame, read_array, read_metadata
 
-_SIZE = r"(\d{1,19}(?:\.\d{1,15})?[KMGTPE]?)(?!\d)(?:i?B)?"
-_UNITS = {unit: 1024**power for power, unit in enumerate("KMGTPE", 1)}
-_NEEDED_AND_AVAILABLE = tuple(
-    re.compile(wording.replace("SIZE", _SIZE))
-    for wording in (
-        r"\(SIZE\) exceeds available HBM \(SIZE\)",  # libtpu since JAX 0.12
-        r"Ran out of memory in memory space hbm\. Used SIZE of SIZE hbm",
-        r"Requires SIZE, has SIZE available",
-        r"Allocation \(size=SIZE\) would exceed memory \(size=SIZE\)",
-        r"TPU TensorCore Hbm usage: SIZE,.{0,200} exceeding available bytes: SIZE",
-    )
+SIZE = r"\d{1,19}(?:\.\d{1,15})?(?: ?[KMGTPE]i?B|[KMGTPE]|B)?(?![\w.]?\d)"
+"""Pattern of a size in bytes, such as ``15.75G`` or ``1.5GiB``."""
+NO_ROOM_AT_COMPILATION = (
+    r"\(<needed_nbytes>\) exceeds available HBM \(<available_nbytes>\)",  # libtpu since JAX 0.12
+    r"[Rr]an out of memory in memory space hbm\. Used <needed_nbytes> of <available_nbytes> hbm",
 )
-_REQUESTED = tuple(
-    re.compile(wording.replace("SIZE", _SIZE))
-    for wording in (
-        r"ran out of memory trying to allocate .{0,40}\(rounded to SIZE\)",  # the allocator for GPUs
-        r"Attempting to (?:allocate|reserve) SIZE[^\d].{0,60}That was not possible",
-        r"Out of memory (?:while trying to allocate|allocating) SIZE",
-        r"Failed to allocate request for .{0,40}\(SIZE\) on device",
-        r"Could not allocate SIZE bytes in memory ",
-    )
+"""Wordings on a program that does not fit, with names of sizes."""
+GIVEN_UP = (
+    r"Requires <needed_nbytes>, has <available_nbytes> available",
+    r"Allocation \(size=<needed_nbytes>\) would exceed memory \(size=<available_nbytes>\)",
+)
+"""Wordings on a program that the compiler gives up early."""
+FAILED_ALLOCATION = (
+    r"ran out of memory trying to allocate .{0,40}\(rounded to <rounded_nbytes>\)",  # the allocator for GPUs
+    r"Out of memory (?:while trying to allocate|allocating) <requested_nbytes>",
+    r"Failed to allocate request for .{0,40}\(<requested_nbytes>\) on device",
+    r"Could not allocate <requested_nbytes> bytes in memory ",
+)
+"""Wordings on an allocation that failed while a program ran."""
+_SIZE = f"({SIZE})"
+_UNITS = {unit: 1024**power for power, unit in enumerate("KMGTPE", 1)}
+
+
+def _compiled(*wordings: str) -> tuple[re.Pattern[str], ...]:
+    """Return the patterns of wordings, whose groups are sizes."""
+    return tuple(re.compile(re.sub(r"<\w+>", lambda _: _SIZE, wording)) for wording in wordings)
+
+
+_NEEDED_AND_AVAILABLE = _compiled(
+    *NO_ROOM_AT_COMPILATION,
+    *GIVEN_UP,
+    r"TPU TensorCore Hbm usage: <needed_nbytes>,.{0,200} exceeding available bytes: <available_nbytes>",
+)
+_REQUESTED = _compiled(
+    *FAILED_ALLOCATION,
+    r"Attempting to (?:allocate|reserve) <requested_nbytes>[^\d].{0,60}That was not possible",
 )
 _FREE = re.compile(rf"There are {_SIZE} free|bytes allocatable, {_SIZE} bytes available")
 _LIMIT = re.compile(r"\bLimit: +(\d{1,18})$", re.MULTILINE)

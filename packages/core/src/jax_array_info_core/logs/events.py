@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import takewhile
 from typing import Final, NamedTuple
 
@@ -15,7 +15,7 @@ from ..reports.logs import LogCategory, LogEvent, LogRole
 from ..text import printable
 from .job_kinds import JOB_KINDS
 from .kinds import Kind, compiled
-from .lines import Line, read_line, seconds_at, time_place
+from .lines import TRACEBACK, Line, read_line, seconds_at, time_place
 from .memory_kinds import MEMORY_KINDS
 from .memory_words import memory_numbers, memory_words
 from .program_kinds import PROGRAM_KINDS
@@ -72,10 +72,6 @@ _NO_EVENT = re.compile(
 """Lines that are no failure: of tools, of the start of a GPU, of the end of Python, and names of metrics."""
 
 
-Frame = tuple[str, int, str, str]
-"""File, line, function and source text of a frame."""
-
-
 class Found(NamedTuple):
     """A candidate that a kind explains."""
 
@@ -93,8 +89,6 @@ class Found(NamedTuple):
     """Time of the line; None if it has none."""
     record: str = ""
     """The line with those that belong to it."""
-    frames: tuple[Frame, ...] = ()
-    """Frames of its traceback, innermost last."""
 
 
 def found_in(candidate: Candidate, progress: Progress, rank: str | None, lines: UserLines) -> Found | None:
@@ -106,10 +100,12 @@ def found_in(candidate: Candidate, progress: Progress, rank: str | None, lines: 
         rank: Its rank.
         lines: The search for the user's line.
     """
+    seconds = _seconds(candidate)
+    candidate = _unfolded(candidate)
     line = read_line(candidate.line)
     if _NO_EVENT.search(line.text):
         return None
-    record = "\n".join((line.text, *_continuation(_after(candidate))))
+    record = "\n".join(one.text for one in (line, *takewhile(_continues, _after(candidate))))
     if not record.strip():  # a log that ends after a prefix
         record = candidate.line.decode("utf-8", "replace").strip()
     kind, match = _kind_of(record)
@@ -136,7 +132,6 @@ def found_in(candidate: Candidate, progress: Progress, rank: str | None, lines: 
         return None
     is_saved = kind is not None and kind.name == _SIGTERM and progress.done > candidate.number
     is_fatal = role != "warning" and not (survived or is_quiet or is_saved)
-    frames = _frames(candidate)
     event = LogEvent(
         kind=NOT_INTERPRETED if kind is None else kind.name,
         role=role,
@@ -146,7 +141,7 @@ def found_in(candidate: Candidate, progress: Progress, rank: str | None, lines: 
         rank=rank,
         ranks=() if rank is None else (rank,),
         is_fatal=is_fatal,
-        place=_place(frames, lines),
+        place=_place(candidate, lines),
         numbers=numbers,
         words="" if kind is None else str(numbers.pop("said", "")) or memory_words(kind, numbers),
         cause="" if kind is None else kind.cause,
@@ -158,10 +153,21 @@ def found_in(candidate: Candidate, progress: Progress, rank: str | None, lines: 
         named=tuple(_named(kind, record)),
         survived=survived and role in ("root", "consequence") and line.level not in ("I", "W"),
         is_weak=kind is not None and kind.is_weak,
-        seconds=_seconds(candidate),
+        seconds=seconds,
         record=record,
-        frames=frames,
     )
+
+
+def _unfolded(candidate: Candidate) -> Candidate:
+    """Return the exception after the last traceback in a line of JSON, with the lines around it."""
+    lines = read_line(candidate.line).text.split("\n")
+    starts = [place for place, line in enumerate(lines) if TRACEBACK in line] if lines[1:] else []
+    for place in range(starts[-1] + 1 if starts else len(lines), len(lines)):
+        if lines[place].strip() and not lines[place][0].isspace():
+            data = [line.encode("utf-8", "replace") for line in lines]
+            before, after = tuple(data[:place]), tuple(data[place + 1 :])
+            return candidate._replace(line=data[place], before=before, after=after)
+    return candidate
 
 
 def _seconds(candidate: Candidate) -> int | None:
@@ -181,14 +187,10 @@ def _after(candidate: Candidate) -> Iterator[Line]:
     return (read_line(one[:_LONGEST]) for one in context_of(candidate, is_after=True, most=24))
 
 
-def _continuation(after: Iterable[Line]) -> Iterator[str]:
-    """Yield the texts of the lines that belong to the record of the line before them."""
-    for line in after:
-        if line.level or _SOFT.match(line.text) or _HARD.match(line.text) or is_progress(line.text):
-            return
-        if line.text.startswith("Traceback (most") or "Warning: " in line.text:
-            return
-        yield line.text
+def _continues(line: Line) -> bool:
+    """Return whether a line belongs to the record of the line before it."""
+    is_new = line.level or _SOFT.match(line.text) or _HARD.match(line.text) or is_progress(line.text)
+    return not is_new and not line.text.startswith("Traceback (most") and "Warning: " not in line.text
 
 
 @functools.lru_cache(maxsize=256)
@@ -245,24 +247,19 @@ def _sentence(record: str, match: re.Match[str] | None) -> str:
     return text.rstrip(": .") if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
-def _frames(candidate: Candidate) -> tuple[Frame, ...]:
-    """Return the frames of the traceback that an exception ends, innermost last."""
-    frames: list[Frame] = []
-    below = ""
+def _frames(candidate: Candidate) -> Iterator[tuple[str, int, str]]:
+    """Yield file, line and function of the frames of an exception, innermost first."""
     for raw in context_of(candidate, is_after=False, most=60):
         text = read_line(raw).text
         if found := _FRAME.match(text):
-            frames.append((found[1], int(found[2]), found[3] or "", below.strip()))
+            yield found[1], int(found[2]), found[3] or ""
         elif text.startswith("Traceback (most") or (text.strip() and not text.startswith((" ", "\t"))):
-            break
-        # Marks below the source are not the source.
-        below = "" if found or not re.search(r"\w", text) else text
-    return tuple(reversed(frames))
+            return
 
 
-def _place(frames: Sequence[Frame], lines: UserLines) -> str:
-    """Return the user's line in a traceback."""
-    origin = lines.origin([frame[:3] for frame in reversed(frames)]) if frames else None
+def _place(candidate: Candidate, lines: UserLines) -> str:
+    """Return the user's line in the traceback that an exception ends; empty without one."""
+    origin = lines.origin(_frames(candidate))
     return "" if origin is None else printable(origin.place)
 
 

@@ -35,13 +35,20 @@ def failures_of(found: Iterable[Found]) -> list[Found]:
         if last is not None and (one.event.line == last.event.line or f"\n{one.record}" in last.record):
             continue
         last = one
-        place = next((at for at in reversed(range(len(kept))) if _is_one_failure(kept[at], one)), None)
+        place = None
+        if one.event.numbers or one.event.category in _MEMORY:  # any other is a failure of its own
+            place = next((at for at in reversed(range(len(kept))) if _is_one_failure(kept[at], one)), None)
         follows = one.event.kind == NOT_INTERPRETED and one.event.is_fatal
         if place is not None:
             kept[place] = _joined(kept[place], one)
         elif not (follows and any(other.event.is_fatal for other in kept)):
             kept.append(one)
-        elif len(kept) == 1 and kept[0].event.kind == NOT_INTERPRETED and one.frames and not kept[0].frames:
+        elif (
+            len(kept) == 1
+            and kept[0].event.kind == NOT_INTERPRETED
+            and one.event.place
+            and not kept[0].event.place
+        ):
             kept[0] = one  # what a logger says before a traceback
     return kept
 
@@ -85,12 +92,12 @@ def explained(found: Found) -> LogEvent:
         return event
     from ..raised.explain import explanation_of_text  # many rules, which few logs need
 
-    known = explanation_of_text(found.record, found.frames)
+    known = explanation_of_text(found.record)
     if known is None:
         return event
     types = ", ".join(filter(None, (one.type for one in known.operands)))
     operands = f" Operands: {types}." if types else ""
-    return replace(event, cause=printable(f"{known.rule[:1].upper()}{known.rule[1:].rstrip('.')}.{operands}"))
+    return replace(event, cause=printable(f"{known.rule.rstrip('.')}.{operands}"))
 
 
 def equal_once(events: Iterable[LogEvent]) -> list[LogEvent]:

@@ -6,10 +6,8 @@ import functools
 import re
 from typing import NamedTuple
 
+from ..hlo.oom_logs import SIZE
 from ..reports.logs import LogCategory, LogRole
-
-SIZE = r"\d{1,19}(?:\.\d{1,15})?(?: ?[KMGTPE]i?B|[KMGTPE]|B)?(?![\w.]?\d)"
-"""Pattern of a size in bytes, such as ``15.75G`` or ``1.5GiB``."""
 
 
 class Kind(NamedTuple):

@@ -45,6 +45,8 @@ MARGIN = re.compile(r" {2,60}[|+] (?=\S| {2})")
 _TIME = re.compile(r"(?<![<\d:\[])\d\d:\d\d:\d\d(?![<\d:])|(?<=\[)\d\d:\d\d:\d\d(?=(?:[.,]\d{1,9})?\])")
 """Time of day, but not that of a progress bar, such as ``[00:10<01:30]``."""
 _DATE = re.compile(r"\d{4}-(\d\d)-(\d\d)[T ]$|(?:^|[^\w])[IWEF](\d\d)(\d\d) $")
+TRACEBACK = "Traceback (most recent call last):"
+"""First line of a traceback."""
 _KEYS = ("textPayload", "message", "msg", "log", "text")
 _TEXT = re.compile(r'"(?:textPayload|message|msg|log|text)" ?: ?"((?:[^"\\]|\\.){0,20000})')
 DAY = 86_400
@@ -62,6 +64,7 @@ class Line(NamedTuple):
     """Rank in its prefix."""
 
 
+@functools.lru_cache(maxsize=1024)
 def read_line(raw: bytes) -> Line:
     """Return a line without colors, prefixes and what a progress bar overwrote.
 
@@ -95,7 +98,7 @@ def text_start(text: str) -> tuple[int, str, str | None]:
 
 
 def _payload(text: str) -> str:
-    """Return the text in a line of JSON; the line if it has none."""
+    """Return the text in a line of JSON, with the tracebacks in other fields; the line if it has none."""
     try:
         fields = json.loads(text)
     except ValueError:
@@ -103,8 +106,9 @@ def _payload(text: str) -> str:
         return _unescaped(found[1]) if found else text
     except RecursionError:
         return text
-    found_text = next((fields[key] for key in _KEYS if isinstance(fields.get(key), str)), text)
-    return str(found_text).rstrip()
+    texts = [fields[key] for key in _KEYS if isinstance(fields.get(key), str)][:1]
+    others = [value for value in fields.values() if isinstance(value, str) and value not in texts]
+    return "\n".join([*texts, *(one for one in others if TRACEBACK in one)] or [text]).rstrip()
 
 
 def _unescaped(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..hlo.oom_logs import FAILED_ALLOCATION, GIVEN_UP, NO_ROOM_AT_COMPILATION
 from .kinds import Kind
 
 _STATISTICS = (
@@ -28,10 +29,7 @@ MEMORY_KINDS = (
     Kind(
         "hbm at compilation",
         "root",
-        (
-            r"[Rr]an out of memory in memory space hbm\. Used <needed_nbytes> of <available_nbytes> hbm",
-            r"\(<needed_nbytes>\) exceeds available HBM \(<available_nbytes>\)",
-        ),
+        NO_ROOM_AT_COMPILATION,
         "The arguments, outputs and temporary values of one program exceed the memory of a device.",
         "Shard or recompute the largest values, and donate arguments that outputs can replace.",
         details=_USAGE,
@@ -59,8 +57,7 @@ MEMORY_KINDS = (
         "root",
         (
             r"Aborting compilation early.{0,200}Requires <needed_nbytes>, has <available_nbytes> available",
-            r"Requires <needed_nbytes>, has <available_nbytes> available",
-            r"Allocation \(size=<needed_nbytes>\) would exceed memory \(size=<available_nbytes>\)",
+            *GIVEN_UP,
         ),
         "The program needs far more than a device has, so that the compiler stopped early.",
         "Shard the largest values. If the size is absurd, look for a wrong shape.",
@@ -166,12 +163,7 @@ MEMORY_KINDS = (
     Kind(
         "allocation",
         "root",
-        (
-            r"ran out of memory trying to allocate .{0,40}\(rounded to <rounded_nbytes>\)",
-            r"Out of memory (?:while trying to allocate|allocating) <requested_nbytes>",
-            r"Failed to allocate request for .{0,40}\(<requested_nbytes>\) on device",
-            r"Could not allocate <requested_nbytes> bytes in memory ",
-        ),
+        FAILED_ALLOCATION,
         "An allocation failed while the program ran.",
         "Free or shard arrays; recompute the largest temporary values.",
         details=_STATISTICS,

@@ -9,7 +9,7 @@ from itertools import islice
 from statistics import median
 from typing import NamedTuple
 
-from .lines import DAY, RANK, seconds_at, text_start, time_place
+from .lines import DAY, RANK, TRACEBACK, seconds_at, text_start, time_place
 
 _WORDS = (
     b"RESOURCE_EXHAUSTED|INTERNAL:|DEADLINE_EXCEEDED|ABORTED:|UNAVAILABLE:|UNKNOWN:|"
@@ -27,7 +27,8 @@ _WORDS = (
 _COUNTED = frozenset(map(_WORDS.index, (b"Involuntary", b"donat", b"RESOURCE_EXHAUSTED")))
 """Words of lines that ``CompilerLog`` counts."""
 _ZEROS = bytes.maketrans(b"0123456789", b"0" * 10)
-_TRACEBACK = b"Traceback (most recent call last):"
+_EXCEPTION = (_WORDS.index(b"xception"),)
+_TRACEBACK = TRACEBACK.encode()
 _PROGRESS = re.compile(
     r"\b(?:step|epoch|iter(?:ation)?s?|it)\b[\"']?[ \t]{0,3}[:=#/\[(]{0,2}[ \t]{0,8}"
     r"(?P<number>0{1,18})\b(?!\.?0)"
@@ -52,18 +53,20 @@ _FEW = 2000
 """Number of shapes of lines up to which each is looked at alone."""
 _MOST_SHAPES = 20_000
 _MANY_KEPT, _MOST_KEPT = 2000, 8000
-"""Candidates that are kept, up to which many of a rank are alike, and at most."""
+"""Candidates that are kept, up to which many of a rank are alike, and after which all others are alike."""
 _ALIKE, _FEW_ALIKE = 50, 3
 """Candidates of a rank with the same words that are kept: the first and the last ones."""
 _ROOM = 1 << 25
 """Characters around candidates that are kept."""
-_LONGEST, _HEAD = 2000, 500
-"""Characters of a line that are read, and in which it may tell of progress."""
+_LONGEST, _LONGEST_TRACEBACK, _HEAD = 2000, 20_000, 500
+"""Characters of a line that are read, of JSON with a traceback, and in which a line may tell of progress."""
 _BEFORE, _AFTER = 60, 24
 _MOST_STEPS = 1000
 _MOST_RANKS = 20_000
 _MOST_GAPS = 20
 _BLANK = re.compile(rb"\n{65,}")
+_Key = tuple[tuple[int, ...], str | None]
+"""Words and rank of alike candidates."""
 LONGEST_STEPS = 10
 """Median steps after which a rank stands still."""
 LEAST_SECONDS = 60
@@ -223,11 +226,12 @@ class Scanner:
         self.ranks: dict[str | None, Progress] = {}
         """Progress by rank."""
         self._shapes: dict[bytes, _Shape] = {}
-        self._kept: dict[object, tuple[list[Candidate], deque[Candidate]]] = {}
+        self._kept: dict[_Key, tuple[list[Candidate], deque[Candidate]]] = {}
+        """The first and the last ones of alike candidates."""
         self._kept_count = 0
         self._room = _ROOM
-        self._in_traceback: dict[str | None, Candidate] = {}
-        self._in_message: set[str | None] = set()
+        self._inside: dict[str | None, Candidate | None] = {}
+        """Beginnings of the tracebacks that ranks are in; None in the message after one."""
         self._rest = b""
         self._lines: list[bytes] = []
         """Lines that have been read, or wait for those after them."""
@@ -242,13 +246,14 @@ class Scanner:
             self._rest = (self._rest + rest)[-(1 << 20) :]
             return
         head, self._rest = self._rest + head, rest
-        while blank := _BLANK.search(head):
+        start = 0
+        for blank in _BLANK.finditer(head):
             # No record goes on after many blank lines.
-            self._take(head[: blank.start()].split(b"\n"))
+            self._take(head[start : blank.start()].split(b"\n"))
             self._read(len(self._lines))
             self.line_count += blank.end() - blank.start() - 1
-            head = head[blank.end() :]
-        self._take(head.split(b"\n"))
+            start = blank.end()
+        self._take(head[start:].split(b"\n"))
 
     def end(self) -> Iterator[Candidate]:
         """Yield the candidates, in the order of the log."""
@@ -257,7 +262,7 @@ class Scanner:
             self._rest = b""
         self._read(len(self._lines))
         kept = [one for first, last in self._kept.values() for one in (*first, *last)]
-        yield from sorted((*kept, *self._in_traceback.values()), key=lambda one: one.number)
+        yield from sorted((*kept, *filter(None, self._inside.values())), key=lambda one: one.number)
 
     def _take(self, lines: list[bytes]) -> None:
         if len(max(lines, key=len)) > _LONGEST:
@@ -272,47 +277,45 @@ class Scanner:
         lines = self._lines[self._place : end]
         shapes = b"\n".join(lines).translate(_ZEROS).split(b"\n")
         known = self._look_at(lines, shapes)
-        places: Sequence[int] = range(len(lines))
         kinds = {shape: known[shape] for shape in set(shapes)}
-        if (
-            not self._in_traceback
-            and not self._in_message
-            and not any(one.is_traceback for one in kinds.values())
-        ):
-            places = [place for place, shape in enumerate(shapes) if kinds[shape] is not _BORING]
-            if not any(one.rank or one.words for one in kinds.values()):
-                plain = [(kinds[shapes[place]], place) for place in places]
-                self._progress_of(None).see_many(plain, lines, self.line_count + 1)
-                places = ()
-        hits: dict[object, list[tuple[int, str | None]]] = {}
-        first = self.line_count + 1
+        has_tracebacks = self._inside or any(one.is_traceback for one in kinds.values())
+        without_facts = {_INDENTED} if has_tracebacks else {_INDENTED, _PLAIN}
+        boring = {shape for shape, facts in kinds.items() if facts in without_facts}
+        places: Sequence[int] = [place for place, shape in enumerate(shapes) if shape not in boring]
+        if not has_tracebacks and not any(one.rank or one.words for one in kinds.values()):
+            plain = [(kinds[shapes[place]], place) for place in places]
+            self._progress_of(None).see_many(plain, lines, self.line_count + 1)
+            places = ()
+        hits: dict[_Key, list[tuple[int, str | None]]] = {}
         for place in places:
-            line, facts = lines[place], known[shapes[place]]
-            rank = None
-            if facts.rank is not None:
-                rank = line[slice(*facts.rank)].decode().lstrip("0") or "0"
+            line, facts, number = lines[place], known[shapes[place]], self.line_count + 1 + place
+            rank = None if facts.rank is None else line[slice(*facts.rank)].decode().lstrip("0") or "0"
             state = self.ranks.get(rank) or self._progress_of(rank)
             if facts.rank is not None:
                 state.line_count += 1
             # The source in a traceback, or a further line of the message, names no step.
-            is_source = facts.is_indented and (rank in self._in_traceback or rank in self._in_message)
-            if not facts.is_indented:
-                self._in_message.discard(rank)
+            is_source = facts.is_indented and rank in self._inside
             if facts.time >= 0 or (facts.is_progress and not is_source):
-                state.see(facts, line, first + place)
+                state.see(facts, line, number)
             if facts.is_done and not is_source:
-                state.done = first + place
+                state.done = number
             is_end = False
             if facts.is_traceback:
-                self._in_traceback[rank] = Candidate(first + place, rank, line, (), (), is_open=True)
-            elif self._in_traceback and rank in self._in_traceback and not facts.is_indented:
-                del self._in_traceback[rank]
-                self._in_message.add(rank)
-                is_end = True
+                self._inside[rank] = Candidate(number, rank, line, (), (), is_open=True)
+            elif not facts.is_indented and rank in self._inside:
+                is_end = self._inside.pop(rank) is not None
+                if is_end:
+                    self._inside[rank] = None
             if facts.words or is_end:
                 hits.setdefault((facts.words[:3], rank), []).append((place, rank))
+        others: dict[_Key, list[tuple[int, str | None]]] = {}
         for key, found in hits.items():
-            self._keep(key, [(place, first + place, rank) for place, rank in found])
+            if self._kept_count < _MOST_KEPT:
+                self._keep(key, found)
+            else:  # the last ones are kept: the end of the log is among them
+                others.setdefault((tuple(_COUNTED.intersection(key[0])), None), []).extend(found)
+        for key, found in others.items():
+            self._keep(key, sorted(found))
         self.line_count += len(lines)
         kept = max(0, end - _BEFORE)
         del self._lines[:kept]
@@ -324,23 +327,24 @@ class Scanner:
             return self.ranks.get(rank, Progress())
         return self.ranks.setdefault(rank, Progress())
 
-    def _keep(self, key: object, found: Sequence[tuple[int, int, str | None]]) -> None:
-        """Keep the first and the last ones of alike candidates."""
+    def _keep(self, key: _Key, found: Sequence[tuple[int, str | None]]) -> None:
+        """Keep the first and the last ones of alike candidates, given as place and rank."""
         first, last = self._kept.setdefault(key, ([], deque()))
         count = len(first) + len(last)
-        most = _ALIKE if self._kept_count < _MANY_KEPT else _FEW_ALIKE if self._kept_count < _MOST_KEPT else 0
+        most = _FEW_ALIKE if _MANY_KEPT <= self._kept_count < _MOST_KEPT else _ALIKE
         starts = max(0, most - len(first))
         first += [self._with_context(*one) for one in found[:starts]]
-        last.extend(self._with_context(*one) for one in found[starts:][-most:] if most)
+        last.extend(self._with_context(*one) for one in found[starts:][-most:])
         while len(last) > most:
             last.popleft()
-        kept = len(first) + len(last)
-        self._kept_count += kept - count
-        if not isinstance(key, tuple) or _COUNTED.isdisjoint(key[0]):
-            self.dropped_count += len(found) + count - kept
+        more = len(first) + len(last) - count
+        self._kept_count += more
+        if _COUNTED.isdisjoint(key[0]):
+            self.dropped_count += len(found) - more
 
-    def _with_context(self, place: int, number: int, rank: str | None) -> Candidate:
+    def _with_context(self, place: int, rank: str | None) -> Candidate:
         """Return a candidate with the lines around it."""
+        number = self.line_count + 1 + place
         place += self._place
         before, after = (_BEFORE, _AFTER) if self._room > 0 else (1, 2)
         found = Candidate(
@@ -386,7 +390,10 @@ class Scanner:
                 start = text.find(word, last)
 
 
-_BORING = _Shape(None, -1, False, None, (), False, False, False)
+_PLAIN = _Shape(None, -1, False, None, (), False, False, False)
+"""Lines that say nothing, except that a traceback ended."""
+_INDENTED = _PLAIN._replace(is_indented=True)
+"""Lines that say nothing at all."""
 
 
 def _shape(line: bytes, shape: bytes, words: tuple[int, ...]) -> _Shape:
@@ -396,17 +403,17 @@ def _shape(line: bytes, shape: bytes, words: tuple[int, ...]) -> _Shape:
     progress = _progress_in(text)
     start = text_start(text)[0]
     step = progress.span("number") if progress and progress["number"] else None
-    found = _Shape(
+    is_whole = _has_traceback(shape)
+    return _Shape(
         rank=next(rank.span(name) for name, one in rank.groupdict().items() if one) if rank else None,
         time=time_place(text),
         is_progress=progress is not None,
         step=step,
-        words=words,
-        is_traceback=_TRACEBACK in shape,
+        words=words or _EXCEPTION * is_whole,
+        is_traceback=_TRACEBACK in shape and not is_whole,
         is_indented=not text[start:].strip() or text[start : start + 1] in " \t",
         is_done=_DONE.search(line) is not None and not (_ALARM.search(text) or _AFTER_DEATH.search(text)),
     )
-    return _BORING if found == _BORING else found
 
 
 def _progress_in(text: str) -> re.Match[str] | None:
@@ -423,19 +430,25 @@ def is_progress(text: str) -> bool:
 
 def _cut(line: bytes) -> bytes:
     """Return the part of a long line that is read: what a progress bar shows last, or the beginning."""
+    if _has_traceback(line):
+        return line[:_LONGEST_TRACEBACK]
     last = line.rstrip().rpartition(b"\r")[2]
     return last[:_LONGEST] if last else line[:_LONGEST]
 
 
+def _has_traceback(line: bytes) -> bool:
+    """Return whether a line of JSON has a whole traceback in it."""
+    return line.startswith(b"{") and _TRACEBACK in line
+
+
 def context_of(candidate: Candidate, *, is_after: bool, most: int) -> Iterator[bytes]:
     """Yield the lines before or after a candidate that its rank wrote, nearest first."""
-    lines = candidate.after if is_after else tuple(reversed(candidate.before))
-    own = None if candidate.rank is None else candidate.rank.encode()
+    lines = candidate.after if is_after else reversed(candidate.before)
+    own = (line for line in lines if candidate.rank is None or _rank_of(line) in (None, candidate.rank))
+    return islice(own, most)
 
-    def is_own(line: bytes) -> bool:
-        found = RANK.match(line[:200].decode("latin-1"))
-        if found is None or own is None:
-            return True
-        return next(filter(None, found.groups())).lstrip("0") in (candidate.rank, candidate.rank.lstrip("0"))  # type: ignore[union-attr]
 
-    return islice(filter(is_own, lines), most)
+def _rank_of(line: bytes) -> str | None:
+    """Return the rank in the prefix of a line; None without one."""
+    found = RANK.match(line[:200].decode("latin-1"))
+    return next(filter(None, found.groups())).lstrip("0") or "0" if found else None

@@ -6,26 +6,25 @@ import ast
 import contextlib
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..compat.shardings import mesh_axes
 from ..compat.values import is_mesh
 from ..errors import LayoutError
-from ..origins.origins import Owner, UserLines
 from ..text import plain_text
 from .explanation import Edit, Explanation, Operand
-from .kind import Kind
+from .kind import Facts, Kind
 from .kinds import KINDS
 from .operands import arrays_of, described, is_batched
 from .site import Site
 from .source import Place, place_of
 from .types import mesh_in, specs_in, types_in
 
-MOST_CHARACTERS = 10_000
+_MOST_CHARACTERS = 10_000
 """Characters of a message that are read."""
 
-MOST_EDITS = 3
+_MOST_EDITS = 3
 """Edits of an explanation."""
 
 _CLASS = re.compile(r"(?:[\w.]{1,200}: )?")
@@ -37,32 +36,35 @@ def explanation_of(error: BaseException) -> Explanation | None:
     It reads the traceback, the source and the variables of the user's line, and runs none of the user's code.
     The edits are computed from the layouts: they are not compiled or run.
     """
-    if (known := _kind_of(message := plain_text(error)[:MOST_CHARACTERS])) is None:
+    if (known := _kind_of(message := plain_text(error)[:_MOST_CHARACTERS])) is None:
         return None
     kind, found = known
     if (raised := place_of(error)) is None:
-        return explanation_of_text(message)
+        return None if kind.facts else explanation_of_text(message)
     place = kind.place(raised, found) if kind.place else raised
     site = _site(place or raised, found)
     # What a package does with an operand is not known.
     edits = _edits(kind, site) if place and raised.is_direct else ()
     source, node = site.place.source, site.place.node
     whole = source.unique(node)
+    words, operands = kind.facts(found, raised) if kind.facts else Facts({})
+    if operands is None:
+        operands = [operand for one in site.arrays for operand in described(site.place, one)]
     return Explanation(
         kind=kind.name,
-        rule=_rule(kind, found, _site(raised, found)),
+        rule=_rule(kind, found, words, replace(site, place=raised)),
         file=site.place.file,
         line=whole.lineno,
         function=site.place.function,
         expression=site.place.text(whole),
-        operands=tuple(operand for one in site.arrays for operand in described(site.place, one)),
+        operands=tuple(operands),
         edits=tuple(
             replace(
                 edit,
                 code=source.replaced(whole, {node: edit.code}),
                 sent_nbytes=None if is_batched(site.place) else edit.sent_nbytes,
             )
-            for edit in edits[:MOST_EDITS]
+            for edit in edits[:_MOST_EDITS]
         ),
     )
 
@@ -121,45 +123,29 @@ def _told(found: re.Match[str]) -> str:
     return found.string[: found.start("shown")] if "shown" in found.groupdict() else found.string
 
 
-def _rule(kind: Kind, found: re.Match[str], site: Site | None = None) -> str:
+def _rule(kind: Kind, found: re.Match[str], words: Mapping[str, str], site: Site | None = None) -> str:
     """Return the rule of a kind for the user's call, and the operation in it that the user did not write."""
     groups = {name: value or "" for name, value in found.groupdict().items()}
-    call = primitive = groups.get("primitive") or "the operation"
+    call = primitive = groups.get("primitive") or "The operation"
     if site is not None:
         call = " ".join((site.function or site.place.text()).split())
         call = call if site.calls_primitive else f"{primitive} in {call}"
-    return kind.rule.format(call=call, **groups)
+    return kind.rule.format(call=call, **{**groups, **words})
 
 
-def explanation_of_text(message: str, frames: Sequence[tuple[str, int, str, str]] = ()) -> Explanation | None:
+def explanation_of_text(message: str) -> Explanation | None:
     """Return why JAX raised an error, as far as a log tells; None for an error of no known kind.
 
-    There are no edits: these need the operands. Neither JAX nor the files of the traceback are read.
+    There are no edits: these need the operands. JAX is not imported.
 
     Args:
         message: The error's message, with or without its class. The first 10,000 characters are read.
-        frames: File, line, function and source text of each frame, innermost last.
     """
-    message = message[:MOST_CHARACTERS]
+    message = message[:_MOST_CHARACTERS]
     if (known := _kind_of(message)) is None:
         return None
     kind, found = known
-    file, line, function, text = _last_of_user(frames)
-    types = [str(one) for one in types_in(_told(found), None)]
-    return Explanation(
-        kind=kind.name,
-        rule=_rule(kind, found),
-        file=file,
-        line=line or None,
-        function=function,
-        expression=text.strip(),
-        operands=tuple(Operand(expression="", type=one) for one in types),
-    )
-
-
-def _last_of_user(frames: Sequence[tuple[str, int, str, str]]) -> tuple[str, int, str, str]:
-    """Return the innermost frame outside JAX and libraries."""
-    owner = UserLines().owner
-    inner = [frame for frame in frames if owner(frame[0]) < Owner.LIBRARY]
-    best = min(map(owner, [frame[0] for frame in inner]), default=None)
-    return next((frame for frame in reversed(inner) if owner(frame[0]) is best), ("", 0, "", ""))
+    words, operands = kind.facts(found, None) if kind.facts else Facts({})
+    if operands is None:
+        operands = [Operand(expression="", type=str(one)) for one in types_in(_told(found), None)]
+    return Explanation(kind=kind.name, rule=_rule(kind, found, words), operands=tuple(operands))

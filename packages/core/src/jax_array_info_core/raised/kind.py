@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from .explanation import Operand
 from .places import Finder
 from .site import Recipe
+from .source import Place
+
+
+class Facts(NamedTuple):
+    """What is told of an error apart from the parts of its message."""
+
+    words: Mapping[str, str]
+    """Words of the rule that are not groups of the pattern."""
+
+    operands: Sequence[Operand] | None = None
+    """Operands; None for those of the expression."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,10 +34,13 @@ class Kind:
     """Regular expression of the beginning of the message; a dot also matches the end of a line."""
 
     rule: str
-    """One sentence. ``{call}`` is the user's call, other names are groups of the pattern."""
+    """One sentence. ``{call}`` is the user's call, other names are groups of the pattern or facts."""
 
     recipes: tuple[Recipe, ...] = ()
     """Functions that yield edits; none if no edit of one expression can work."""
 
     place: Finder | None = None
     """A function to the place of the edits, where it is not the expression that raised."""
+
+    facts: Callable[[re.Match[str], Place | None], Facts] | None = None
+    """A function to facts that the rule needs, of the message alone where the place is not known."""

@@ -1,7 +1,8 @@
-"""Kinds of errors that JAX raises in Explicit mode: message, rule and recipes for edits."""
+"""Kinds of errors that JAX raises on shardings, meshes and devices: message, rule and recipes for edits."""
 
 from __future__ import annotations
 
+from .devices import copied, deleted, different_devices, divisors, donated_twice, indivisible, leaked, moved
 from .kind import Kind
 from .places import in_the_function, with_arrays, with_the_spec
 from .recipes import (
@@ -244,19 +245,19 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         name="constraint on an Explicit axis",
         pattern=r"`(?P<primitive>with_sharding_constraint)` acts as an assert",
-        rule="on Explicit mesh axes, a sharding constraint only checks the sharding: reshard changes it",
+        rule="On Explicit mesh axes, a sharding constraint only checks the sharding: reshard changes it",
         recipes=(rewritten("{jax.sharding.reshard}({args})"),),
     ),
     Kind(
         name="reshard inside shard_map",
         pattern=r"PartitionSpec passed to (?P<primitive>reshard) cannot contain .*AxisType\.Manual",
-        rule="inside shard_map, each device has its own shard: reshard before it or after it",
+        rule="Inside shard_map, each device has its own shard: reshard before it or after it",
         recipes=(rewritten("{0}"),),
     ),
     Kind(
         name="reshard on an Auto axis",
         pattern=r"PartitionSpec passed to (?P<primitive>reshard) cannot contain",
-        rule="on Auto mesh axes, the compiler chooses the sharding, and a constraint directs it",
+        rule="On Auto mesh axes, the compiler chooses the sharding, and a constraint directs it",
         recipes=(rewritten("{jax.lax.with_sharding_constraint}({args})"),),
     ),
     Kind(
@@ -308,34 +309,34 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         name="unknown mesh axis",
         pattern=r"Resource axis: (?P<wrong>\w+) of P\(.*?\) is not found in mesh",
-        rule="the mesh has no axis {wrong}",
+        rule="The mesh has no axis {wrong}",
         recipes=(respecified(of_the_mesh),),
         place=with_the_spec,
     ),
     Kind(
         name="duplicate mesh axis",
         pattern=r"A single NamedSharding spec specification can map every mesh axis to at most one",
-        rule="a mesh axis can shard only one dimension of an array",
+        rule="A mesh axis can shard only one dimension of an array",
         recipes=(respecified(each_once), replicated),
         place=with_the_spec,
     ),
     Kind(
         name="spec longer than the array",
         pattern=r"(?:Length of sharding\.spec \(\d+\) must be .*? ndim )?\((?P<rank>\d+)(?:\)\..*?|, )P\(",
-        rule="the spec has more entries than the array has dimensions: it has {rank}",
+        rule="The spec has more entries than the array has dimensions: it has {rank}",
         recipes=(respecified(of_the_rank),),
         place=with_the_spec,
     ),
     Kind(
         name="constraint without a mesh",
         pattern=r"(?P<primitive>with_sharding_constraint) requires a non-empty mesh in context",
-        rule="a spec needs a mesh in context",
+        rule="A spec needs a mesh in context",
         recipes=(rewritten("{jax.device_put}({0}, {jax.sharding.NamedSharding}({mesh}, {1}))"),),
     ),
     Kind(
         name="mesh set inside jit",
         pattern=r"`(?P<primitive>set_mesh)` can only be used outside of `jax\.jit`",
-        rule="a traced function cannot set the mesh: set it before the call, or use the abstract mesh",
+        rule="A traced function cannot set the mesh: set it before the call, or use the abstract mesh",
         recipes=(rewritten("{jax.sharding.use_abstract_mesh}({0}.abstract_mesh)"),),
     ),
     Kind(
@@ -343,6 +344,52 @@ KINDS: tuple[Kind, ...] = (
         pattern=r"(?P<primitive>\w+)\(\) got an unexpected keyword .*?'(?P<wrong>(?:out|in)_sharding\w*)'",
         rule="{primitive} has no parameter {wrong}",
         recipes=(keyword_renamed,),
+    ),
+    Kind(
+        name="incompatible devices",
+        pattern=r"Received incompatible devices for \w+ computation",
+        rule="All arrays and shardings of a computation must be on the same devices{order}.",
+        recipes=(moved,),
+        facts=different_devices,
+    ),
+    Kind(
+        name="size not divisible",
+        pattern=r".*?(?:array axis|dimension) (?P<dim>\d{1,9}) (?:is partitioned|should be divisible by)"
+        r" (?P<parts>[1-9]\d{0,17})(?: times)?, but (?:the dimension size is|it is equal to|does not evenly"
+        r" divide the dimension size) (?P<size>\d{1,18})",
+        rule="Dimension {dim} has {size} elements, which cannot be divided into {parts} shards{over}."
+        " The nearest sizes that can: {nearest}.",
+        recipes=(respecified(divisors),),
+        place=with_the_spec,
+        facts=indivisible,
+    ),
+    Kind(
+        name="donated twice",
+        pattern=r"INVALID_ARGUMENT: Attempt to (?:donate the same buffer twice|use a buffer that was)",
+        rule="The call donates an array that it gets twice{names}.",
+        recipes=(copied,),
+        facts=donated_twice,
+    ),
+    Kind(
+        name="deleted array",
+        pattern=r"Array has been deleted|INVALID_ARGUMENT: .*buffer has been deleted or donated",
+        rule="The memory of {name} is gone: it was {what}.",
+        facts=deleted,
+    ),
+    Kind(
+        name="leaked value",
+        pattern=r"Encountered an unexpected tracer\.(?>.*?with type (?P<type>\S+) wrapped)"
+        r"(?>.*?leaked was (?P<function>\S+) at )(?>.*? traced for (?P<by>\w+)\.)"
+        r".*?created on line (?P<made>\S+:\d{1,9}:\d+) ",
+        rule="{function} has left a value of its tracing for {by}{holder}: return the value instead.",
+        facts=leaked,
+    ),
+    Kind(
+        name="leaked value",
+        pattern=r"Leaked trace (?>.*?tracing the function (?P<function>\S+) at )(?>.*? for (?P<by>\w+)\.)"
+        r".*?\((?P<holder>\S+)\) closed-over variable (?P<variable>\w+)",
+        rule="{function} has left a value of its tracing for {by} in {variable}, which {holder} closes over:"
+        " return the value instead.",
     ),
 )
 """The first kind that matches the beginning of a message explains it."""

@@ -11,11 +11,10 @@ from typing import Any
 from ..compat.values import is_tracer
 from ..quantities import known_sum
 from .explanation import Operand
-from .source import MISSING, Place, at_path
+from .source import FUNCTIONS, MISSING, Place, at_path
 from .types import ArrayType, Axes, type_of
 
 _SPECS = ("jax.sharding.PartitionSpec", "jax.sharding.NamedSharding")
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _NEVER_ARRAYS = (
     ast.Constant,
     ast.Lambda,
@@ -113,7 +112,7 @@ def operand_nodes(place: Place) -> Iterator[ast.expr]:
             for arg in args:
                 yield from arg.elts if isinstance(arg, ast.List | ast.Tuple) else [arg]
             yield from (keyword.value for keyword in keywords if keyword.arg is not None)
-        case ast.BinOp(left=left, right=right):
+        case ast.BinOp(left=left, right=right) | ast.AugAssign(target=left, value=right):
             yield from (left, right)
         case ast.UnaryOp(operand=operand) | ast.Attribute(value=operand):
             yield operand
@@ -150,7 +149,11 @@ def _received(place: Place) -> dict[ast.expr, Any]:
         case ast.Call(func=func, args=args):
             receiver = receiver_of(place, func)
             nodes = args if receiver is None else [receiver, *args]
-        case ast.BinOp(left=one, right=other) | ast.Subscript(value=one, slice=other):
+        case (
+            ast.BinOp(left=one, right=other)
+            | ast.AugAssign(target=one, value=other)
+            | ast.Subscript(value=one, slice=other)
+        ):
             nodes = [one, other]
         case _:
             nodes = []
@@ -206,9 +209,7 @@ def _made(place: Place, node: ast.AST) -> str:
         node = node.value
     if not isinstance(node, ast.Name):
         return ""
-    tree = place.source.tree
-    scopes = [one for one in ast.walk(tree) if isinstance(one, _FUNCTIONS) and node in ast.walk(one)]
-    for scope in (*reversed(scopes), tree):
+    for scope in (*place.source.around(node, *FUNCTIONS), place.source.tree):
         args: Any = getattr(scope, "args", None)
         stores = _stores(scope, node)
         before = [line for line in stores if 0 < line <= node.lineno]
@@ -230,7 +231,7 @@ def _stores(scope: Any, node: ast.Name) -> list[int]:
     for statement in scope.body if isinstance(scope.body, list) else ():
         is_straight = isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign)
         is_own = is_straight and node in ast.walk(statement)
-        for one in ast.walk(statement) if not isinstance(statement, (*_FUNCTIONS, ast.ClassDef)) else ():
+        for one in ast.walk(statement) if not isinstance(statement, (*FUNCTIONS, ast.ClassDef)) else ():
             if isinstance(one, ast.Name) and one.id == node.id and isinstance(one.ctx, ast.Store):
                 found += [-1] if is_own else [one.lineno] if is_straight else [0, one.lineno]
     return found

@@ -10,9 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 from ..compat.values import is_array
+from ..layouts.spec import as_spec
 from .operands import operand_nodes
 from .source import Place
-from .types import Axes, entry_of, specs_in
+from .types import Axes, specs_in
 
 _BODIES = {"scan": 0, "while_loop": 1, "cond": 2, "fori_loop": 2, "shard_map": 0}
 """Position of the function whose result has another type than it should."""
@@ -43,17 +44,14 @@ def written(node: ast.AST, spec: Axes) -> tuple[ast.Call, int]:
     Raises:
         ValueError: If there is none.
     """
-    calls = [one for one in ast.walk(node) if isinstance(one, ast.Call) and len(one.args) >= len(spec) > 0]
-    starts = [(call, len(call.args) - len(spec)) for call in calls]
-    found = [(call, start) for call, start in starts if tuple(map(_entry, call.args[start:])) == spec]
+    found = []
+    for call in ast.walk(node):
+        if isinstance(call, ast.Call) and len(call.args) >= len(spec) > 0:
+            start = len(call.args) - len(spec)
+            with contextlib.suppress(ValueError, TypeError):  # not all of them are literals
+                literals = ast.literal_eval(ast.Tuple(call.args[start:], ast.Load()))
+                found += [(call, start)] if as_spec(literals).axes == spec else []
     return min(found, key=lambda one: one[1])
-
-
-def _entry(node: ast.AST) -> tuple[str, ...] | None:
-    try:
-        return entry_of(ast.literal_eval(node))
-    except (ValueError, TypeError):
-        return None
 
 
 def with_arrays(place: Place, found: re.Match[str]) -> Place | None:

@@ -82,7 +82,7 @@ def on_the_context_mesh(site: Site) -> Iterator[Edit]:
 def as_varying(site: Site) -> Iterator[Edit]:
     """Mark the initial value of a loop as varying over mesh axes."""
     position = {"scan": 1, "while_loop": 2, "fori_loop": 3}[site.last_name]
-    initial = component(site.place.node.args[position], site.found["path"])  # type: ignore[attr-defined]
+    initial = component(site.place.node.args[position], site.found["path"])  # type: ignore[union-attr]
     if initial is None:
         raise LookupError(site.function)
     text, axes = site.place.text(initial), site.spec((tuple(site.names("axes")),)).partition("(")[2]
@@ -140,7 +140,7 @@ def respecified(change: Callable[[Site, Axes], Sequence[Axes]]) -> Recipe:
 
 def _divides_all(site: Site, spec: Axes) -> bool:
     """Return whether there are arrays in the user's statement, and a spec divides all of that rank."""
-    nodes = ast.walk(site.place.source.around(site.place.node)[-1])
+    nodes = ast.walk(site.place.source.around(site.place.node, ast.expr, ast.AugAssign)[-1])
     known = [
         one for node in nodes if (one := type_of(site.place.value(node))) and len(one.shape) >= len(spec)
     ]

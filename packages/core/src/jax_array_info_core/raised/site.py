@@ -18,6 +18,8 @@ from .types import ArrayType, Axes
 
 SPECS = ("jax.sharding.PartitionSpec", "jax.P")
 RESHARD = ("jax.sharding.reshard", "jax.reshard")
+_ATOMS = (ast.Name, ast.Constant, ast.Attribute, ast.Subscript, ast.Call)
+"""Expressions that need no parentheses as operands."""
 _SPELLINGS = ("dynamic_slice", "padding", "select", "dot_general")
 """Primitives whose functions have other names."""
 
@@ -80,8 +82,23 @@ class Site:
         return f"{self.place.path_to(*SPECS)}({', '.join(map(entry, axes if is_full or any(axes) else ()))})"
 
     def edited(self, parts: Mapping[Any, str], nbytes: int | None = None) -> Edit:
-        """Return the expression with other texts in place of some nodes in it."""
-        return Edit(code=self.place.source.replaced(self.place.node, parts), sent_nbytes=nbytes)
+        """Return the expression with other texts in place of some nodes in it.
+
+        Raises:
+            LookupError: If a call in the target of an assignment would run twice.
+        """
+        match self.place.node:
+            case ast.AugAssign(target=target, value=value, op=op) if target in parts:
+                # A call cannot be assigned to: ``z += y`` is ``z = z + y``.
+                if any(isinstance(one, ast.Call) for one in ast.walk(target)):
+                    raise LookupError(self.place.text(target))
+                symbol = ast.unparse(ast.BinOp(ast.Constant(0), op, ast.Constant(0))).strip("0")
+                text = parts.get(value, self.place.text(value))
+                text = text if value in parts or isinstance(value, _ATOMS) else f"({text})"
+                code = f"{self.place.text(target)} = {parts[target]}{symbol}{text}"
+            case node:
+                code = self.place.source.replaced(node, parts)
+        return Edit(code=code, sent_nbytes=nbytes)
 
     def resharded(self, targets: Mapping[Array, Axes]) -> Edit:
         """Return the expression with some operands resharded, and the bytes that this sends."""
@@ -102,9 +119,13 @@ class Site:
         """
         text, result = self.place.text, f"out_sharding={self.spec(axes, is_full=True)}"
         match self.place.node:
-            case ast.BinOp(left=left, right=right, op=ast.MatMult()):
-                numpy = self.place.path_to("jax.numpy")
-                return Edit(code=f"{numpy}.matmul({text(left)}, {text(right)}, {result})", sent_nbytes=nbytes)
+            case (
+                ast.BinOp(left=left, right=right, op=ast.MatMult())
+                | ast.AugAssign(target=left, value=right, op=ast.MatMult())
+            ) as node:
+                assigned = f"{text(left)} = " if isinstance(node, ast.AugAssign) else ""
+                code = f"{self.place.path_to('jax.numpy')}.matmul({text(left)}, {text(right)}, {result})"
+                return Edit(code=assigned + code, sent_nbytes=nbytes)
             case ast.Subscript(value=value, slice=index):
                 return Edit(code=f"{text(value)}.at[{text(index)}].get({result})", sent_nbytes=nbytes)
             case ast.Call(func=func, args=args, keywords=keywords):

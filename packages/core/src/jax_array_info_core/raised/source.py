@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import io
 import itertools
 import linecache
 import os
@@ -17,6 +18,12 @@ from typing import Any
 from ..compat.arrays import attribute
 from ..holders.links import frame_locals
 from ..origins.origins import Owner, UserLines
+
+Expression = ast.expr | ast.AugAssign
+"""An expression, or the operation and assignment ``z += y``."""
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+"""Nodes with variables of their own."""
 
 MISSING: Any = object()
 """The value of an expression that cannot be read without running code."""
@@ -33,11 +40,11 @@ class Source:
     """The text of a file, and its syntax tree."""
 
     def __init__(self, text: str) -> None:
-        lines = [line.encode() for line in text.splitlines(keepends=True)]
+        # Python ends a line only there, not at a form feed, as str.splitlines does.
+        lines = [line.encode() for line in io.StringIO(text)]
         self.starts = [0, *itertools.accumulate(map(len, lines))]
         self.data = b"".join(lines)
         self.tree = ast.parse(text)
-        self.expressions = [node for node in ast.walk(self.tree) if isinstance(node, ast.expr)]
 
     def span(self, node: Any) -> tuple[int, int]:
         """Return the bytes at which a node starts and ends."""
@@ -54,28 +61,37 @@ class Source:
             place = first
         return "".join([self.data[start:place].decode(), *reversed(pieces)])
 
-    def at(self, position: tuple[int | None, ...], line: int) -> ast.expr | None:
+    def on(self, line: int) -> list[Any]:
+        """Return the nodes that include a line, the outer ones first."""
+        nodes: list[Any] = [self.tree]
+        for outer in nodes:  # grows
+            for node in ast.iter_child_nodes(outer):
+                first = min(
+                    getattr(one, "lineno", line) for one in (node, *getattr(node, "decorator_list", ()))
+                )
+                nodes += [node] if first <= line <= getattr(node, "end_lineno", line) else []
+        return [node for node in nodes if hasattr(node, "lineno")]
+
+    def at(self, position: tuple[int | None, ...], line: int) -> Expression | None:
         """Return the expression at a position; without one there, the largest call or operation of a line."""
-        for node in self.expressions:
-            here = node.lineno, node.end_lineno, node.col_offset, node.end_col_offset
+        expressions = [node for node in self.on(line) if isinstance(node, Expression)]
+        for node in expressions:
             # After a with statement, the position is that of the statement.
-            if here == position and here[0] <= line <= (here[1] or 0):
+            if (node.lineno, node.end_lineno, node.col_offset, node.end_col_offset) == position:
                 return node
-        kinds = (ast.Call, ast.BinOp, ast.Subscript)
-        return next(
-            (node for node in self.expressions if node.lineno == line and isinstance(node, kinds)), None
-        )
+        kinds = (ast.Call, ast.BinOp, ast.AugAssign, ast.Subscript)
+        return next((node for node in expressions if node.lineno == line and isinstance(node, kinds)), None)
 
-    def around(self, node: ast.expr) -> list[ast.expr]:
-        """Return an expression and those around it, from the inside."""
+    def around(self, node: Any, *kinds: type[ast.AST]) -> list[Any]:
+        """Return a node and those around it, from the inside, as far as they are of some kinds."""
         start, stop = self.span(node)
-        spans = [(self.span(one), one) for one in self.expressions]
-        outer = [(last - first, one) for (first, last), one in spans if first <= start and stop <= last]
-        return [one for _, one in sorted(outer, key=lambda one: one[0])]
+        spans = [(*self.span(one), one) for one in reversed(self.on(node.lineno)) if isinstance(one, kinds)]
+        return [one for first, last, one in spans if first <= start and stop <= last]
 
-    def unique(self, node: ast.expr) -> ast.expr:
+    def unique(self, node: Expression) -> Expression:
         """Return the smallest expression around another whose text stands nowhere before it in its line."""
-        for one in self.around(node):
+        around: list[Expression] = self.around(node, ast.expr, ast.AugAssign)
+        for one in around:
             start, stop = self.span(one)
             if self.data.index(self.data[start:stop], self.starts[one.lineno - 1]) == start:
                 return one
@@ -95,7 +111,7 @@ class Place:
     source: Source
     """The source of the file."""
 
-    node: ast.expr
+    node: Expression
     """The expression that raised."""
 
     names: Mapping[str, Any]

@@ -15,9 +15,9 @@ import numpy as np
 from ..compat.arrays import array_facts, known_by_type
 from ..compat.values import is_array, is_tracer
 from ..errors import LayoutError
-from ..layouts.dtypes import bits_of_name, named_in_full
+from ..layouts.dtypes import bits_of_name, named_in_full, packed_nbytes
 from ..layouts.layout import mesh_layout
-from ..layouts.spec import MeshAxes, Spec, effective_axes
+from ..layouts.spec import MeshAxes, Spec, as_spec, effective_axes, shard_dims
 from ..layouts.traffic import held_shards, missing_elements
 
 Axes = tuple[tuple[str, ...], ...]
@@ -53,12 +53,15 @@ class ArrayType:
     """The mesh; None if it is not known."""
 
     def __str__(self) -> str:
-        over = [
-            "@" + (names[0] if len(names) == 1 else f"({','.join(names)})") for names in self.axes if names
-        ]
-        marks = [over.pop(0) if names else "" for names in self.axes]
-        lengths = ",".join(f"{length}{mark}" for length, mark in zip(self.shape, marks, strict=True))
-        return f"{self.dtype}[{lengths}]" + (f"{{U:{','.join(self.unreduced)}}}" if self.unreduced else "")
+        lengths = map(_length_text, self.shape, self.axes)
+        return f"{self.dtype}[{','.join(lengths)}]" + (
+            f"{{U:{','.join(self.unreduced)}}}" if self.unreduced else ""
+        )
+
+    @property
+    def bits(self) -> int | None:
+        """Bits of an element; None if they are not known."""
+        return bits_of_name(named_in_full(self.dtype) or self.dtype)
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -82,20 +85,18 @@ class ArrayType:
 
     def nbytes_of(self, axes: Axes) -> int | None:
         """Return the bytes of a shard; None if they are not known."""
-        used = [name for names in axes for name in names]
-        bits = bits_of_name(named_in_full(self.dtype) or self.dtype)
-        if bits is None or not {*used, *self.used} <= {*self.sizes}:
+        used = {name for names in (*axes, *self.axes) for name in names}
+        if not used <= {*self.sizes}:
             return None
-        return math.prod(self.shape) // math.prod(self.sizes[name] for name in used) * bits // 8
+        return packed_nbytes(shard_dims(self.shape, Spec(axes), self.sizes), self.bits)
 
     def resharded_nbytes(self, axes: Axes) -> int | None:
         """Return the bytes that a device sends to reshard the array; None if they are not known."""
         axes = fitted(axes, len(self.shape))
-        if self.unreduced or (nbytes := self.nbytes_of(axes)) is None or not self.fits(axes):
+        if self.unreduced or self.nbytes_of(axes) is None or not self.fits(axes):
             return None
         source, target = (held_shards(mesh_layout(self.shape, self.sizes, one)) for one in (self.axes, axes))
-        count = math.prod(self.shape) // math.prod(target.counts)
-        return int(missing_elements(self.shape, source, target).max()) * nbytes // max(1, count)
+        return packed_nbytes([int(missing_elements(self.shape, source, target).max())], self.bits)
 
     def without(self, dims: Collection[int]) -> Iterator[Axes]:
         """Yield shardings that leave out some dimensions: moved to another dimension, then dropped."""
@@ -109,6 +110,12 @@ class ArrayType:
         if moved and free and self.mesh:
             yield tuple(moved if dim == free[0] else names for dim, names in enumerate(rest))
         yield rest
+
+
+def _length_text(length: int, names: tuple[str, ...]) -> str:
+    """Return the length of a dimension with its mesh axes, as JAX prints them: ``8@(x,y)``."""
+    over = names[0] if len(names) == 1 else f"({','.join(names)})"
+    return f"{length}@{over}" if names else str(length)
 
 
 def fitted(axes: Axes, rank: int) -> Axes:
@@ -157,21 +164,13 @@ def types_in(text: str, mesh: MeshAxes | None) -> list[ArrayType]:
     return found
 
 
-def entry_of(value: Any) -> tuple[str, ...] | None:
-    """Return the mesh axes of an entry of a spec, a name, a tuple of names or None; None for no entry."""
-    names = value if isinstance(value, tuple) else () if value is None else (value,)
-    return names if all(isinstance(name, str) for name in names) else None
-
-
 def specs_in(text: str) -> list[Axes]:
     """Return the specs in a message, such as ``P('x', None)`` and ``('x', None)``, in its order."""
     found = []
     for one in _SPEC.findall(text):
         with contextlib.suppress(SyntaxError, ValueError):
-            value = ast.literal_eval(one)
-            entries = tuple(map(entry_of, value)) if isinstance(value, tuple) else (None,)
-            found += [entries] if None not in entries else []
-    return found  # type: ignore[return-value]
+            found.append(as_spec(ast.literal_eval(one)).axes)
+    return found
 
 
 def mesh_in(text: str) -> MeshAxes | None:

@@ -17,24 +17,27 @@ from jax_array_info_core.live.out_of_memory import KnownErrors, shown_errors
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
-def require_file(file: Any, decorator: str) -> None:
-    """Raise UnsupportedValueError if the argument of a decorator is neither a file nor None."""
-    if file is not None and not hasattr(file, "write"):
-        fix = f": write @{decorator}() with parentheses" if callable(file) else ""
-        raise UnsupportedValueError(f"expected a file to print to, got {type(file)}{fix}")
-
-
 class Around:
     """A block that tells something about the error that ends it. The error propagates unchanged."""
 
-    advice: str
-    """Text for a callable that it cannot decorate, which names the block to write instead."""
+    name: str
+    """Name of the function that returns it."""
+
+    lines: str
+    """Lines to write it around, instead of decorating what it cannot decorate."""
 
     kinds = "functions, coroutine functions"
     """Kinds of functions that it decorates, apart from jitted functions."""
 
     def __init__(self, file: TextIO | None) -> None:
-        """Store the file to print to."""
+        """Store the file to print to.
+
+        Raises:
+            UnsupportedValueError: (a ValueError) If ``file`` is neither a file nor None.
+        """
+        if file is not None and not hasattr(file, "write"):
+            fix = f": write @{self.name}() with parentheses" if callable(file) else ""
+            raise UnsupportedValueError(f"expected a file to print to, got {type(file)}{fix}")
         self.file = file
         # One entry per open block, as the same object can be entered again.
         self._handled: list[KnownErrors] = []
@@ -80,7 +83,8 @@ class Around:
         if not inspect.isfunction(function) or is_refused:
             what = f"the generator function {function.__qualname__}" if is_refused else type(function)
             raise TypeError(
-                f"cannot decorate {what}, only {self.kinds} and jitted functions: write {self.advice}"
+                f"cannot decorate {what}, only {self.kinds} and jitted functions: write `with {self.name}():`"
+                f" around {self.lines}"
             )
         if inspect.iscoroutinefunction(function):
 

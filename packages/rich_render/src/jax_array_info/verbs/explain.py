@@ -13,7 +13,7 @@ from jax_array_info_core.raised.page import explanation_lines
 
 from ..engine.render import on_console
 from ..style import terminal_console
-from .around import Around, require_file
+from .around import Around
 from .show import show_rendered
 
 _WIDEST = 100
@@ -71,15 +71,15 @@ def explain_errors(file: TextIO | None = None) -> ErrorExplainer:
         UnsupportedValueError: (a ValueError) If ``file`` is not a file, for example because the parentheses
             of ``@explain_errors()`` are missing.
     """
-    require_file(file, "explain_errors")
     return ErrorExplainer(file)
 
 
 class ErrorExplainer(Around):
     """A block of ``explain_errors``, with the explanations of the errors that left it."""
 
+    name = "explain_errors"
+    lines = "the lines that fail"
     kinds = "functions, coroutine functions, generator functions"
-    advice = "`with explain_errors():` around the lines that fail"
 
     def __init__(self, file: TextIO | None) -> None:
         super().__init__(file)
@@ -120,11 +120,11 @@ def tell_if_explained(
 
 def _explained(error: Exception, handled: KnownErrors) -> tuple[BaseException, Explanation | None]:
     """Return the first error with an explanation among those that a traceback shows, and the explanation."""
-    from jax_array_info_core.raised import devices, explain
+    from jax_array_info_core.raised import explain
 
     for cause in shown_errors(error):
         if cause not in handled:
-            explanation = explain.explanation_of(cause) or devices.device_explanation(cause)
+            explanation = explain.explanation_of(cause)
             if explanation is not None:
                 return cause, explanation
     return error, None

@@ -21,7 +21,7 @@ from jax_array_info_core.timeline.recorder import record_out_of_memory
 
 from ..engine.render import on_console, shown_blocks
 from ..style import WIDEST
-from .around import Around, require_file
+from .around import Around
 from .show import show_rendered
 
 _reported = KnownErrors()
@@ -87,12 +87,12 @@ def report_on_oom(file: TextIO | None = None) -> _ReportOnOom:
         UnsupportedValueError: (a ValueError) If ``file`` is not a file, for example because the parentheses
             of ``@report_on_oom()`` are missing.
     """
-    require_file(file, "report_on_oom")
     return _ReportOnOom(file)
 
 
 class _ReportOnOom(Around):
-    advice = "`with report_on_oom():` around the lines that allocate"
+    name = "report_on_oom"
+    lines = "the lines that allocate"
 
     def __enter__(self) -> None:
         if is_staging():
