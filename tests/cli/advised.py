@@ -100,10 +100,10 @@ def edited_text(path, remedy):
     """Return the text of a file with a constraint in the place of an expression, as a user writes it."""
     lines = Path(path).read_text(encoding="utf-8").split("\n")
     before = "\n".join(lines[: remedy.place.line - 1])
-    rest = "\n".join(lines[remedy.place.line - 1 :]).encode()
+    rest = "\n".join(lines[remedy.place.line - 1 :])
     column = remedy.place.column
-    assert rest[column:].decode().startswith(remedy.expression)
-    new = rest[:column].decode() + remedy.code + rest[column:].decode()[len(remedy.expression) :]
+    assert rest[column:].startswith(remedy.expression)
+    new = rest[:column] + remedy.code + rest[column + len(remedy.expression) :]
     return "\n".join(filter(None, [before, new]))
 
 

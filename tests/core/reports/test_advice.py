@@ -116,6 +116,7 @@ def test_the_gain_is_that_of_the_bytes_sent_if_they_are_fewer():
 
 def test_no_try_is_not_the_answer_that_none_helps():
     assert replace(ADVICE, remedies=()).answer == "24 changes tried, none helps"
+    assert replace(ADVICE, remedies=(), unproved=2).answer == "24 changes tried, none is proved to help"
     assert replace(ADVICE, remedies=(), tried=0, failed=2).answer == "no change was measured"
 
 

@@ -85,6 +85,7 @@ class Found(NamedTuple):
 def main() -> None:
     """Do the task that the parent process sends, and end when it has the answers."""
     parent = Parent()
+    sys.dont_write_bytecode = True  # the user's modules
     messages = parent.messages()
     task: Task = next(messages)
     answer: ProgramReport | Failed | None = None
@@ -183,7 +184,8 @@ class Values:
             if expression.site not in self.found:
                 frame = sys._getframe(2)
                 site = SiteValue(site=expression.site, shape=tuple(value.shape), nbytes=_nbytes(value))
-                self.found[expression.site] = expression, _scope(expression, frame, value), site
+                with contextlib.suppress(Exception):  # whatever the objects of the scope raise
+                    self.found[expression.site] = expression, _scope(expression, frame, value), site
         elif expression.site == self.site:
             self.uses += 1
             return constrained(value, self.spec, self.mesh)
@@ -336,8 +338,8 @@ class Tries:
         self._keys.add(key)
         return figures_of(program_report(lowered.compile(compiler_options=FAST)))
 
-    def code(self, change: Change) -> tuple[str, str, str]:
-        """Return an expression, what to write in its place, and the function around it."""
+    def code(self, change: Change) -> tuple[str, str, str, int]:
+        """Return an expression, what to write in its place, the function around it, and its column."""
         assert change.edit.site is not None
         assert self._report.mesh is not None
         expression, scope, _ = self._values.found[change.edit.site]
@@ -349,7 +351,7 @@ class Tries:
             is_explicit=scope.is_explicit,
             mesh=self._report.mesh,
         )
-        return expression.text, code, expression.function
+        return expression.text, code, expression.function, expression.column
 
 
 def _mesh_of(leaves: Sequence[Any]) -> Any:

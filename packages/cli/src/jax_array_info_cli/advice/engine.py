@@ -23,12 +23,11 @@ from jax_array_info_core.reports import ProgramReport
 from jax_array_info_core.reports.advice import ProgramFigures, Remedy, RemedyPlace
 
 from ..output import Refusal
+from ..user_code import FunctionName
 from ..user_code.compiling import NotCompiledError, Request
 from .child import Change, Failed, Found, Task
 
 _MODULE = "jax_array_info_cli.advice"
-_LONGEST = 86_400.0
-"""Seconds after which a program that does not compile is ended."""
 _MOST_ENDS = 3
 """Number of processes that can end while they try a change."""
 
@@ -51,19 +50,30 @@ class SourceEngine:
         self._base: ProgramReport | None = None
         self._ends = 0
 
+    @property
+    def _name(self) -> FunctionName:
+        return self._request.function
+
     def close(self) -> None:
         """End the process that tries changes."""
         if self._child is not None:
             self._child.close()
             self._child = None
 
-    def base(self) -> Base:
-        """Return the program as it is, however long it takes."""
-        deadline = time.monotonic() + _LONGEST
-        found = self._start(deadline)
-        base = found.base
-        if self._request.options["topology"] is not None:
-            base = replace(base, report=self._reported(None, deadline))
+    def base(self, deadline: float) -> Base:
+        """Return the program as it is. Without one, the command ends."""
+        seconds = deadline - time.monotonic()
+        try:
+            base = self._start(deadline).base
+            if self._request.options["topology"] is not None:
+                base = replace(base, report=self._reported(None, deadline))
+        except TimeOverError:
+            raise Refusal(
+                f"{self._name} was not imported and compiled within {seconds:.0f} s: give it more with"
+                " --budget, or see with jai-cli program where it waits"
+            ) from None
+        except EndedError as error:
+            raise Refusal(f"{self._name}: {error}. jai-cli program {self._name} shows why") from None
         self._base = base.report
         return base
 
@@ -81,17 +91,21 @@ class SourceEngine:
         return figures
 
     def _asked(self, what: str, edit: Edit, deadline: float) -> Any:
-        if self._child is None:
-            if self._ends > _MOST_ENDS:
-                raise EndedError("the process that compiles ended too often")
-            self._start(deadline)
-        assert self._child is not None
+        if self._ends > _MOST_ENDS:
+            raise EndedError("the process that compiles ended too often")
         try:
+            if self._child is None:
+                self._start(deadline)
+            assert self._child is not None
             answer = self._child.ask((what, self._change(edit)), deadline)
         except (EndedError, TimeOverError):  # a check in C++ failed, its memory was full, or it takes long
             self._ends += 1
-            self._child = None
+            self.close()
             raise
+        except (Refusal, NotCompiledError) as error:  # the file cannot be imported again
+            self._ends += 1
+            self.close()
+            raise EndedError(str(error)) from error
         if isinstance(answer, Failed):
             raise (TwinError if answer.kind == "twin" else TryFailedError)(answer.message)
         return answer
@@ -111,13 +125,13 @@ class SourceEngine:
     def proved(self, edit: Edit, deadline: float) -> Remedy:
         """Return a change as it is written, with the figures of both programs, compiled with all options."""
         assert self._base is not None
-        expression, code, function = self._text(edit)
+        (expression, code), function, column = self._text(edit), "", 0
         if edit.site is not None:
-            expression, code, function = self._asked("code", edit, deadline)
+            expression, code, function, column = self._asked("code", edit, deadline)
         report = self._reported(self._change(edit, code), deadline)
         return Remedy(
             kind=edit.kind,
-            place=_place(edit, function),
+            place=_place(edit, function, column),
             expression=expression,
             code=code,
             before=figures_of(self._base),
@@ -127,13 +141,13 @@ class SourceEngine:
             resolved=resolved_by(self._base, report),
         )
 
-    def _text(self, edit: Edit) -> tuple[str, str, str]:
+    def _text(self, edit: Edit) -> tuple[str, str]:
         """Return the spec of an argument or output, and the one in its place."""
         assert self._base is not None
         values = {one.path: one for one in (*self._base.arguments, *self._base.outputs)}
         path = next(iter((*edit.arguments, *edit.outputs)), None)
         got = None if path is None else values[path].got
-        return spec_code((got and got.spec) or Spec(())), spec_code(edit.spec), ""
+        return spec_code((got and got.spec) or Spec(())), spec_code(edit.spec)
 
     def _reported(self, change: Change | None, deadline: float) -> ProgramReport:
         """Return the report on the program with a change, in a process that ends with it."""
@@ -155,10 +169,10 @@ def _require(found: Any) -> None:
         raise (Refusal if found.kind == "refused" else NotCompiledError)(found.message)
 
 
-def _place(edit: Edit, function: str) -> RemedyPlace:
+def _place(edit: Edit, function: str, column: int) -> RemedyPlace:
     """Return where a change belongs."""
     if edit.site is None:
         paths = (*edit.arguments, *edit.outputs)
         return RemedyPlace(path=paths[0], paths=paths)
     site = edit.site
-    return RemedyPlace(file=site.file, line=site.line, column=site.column, function=function)
+    return RemedyPlace(file=site.file, line=site.line, column=column, function=function)

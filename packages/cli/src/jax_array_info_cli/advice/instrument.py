@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -16,6 +17,8 @@ CALL = "__jai_value__"
 """Name of the function that is called with each value. It ends so that no class mangles it."""
 _WRAPPED = (ast.BinOp, ast.UnaryOp, ast.Call, ast.Subscript)
 _TRANSPOSED = ("T", "mT")
+_CHANGING = (ast.Call, ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)
+"""Expressions that cannot be evaluated twice."""
 
 
 class Expression(NamedTuple):
@@ -24,6 +27,8 @@ class Expression(NamedTuple):
     site: Site
     text: str
     """Its source text."""
+    column: int
+    """Column at which it begins, in characters."""
     function: str
     """Name of the function around it."""
     operands: tuple[str, ...]
@@ -56,7 +61,8 @@ class Source:
         if self._replaced:
             tree = _Replacing(path, self._replaced).visit(tree)
         else:
-            tree = _Wrapping(path, code, self._expressions).visit(tree)
+            with contextlib.suppress(RecursionError):  # it runs as it is from there on
+                tree = _Wrapping(path, code, self._expressions).visit(tree)
             namespace[CALL] = lambda number, value: self._value(self._expressions[number], value)
         exec(compile(tree, path, "exec", dont_inherit=True), namespace)
 
@@ -118,6 +124,9 @@ class _Inside(ast.NodeTransformer):
             node.value = self.visit(node.value)
         return node
 
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.AST:
+        return node  # a text is no array, and before Python 3.12, its parts have no places
+
     def visit_match_case(self, node: Any) -> Any:
         node.body = [self.visit(one) for one in node.body]
         return node
@@ -154,18 +163,20 @@ class _Wrapping(_Inside):
         self._expressions = expressions
 
     def placed(self, site: Site, node: ast.expr, found: ast.expr) -> ast.expr:
-        text = self._text(site)
-        self._expressions.append(Expression(site, text, self._functions[-1], tuple(_operands(text))))
+        text, column = self._text(site)
+        operands = tuple(_operands(text))
+        self._expressions.append(Expression(site, text, column, self._functions[-1], operands))
         number = ast.Constant(len(self._expressions) - 1)
         return ast.Call(ast.Name(CALL, ast.Load()), [number, found], [])
 
-    def _text(self, site: Site) -> str:
-        """Return the source text of an expression."""
+    def _text(self, site: Site) -> tuple[str, int]:
+        """Return the source text of an expression, and its column in characters."""
         lines = self._lines[site.line - 1 : site.end_line]
         encoded = [one.encode() for one in lines]
         encoded[-1] = encoded[-1][: site.end_column]
+        before = encoded[0][: site.column]
         encoded[0] = encoded[0][site.column :]
-        return b"\n".join(encoded).decode("utf-8", "replace")
+        return b"\n".join(encoded).decode("utf-8", "replace"), len(before.decode("utf-8", "replace"))
 
 
 def _operands(text: str) -> list[str]:
@@ -175,7 +186,7 @@ def _operands(text: str) -> list[str]:
     except SyntaxError:  # the source has another encoding
         return []
     found = [one for one in ast.walk(tree.body) if isinstance(one, ast.Name | ast.Subscript | ast.Attribute)]
-    plain = [one for one in found if not any(isinstance(each, ast.Call) for each in ast.walk(one))]
+    plain = [one for one in found if not any(isinstance(each, _CHANGING) for each in ast.walk(one))]
     return [
         *dict.fromkeys(
             ast.unparse(one) for one in sorted(plain, key=lambda one: not isinstance(one, ast.Name))
@@ -193,8 +204,6 @@ class _Replacing(_Inside):
     def placed(self, site: Site, node: ast.expr, found: ast.expr) -> ast.expr:
         if site not in self._replaced:
             return found
-        new = ast.parse(f"({self._replaced[site]}\n)", mode="eval").body
-        for each in ast.walk(new):
-            if "lineno" in each._attributes:
-                ast.copy_location(each, node)
-        return new
+        # Its lines and columns are those of a file that is edited.
+        before = "(" + "\n" * (site.line - 1) + " " * (site.column - (site.line == 1))
+        return ast.parse(f"{before}{self._replaced[site]}\n)", mode="eval").body

@@ -10,7 +10,7 @@ import click
 
 from jax_array_info_core.quantities import as_seconds
 
-from ..output import Problems, Refusal, ignore_codes_option, refused
+from ..output import Problems, ignore_codes_option, refused
 from ..reporting import Answer, report_command
 from ..simulated_devices import MAX_DEVICES, require_jax
 from ..user_code.compiling import NotCompiledError
@@ -98,7 +98,6 @@ def advise(
     Exits with 0, whether a change helps or not, with 1 if the function does not compile or a change of
     --fail-on-better helps, and with 2 if there is no answer.
     """
-    from jax_array_info_core.advice.child import EndedError
     from jax_array_info_core.advice.search import advised
     from jax_array_info_core.compat.topology_names import parse_topology
     from jax_array_info_core.errors import TopologyError
@@ -130,8 +129,6 @@ def advise(
     engine = SourceEngine(request, math.prod(request.mesh.values()))
     try:
         report = advised(engine, seconds)
-    except EndedError as error:
-        raise Refusal(f"{request.function}: {error}") from error
     except NotCompiledError as error:
         click.echo(f"Error: {shown_on_stderr(str(error))}", err=True)
         return Answer((), found=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +17,8 @@ from .candidates import Edit, SiteValue, edits_in_order, pointed_at, weights_of
 from .judging import MOST_REMEDIES, MOST_TRADES, best_of, verdict
 
 _LEAST_TRIES, _MOST_REASONS = 3, 5
+_LEAST_SECONDS = 600.0
+"""Time that the program as it is may take, whatever the budget."""
 _LEVEL = 0.6
 """Time of a try as a part of that of the first compilation."""
 _FOR_PROOFS = 3
@@ -60,8 +63,12 @@ class Base:
 class Engine(Protocol):
     """What applies changes to copies of a program, and compiles them."""
 
-    def base(self) -> Base:
-        """Return the program as it is, however long it takes."""
+    def base(self, deadline: float) -> Base:
+        """Return the program as it is.
+
+        Args:
+            deadline: When to stop waiting for it, on ``time.monotonic``.
+        """
 
     def tried(self, edit: Edit, deadline: float) -> ProgramFigures:
         """Return the figures of the program with a change, compiled as fast as the backend can.
@@ -92,12 +99,13 @@ def advised(
 
     Args:
         engine: What applies and compiles changes.
-        budget: The time for tries and proofs, in seconds. What has begun is ended after twice as long.
+        budget: The time for tries and proofs, in seconds, without that of the program as it is. What has begun
+            is ended after twice as long.
         most: Maximum number of changes that are tried; None for as many as there is time for.
         now: The clock.
     """
     start = now()
-    base = engine.base()
+    base = engine.base(start + max(2 * budget, _LEAST_SECONDS))
     report = base.report
     advice = AdviceReport(
         name=report.name,
@@ -113,17 +121,15 @@ def advised(
     hard = now() + 2 * budget
     weights = weights_of(report)
     edits = edits_in_order(report, base.values, weights, has_places=base.has_places)
-    possible = int(budget / max(_LEVEL * base.seconds, 1e-3))
-    if reason := _reason(base, edits, possible):
-        return replace(
-            advice,
-            reason=reason,
-            reasons=_reasons(report) if possible < _LEAST_TRIES else (),
-            skipped=len(edits),
-            seconds=now() - start,
-        )
+    stop = now() + budget - min(_FOR_PROOFS * took, budget / 2)
+    possible = int((stop - now()) / max(_LEVEL * base.seconds, 1e-3))
+    enough = 2 * _LEAST_TRIES * _LEVEL * base.seconds
+    if reason := _reason(base, edits):
+        return replace(advice, reason=reason, skipped=len(edits), seconds=now() - start)
+    if reason := _short(took, enough, possible):
+        reasons = tuple(map(collective_words, report.collectives[:_MOST_REASONS]))
+        return replace(advice, reason=reason, reasons=reasons, skipped=len(edits), seconds=now() - start)
     found, failed, twins, count = [], 0, 0, 0
-    stop = max(start + budget - min(_FOR_PROOFS * took, budget / 2), now())
     for edit in edits:
         if now() >= stop or (most is not None and count - twins >= most):
             break
@@ -137,31 +143,32 @@ def advised(
         except TimeOverError:
             count -= 1
             break
-    remedies, refused, unproved = _proved(engine, base, found, lambda: hard - now(), hard)
+    proved = _proved(engine, base, found, lambda: hard - now(), hard)
+    remedies = proved.remedies
     judged = [(verdict(one.before, one.after), one) for one in remedies]
     better, trades = ([one for word, one in judged if word == kind] for kind in ("better", "trade"))
     caveats = list(base.caveats)
-    is_short = len(found) + failed < _LEAST_TRIES and count < len(edits)
-    if is_short:
-        caveats.append("The budget was too short to try changes: give it more.")
-    if unproved:
-        caveats.append(
-            f"{counted(unproved, 'change', 'changes')} that may help could not be proved in time: --budget"
-        )
+    if proved.late:
+        may_help = counted(proved.late, "change", "changes")
+        caveats.append(f"{may_help} that may help could not be proved in time: --budget")
+    if proved.refused:
+        may_help = counted(len(proved.refused), "change", "changes")
+        problem = next(filter(None, proved.refused), "")
+        caveats.append(f"{may_help} that may help failed in the source{problem and ': '}{problem}")
     return replace(
         advice,
         remedies=tuple(best_of(better, lambda one: one.after, MOST_REMEDIES)),
         trades=tuple(best_of(trades, lambda one: one.after, MOST_TRADES)),
         tried=len(found),
-        failed=failed + refused,
+        failed=failed + len(proved.refused),
+        unproved=proved.late + len(proved.refused),
         skipped=len(edits) - len(found) - failed,
         seconds=now() - start,
-        reasons=_reasons(report) if is_short else (),
         caveats=tuple(caveats),
     )
 
 
-def _reason(base: Base, edits: Sequence[Edit], possible: int) -> str | None:
+def _reason(base: Base, edits: Sequence[Edit]) -> str | None:
     """Return why no change is tried; None if some are."""
     figures = figures_of(base.report)
     if base.report.mesh is None or base.report.device_count < 2:
@@ -174,25 +181,34 @@ def _reason(base: Base, edits: Sequence[Edit], possible: int) -> str | None:
         return "no change is tried: the FLOPs of the program are unknown, so none can be compared"
     if not edits:
         return "no change to try: nothing that the program sends or holds can be sharded in another way"
-    if possible < _LEAST_TRIES:
-        return (
-            f"no change is tried: the program compiles in {base.seconds:.0f} s, and the budget is too short"
-            f" for {_LEAST_TRIES} tries: give it more"
-        )
     return None
 
 
-def _reasons(report: ProgramReport) -> tuple[str, ...]:
-    """Return the collectives that send the most, in words, each with what it is needed for."""
-    return tuple(map(collective_words, report.collectives[:_MOST_REASONS]))
+def _short(took: float, enough: float, possible: int) -> str | None:
+    """Return that the time is over, or not enough for some tries; None if it is."""
+    if possible >= _LEAST_TRIES:
+        return None
+    return (
+        f"no change is tried: it took {took:.0f} s to import and compile the program, and the budget is too"
+        f" short for {_LEAST_TRIES} tries: give it {math.ceil(enough)} s or more"
+    )
+
+
+class _Proofs(NamedTuple):
+    remedies: list[Remedy]
+    refused: list[str]
+    """Why others failed, each in words."""
+    late: int
+    """Number of those for which there was no time."""
 
 
 def _proved(
     engine: Engine, base: Base, found: Sequence[_Tried], left: Callable[[], float], deadline: float
-) -> tuple[list[Remedy], int, int]:
-    """Return the changes that are proved, the number of those that failed, and of those without time."""
+) -> _Proofs:
+    """Prove the best of the changes that were tried."""
     remedies: list[Remedy] = []
-    refused = unproved = 0
+    refused: list[str] = []
+    late = 0
     for kind, most in (("better", MOST_REMEDIES), ("trade", MOST_TRADES)):
         good = [one for one in found if verdict(base.tried_as, one.figures) == kind]
         for one in best_of(good, lambda each: each.figures, most):
@@ -200,11 +216,11 @@ def _proved(
                 if left() <= 0:
                     raise TimeOverError
                 remedies.append(engine.proved(one.edit, deadline))
-            except TryFailedError:
-                refused += 1
+            except TryFailedError as error:
+                refused.append(str(error))
             except TimeOverError:
-                unproved += 1
-    return remedies, refused, unproved
+                late += 1
+    return _Proofs(remedies, refused, late)
 
 
 def because_of(report: ProgramReport, edit: Edit) -> str:

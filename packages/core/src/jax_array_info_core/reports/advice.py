@@ -154,6 +154,9 @@ class AdviceReport(Displayed):
     failed: quantities.Size = 0
     """Number of changes that JAX or XLA refused, or that did not do at the source what was measured."""
 
+    unproved: quantities.Size = 0
+    """Number of changes that may help and are not listed: the time was over, or they failed in the source."""
+
     skipped: quantities.Size = 0
     """Number of changes that were not compiled: they give the same shardings as another one, or the time was
     over."""
@@ -177,7 +180,8 @@ class AdviceReport(Displayed):
             return self.reason
         if not self.remedies:
             changes = counted(self.tried, "change", "changes")
-            return f"{changes} tried, none helps" if self.tried else "no change was measured"
+            none = "none is proved to help" if self.unproved else "none helps"
+            return f"{changes} tried, {none}" if self.tried else "no change was measured"
         helps = counted(len(self.remedies), "change helps", "changes help")
         return f"{helps}: {gain(self.remedies[0])}"
 

@@ -1,0 +1,212 @@
+"""``jai-cli advise``: nothing is left of it, nothing of the user's is touched, and what its errors say."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from tests.cli.launching import COMMAND, jai, restore_signals, write_program
+
+pytestmark = [
+    pytest.mark.own_process,
+    pytest.mark.newest,
+    pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="reads /proc"),
+]
+
+HEAD = """
+import os, signal, sys, threading, time
+with open("log", "a") as file:
+    print(os.getpid(), file=file)
+import jax, jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec as P
+import helper
+
+def args(mesh):
+    one = jax.ShapeDtypeStruct((512, 512), jnp.float32, sharding=NamedSharding(mesh, P(None, "x")))
+    return one, one
+"""
+STEP = """
+def f(x, w):
+    return helper.dot(x, w).sum(1)
+"""
+HELPER = """
+def dot(x, w):
+    return (x @ w) * 2
+"""
+INTERRUPTS = 50 if "JAI_FUZZ" in os.environ else 5
+
+
+class Folder:
+    """A folder with a program, whose processes can be found."""
+
+    def __init__(self, path):
+        self.path = path
+        self.mark = uuid.uuid4().hex
+        self.environment = {"JAI_OF_TEST": self.mark, "TMPDIR": str(path / "tmp"), "HOME": str(path / "home")}
+        write_program(path, HELPER, "helper.py")
+        (path / "tmp").mkdir()
+        (path / "home").mkdir()
+
+    def write(self, text):
+        write_program(self.path, text, "step.py")
+
+    def arguments(self, budget="600s"):
+        return ["advise", "step.py:f", "--mesh", "x=2", "--args-from", "step.py:args", "--budget", budget]
+
+    def advise(self, *options, budget="600s"):
+        environment = {**self.environment, "PYTHONDONTWRITEBYTECODE": ""}
+        return jai(*self.arguments(budget), *options, cwd=self.path, **environment)
+
+    def start(self):
+        return subprocess.Popen(
+            [*COMMAND, *self.arguments()],
+            cwd=self.path,
+            env={**os.environ, **self.environment, "PYTHONDONTWRITEBYTECODE": ""},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            process_group=0,
+            preexec_fn=restore_signals,  # noqa: PLW1509
+        )
+
+    def imported(self):
+        """Return the processes that imported the program."""
+        log = self.path / "log"
+        return [int(line) for line in log.read_text().split()] if log.exists() else []
+
+    def processes(self):
+        """Return the processes of the command."""
+        found = []
+        for one in Path("/proc").glob("[0-9]*"):
+            try:
+                if self.mark.encode() in (one / "environ").read_bytes():
+                    found.append(int(one.name))
+            except OSError:  # it has ended
+                continue
+        return found
+
+    def assert_nothing_is_left(self):
+        """Wait until its processes have ended, and assert that there is no file but those of the user."""
+        for _ in range(600):
+            if not (left := self.processes()):
+                break
+            time.sleep(0.1)
+        assert left == []
+        files = {str(one.relative_to(self.path)) for one in self.path.rglob("*")}
+        assert files - {"log", "aborted"} == {"step.py", "helper.py", "tmp", "home"}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return Folder(tmp_path)
+
+
+CHANGES = """
+print("printed")
+os.write(1, b"written\\n")
+os.system("echo echoed")
+os.chdir("/")
+sys.path[:] = []
+for name in ("json", "socket", "pickle", "jax_array_info_core", "jax_array_info_core.advice"):
+    sys.modules.pop(name, None)
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, signal.SIG_IGN)
+threading.Thread(target=time.sleep, args=(1000,)).start()
+"""
+
+
+def test_a_file_is_imported_once_in_each_child_whatever_it_changes(folder):
+    """A file that changes the state of its process changes no answer. Only the report is on stdout."""
+    folder.write(HEAD + CHANGES + STEP)
+    before = (folder.path / "step.py").read_bytes(), (folder.path / "helper.py").read_bytes()
+    done = folder.advise("--format", "json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert (report["tried"] > 2, report["failed"], report["caveats"]) == (True, 0, [])
+    assert report["remedies"]
+    imported = folder.imported()
+    assert len(imported) == len({*imported}) >= 2
+    assert sorted(done.stderr.split()) == ["echoed", "printed", "written"]
+    folder.assert_nothing_is_left()
+    assert before == ((folder.path / "step.py").read_bytes(), (folder.path / "helper.py").read_bytes())
+
+
+def test_a_process_that_ends_while_it_tries_counts_as_failed(folder):
+    """The others are tried in a process of their own."""
+    folder.write(
+        HEAD
+        + """
+here, times = os.getcwd(), []
+
+def f(x, w):
+    times.append(1)
+    if len(times) == 3 and not os.path.exists(f"{here}/aborted"):
+        open(f"{here}/aborted", "w").close()
+        os.abort()
+    return helper.dot(x, w).sum(1)
+"""
+    )
+    done = folder.advise("--format", "json")
+    assert done.returncode == 0, done.stderr
+    assert (folder.path / "aborted").exists()
+    report = json.loads(done.stdout)
+    assert (report["failed"], report["tried"] > 2) == (1, True)
+    folder.assert_nothing_is_left()
+
+
+SLOW = "step.py:f was not imported and compiled within 4 s, twice the --budget: give it more, or see with jai-cli program where it waits"
+ENDED = "step.py:f: the process that compiles ended{}. jai-cli program step.py:f shows why"
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "message"),
+    [
+        ("raise ValueError('two')\n", 2, "step.py cannot be loaded: ValueError: two (step.py:12 <module>)"),
+        (
+            "def f(x, w):\n    sys.exit(3)\n",
+            1,
+            "step.py:f does not compile: SystemExit: 3 (step.py:13 f)",
+        ),
+        ("os.abort()\n", 2, ENDED.format(" with SIGABRT")),
+        ("os._exit(0)\n", 2, ENDED.format("")),
+        ("import time; time.sleep(1000)\n", 2, SLOW),
+    ],
+)
+def test_an_error_is_one_line(folder, text, code, message):
+    folder.write(HEAD + text)
+    done = folder.advise(budget="2s" if message == SLOW else "600s")
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", f"Error: {message}\n")
+    assert len(folder.imported()) <= 1
+    folder.assert_nothing_is_left()
+
+
+def test_an_interrupt_leaves_nothing(folder):
+    """The command ends with the code of the other commands, at any time."""
+    folder.write(HEAD + STEP)
+    numbers = random.Random(0)
+    for _ in range(INTERRUPTS):
+        command = folder.start()
+        time.sleep(numbers.uniform(0.1, 6))
+        os.killpg(command.pid, signal.SIGINT)
+        out, error = command.communicate(timeout=60)
+        if command.returncode != 0:  # it has not ended before
+            assert (command.returncode, out) in ((2, ""), (130, ""), (-signal.SIGINT, "")), error
+            assert "Traceback" not in error or command.returncode == -signal.SIGINT, error
+        folder.assert_nothing_is_left()
+
+
+def test_the_children_end_with_the_command(folder):
+    folder.write(HEAD + STEP)
+    command = folder.start()
+    while not folder.imported() and command.poll() is None:
+        time.sleep(0.05)
+    command.kill()
+    command.communicate(timeout=60)
+    assert command.returncode == -signal.SIGKILL
+    folder.assert_nothing_is_left()

@@ -1,0 +1,88 @@
+"""The search for changes that help, with an engine that answers at once."""
+
+from dataclasses import replace
+
+import pytest
+
+from jax_array_info_core.advice.search import Base, TimeOverError, TryFailedError, advised, figures_of
+from jax_array_info_core.reports import Remedy, RemedyPlace
+from tests.goldens import stored
+
+pytestmark = pytest.mark.oldest_and_newest
+
+
+class Clock:
+    def __init__(self):
+        self.seconds = 0.0
+
+    def __call__(self):
+        return self.seconds
+
+
+class FakeEngine:
+    """Halves the bytes sent with each change. Loading takes 5 seconds, and a try one."""
+
+    def __init__(self, clock, problem=None):
+        self.clock = clock
+        self.problem = problem
+        self.report, _ = stored("program-report-26")
+
+    def base(self, deadline):
+        self.clock.seconds += 5
+        return Base(report=self.report, tried_as=figures_of(self.report), seconds=1.0)
+
+    def tried(self, edit, deadline):
+        self.clock.seconds += 1
+        figures = figures_of(self.report)
+        return replace(figures, sent_nbytes=figures.sent_nbytes // 2)
+
+    def proved(self, edit, deadline):
+        if self.problem is not None:
+            raise self.problem
+        before = figures_of(self.report)
+        after = self.tried(edit, deadline)
+        place = RemedyPlace(path="x")
+        return Remedy(
+            kind="argument", place=place, expression="", code="", before=before, after=after, proof="source"
+        )
+
+
+def advice(budget, problem=None):
+    clock = Clock()
+    return advised(FakeEngine(clock, problem), budget, most=6, now=clock)
+
+
+def test_changes_that_are_proved_are_listed():
+    found = advice(60)
+    assert (found.tried, found.unproved, found.failed, found.reason) == (6, 0, 0, None)
+    assert found.remedies
+
+
+def test_a_change_that_fails_in_the_source_is_said_with_the_reason():
+    """The answer is not that none helps."""
+    found = advice(60, TryFailedError("step.py cannot be loaded: FileExistsError: out"))
+    assert found.answer == "6 changes tried, none is proved to help"
+    assert found.failed == found.unproved > 0
+    (caveat,) = found.caveats
+    assert caveat.endswith(
+        " that may help failed in the source: step.py cannot be loaded: FileExistsError: out"
+    )
+
+
+def test_a_change_without_time_for_its_proof_is_said():
+    found = advice(60, TimeOverError())
+    assert found.answer == "6 changes tried, none is proved to help"
+    assert (found.failed, found.unproved > 0) == (0, True)
+    assert found.caveats[0].endswith(" that may help could not be proved in time: --budget")
+
+
+def test_a_budget_that_is_too_short_is_said_with_one_that_is_long_enough():
+    """Half of the budget is for tries at least, and importing counts."""
+    for budget in (1, 5, 9, 10):
+        found = advice(budget)
+        assert found.tried == 0
+        assert found.answer == (
+            "no change is tried: it took 5 s to import and compile the program, and the budget is too short"
+            " for 3 tries: give it 14 s or more"
+        )
+    assert advice(14).tried >= 2
