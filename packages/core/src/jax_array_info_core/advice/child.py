@@ -1,0 +1,247 @@
+"""A child process that answers questions, one after another, and leaves nothing behind.
+
+Messages are pickled: both ends are this package.
+"""
+
+from __future__ import annotations
+
+import _thread
+import json
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from .search import TimeOverError, TryFailedError
+
+_BOOTSTRAP = (
+    "import json, runpy, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
+    "runpy.run_module(sys.argv.pop(1), run_name='__main__')"
+)
+_POLL_SECONDS = 0.5
+_NO_SIGNAL: int = getattr(socket, "MSG_NOSIGNAL", 0)
+"""No SIGPIPE where the child has ended, for programs that end by it."""
+_CHUNK = 1 << 20
+_FLAG = "--xla_force_host_platform_device_count"
+_DROPPED_FLAGS = (_FLAG, "--xla_dump")
+"""Options of XLA that a child has otherwise, or that write files."""
+
+
+class EndedError(TryFailedError):
+    """The child ended while it was asked: its memory was full, or a check in C++ failed."""
+
+
+class RefusedError(TryFailedError):
+    """The child's function raised an error. The text is the error's type and message."""
+
+
+class _State(NamedTuple):
+    """What the thread that owns the process shares with the object. It does not refer to the object."""
+
+    is_started: threading.Event
+    is_over: threading.Event
+    is_done: threading.Event
+    found: list[subprocess.Popen[bytes] | Exception]
+    """The process, or why there is none."""
+
+
+class Child:
+    """A Python process that runs a module, which calls ``serve``.
+
+    It has its own session, so that an interrupt from the keyboard does not end it, and neither input nor
+    output. It ends with ``close``, with this object, and with this process. A thread owns it: an interrupt,
+    which only the main thread gets, leaves nothing behind.
+    """
+
+    def __init__(self, ours: socket.socket, state: _State) -> None:
+        self._ours = ours
+        self._state = state
+
+    @classmethod
+    def start(cls, command: Sequence[str], environment: Mapping[str, str | None]) -> Child:
+        """Start a child, and return it, perhaps before its module is imported.
+
+        Args:
+            command: The name of the module, and arguments for it, in ``sys.argv``.
+            environment: Variables of its environment that differ from those of this process; None removes
+                one.
+
+        Raises:
+            EndedError: If it cannot be started.
+        """
+        ours, theirs = socket.socketpair()
+        theirs.setblocking(True)  # whatever the program set as the default
+        state = _State(threading.Event(), threading.Event(), threading.Event(), [])
+        child = cls(ours, state)
+        _thread.start_new_thread(_own, (state, theirs, [*command], _changed(environment)))
+        state.is_started.wait()
+        if isinstance(problem := state.found[0], Exception):
+            child.close()
+            raise EndedError(f"no process could be started: {problem}")
+        return child
+
+    def ask(self, message: Any, deadline: float) -> Any:
+        """Return the answer to a message. Both can be pickled.
+
+        After any error but ``RefusedError``, the child is ended.
+
+        Args:
+            message: The message.
+            deadline: When to stop waiting, on ``time.monotonic``.
+
+        Raises:
+            RefusedError: If the child's function raises an error.
+            EndedError: If the child ends.
+            TimeOverError: If there is no answer at the deadline.
+        """
+        try:
+            data = pickle.dumps(message)
+            with suppress(ConnectionError):  # the answer tells
+                self._ours.settimeout(_left(deadline))
+                self._ours.sendall(len(data).to_bytes(8, "little") + data, _NO_SIGNAL)
+            size = int.from_bytes(_received(self._ours, 8, deadline), "little")
+            is_error, answer = pickle.loads(_received(self._ours, size, deadline))  # noqa: S301
+        except TimeoutError:
+            self.close()
+            raise TimeOverError from None
+        except (OSError, EOFError):
+            self.close()
+            raise EndedError(f"the process that compiles ended{self._how()}") from None
+        except BaseException:  # an interrupt: its answer must not be the next one
+            self.close()
+            raise
+        if is_error:
+            raise RefusedError(answer)
+        return answer
+
+    def close(self) -> None:
+        """End the child, and wait for its end."""
+        self._state.is_over.set()
+        self._state.is_done.wait()
+        self._ours.close()
+
+    def __del__(self) -> None:
+        """End the child if an interrupt came before ``close``."""
+        self._state.is_over.set()
+        self._ours.close()
+
+    def _how(self) -> str:
+        code = getattr(self._state.found[0], "returncode", None)
+        names = {-one.value: one.name for one in signal.Signals}
+        # SIGKILL is that of its own end
+        return f" with {names.get(code, f'exit code {code}')}" if code and code != -signal.SIGKILL else ""
+
+
+def _own(state: _State, theirs: socket.socket, command: list[str], environment: dict[str, str]) -> None:
+    """Start the process, and end it when it is over."""
+    try:
+        with theirs:
+            state.found.append(_process(theirs.fileno(), command, environment))
+    except Exception as error:
+        state.found.append(error)
+    finally:
+        state.is_started.set()
+    process = state.found[0]
+    if isinstance(process, subprocess.Popen):
+        state.is_over.wait()
+        with suppress(OSError, subprocess.TimeoutExpired):
+            process.wait(_POLL_SECONDS / 10)  # the code of one that has ended by itself
+        if process.poll() is None:
+            with suppress(OSError):
+                os.killpg(process.pid, signal.SIGKILL)  # also the processes that it has started
+        with suppress(OSError):
+            process.wait()
+    state.is_done.set()
+
+
+def _process(socket_number: int, command: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    if not sys.executable:
+        raise OSError("sys.executable names no Python")
+    entries: list[object] = [*sys.path]  # Python ignores what is not text
+    path = json.dumps([os.path.abspath(entry) for entry in entries if isinstance(entry, str)])
+    options = ["-I", *(["-B"] if sys.dont_write_bytecode else [])]
+    module, *arguments = command
+    return subprocess.Popen(
+        [
+            *(sys.executable, *options, "-c", _BOOTSTRAP),
+            *(path, module, str(socket_number), str(os.getpid()), *arguments),
+        ],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        pass_fds=[socket_number],
+        env=environment,
+        start_new_session=True,
+    )
+
+
+def _changed(environment: Mapping[str, str | None]) -> dict[str, str]:
+    changed = {**os.environ, **environment}
+    return {name: value for name, value in changed.items() if value is not None}
+
+
+def cpu_environment(device_count: int) -> dict[str, str | None]:
+    """Return the environment of a child that compiles for CPU devices, without a cache on disk."""
+    kept = [one for one in os.environ.get("XLA_FLAGS", "").split() if not one.startswith(_DROPPED_FLAGS)]
+    return {
+        "JAX_PLATFORMS": "cpu",
+        "JAX_NUM_CPU_DEVICES": None,  # which XLA_FLAGS gives
+        "JAX_ENABLE_COMPILATION_CACHE": "false",
+        "XLA_FLAGS": " ".join([*kept, f"{_FLAG}={device_count}"]),
+    }
+
+
+def _left(deadline: float) -> float:
+    return max(deadline - time.monotonic(), 0.001)
+
+
+def _received(connection: socket.socket, size: int, deadline: float | None) -> bytes:
+    """Return so many bytes."""
+    parts = []
+    while size:
+        connection.settimeout(None if deadline is None else _left(deadline))
+        part = connection.recv(min(size, _CHUNK))
+        if not part:
+            raise EOFError
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def serve(answer: Callable[[Any], Any]) -> None:
+    """Answer the messages of the parent process, in its child, until it closes the socket or ends.
+
+    The arguments of the module's command follow in ``sys.argv[1:]``.
+
+    Args:
+        answer: A function from a message to the answer.
+    """
+    number, parent = int(sys.argv.pop(1)), int(sys.argv.pop(1))
+    _thread.start_new_thread(_watch, (parent,))
+    with socket.socket(fileno=number) as connection:
+        connection.setblocking(True)
+        while True:
+            try:
+                size = int.from_bytes(_received(connection, 8, None), "little")
+                message = pickle.loads(_received(connection, size, None))  # noqa: S301
+            except (EOFError, OSError):
+                return
+            try:
+                reply = pickle.dumps((False, answer(message)))
+            except (Exception, SystemExit) as error:  # also of the user's code
+                reply = pickle.dumps((True, f"{type(error).__name__}: {error}"))
+            connection.sendall(len(reply).to_bytes(8, "little") + reply)
+
+
+def _watch(parent: int) -> None:
+    """End this process when its parent has ended."""
+    while os.getppid() == parent:
+        time.sleep(_POLL_SECONDS)
+    os._exit(0)
