@@ -9,7 +9,7 @@ import itertools
 import linecache
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import FrameType, ModuleType, TracebackType
 from typing import Any
@@ -144,16 +144,27 @@ class Place:
         Raises:
             LookupError: If the program has no name for it.
         """
-        known = []
-        for path in paths:
-            parts = path.split(".")
-            for count in range(len(parts), 0, -1):
-                target = at_path(".".join(parts[:count])) if at_path(path) is not None else MISSING
-                rest = ["", *parts[count:]]
-                known += [f"{name}{'.'.join(rest)}" for name, value in self.names.items() if value is target]
-        if not known:
+        name = shortest_name(self.names, paths)
+        if name is None:
             raise LookupError(paths)
-        return min(known, key=lambda name: (name.count("."), len(name)))
+        return name
+
+
+def shortest_name(names: Mapping[str, Any], paths: Sequence[str]) -> str | None:
+    """Return the shortest name of a program for a part of JAX, such as ``P`` or ``jax.P``; None without one.
+
+    Args:
+        names: The variables of the program.
+        paths: Dotted paths of the part in JAX.
+    """
+    known = []
+    for path in paths:
+        parts = path.split(".")
+        for count in range(len(parts), 0, -1):
+            target = at_path(".".join(parts[:count])) if at_path(path) is not None else MISSING
+            rest = ["", *parts[count:]]
+            known += [f"{name}{'.'.join(rest)}" for name, value in names.items() if value is target]
+    return min(known, key=lambda name: (name.count("."), len(name)), default=None)
 
 
 def at_path(path: str) -> Any:

@@ -1,0 +1,82 @@
+"""The code of changes, with the names of the program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..compat.shardings import mesh_axes
+from ..compat.values import is_abstract_mesh, is_mesh
+from ..layouts.spec import MeshAxes, Spec, require_names
+from ..raised.site import entry
+from ..raised.source import at_path, shortest_name
+
+_SPEC, _SHARDING = "jax.sharding.PartitionSpec", "jax.sharding.NamedSharding"
+_CONSTRAINT, _RESHARD = "jax.lax.with_sharding_constraint", "jax.sharding.reshard"
+
+
+def spec_code(spec: Spec, name: str = "P") -> str:
+    """Return the code of a spec, without trailing None.
+
+    Args:
+        spec: The spec.
+        name: The program's name for ``PartitionSpec``.
+
+    >>> spec_code(Spec((("data", "fsdp"), (), ("model",), ())))
+    'P(("data", "fsdp"), None, "model")'
+    """
+    axes = [*spec.axes]
+    while axes and not axes[-1]:
+        axes.pop()
+    return f"{name}({', '.join(map(entry, axes))})"
+
+
+def constraint_code(
+    expression: str,
+    spec: Spec,
+    names: Mapping[str, Any],
+    operand: str | None,
+    *,
+    mesh: MeshAxes,
+    is_explicit: bool,
+) -> str:
+    """Return the code of an expression with its sharding.
+
+    Args:
+        expression: The text of the expression.
+        spec: The sharding.
+        names: The variables of its scope.
+        operand: A name or an expression there whose value is an array, for its mesh; None if there is none.
+        mesh: The axes of the program's mesh.
+        is_explicit: Whether these are Explicit, for ``jax.sharding.reshard``.
+
+    Raises:
+        LookupError: If no name is that of the mesh, and there is no operand to take it from.
+    """
+    require_names(expression, spec, mesh)
+    function = _written(names, _RESHARD if is_explicit else _CONSTRAINT)
+    on, code = _mesh(names, operand, mesh), spec_code(spec, _written(names, _SPEC))
+    return f"{function}({expression}, {_written(names, _SHARDING)}({on}, {code}))"
+
+
+def _written(names: Mapping[str, Any], path: str) -> str:
+    """Return the program's name for a part of JAX, or its whole path."""
+    return shortest_name(names, (path,)) or path
+
+
+def _mesh(names: Mapping[str, Any], operand: str | None, mesh: MeshAxes) -> str:
+    """Return the program's name for its mesh, or the code that takes it from an array."""
+    found = {name: one for name, one in names.items() if name.isidentifier() and _is_same(one, mesh)}
+    known = [name for name, one in found.items() if not is_abstract_mesh(one)] or [*found]
+    if known and all(found[name] == found[known[0]] for name in known):
+        return min(known, key=lambda name: (len(name), name))
+    if operand is None or at_path("jax.typeof") is None:
+        raise LookupError("no name is that of the mesh")
+    return f"{_written(names, 'jax.typeof')}({operand}).sharding.mesh"
+
+
+def _is_same(value: Any, mesh: MeshAxes) -> bool:
+    if not is_mesh(value):
+        return False
+    own = mesh_axes(value)
+    return own is not None and (own.names, own.sizes) == (mesh.names, mesh.sizes)
