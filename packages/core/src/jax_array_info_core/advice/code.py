@@ -79,4 +79,4 @@ def _is_same(value: Any, mesh: MeshAxes) -> bool:
     if not is_mesh(value):
         return False
     own = mesh_axes(value)
-    return own is not None and (own.names, own.sizes) == (mesh.names, mesh.sizes)
+    return (own.names, own.sizes) == (mesh.names, mesh.sizes)
