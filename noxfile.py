@@ -203,10 +203,11 @@ def integrations(session: nox.Session) -> None:
 
 @nox.session(python=PYTHON_FOR_JAX[NEWEST])
 def fuzz(session: nox.Session) -> None:
-    """Mutated inputs of every reader, 20,000 files of each format, 200 logs of each kind, and interrupts."""
+    """Mutated inputs of every reader, 20,000 files of each format, interrupts, and advice on 300 programs."""
     session.install("-e", ".[cli,test,checkpoint]", f"jax=={NEWEST}", "orbax-checkpoint", "safetensors")
     session.env["JAI_FUZZ"] = "long"
-    run_tests(session, "tests/fuzz", "tests/core/logs/test_mutations.py")
+    rooms = ("tests/fuzz", "tests/core/logs/test_mutations.py", "tests/cli/test_advise.py")
+    run_tests(session, *rooms)
 
 
 @nox.session(python=PYTHON_FOR_JAX[NEWEST], name="ahead-of-time")

@@ -40,6 +40,7 @@ PRINTED = printable(HARM).lower()
 MANY_CHOICES = ("ArrayReport", "CheckReport", "GrowthReport", "ProgramReport")
 
 NEVER_SHOWN = {
+    ("AdviceReport", "name"),  # appended to the page of the program
     ("ArrayReport", "default_memory_kind"),
     ("ArrayReport", "invariant_axes"),  # those that are also manual axes
     ("DeviceReport", "default_memory_kind"),
@@ -77,6 +78,9 @@ NEVER_SHOWN = {
     ),
     ("MemoryProfileReport", "device_nbytes"),
     ("ProgramReport", "unread_local"),  # among those of unread
+    ("Remedy", "resolved"),  # findings of the program name the change
+    ("RemedyPlace", "function"),
+    ("RemedyPlace", "paths"),  # of several arguments
     ("RuleResult", "rule"),  # in other words in the fact
     ("PropagatedValue", "invariant_axes"),  # those that are also manual axes
     ("PropagatedLeaf", "dtype"),  # with line=

@@ -21,7 +21,7 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info_core.advice.advice_report import _Engine, advise_report, as_seconds
+from jax_array_info_core.advice.advice_report import _Engine, advise_report
 from jax_array_info_core.advice.candidates import Axes, Edit, Site, specs
 from jax_array_info_core.advice.search import Base, TryFailedError, TwinError, figures_of
 from jax_array_info_core.advice.worker import Question
@@ -46,7 +46,7 @@ def engine(request: pytest.FixtureRequest) -> Any:
     function, arguments = request.param()
     found = _Engine(function, arguments, {}, None)
     try:
-        yield found, found.base(later()), request.param
+        yield found, found.base(), request.param
     finally:
         found.close()
 
@@ -87,7 +87,9 @@ def test_what_is_measured_is_what_the_source_gives(engine: Any) -> None:
     own = found._program(None)
     full = found._figures(Question(own.module, is_fast=False), later())
     for one in (full, base.tried_as):
-        assert dataclasses.replace(one, xla_flops=None) == figures_of(base.report)
+        assert dataclasses.replace(one, xla_flops=None) == dataclasses.replace(
+            figures_of(base.report), xla_flops=None
+        )
     assert full.xla_flops is not None
     assert own.expressions
     others = 0
@@ -159,19 +161,25 @@ def test_nothing_is_left_also_after_interrupts() -> None:
 
 
 @exact
-def test_a_change_that_helps_is_returned_with_its_code() -> None:
+def test_a_change_that_helps_is_written_as_it_stands_in_the_source() -> None:
     """The scatter is sharded where it is written, with the names of the file."""
     function, arguments = deposit()
-    report = advise_report(function, *arguments, budget="60s")
-    (best,) = [one for one in report.remedies if one.kind == "constraint"][:1]
+    engine = _Engine(function, arguments, {}, None)
+    try:
+        engine.base()
+        sites = engine._program(None).expressions
+        lines = Path(advised_programs.__file__).read_text().splitlines()
+        (site,) = [one for one in sites if lines[one.line - 1][one.column :].endswith(".add(mass)")]
+        best = engine.proved(Edit("constraint", (("data", "model"), (), ()), site=site), later())
+    finally:
+        engine.close()
+    assert best.before.sent_nbytes is not None
     assert best.after.sent_nbytes is not None
-    assert best.before.sent_nbytes == report.base.sent_nbytes
-    assert best.after.sent_nbytes < report.base.sent_nbytes / 4
-    assert best.proof == "lowered"
-    assert best.place.file == advised_programs.__file__
-    line = Path(best.place.file).read_text().splitlines()[(best.place.line or 0) - 1]
-    assert line[best.place.column :].startswith(best.expression)
-    assert best.code.startswith(f"lax.with_sharding_constraint({best.expression}, NamedSharding(mesh, P(")
+    assert best.after.sent_nbytes < best.before.sent_nbytes / 4
+    assert (best.proof, best.place.file) == ("lowered", advised_programs.__file__)
+    assert lines[(best.place.line or 0) - 1][best.place.column :] == best.expression
+    sharding = 'NamedSharding(mesh, P(("data", "model")))'
+    assert best.code == f"lax.with_sharding_constraint({best.expression}, {sharding})"
     assert best.place.function == "deposit.<locals>.f"
 
 
@@ -180,7 +188,7 @@ def test_arguments_and_outputs_are_lowered_again() -> None:
     function, arguments = unrolled()
     engine = _Engine(function, arguments, {}, None)
     try:
-        base = engine.base(later())
+        base = engine.base()
         paths = tuple(one.path for one in base.report.arguments if one.path.endswith("up"))
         remedy = engine.proved(Edit("argument", ((), ("model",)), arguments=paths), later())
         assert remedy.code == 'P(None, "model")'
@@ -207,7 +215,7 @@ def test_a_child_that_ended_is_replaced() -> None:
     function, arguments = deposit()
     engine = _Engine(function, arguments, {}, None)
     try:
-        base: Base = engine.base(later())
+        base: Base = engine.base()
         os.kill(int(children()[-1]), signal.SIGABRT)
         edit = Edit("argument", (("data",), ()), arguments=(base.report.arguments[0].path,))
         with pytest.raises(TryFailedError, match="SIGABRT"):
@@ -224,7 +232,7 @@ def test_explicit_axes_have_changes_of_arguments_only() -> None:
     x = jax.ShapeDtypeStruct((512, 512), jnp.float32, sharding=NamedSharding(explicit, P("data")))
     engine = _Engine(jax.jit(lambda x: jnp.cumsum(x * 2, 1)), (x,), {}, None)
     try:
-        base = engine.base(later())
+        base = engine.base()
     finally:
         engine.close()
     assert not base.values
@@ -234,8 +242,7 @@ def test_explicit_axes_have_changes_of_arguments_only() -> None:
 
 def test_what_cannot_be_advised_is_told() -> None:
     """A time, a stage, and an error of the function."""
-    assert [as_seconds("budget", one) for one in (60, "60s", "1.5 min", "2")] == [60, 60, 90, 2]
-    for wrong in ("soon", -1, 0, True, None, float("nan"), "1e3s"):
+    for wrong in ("soon", -1, 0, True, None, "1e3s"):
         with pytest.raises(UnsupportedValueError, match="budget"):
             advise_report(jnp.sin, jax.ShapeDtypeStruct((8,), jnp.float32), budget=wrong)  # type: ignore[arg-type]
     x = jax.ShapeDtypeStruct((8,), jnp.float32)

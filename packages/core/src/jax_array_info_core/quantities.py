@@ -296,3 +296,23 @@ def duration_words(seconds: float) -> str:
         elif parts:
             break
     return " ".join(parts[:2]) or "0 s"
+
+
+_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*(s|min|h)?")
+_SECONDS = {None: 1, "s": 1, "min": 60, "h": 3600}
+
+
+def as_seconds(given: float | str) -> float:
+    """Return a time in seconds: a number, or a text such as ``60s``, ``10min`` or ``1.5h``.
+
+    Raises:
+        ValueError: If it is neither, or not above 0.
+
+    >>> as_seconds("10min"), as_seconds(90)
+    (600.0, 90.0)
+    """
+    found = _DURATION.fullmatch(str(given).strip()) if not isinstance(given, bool) else None
+    seconds = 0.0 if found is None else float(found[1]) * _SECONDS[found[2]]
+    if not seconds:
+        raise ValueError(f"must be a time such as 60s or 10min, got {given!r}")
+    return seconds

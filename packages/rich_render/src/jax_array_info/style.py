@@ -41,6 +41,8 @@ class Marks(NamedTuple):
     skipped_rows: str
     """Placeholder for rows that are left out."""
     skipped_columns: str
+    becomes: str
+    """Arrow from a figure before to the one after."""
 
     @property
     def horizontal(self) -> str:
@@ -72,6 +74,7 @@ _UNICODE = Marks(
     ("█", "▒", "░"),
     "⋮",
     "⋯",
+    "→",
 )
 _ASCII = Marks(
     "yes",
@@ -83,6 +86,7 @@ _ASCII = Marks(
     ("#", "+", "."),
     ":",
     "...",
+    "->",
 )
 
 

@@ -225,7 +225,7 @@ def _strokes(direction: str, place: int, halves: Iterable[int]) -> Iterator[str]
 
 
 def rich_lines(renderable: RenderableType, width: int) -> list[list[Segment]]:
-    """Return the lines of a renderable, at most ``width`` characters wide."""
+    """Return the lines of a renderable for a width; only lines that stay whole are wider."""
     console = Console(
         file=StringIO(),
         width=width,
@@ -236,7 +236,7 @@ def rich_lines(renderable: RenderableType, width: int) -> list[list[Segment]]:
         force_jupyter=False,
         legacy_windows=False,
     )
-    return console.render_lines(renderable, console.options.update(highlight=False), pad=False)
+    return [*Segment.split_lines(console.render(renderable, console.options.update(highlight=False)))]
 
 
 def lines_html(renderable: RenderableType, width: int) -> str:

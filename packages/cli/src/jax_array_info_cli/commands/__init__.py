@@ -32,6 +32,7 @@ _QUESTIONS = {
     "diff": "Which leaves of a checkpoint or a plan changed, or what does my program send now?",
     "run": "Which arrays does my program leave alive, and how are they sharded?",
     "program": "What does XLA make of my function, and what does it send over each mesh axis?",
+    "advise": "Which change of a sharding makes my function better, and by how much?",
     "why": "Why is each value of my function sharded as it is, and where is a mesh axis lost?",
     "log": "What killed this job, in which rank, and what is to be done?",
     "devices": "Which devices does JAX see, and how much of their memory is in use?",

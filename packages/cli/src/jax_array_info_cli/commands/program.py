@@ -46,6 +46,22 @@ function_options = with_options(
 )
 """Adds ``FILE:FUNCTION``, ``--mesh``, ``--args-from`` and ``--arg`` to a command."""
 
+devices_options = with_options(
+    click.option(
+        "--topology",
+        metavar="NAME",
+        help="Compile for accelerators that need not be here, such as v5p:2x2x2, v5p-128, h100:8, or"
+        " 2*v5p:2x2x2, which has two slices. They must be as many as the mesh has. Requires"
+        " libtpu or JAX's CUDA plugin.",
+    ),
+    click.option(
+        "--dcn",
+        metavar="AXIS=SLICES,...",
+        help="Mesh axes that span the slices of --topology, such as data=2. May be left out if only one can.",
+    ),
+)
+"""Adds ``--topology`` and ``--dcn`` to a command."""
+
 
 @report_command(
     "echo 'def f(x): return x @ x.T' > f.py",
@@ -57,17 +73,7 @@ function_options = with_options(
     has_rows=True,
 )
 @function_options
-@click.option(
-    "--topology",
-    metavar="NAME",
-    help="Compile for accelerators that need not be here, such as v5p:2x2x2, v5p-128, h100:8, or 2*v5p:2x2x2,"
-    " which has two slices. They must be as many as the mesh has. Requires libtpu or JAX's CUDA plugin.",
-)
-@click.option(
-    "--dcn",
-    metavar="AXIS=SLICES,...",
-    help="Mesh axes that span the slices of --topology, such as data=2. May be left out if only one can.",
-)
+@devices_options
 @click.option(
     "--bandwidth",
     "bandwidths",

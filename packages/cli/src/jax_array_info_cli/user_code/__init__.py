@@ -107,12 +107,24 @@ _MOST_NAMES = 5
 """Maximum number of functions in a message."""
 
 
-def loaded(names: Iterable[FunctionName]) -> list[Callable[..., Any]]:
+Run = Callable[[bytes, str, dict[str, Any]], None]
+"""Runs the code of a file, with its path, as a module with a namespace."""
+
+
+def _run(code: bytes, path: str, namespace: dict[str, Any]) -> None:
+    exec(compile(code, path, "exec", dont_inherit=True), namespace)
+
+
+def loaded(names: Iterable[FunctionName], run: Run = _run) -> list[Callable[..., Any]]:
     """Return functions of the user, or stages of them. If one cannot be loaded, end the command.
 
     Each file is run once, as a module that is not ``__main__``.
+
+    Args:
+        names: The functions.
+        run: The function that runs the code of a file.
     """
-    module = functools.cache(_module)
+    module = functools.cache(functools.partial(_module, run=run))
     return [_function(name, module(name.source)) for name in names]
 
 
@@ -145,14 +157,14 @@ def user_settings(source: str) -> Iterator[None]:
         sys.argv, sys.path = argv, path
 
 
-def _module(source: str) -> ModuleType:
+def _module(source: str, run: Run) -> ModuleType:
     """Return the module in a file, or the module with a dotted name."""
     is_name = all(part.isidentifier() for part in source.split(".")) and not source.endswith(".py")
     with refused_failures(f"{source} cannot be loaded"):
         if is_name and not os.path.lexists(source):
             return _module_of_name(source)
         try:
-            return _module_of_file(source)
+            return _module_of_file(source, run)
         except ImportError as error:
             if "relative import" not in str(error):
                 raise
@@ -172,7 +184,7 @@ def _module_of_name(name: str) -> ModuleType:
         raise
 
 
-def _module_of_file(source: str) -> ModuleType:
+def _module_of_file(source: str, run: Run) -> ModuleType:
     """Run a file as a module, with its folder first on the module search path as for a script."""
     code = _source_code(source)
     path = os.path.abspath(source)
@@ -185,7 +197,7 @@ def _module_of_file(source: str) -> ModuleType:
     assert spec is not None
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     # Executed here, because the loader would write bytecode next to the file.
-    exec(compile(code, path, "exec", dont_inherit=True), module.__dict__)
+    run(code, path, module.__dict__)
     return module
 
 

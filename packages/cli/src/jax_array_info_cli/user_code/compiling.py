@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..output import Refusal, refused
 from ..simulated_devices import use_simulated_devices
-from . import FunctionName, contained, described, loaded, refused_failures, user_settings
+from . import FunctionName, Run, contained, described, loaded, refused_failures, user_settings
 
 if TYPE_CHECKING:
     from jax_array_info_core.layouts.notation import ArrayNotation
@@ -49,10 +49,17 @@ class NotCompiledError(Exception):
     """A function that cannot be traced or compiled. The message is one line."""
 
 
-def report_on(request: Request) -> ProgramReport:
+def report_on(
+    request: Request, report_of: Callable[..., ProgramReport] | None = None, run: Run | None = None
+) -> ProgramReport:
     """Start JAX on simulated devices, load the function and its arguments, compile it, and return the report.
 
     If the function cannot be loaded or its arguments do not fit, the command ends with exit code 2.
+
+    Args:
+        request: The function, its arguments and the options of the report.
+        report_of: The function that returns the report; None for ``program_report``.
+        run: The function that runs the code of a file; None for one that changes nothing.
 
     Raises:
         NotCompiledError: If JAX does not compile the function for these arguments.
@@ -66,7 +73,7 @@ def report_on(request: Request) -> ProgramReport:
 
             devices = np.array(jax.devices()[: math.prod(request.mesh.values())], object)
             mesh = jax.sharding.Mesh(devices.reshape([*request.mesh.values()]), tuple(request.mesh))
-        code = _loaded(request)
+        code = _loaded(request, run)
         from jax_array_info_core import program_report, topology_mesh
         from jax_array_info_core.errors import TopologyError
 
@@ -74,12 +81,12 @@ def report_on(request: Request) -> ProgramReport:
             with refused(TopologyError):
                 there = topology_mesh(topology, request.mesh, dcn=request.options["dcn"])
             try:
-                return _report(request, code, there, program_report)
+                return _report(request, code, there, report_of or program_report)
             except NotCompiledError as error:
                 # The function has a mesh of its own, of the CPU devices.
                 if _OTHER_DEVICES not in str(error.__cause__):
                     raise
-        return _report(request, code, mesh, program_report)
+        return _report(request, code, mesh, report_of or program_report)
 
 
 def propagation_on(request: Request) -> PropagationReport:
@@ -102,9 +109,10 @@ def propagation_on(request: Request) -> PropagationReport:
         return _report(request, _loaded(request), mesh_of_jax(request.mesh), propagation_report)
 
 
-def _loaded(request: Request) -> list[Callable[..., Any]]:
+def _loaded(request: Request, run: Run | None = None) -> list[Callable[..., Any]]:
     """Return the function, and the one that returns its arguments, if there is one."""
-    return loaded([request.function, *filter(None, [request.args_from])])
+    names = [request.function, *filter(None, [request.args_from])]
+    return loaded(names) if run is None else loaded(names, run)
 
 
 def _report(

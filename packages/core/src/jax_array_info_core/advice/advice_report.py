@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
-import re
 import time
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -26,51 +24,27 @@ from ..compat.values import is_sharding
 from ..errors import UnsupportedValueError
 from ..programs.program_report import program_report
 from ..propagation.helper import NoAnswerError, ask
+from ..quantities import as_seconds
 from ..reports.advice import AdviceReport, ProgramFigures, Remedy, RemedyPlace
 from ..reports.program import ProgramReport
-from ..text import plain_text, printable
+from ..text import printable
 from .candidates import Edit, Site
 from .child import Child, RefusedError, cpu_environment
 from .code import constraint_code, spec_code
 from .scopes import operand_of, scope_of
-from .search import Base, TimeOverError, TryFailedError, TwinError, advised
+from .search import Base, TryFailedError, TwinError, advised, because_of
 from .sites import Expression, Sources, expressions, present_shardings
 from .worker import Question
 
 _WORKER = "jax_array_info_core.advice.worker"
-_TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(s|sec|min|h)?")
-_SECONDS = {None: 1, "s": 1, "sec": 1, "min": 60, "h": 3600}
+_LONGEST = 7 * 24 * 3600
+"""Seconds: the program as it is has no limit."""
 _NO_SPANS = "Expressions have no constraints tried: the lines of operations are exact on JAX 0.12 and later."
 _EXPLICIT = (
     "Expressions have no constraints tried: axes of the mesh are Explicit, where JAX shards each value."
 )
 _NOT_COMPILED = "No change is tried: the program cannot be compiled in another process: {}"
 _ON_CPU = "Changes are compiled for CPU devices, not for {}, where their figures may differ."
-
-
-def as_seconds(argument: str, value: Any) -> float:
-    """Return a time that is given in seconds or as a text such as ``"60s"`` or ``"2min"``.
-
-    Args:
-        argument: Name of the argument, for the message.
-        value: The time.
-
-    Raises:
-        UnsupportedValueError: (a ValueError) If it is neither, or not positive.
-
-    >>> as_seconds("budget", "2min"), as_seconds("budget", 1.5)
-    (120.0, 1.5)
-    """
-    found = _TIME.fullmatch(value.strip()) if isinstance(value, str) else None
-    seconds = float(found[1]) * _SECONDS[found[2]] if found else math.nan
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        seconds = float(value)
-    if not 0 < seconds < math.inf:
-        raise UnsupportedValueError(
-            f'{argument} must be a number of seconds or a time such as "60s" or "2min", '
-            f"got {plain_text(value, repr)}"
-        )
-    return seconds
 
 
 class _Program(NamedTuple):
@@ -99,8 +73,9 @@ class _Engine:
             self._child.close()
             self._child = None
 
-    def base(self, deadline: float) -> Base:
-        """Return the program as it is."""
+    def base(self) -> Base:
+        """Return the program as it is, however long it takes."""
+        deadline = time.monotonic() + _LONGEST
         report = program_report(self._f, *self._args, topology=self._topology, explain=True, **self._kwargs)
         self._report: ProgramReport = report
         self._target = None if report.topology is None else parse_topology(report.topology)
@@ -123,13 +98,10 @@ class _Engine:
             has_places=self._places is not None,
             caveats=tuple(caveats),
         )
-        start = time.monotonic()
         try:
             base = replace(base, tried_as=self._figures(Question(program.module), deadline))
-            last = time.monotonic()
+            start = time.monotonic()
             self._before: ProgramFigures = self._figures(Question(module, is_fast=False), deadline)
-            return replace(base, seconds=time.monotonic() - last)
-        except TimeOverError:
             return replace(base, seconds=time.monotonic() - start)
         except TryFailedError as error:
             return replace(base, values=(), has_places=False, caveats=(*caveats, _NOT_COMPILED.format(error)))
@@ -149,6 +121,7 @@ class _Engine:
             before=self._before,
             after=self._figures(self._question(edit, self._target, is_fast=False), deadline),
             proof="lowered",
+            because=because_of(self._report, edit),
         )
 
     def _staged(self, args: Any, kwargs: Any) -> Stages:
@@ -281,30 +254,32 @@ class _Engine:
 def advise_report(
     f: Any, /, *args: Any, budget: float | str = "60s", topology: str | None = None, **kwargs: Any
 ) -> AdviceReport:
-    """Return changes of shardings that make a function send fewer bytes, or need less memory or FLOPs.
+    """Return the changes of shardings that make a program better, each applied and measured.
 
-    The shardings of arguments and outputs, and those of expressions in the function, are changed in copies of
-    the program. A process of its own compiles them, one after another, and only those that are better are
-    returned. Nothing runs, and the function is not changed. This process compiles the function once, as
-    ``program_report`` does.
+    A change is another sharding of arguments or of outputs, or a constraint on an expression of your code. It
+    is applied to a copy of the lowered program and compiled, in a process of its own. Nothing runs, and later
+    calls of the function compile nothing more. In the source, JAX may lower a constraint in another way:
+    ``jai-cli advise`` applies it there.
 
-    Constraints are applied to the lowered program. In the source, JAX may lower them in another way:
-    ``jai-cli advise`` proves them there. They need JAX 0.12 and axes of type Auto; other programs have
-    changes of arguments and outputs only.
+    Expressions have constraints on JAX 0.12 and later, with mesh axes of type Auto, outside ``vmap`` and
+    ``shard_map``.
+
+    A function with an argument that is called as one of the options itself is given as a
+    ``functools.partial``.
 
     Args:
         f: A jitted or plain function.
         *args: Arguments of the function: arrays or ShapeDtypeStructs.
-        budget: Time for the changes, in seconds or as a text such as ``"60s"`` or ``"2min"``. What has begun
-            is ended.
-        topology: TPU or GPU topology for which the changes that help on CPU are compiled, and compared. None
-            for CPU devices.
+        budget: Time for the tries, in seconds or as text such as ``"60s"``.
+        topology: TPU or GPU topology to compile for, as in ``program_report``: the changes that help on CPU
+            devices are compiled for it, and compared there. None compiles for CPU devices.
         **kwargs: Keyword arguments of the function.
 
     Raises:
-        UnsupportedValueError: (a ValueError) If the budget is not a time, if ``f`` is a stage such as a
-            Lowered, or on JAX before 0.7.
-        TopologyError: (a ValueError) As for ``program_report``.
+        UnsupportedValueError: (a ValueError) If ``f`` is not a function, the budget is not a time, or JAX is
+            older than 0.7.
+        TopologyError: (a ValueError) If the topology does not exist, has another number of devices than
+            the mesh, or needs a package that is not installed.
 
     An error of the function itself, or of its compilation, is raised unchanged.
 
@@ -312,7 +287,10 @@ def advise_report(
     >>> advise_report(jnp.sin, jax.ShapeDtypeStruct((8,), jnp.float32)).answer
     'no change to try: the program runs on one device'
     """
-    seconds = as_seconds("budget", budget)
+    try:
+        seconds = as_seconds(budget)
+    except ValueError as error:
+        raise UnsupportedValueError(f"budget {error}") from None
     if is_stage(f):
         raise UnsupportedValueError("a stage cannot be changed: pass the function with its arguments")
     engine = _Engine(f, args, kwargs, topology)

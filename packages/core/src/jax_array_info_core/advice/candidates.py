@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import defaultdict
+import posixpath
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import NamedTuple
 
+from ..grouping import by_key
 from ..layouts.spec import Spec
 from ..pages.folds import path_pieces
 from ..reports.advice import RemedyKind
+from ..reports.array import Dim
+from ..reports.collectives import Collective
+from ..reports.origin import SourceLine
 from ..reports.program import ProgramReport, ProgramValue
 
 Axes = tuple[tuple[str, ...], ...]
@@ -54,8 +60,6 @@ class SiteValue:
     """Bytes of the whole value."""
     present: tuple[Axes, ...] = ()
     """Its shardings, those of equal layers; empty if they are not known."""
-    is_differentiated: bool = True
-    """Whether there may be a gradient: a constraint then pins that of its cotangent, too."""
 
 
 class Edit(NamedTuple):
@@ -88,7 +92,7 @@ class Weights(NamedTuple):
     """All of them."""
 
 
-def specs(shape: Sequence[int], sizes: Mapping[str, int]) -> Iterator[Axes]:
+def specs(shape: Sequence[Dim], sizes: Mapping[str, int]) -> Iterator[Axes]:
     """Yield the shardings of a shape that divide it evenly: each mesh axis shards one dimension, or none.
 
     >>> [*specs((8, 3), {"x": 4})]
@@ -100,9 +104,8 @@ def specs(shape: Sequence[int], sizes: Mapping[str, int]) -> Iterator[Axes]:
             tuple(name for name, place in zip(names, places, strict=True) if place == dim)
             for dim in range(len(shape))
         )
-        if not any(
-            length % math.prod(sizes[name] for name in own) for length, own in zip(shape, axes, strict=True)
-        ):
+        counts = [math.prod(sizes[name] for name in own) for own in axes]
+        if all(isinstance(size, int) and not size % count for size, count in zip(shape, counts, strict=True)):
             yield axes
 
 
@@ -119,33 +122,31 @@ def _parts(axes: Axes, sizes: Mapping[str, int]) -> int:
     return math.prod(sizes.get(name, 1) for own in axes for name in own)
 
 
+def pointed_at(one: Collective) -> tuple[set[tuple[str, int]], set[str]]:
+    """Return what the reasons of a collective name: lines, by file and number, and paths of arguments.
+
+    A name such as ``max of step.py:19`` is that of an operand, which a line makes.
+    """
+    operands = [operand for because in one.because for operand in because.operands]
+    lines: list[SourceLine | None] = [one.origin, *(because.origin for because in one.because)]
+    lines += [line for each in operands for line in (each.axis_origin.origin, *each.axis_origin.via)]
+    names = [one.path, *(name for each in operands for name in (each.name, each.axis_origin.path))]
+    return {(one.file, one.line) for one in lines if one is not None}, {name for name in names if name}
+
+
 def weights_of(report: ProgramReport) -> Weights:
     """Return the bytes that a program sends, by the lines and the arguments that its reasons name."""
-    lines: dict[tuple[str, int], int] = defaultdict(int)
-    paths: dict[str, int] = defaultdict(int)
-    total = 0
+    lines: Counter[tuple[str, int]] = Counter()
+    paths: Counter[str] = Counter()
     for one in report.collectives:
         nbytes = one.total_nbytes or one.sent_nbytes
-        total += nbytes
-        own, named = {one.origin}, {one.path}
-        for because in one.because:
-            own.add(because.origin)
-            for operand in because.operands:
-                own |= {operand.axis_origin.origin, *operand.axis_origin.via}
-                named |= {operand.name, operand.axis_origin.path}
-        for place in {(line.file, line.line) for line in own if line is not None}:
-            lines[place] += nbytes
-        for path in named - {None}:
-            paths[str(path)] += nbytes
-    for file, line in [*lines]:  # an operand that another line makes: "max of step.py:19"
-        lines[file, line] += sum(
-            nbytes for path, nbytes in paths.items() if path.endswith(f" of {_name(file)}:{line}")
-        )
-    return Weights(lines, paths, total)
-
-
-def _name(file: str) -> str:
-    return file.replace("\\", "/").rpartition("/")[2]
+        own, named = pointed_at(one)
+        lines.update(dict.fromkeys(own, nbytes))
+        paths.update(dict.fromkeys(named, nbytes))
+    for file, line in [*lines]:
+        end = f" of {posixpath.basename(file)}:{line}"
+        lines[file, line] += sum(nbytes for path, nbytes in paths.items() if path.endswith(end))
+    return Weights(lines, paths, sum(one.total_nbytes or one.sent_nbytes for one in report.collectives))
 
 
 def edits_in_order(
@@ -153,7 +154,7 @@ def edits_in_order(
 ) -> list[Edit]:
     """Return the changes to try: of each place the first, then of each the second, the most bytes first.
 
-    The first of a place are those that shard the most, and move the fewest mesh axes.
+    The first of a place are those that move the fewest mesh axes, and of these, that shard the most.
 
     Args:
         report: The program.
@@ -170,24 +171,29 @@ def edits_in_order(
     return [*dict.fromkeys(edit for each in rounds for edit in each if edit is not None)]
 
 
+_first = itemgetter(0, 1)
 _Queue = tuple[int, list[Edit]]
+"""Bytes that may be saved at a place, and its changes in the order of the tries."""
 
 
-def _constraints(
-    values: Sequence[SiteValue], weights: Weights, sizes: Mapping[str, int]
-) -> Iterator[_Queue]:
-    """Yield the constraints on each expression of a line that the reasons name, with its bytes."""
-    for value in values:
-        weight = weights.lines.get((value.site.file, value.site.line), 0)
-        if not weight or value.nbytes < LEAST_NBYTES:
-            continue
-        found = []
-        for axes in specs(value.shape, sizes):
-            moved = min((moves(own, axes, sizes) for own in value.present), default=1)
-            if (not value.is_differentiated) <= moved <= _MOST_MOVES:
-                found.append((-_parts(axes, sizes), moved, Edit("constraint", axes, site=value.site)))
-        if found:
-            yield weight, [edit for *_, edit in sorted(found, key=lambda one: one[:2])]
+def _constraints(values: Sequence[SiteValue], weights: Weights, sizes: Mapping[str, int]) -> Iterator[_Queue]:
+    """Yield the constraints on each expression of a line that the reasons name.
+
+    One that is as the sharding is can help, too: it is that of the gradient as well.
+    """
+    large = [one for one in values if one.nbytes >= LEAST_NBYTES]
+    for same in by_key(((one.site.file, one.site.line, one.shape), one) for one in large).values():
+        weight = weights.lines.get((same[0].site.file, same[0].site.line), 0)
+        edits = []
+        for value in sorted(same, key=lambda one: one.site.size, reverse=True) if weight else ():
+            found = []
+            for axes in specs(value.shape, sizes):
+                moved = min((moves(own, axes, sizes) for own in value.present), default=1)
+                if moved <= _MOST_MOVES:
+                    found.append((moved or 1.5, -_parts(axes, sizes), axes))
+            found.sort(key=_first)
+            edits += [Edit("constraint", axes, site=value.site) for *_, axes in found]
+        yield weight, edits
 
 
 def _axes(value: ProgramValue) -> Axes:
@@ -197,61 +203,52 @@ def _axes(value: ProgramValue) -> Axes:
     return (*own, *[()] * (len(value.shape) - len(own)))
 
 
+def _alike(values: Iterable[ProgramValue]) -> Iterator[list[ProgramValue]]:
+    """Yield values that are large enough, those together that differ in the numbers in their paths alone."""
+    large = [one for one in values if not one.is_pruned and _whole_nbytes(one) >= LEAST_NBYTES]
+    keys = ((path_pieces(one.path)[::2], one.shape, one.dtype, _axes(one)) for one in large)
+    yield from by_key(zip(keys, large, strict=True)).values()
+
+
 def _arguments(report: ProgramReport, weights: Weights, sizes: Mapping[str, int]) -> Iterator[_Queue]:
-    """Yield the other shardings of arguments, those of equal layers together."""
-    groups: dict[tuple[object, ...], list[ProgramValue]] = defaultdict(list)
-    shapes: dict[tuple[object, ...], list[ProgramValue]] = defaultdict(list)
-    for one in report.arguments:
-        if one.is_pruned or not one.shape or _whole_nbytes(one) < LEAST_NBYTES:
-            continue
-        groups[path_pieces(one.path)[::2], one.shape, one.dtype, _axes(one)].append(one)
-        shapes[one.shape, one.dtype].append(one)
-    few = len(groups) <= 4
-    for found in groups.values():
+    """Yield the other shardings of arguments: of equal layers together, and of those of one shape."""
+    groups = [*_alike(report.arguments)]
+    for found in groups:
         paths, own = tuple(one.path for one in found), _axes(found[0])
-        weight = max(weights.paths.get(path, 0) for path in paths)
-        if not weight and not few:
-            continue
         changed = [
-            (-_parts(axes, sizes), moves(own, axes, sizes), Edit("argument", axes, arguments=paths))
+            (moved, -_parts(axes, sizes), axes)
             for axes in specs(found[0].shape, sizes)
-            if 0 < moves(own, axes, sizes) <= _MOST_MOVES and _parts(axes, sizes) >= _parts(own, sizes)
+            if 0 < (moved := moves(own, axes, sizes)) <= _MOST_MOVES
         ]
-        if changed:
-            yield weight, [edit for *_, edit in sorted(changed, key=lambda one: one[:2])]
-    for found in shapes.values():  # such as the moments of an optimizer, and the parameters
-        edits = []
-        for axes in dict.fromkeys(map(_axes, found)) if len({*map(_axes, found)}) > 1 else ():
-            paths = tuple(one.path for one in found if _axes(one) != axes)
-            outputs = tuple(
-                one.path
-                for one in report.outputs
-                if (one.shape, one.dtype) == (found[0].shape, found[0].dtype)
+        weight = max(weights.paths.get(path, 0) for path in paths)
+        yield weight, [Edit("argument", axes, arguments=paths) for *_, axes in sorted(changed, key=_first)]
+    shapes = by_key(((one.shape, one.dtype), one) for found in groups for one in found)
+    for shape, same in shapes.items():  # such as the moments of an optimizer, and the parameters
+        different = dict.fromkeys(map(_axes, same))
+        outputs = tuple(one.path for one in report.outputs if (one.shape, one.dtype) == shape)
+        for axes in different if len(different) > 1 else ():
+            paths = tuple(one.path for one in same if _axes(one) != axes)
+            yield (
+                weights.total,
+                [Edit("argument", axes, arguments=paths, outputs=own) for own in ((), outputs)],
             )
-            edits += [
-                Edit("argument", axes, arguments=paths),
-                Edit("argument", axes, arguments=paths, outputs=outputs),
-            ]
-        if edits:
-            yield weights.total, edits
 
 
 def _outputs(report: ProgramReport, weights: Weights, sizes: Mapping[str, int]) -> Iterator[_Queue]:
-    """Yield the shardings of outputs, those of equal layers together."""
-    groups: dict[tuple[object, ...], list[ProgramValue]] = defaultdict(list)
-    for one in report.outputs:
-        if one.shape and _whole_nbytes(one) >= LEAST_NBYTES:
-            groups[path_pieces(one.path)[::2], one.shape, one.dtype, _axes(one)].append(one)
-    for found in groups.values():
-        paths = tuple(one.path for one in found)
-        edits = sorted(
-            (-_parts(axes, sizes), Edit("output", axes, outputs=paths))
+    """Yield the shardings of outputs that are not requested, those of equal layers together."""
+    for found in _alike(one for one in report.outputs if one.is_free):
+        paths, own = tuple(one.path for one in found), _axes(found[0])
+        changed = [
+            (-_parts(axes, sizes), moves(own, axes, sizes), axes)
             for axes in specs(found[0].shape, sizes)
-            if axes != _axes(found[0])
+            if axes != own
+        ]
+        yield (
+            weights.total // 4,
+            [Edit("output", axes, outputs=paths) for *_, axes in sorted(changed, key=_first)],
         )
-        if edits:
-            yield weights.total // 4, [edit for _, edit in edits]
 
 
 def _whole_nbytes(value: ProgramValue) -> int:
-    return math.prod(value.shape) * (value.bits or 8) // 8
+    """Return the bytes of a whole array; 0 for a scalar, and if a size is not a number."""
+    return (value.shape and value.nbytes_of(value.shape)) or 0

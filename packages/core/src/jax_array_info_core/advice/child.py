@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -26,6 +26,7 @@ _BOOTSTRAP = (
     "runpy.run_module(sys.argv.pop(1), run_name='__main__')"
 )
 _POLL_SECONDS = 0.5
+_STDERR = 2
 _NO_SIGNAL: int = getattr(socket, "MSG_NOSIGNAL", 0)
 """No SIGPIPE where the child has ended, for programs that end by it."""
 _CHUNK = 1 << 20
@@ -65,13 +66,16 @@ class Child:
         self._state = state
 
     @classmethod
-    def start(cls, command: Sequence[str], environment: Mapping[str, str | None]) -> Child:
+    def start(
+        cls, command: Sequence[str], environment: Mapping[str, str | None], *, prints: bool = False
+    ) -> Child:
         """Start a child, and return it, perhaps before its module is imported.
 
         Args:
             command: The name of the module, and arguments for it, in ``sys.argv``.
             environment: Variables of its environment that differ from those of this process; None removes
                 one.
+            prints: Whether what it prints goes to standard error; else it is lost.
 
         Raises:
             EndedError: If it cannot be started.
@@ -80,7 +84,7 @@ class Child:
         theirs.setblocking(True)  # whatever the program set as the default
         state = _State(threading.Event(), threading.Event(), threading.Event(), [])
         child = cls(ours, state)
-        _thread.start_new_thread(_own, (state, theirs, [*command], _changed(environment)))
+        _thread.start_new_thread(_own, (state, theirs, [*command], _changed(environment), prints))
         state.is_started.wait()
         if isinstance(problem := state.found[0], Exception):
             child.close()
@@ -139,11 +143,13 @@ class Child:
         return f" with {names.get(code, f'exit code {code}')}" if code and code != -signal.SIGKILL else ""
 
 
-def _own(state: _State, theirs: socket.socket, command: list[str], environment: dict[str, str]) -> None:
+def _own(
+    state: _State, theirs: socket.socket, command: list[str], environment: dict[str, str], prints: bool
+) -> None:
     """Start the process, and end it when it is over."""
     try:
         with theirs:
-            state.found.append(_process(theirs.fileno(), command, environment))
+            state.found.append(_process(theirs.fileno(), command, environment, prints))
     except Exception as error:
         state.found.append(error)
     finally:
@@ -161,7 +167,9 @@ def _own(state: _State, theirs: socket.socket, command: list[str], environment: 
     state.is_done.set()
 
 
-def _process(socket_number: int, command: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
+def _process(
+    socket_number: int, command: list[str], environment: dict[str, str], prints: bool
+) -> subprocess.Popen[bytes]:
     if not sys.executable:
         raise OSError("sys.executable names no Python")
     entries: list[object] = [*sys.path]  # Python ignores what is not text
@@ -174,8 +182,8 @@ def _process(socket_number: int, command: list[str], environment: dict[str, str]
             *(path, module, str(socket_number), str(os.getpid()), *arguments),
         ],
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        stdout=_STDERR if prints else subprocess.DEVNULL,
+        stderr=None if prints else subprocess.DEVNULL,
         pass_fds=[socket_number],
         env=environment,
         start_new_session=True,
@@ -215,6 +223,31 @@ def _received(connection: socket.socket, size: int, deadline: float | None) -> b
     return b"".join(parts)
 
 
+class Parent:
+    """The process that has started this one, in its child."""
+
+    def __init__(self) -> None:
+        number, parent = int(sys.argv.pop(1)), int(sys.argv.pop(1))
+        _thread.start_new_thread(_watch, (parent,))
+        self._connection = socket.socket(fileno=number)
+        self._connection.setblocking(True)
+
+    def messages(self) -> Iterator[Any]:
+        """Yield its messages, until it closes the socket or ends. Each is answered before the next."""
+        while True:
+            try:
+                size = int.from_bytes(_received(self._connection, 8, None), "little")
+                message = pickle.loads(_received(self._connection, size, None))  # noqa: S301
+            except (EOFError, OSError):
+                return
+            yield message
+
+    def answer(self, answer: Any, *, is_error: bool = False) -> None:
+        """Send the answer to a message, or the text of an error."""
+        reply = pickle.dumps((is_error, answer))
+        self._connection.sendall(len(reply).to_bytes(8, "little") + reply)
+
+
 def serve(answer: Callable[[Any], Any]) -> None:
     """Answer the messages of the parent process, in its child, until it closes the socket or ends.
 
@@ -223,21 +256,14 @@ def serve(answer: Callable[[Any], Any]) -> None:
     Args:
         answer: A function from a message to the answer.
     """
-    number, parent = int(sys.argv.pop(1)), int(sys.argv.pop(1))
-    _thread.start_new_thread(_watch, (parent,))
-    with socket.socket(fileno=number) as connection:
-        connection.setblocking(True)
-        while True:
-            try:
-                size = int.from_bytes(_received(connection, 8, None), "little")
-                message = pickle.loads(_received(connection, size, None))  # noqa: S301
-            except (EOFError, OSError):
-                return
-            try:
-                reply = pickle.dumps((False, answer(message)))
-            except (Exception, SystemExit) as error:  # also of the user's code
-                reply = pickle.dumps((True, f"{type(error).__name__}: {error}"))
-            connection.sendall(len(reply).to_bytes(8, "little") + reply)
+    parent = Parent()
+    for message in parent.messages():
+        try:
+            found = answer(message)
+        except (Exception, SystemExit) as error:  # also of the user's code
+            parent.answer(f"{type(error).__name__}: {error}", is_error=True)
+        else:
+            parent.answer(found)
 
 
 def _watch(parent: int) -> None:

@@ -7,13 +7,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
-from ..quantities import counted
-from ..reports.advice import AdviceReport, ProgramFigures, Remedy
+from ..programs.assertions import collective_words
+from ..quantities import counted, known_sum
+from ..reports.advice import AdviceReport, ProgramFigures, Remedy, finding_key
+from ..reports.collectives import because_words
 from ..reports.program import ProgramReport
-from .candidates import Edit, SiteValue, edits_in_order, weights_of
+from .candidates import Edit, SiteValue, edits_in_order, pointed_at, weights_of
 from .judging import MOST_REMEDIES, MOST_TRADES, best_of, verdict
 
-_LEAST_TRIES = 3
+_LEAST_TRIES, _MOST_REASONS = 3, 5
 _LEVEL = 0.6
 """Time of a try as a part of that of the first compilation."""
 _FOR_PROOFS = 3
@@ -58,8 +60,8 @@ class Base:
 class Engine(Protocol):
     """What applies changes to copies of a program, and compiles them."""
 
-    def base(self, deadline: float) -> Base:
-        """Return the program as it is."""
+    def base(self) -> Base:
+        """Return the program as it is, however long it takes."""
 
     def tried(self, edit: Edit, deadline: float) -> ProgramFigures:
         """Return the figures of the program with a change, compiled as fast as the backend can.
@@ -90,13 +92,12 @@ def advised(
 
     Args:
         engine: What applies and compiles changes.
-        budget: The time, in seconds. What has begun is ended in time, at most once as long.
+        budget: The time for tries and proofs, in seconds. What has begun is ended after twice as long.
         most: Maximum number of changes that are tried; None for as many as there is time for.
         now: The clock.
     """
     start = now()
-    hard = start + 2 * budget
-    base = engine.base(hard)
+    base = engine.base()
     report = base.report
     advice = AdviceReport(
         name=report.name,
@@ -109,11 +110,18 @@ def advised(
         caveats=base.caveats,
     )
     took = now() - start
+    hard = now() + 2 * budget
     weights = weights_of(report)
     edits = edits_in_order(report, base.values, weights, has_places=base.has_places)
     possible = int(budget / max(_LEVEL * base.seconds, 1e-3))
     if reason := _reason(base, edits, possible):
-        return replace(advice, reason=reason, skipped=len(edits), seconds=now() - start)
+        return replace(
+            advice,
+            reason=reason,
+            reasons=_reasons(report) if possible < _LEAST_TRIES else (),
+            skipped=len(edits),
+            seconds=now() - start,
+        )
     found, failed, twins, count = [], 0, 0, 0
     stop = max(start + budget - min(_FOR_PROOFS * took, budget / 2), now())
     for edit in edits:
@@ -133,6 +141,9 @@ def advised(
     judged = [(verdict(one.before, one.after), one) for one in remedies]
     better, trades = ([one for word, one in judged if word == kind] for kind in ("better", "trade"))
     caveats = list(base.caveats)
+    is_short = len(found) + failed < _LEAST_TRIES and count < len(edits)
+    if is_short:
+        caveats.append("The budget was too short to try changes: give it more.")
     if unproved:
         caveats.append(
             f"{counted(unproved, 'change', 'changes')} that may help could not be proved in time: --budget"
@@ -145,6 +156,7 @@ def advised(
         failed=failed + refused,
         skipped=len(edits) - len(found) - failed,
         seconds=now() - start,
+        reasons=_reasons(report) if is_short else (),
         caveats=tuple(caveats),
     )
 
@@ -170,6 +182,11 @@ def _reason(base: Base, edits: Sequence[Edit], possible: int) -> str | None:
     return None
 
 
+def _reasons(report: ProgramReport) -> tuple[str, ...]:
+    """Return the collectives that send the most, in words, each with what it is needed for."""
+    return tuple(map(collective_words, report.collectives[:_MOST_REASONS]))
+
+
 def _proved(
     engine: Engine, base: Base, found: Sequence[_Tried], left: Callable[[], float], deadline: float
 ) -> tuple[list[Remedy], int, int]:
@@ -190,19 +207,37 @@ def _proved(
     return remedies, refused, unproved
 
 
-def figures_of(report: ProgramReport, xla_flops: int | None = None) -> ProgramFigures:
-    """Return the figures of a compiled program that changes are compared by.
+def because_of(report: ProgramReport, edit: Edit) -> str:
+    """Return why the largest collective is needed that a change is about, in words; empty if unknown.
 
     Args:
-        report: The report on it.
-        xla_flops: FLOPs as XLA's cost analysis counts them; None if unknown.
+        report: The program without the change.
+        edit: The change.
     """
+    about = []
+    for one in report.collectives:
+        lines, paths = pointed_at(one)
+        at = edit.site is not None and (edit.site.file, edit.site.line) in lines
+        if at or not paths.isdisjoint((*edit.arguments, *edit.outputs)):
+            about.append(one)
+    words = {because_words(one): one.total_nbytes or 0 for one in reversed(about)}
+    return max(filter(None, words), key=words.__getitem__, default="")
+
+
+def resolved_by(before: ProgramReport, after: ProgramReport) -> tuple[str, ...]:
+    """Return the keys of the findings of a program that a changed one has no more."""
+    left = {finding_key(one) for one in after.findings}
+    return tuple(key for key in map(finding_key, before.findings) if key not in left)
+
+
+def figures_of(report: ProgramReport) -> ProgramFigures:
+    """Return the figures of a compiled program that changes are compared by."""
     memory = report.memory
-    flops = None if report.dot_flops is None or report.fft_flops is None else report.dot_flops + report.fft_flops
+    flops = known_sum((report.dot_flops, report.fft_flops))
     return ProgramFigures(
         sent_nbytes=report.sent_nbytes,
         memory_nbytes=None if memory is None else memory.needed_nbytes,
         temporary_nbytes=None if memory is None else memory.temporary_nbytes,
         flops=flops,
-        xla_flops=xla_flops,
+        xla_flops=report.xla_flops,
     )

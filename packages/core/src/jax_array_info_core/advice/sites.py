@@ -208,7 +208,6 @@ def _expression(site: Site, found: _Found, present: Mapping[Any, set[Axes]]) -> 
         shape=shape,
         nbytes=math.prod(shape) * _bits(type_.element_type) // 8,
         present=tuple(present.get((site, str(type_)), ())),
-        is_differentiated=bool(cotangents),
     )
     return Expression(value, (*(((one, None),) for one in results), *cotangents), found.function)
 
@@ -260,7 +259,7 @@ def _cotangents(backward: Iterable[_Operation], type_: Any) -> list[tuple[Use, .
 
 
 def _bits(element: Any) -> int:
-    """Return the bits of an element type; 32 where MLIR does not tell."""
+    """Return the bits of an element type; 32 if they are unknown."""
     width = getattr(element, "width", None)
     return max(int(width), 8) if width else 64 if "complex" in str(element) else 32
 

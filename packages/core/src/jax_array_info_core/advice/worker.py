@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..compat.modules import FAST, CompiledModule, LoweredModule, compiled_module, parsed_module
-from ..compat.programs import memory_analysis, program_record
+from ..compat.programs import memory_analysis, program_record, xla_flops
 from ..compat.topology_names import parse_topology
 from ..hlo.collectives import instruction_text, may_send
 from ..hlo.loops import executions
@@ -25,6 +25,7 @@ from ..reports.program import ProgramReport
 from .candidates import Axes
 from .child import serve
 from .search import figures_of
+from .twins import sharding_key
 
 Use = tuple[int, int | None]
 """Number of an operation in the module, and the number of its operand; None for its result."""
@@ -58,12 +59,12 @@ def walk(operation: Any) -> Any:
                 yield from walk(inner.operation)
 
 
-def answer(question: Question, seen: set[int]) -> ProgramFigures | None:
-    """Return the figures of a changed program; None if the module is one of those seen before.
+def answer(question: Question, seen: set[Any]) -> ProgramFigures | None:
+    """Return the figures of a changed program; None if it has the shardings of one before.
 
     Args:
         question: The program and its changes.
-        seen: Hashes of those that were compiled fast.
+        seen: Keys of those that were compiled fast.
     """
     program = question.program
     module = parsed_module(program.bytecode)
@@ -72,7 +73,7 @@ def answer(question: Question, seen: set[int]) -> ProgramFigures | None:
     if question.is_fast:
         stream = io.BytesIO()
         module.operation.write_bytecode(stream)
-        own = hash((stream.getvalue(), program.free_arguments, program.free_outputs))
+        own = sharding_key(stream.getvalue()), program.free_arguments, program.free_outputs
         if own in seen:
             return None
         seen.add(own)
@@ -163,17 +164,18 @@ def figures(compiled: CompiledModule, platform: str) -> ProgramFigures:
         platform=platform,
         collectives=collectives,
         sent=totals_of(collectives),
+        xla_flops=xla_flops(compiled),
         memory=memory_of(module, memory_analysis(compiled), platform, lines),
         unread=(*map(instruction_text, module.unknown_types), *unread),
         unread_local=tuple(instruction_text(one) for one in module.unknown_types if not may_send(one)),
         **flops_of(module, times, lines),
     )
-    return figures_of(report, compiled.flops())
+    return figures_of(report)
 
 
 def main() -> None:
     """Answer questions until the other process ends or closes the socket."""
-    seen: set[int] = set()
+    seen: set[Any] = set()
     serve(lambda question: answer(question, seen))
 
 

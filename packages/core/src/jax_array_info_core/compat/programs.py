@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -209,6 +210,23 @@ def memory_analysis(compiled: Any) -> MemoryStatistics | None:
     if found is None:
         return None
     return MemoryStatistics(*(_number(getattr(found, name, None)) for name in _ATTRIBUTES))
+
+
+def xla_flops(compiled: Any) -> int | None:
+    """Return the FLOPs of ``compiled.cost_analysis()``, of one device; None if the backend has none.
+
+    Args:
+        compiled: A ``jax.stages.Compiled``.
+    """
+    import jax
+
+    try:
+        found = compiled.cost_analysis()
+    except (NotImplementedError, AttributeError, TypeError, ValueError, jax.errors.JaxRuntimeError):
+        return None
+    costs = found[0] if isinstance(found, list) and found else found  # a list up to JAX 0.4
+    flops = costs.get("flops") if isinstance(costs, dict) else None
+    return int(flops) if isinstance(flops, int | float) and 0 <= flops < math.inf else None
 
 
 def _number(value: Any) -> int | None:

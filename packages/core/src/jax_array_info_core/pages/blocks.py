@@ -15,9 +15,11 @@ from .folds import check_max_rows, split_rows
 if TYPE_CHECKING:
     from ..reports import Report
 
-TIMES, AT_MOST, CHECK, SKIPPED_ROWS, SKIPPED_COLUMNS, USED, REACHED, FREE = map(chr, range(0xFDD0, 0xFDD8))
-"""Marks: ``×``, ``≤``, ``✔``, ``⋮``, ``⋯`` and the parts of a bar. No printable text has these characters;
-each renderer writes its own."""
+TIMES, AT_MOST, CHECK, SKIPPED_ROWS, SKIPPED_COLUMNS, USED, REACHED, FREE, BECOMES = map(
+    chr, range(0xFDD0, 0xFDD9)
+)
+"""Marks: ``×``, ``≤``, ``✔``, ``⋮``, ``⋯``, the parts of a bar, and ``→``. No printable text has these
+characters; each renderer writes its own."""
 
 Look = Literal["", "answer", "aside", "warning", "alarm", "length", "sharded", "varying", "punctuation"]
 """What a text is, for its style. An alarm is an answer that warns; the last four are parts of a shape."""
@@ -65,6 +67,8 @@ class Verbatim(NamedTuple):
     """Lines of code or of output, with their indentation and their blank lines."""
 
     text: str
+    is_whole: bool = False
+    """Whether lines that are longer than the width stay whole, to be copied."""
 
 
 class Rule(NamedTuple):

@@ -65,7 +65,8 @@ def heading(finding: Finding, syntax: Syntax = "python", of: str = "") -> Iterat
     cost = f": {of}{format_bytes(finding.nbytes)} per device" if finding.nbytes else ""
     yield Rule(f"{finding.code} {finding.name}{cost}", f"jai-cli explain {finding.code}")
     yield Sentence(finding.problem, hang=0)
-    yield Sentence(finding.remedy_in(syntax), hang=0)
+    if remedy := finding.remedy_in(syntax):
+        yield Sentence(remedy, hang=0)
 
 
 def _leaves(

@@ -20,6 +20,7 @@ from ..reports.collectives import (
 from ..reports.control_flow import FlopTotals, per_iteration_words
 from ..reports.program import uncounted_words, unknown_bytes
 from ..reports.program_findings import accepted
+from .advice import advice_page
 from .blocks import Column, Listing, Row, Sentence, Source, Table, counted_path, limited, listed, more, said
 from .findings import finding_blocks
 from .folds import folded
@@ -63,7 +64,7 @@ TABLES = {"collectives": _COLLECTIVES, **PART_TABLES}
 
 
 def program_page(report: ProgramReport) -> Iterator[Listing]:
-    """Yield the answer, the memory, what moves and why, the findings, the shardings and the timeline.
+    """Yield the answer, the memory, what moves and why, the findings, the shardings, and what was asked for.
 
     Args:
         report: The program.
@@ -89,6 +90,8 @@ def program_page(report: ProgramReport) -> Iterator[Listing]:
     yield from said(report.caveats, "aside")
     if report.timeline is not None:
         yield from program_timeline_page(report.timeline)
+    if report.advice is not None:
+        yield from advice_page(report.advice)
 
 
 def sent_blocks(report: ProgramReport) -> Iterator[Listing]:

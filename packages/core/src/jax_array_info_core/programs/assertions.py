@@ -63,7 +63,7 @@ def assert_no_collective(
         (found if most is None or most >= min_nbytes else small).append(one)
     over = "" if mesh_axis is None else f" over mesh axis {mesh_axis!r}"
     over += "" if known_link is None else f" by {link_words(known_link)}"
-    problems = [*_unknown_parts(report), *(_words(one, known_link) for one in found)]
+    problems = [*_unknown_parts(report), *(collective_words(one, known_link) for one in found)]
     if problems and small:
         size = format_bytes(sum(one.bound_nbytes or 0 for one in small))
         number = counted(sum(one.count for one in small), "collective", "collectives")
@@ -113,7 +113,7 @@ def assert_sent(
     unknown = [
         *_unknown_parts(report),
         *(
-            _words(one, known_link)
+            collective_words(one, known_link)
             for one in found
             if one.total_nbytes is None
             or (mesh_axis and one.axes is None)
@@ -130,7 +130,7 @@ def assert_sent(
         f"{report.name} sends {format_bytes(sent)} ({sent:,} bytes) per device{f' ({what})' if what else ''}"
     )
     if sent > at_most:
-        rows = [_words(one, known_link) for one in found if one.total_nbytes]
+        rows = [collective_words(one, known_link) for one in found if one.total_nbytes]
         _fail(report, f"{problem}, more than {at_most:,} bytes", [*unknown, *rows])
     _fail(report, f"{problem}, and an unknown number of bytes", unknown)
 
@@ -231,7 +231,7 @@ def _may_be_over(one: Collective, link: Link) -> bool:
     return one.link == link or link in MAY_BE.get(one.link, ())
 
 
-def _words(one: Collective, link: Link | None = None) -> str:
+def collective_words(one: Collective, link: Link | None = None) -> str:
     """Return a collective in one line.
 
     Args:

@@ -25,6 +25,7 @@ from ..compat.programs import (
     program_name,
     text_for_cached_lines,
     text_for_frame_numbers,
+    xla_flops,
 )
 from ..compat.shardings import has_devices
 from ..compat.stages import (
@@ -350,6 +351,7 @@ def _with_program(
                 memory, required_nbytes=memory.allocated_nbytes, available_nbytes=topology.memory_nbytes
             )
             out_of_memory = gpu_shortage(topology, memory) if topology.is_gpu else None
+        flops["xla_flops"] = xla_flops(stages.compiled)
     rematerializations = rematerializations_of(replicated, dataflow, sizes, times, lines)
     report = replace(report, rematerializations=rematerializations, **flops)
     return replace(

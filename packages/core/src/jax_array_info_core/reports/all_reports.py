@@ -9,6 +9,12 @@ from ..layouts.links import (
     AxisLinks as AxisLinks,
     Neighbors as Neighbors,
 )
+from .advice import (
+    AdviceReport as AdviceReport,
+    ProgramFigures as ProgramFigures,
+    Remedy as Remedy,
+    RemedyPlace as RemedyPlace,
+)
 from .array import (
     ArrayReport as ArrayReport,
     ArrayType as ArrayType,
@@ -156,7 +162,8 @@ from .tree import (
 )
 
 Report = (
-    ArrayReport
+    AdviceReport
+    | ArrayReport
     | CheckReport
     | GrowthReport
     | HostsReport

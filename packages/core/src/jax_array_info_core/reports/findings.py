@@ -143,7 +143,7 @@ class Finding:
     """The problem with its numbers, as one sentence."""
 
     remedy: str
-    """The fix, in a sentence or two, with arguments of Python."""
+    """The fix, in a sentence or two, with arguments of Python; empty if changes were tried and none helps."""
 
     shell_remedy: str = ""
     """The fix with options of ``jai-cli``; empty if it names none."""
@@ -191,7 +191,7 @@ class Finding:
 
     def text(self, syntax: Syntax = "python") -> str:
         """Return the code, the problem and the fix, then every leaf on a line of its own."""
-        heading = printable(f"{self.full_code}: {self.problem} {self.remedy_in(syntax)}")
+        heading = printable(f"{self.full_code}: {self.problem} {self.remedy_in(syntax)}".rstrip())
         return "\n".join([heading, *(f"  {leaf}" for leaf in self.leaves)])
 
     def __str__(self) -> str:

@@ -11,6 +11,7 @@ from ..grouping import by_key
 from ..layouts.spec import MeshAxes, Spec, effective_spec
 from ..notebooks import Displayed
 from ..quantities import counted, format_bytes
+from .advice import AdviceReport
 from .array import ArrayType, Leaf, ShardingDescription, require_own_paths, same_sharding
 from .collectives import Collective, SentTotals
 from .control_flow import FlopTotals
@@ -356,6 +357,10 @@ class ProgramReport(Displayed):
     timeline: ProgramTimelineReport | None = None
     """Memory along the schedule; None unless it was asked for, and if the program did not fit."""
 
+    advice: AdviceReport | None = None
+    """Changes of shardings that were tried; None unless they were asked for. The findings then name those
+    that resolve them."""
+
     dot_flops: quantities.Total | None = None
     """Floating-point operations of dots and convolutions in one call, on one device: two for each
     multiply-add of real numbers, eight for one of complex numbers. None if some are not counted, in a loop of
@@ -370,6 +375,10 @@ class ProgramReport(Displayed):
 
     fft_totals: FlopTotals = field(default_factory=FlopTotals)
     """Operations of Fourier transforms: 5 N log2 N for each of N elements, half for real numbers."""
+
+    xla_flops: quantities.Total | None = None
+    """All floating-point operations on one device as XLA's cost analysis counts them: a loop's body once.
+    None where the backend tells none."""
 
     uncounted_flops: tuple[UncountedFlops, ...] = ()
     """Operations that are not counted, such as kernels of Pallas."""

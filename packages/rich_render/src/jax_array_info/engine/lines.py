@@ -10,6 +10,7 @@ from rich.text import Text
 
 from jax_array_info_core.pages.blocks import (
     AT_MOST,
+    BECOMES,
     CHECK,
     FREE,
     REACHED,
@@ -65,6 +66,7 @@ class Writing:
                 USED: marks.bar[0],
                 REACHED: marks.bar[1],
                 FREE: marks.bar[2],
+                BECOMES: marks.becomes,
             }
         )
 

@@ -271,12 +271,18 @@ def _drawn(
     writing = Writing(options.encoding)
     lines = Lines(width, writing)
     for block in blocks:
-        if isinstance(block, (Table, Panel, Picture)) and not lines.is_empty:
+        is_apart = isinstance(block, (Table, Panel, Picture)) or (
+            isinstance(block, Verbatim) and block.is_whole
+        )
+        if is_apart and not lines.is_empty:
             yield lines.text()
             lines = Lines(width, writing)
         match block:
             case Sentence():
                 lines.write(block)
+            case Verbatim(text, is_whole=True):
+                whole = "\n".join(map(writing.safe, text.split("\n")))
+                yield Text(whole, overflow="ignore")
             case Verbatim():
                 lines.write_verbatim(block.text)
             case Rule():

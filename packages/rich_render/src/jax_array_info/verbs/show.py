@@ -101,7 +101,8 @@ def _differs(value: Any, parameter: inspect.Parameter) -> bool:
 def refuse_with(kind: type, arguments: Sequence[str]) -> None:
     """Raise TypeError if there are arguments in addition to a report of a kind."""
     if arguments:
-        raise TypeError(f"a {kind.__name__} is printed as it is: remove {', '.join(arguments)}")
+        article = "an" if kind.__name__[0] in "AEIO" else "a"
+        raise TypeError(f"{article} {kind.__name__} is printed as it is: remove {', '.join(arguments)}")
 
 
 def print_table(report: Report, **options: Any) -> None:

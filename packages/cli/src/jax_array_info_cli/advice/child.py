@@ -1,0 +1,383 @@
+"""A process that runs the user's file, and compiles its program with changes."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import FrameType, FunctionType, ModuleType
+from typing import Any, NamedTuple
+
+from jax_array_info_core.advice.candidates import Axes, Edit, Site, SiteValue
+from jax_array_info_core.advice.child import Parent
+from jax_array_info_core.advice.code import constraint_code
+from jax_array_info_core.advice.search import Base, figures_of
+from jax_array_info_core.advice.twins import sharding_key
+from jax_array_info_core.compat.lowering import require_shardy, sharded_struct
+from jax_array_info_core.compat.programs import module_bytecode
+from jax_array_info_core.compat.shardings import is_named
+from jax_array_info_core.compat.stages import stages_of
+from jax_array_info_core.compat.values import is_mesh, is_tracer
+from jax_array_info_core.errors import UnsupportedValueError
+from jax_array_info_core.origins.origins import Owner, UserLines
+from jax_array_info_core.propagation.helper import NoAnswerError
+from jax_array_info_core.propagation.propagation_report import explanation_of
+from jax_array_info_core.reports import ProgramReport
+from jax_array_info_core.reports.advice import ProgramFigures
+
+from ..output import Refusal
+from ..user_code import described
+from ..user_code.compiling import NotCompiledError, Request, report_on
+from .instrument import Expression, Source
+
+FAST = {"xla_backend_optimization_level": 0}
+"""Options with which the CPU backend compiles the same collectives in about half of the time."""
+
+
+class Change(NamedTuple):
+    """A change of a program, as this process applies it."""
+
+    edit: Edit
+    code: str = ""
+    """What stands in the place of the expression."""
+    arguments: tuple[int, ...] = ()
+    """Numbers of the arguments' leaves that change."""
+    outputs: tuple[int, ...] = ()
+    """Numbers of the outputs' leaves that change."""
+    donated: tuple[int, ...] = ()
+    """Numbers of the arguments' leaves that are donated."""
+
+
+class Task(NamedTuple):
+    """What a process is started for."""
+
+    request: Request
+    searches: bool = False
+    """Whether it tries changes, each as it is asked to; else it returns the report of the program."""
+    change: Change | None = None
+    """The change that is in the program that is reported."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Why there is no answer."""
+
+    kind: str
+    """``refused``, ``not compiled``, ``failed`` or ``twin``."""
+    message: str = ""
+
+
+class Found(NamedTuple):
+    """A program, and what can be changed in it."""
+
+    base: Base
+    arguments: tuple[str, ...]
+    """Paths of the arguments, in the order of the leaves."""
+    outputs: tuple[str, ...]
+    """Paths of the outputs."""
+    donated: tuple[int, ...]
+    """Numbers of the leaves that are donated."""
+
+
+def main() -> None:
+    """Do the task that the parent process sends, and end when it has the answers."""
+    parent = Parent()
+    messages = parent.messages()
+    task: Task = next(messages)
+    answer: ProgramReport | Failed | None = None
+    try:
+        if task.searches:
+            _search(task, parent, messages)
+        else:
+            answer = _reported(task)
+    except Refusal as error:
+        answer = Failed("refused", error.format_message())
+    except NotCompiledError as error:
+        answer = Failed("not compiled", str(error))
+    if answer is not None:
+        parent.answer(answer)
+        next(messages, None)
+
+
+_NO_PLACES = "Arguments and outputs are not changed: the program does not have them as they are given."
+
+
+def _is_hidden(file: str) -> bool:
+    return UserLines().owner(file) is not Owner.USER
+
+
+def _reported(task: Task) -> ProgramReport:
+    """Return the report on the program with a change."""
+    from jax_array_info_core import program_report
+
+    change = task.change
+    if change is None:
+        return report_on(task.request)
+    replaced = {change.edit.site: change.code} if change.edit.site is not None else {}
+
+    def report_of(function: Any, *arguments: Any, **options: Any) -> ProgramReport:
+        function, leaves = changed(change, function, arguments)
+        return program_report(function, *leaves, **options)
+
+    if not replaced:
+        return report_on(task.request, report_of)
+    source = Source(_is_hidden, replaced, lambda expression, value: value)
+    sys.meta_path.insert(0, source)
+    return report_on(task.request, report_of, source.run)
+
+
+def _search(task: Task, parent: Parent, messages: Iterator[Any]) -> None:
+    """Send what is found in a program, then the figures of each change that is asked for."""
+    values = Values()
+    source = Source(_is_hidden, {}, values)
+    sys.meta_path.insert(0, source)
+
+    def serve(function: Any, *arguments: Any, **options: Any) -> ProgramReport:
+        from jax_array_info_core import program_report
+
+        start = time.monotonic()
+        report = program_report(function, *arguments, **options)
+        tries = Tries(function, arguments, values, report)
+        parent.answer(tries.found(time.monotonic() - start))
+        for what, change in messages:
+            try:
+                parent.answer(tries.code(change) if what == "code" else tries.figures(change))
+            except Exception as error:  # whatever the function, JAX or XLA raises
+                parent.answer(Failed("failed", described(error)))
+        return report
+
+    report_on(task.request, serve, source.run)
+
+
+class Scope(NamedTuple):
+    """What a constraint on an expression is written with."""
+
+    names: Mapping[str, Any]
+    """Meshes, modules and classes by their names in the scope of the expression."""
+    operand: str | None
+    """A part of the expression that is an array, and can be evaluated twice."""
+    is_explicit: bool
+    """Whether its mesh has axes of type Explicit."""
+
+
+class Values:
+    """The values of the expressions while the program is traced."""
+
+    def __init__(self) -> None:
+        self.found: dict[Site, tuple[Expression, Scope, SiteValue]] = {}
+        self.site: Site | None = None
+        """The expression whose value is constrained."""
+        self.spec: Any = None
+        self.mesh: Any = None
+        """Mesh of a value that does not tell its own."""
+        self.uses = 0
+
+    def __call__(self, expression: Expression, value: Any) -> Any:
+        """Return the value of an expression, with the constraint that is tried."""
+        if not is_tracer(value) or not getattr(value, "ndim", 0):
+            return value
+        if self.site is None:
+            if expression.site not in self.found:
+                frame = sys._getframe(2)
+                site = SiteValue(site=expression.site, shape=tuple(value.shape), nbytes=_nbytes(value))
+                self.found[expression.site] = expression, _scope(expression, frame, value), site
+        elif expression.site == self.site:
+            self.uses += 1
+            return constrained(value, self.spec, self.mesh)
+        return value
+
+
+def _partition_spec(axes: Axes) -> Any:
+    import jax
+
+    return jax.sharding.PartitionSpec(*(own[0] if len(own) == 1 else own or None for own in axes))
+
+
+def constrained(value: Any, spec: Any, mesh: Any) -> Any:
+    """Return a value with a sharding; on a mesh of its own, if it has one."""
+    import jax
+
+    own = jax.typeof(value).sharding.mesh
+    sharding = jax.sharding.NamedSharding(mesh if own.empty else own, spec)
+    constrain: Any = jax.sharding.reshard if _is_explicit(own) else jax.lax.with_sharding_constraint
+    return constrain(value, sharding)
+
+
+def _is_explicit(mesh: Any) -> bool:
+    return any("Explicit" in str(one) for one in mesh.axis_types)
+
+
+def _nbytes(value: Any) -> int:
+    try:
+        return int(math.prod(value.shape) * value.dtype.itemsize)
+    except TypeError:  # a symbolic dimension
+        return 0
+
+
+def _scope(expression: Expression, frame: FrameType, value: Any) -> Scope:
+    """Return what a constraint on an expression is written with, where it stands."""
+    import jax
+
+    names = {**frame.f_globals, **frame.f_locals}
+    kinds = (ModuleType, type, FunctionType)
+    kept = {name: one for name, one in names.items() if isinstance(one, kinds) or is_mesh(one)}
+    operand = None
+    for text in expression.operands:
+        with contextlib.suppress(Exception):
+            found = eval(text, frame.f_globals, frame.f_locals)  # noqa: S307
+            if is_tracer(found) and not jax.typeof(found).sharding.mesh.empty:
+                operand = text
+                break
+    return Scope(kept, operand, _is_explicit(jax.typeof(value).sharding.mesh))
+
+
+class Tries:
+    """The program of this process, compiled with one change after another.
+
+    Args:
+        function: The function.
+        arguments: Its arguments.
+        values: The values of its expressions.
+        report: The report on it.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], arguments: Sequence[Any], values: Values, report: ProgramReport
+    ) -> None:
+        import jax
+
+        self._function = function
+        self._arguments = arguments
+        self._values = values
+        self._report = report
+        leaves = jax.tree.leaves(arguments)
+        shapes = [tuple(getattr(one, "shape", ())) for one in leaves]
+        self._has_places = shapes == [one.shape for one in report.arguments]
+        values.mesh = _mesh_of(leaves)
+        self._keys: set[bytes] = set()
+        self._traced: Axes | None = None
+        """The sharding of the constraint in JAX's caches."""
+
+    def found(self, seconds: float) -> Found:
+        """Return what can be changed."""
+        start = time.monotonic()
+        figures = self.figures(None)
+        report = self._report
+        assert isinstance(figures, ProgramFigures)
+        present = self._present()
+        values = tuple(
+            replace(one, present=tuple(present.get((one.site.file, one.site.line, one.shape), ())))
+            for _, _, one in self._values.found.values()
+        )
+        numbers = {one.path: number for number, one in enumerate(report.arguments)}
+        return Found(
+            Base(
+                report=report,
+                tried_as=figures,
+                values=values,
+                seconds=time.monotonic() - start,
+                has_places=self._has_places,
+                caveats=() if self._has_places else (_NO_PLACES,),
+            ),
+            tuple(numbers),
+            tuple(one.path for one in report.outputs),
+            tuple(numbers[one.path] for one in report.donations if one.path in numbers),
+        )
+
+    def _present(self) -> dict[tuple[str, int, tuple[int, ...]], dict[Axes, None]]:
+        """Return the shardings after propagation of the values of each line, by file, line and shape."""
+        found: dict[tuple[str, int, tuple[int, ...]], dict[Axes, None]] = {}
+        with contextlib.suppress(NoAnswerError, UnsupportedValueError):
+            require_shardy()
+            lowered = self._lowered(None)
+            lines = UserLines()
+            graph, _ = explanation_of(lowered, self._report.arguments, self._report.outputs, lines)
+            for operation in graph.operations:
+                for value in operation.results:
+                    for frame in operation.place.frames:
+                        if value.shape is not None and not lines.is_hidden(frame.file):
+                            axes = (*value.axes, *[()] * (len(value.shape) - len(value.axes)))
+                            found.setdefault((frame.file, frame.line, value.shape), {})[axes] = None
+        return found
+
+    def _lowered(self, change: Change | None) -> Any:
+        """Return the lowered program with a change."""
+        import jax
+
+        values = self._values
+        if change is None:
+            return stages_of(self._function, self._arguments, {}).traced.lower()
+        values.site, values.uses = change.edit.site, 0
+        values.spec = _partition_spec(change.edit.axes)
+        traced = change.edit.axes if values.site else None
+        if traced != self._traced or traced is not None:
+            jax.clear_caches()  # they have the program without the change
+        self._traced = traced
+        try:
+            function, arguments = changed(change, self._function, self._arguments)
+            lowered = stages_of(function, arguments, {}).traced.lower()
+        finally:
+            values.site = None
+        if change.edit.site is not None and not values.uses:
+            raise ValueError("the expression is not evaluated again")
+        return lowered
+
+    def figures(self, change: Change | None) -> ProgramFigures | Failed:
+        """Return the figures of the program with a change, unless another one has the same shardings."""
+        from jax_array_info_core import program_report
+
+        lowered = self._lowered(change)
+        key = sharding_key(module_bytecode(lowered))
+        if key in self._keys:
+            return Failed("twin")
+        self._keys.add(key)
+        return figures_of(program_report(lowered.compile(compiler_options=FAST)))
+
+    def code(self, change: Change) -> tuple[str, str, str]:
+        """Return an expression, what to write in its place, and the function around it."""
+        assert change.edit.site is not None
+        assert self._report.mesh is not None
+        expression, scope, _ = self._values.found[change.edit.site]
+        code = constraint_code(
+            expression.text,
+            change.edit.spec,
+            scope.names,
+            scope.operand,
+            is_explicit=scope.is_explicit,
+            mesh=self._report.mesh,
+        )
+        return expression.text, code, expression.function
+
+
+def _mesh_of(leaves: Sequence[Any]) -> Any:
+    """Return the mesh of the first leaf that has one."""
+    shardings = (getattr(one, "sharding", None) for one in leaves)
+    return next((one.mesh for one in shardings if one is not None and is_named(one)), None)
+
+
+def changed(
+    change: Change, function: Callable[..., Any], arguments: Sequence[Any]
+) -> tuple[Callable[..., Any], Sequence[Any]]:
+    """Return a function and its arguments with a change of arguments and outputs."""
+    import jax
+
+    leaves, tree = jax.tree.flatten(tuple(arguments))
+    mesh, spec = _mesh_of(leaves), change.edit.spec
+    for number in change.arguments:
+        leaf = leaves[number]
+        own = getattr(leaf, "sharding", None)
+        place = own.mesh if own is not None and is_named(own) else mesh
+        leaves[number] = sharded_struct(leaf, place, spec, getattr(own, "memory_kind", None))
+    if not change.outputs:
+        return function, jax.tree.unflatten(tree, leaves)
+
+    def with_outputs(*given: Any) -> Any:
+        found, structure = jax.tree.flatten(function(*jax.tree.unflatten(tree, given)))
+        for number in change.outputs:
+            found[number] = constrained(found[number], _partition_spec(change.edit.axes), mesh)
+        return jax.tree.unflatten(structure, found)
+
+    return jax.jit(with_outputs, donate_argnums=change.donated), leaves

@@ -1,0 +1,164 @@
+"""The search in the user's file: processes of their own run it with changes, and this one never does."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+from jax_array_info_core.advice.candidates import Edit
+from jax_array_info_core.advice.child import Child, EndedError, cpu_environment
+from jax_array_info_core.advice.code import spec_code
+from jax_array_info_core.advice.search import (
+    Base,
+    TimeOverError,
+    TryFailedError,
+    TwinError,
+    because_of,
+    figures_of,
+    resolved_by,
+)
+from jax_array_info_core.layouts.spec import Spec
+from jax_array_info_core.reports import ProgramReport
+from jax_array_info_core.reports.advice import ProgramFigures, Remedy, RemedyPlace
+
+from ..output import Refusal
+from ..user_code.compiling import NotCompiledError, Request
+from .child import Change, Failed, Found, Task
+
+_MODULE = "jax_array_info_cli.advice"
+_LONGEST = 86_400.0
+"""Seconds after which a program that does not compile is ended."""
+_MOST_ENDS = 3
+"""Number of processes that can end while they try a change."""
+
+
+class SourceEngine:
+    """Applies changes to copies of the user's program in processes of their own.
+
+    Args:
+        request: The function and its arguments, with the options of the report.
+        device_count: Number of devices of the mesh.
+    """
+
+    def __init__(self, request: Request, device_count: int) -> None:
+        self._request = request
+        # On CPU, a change is tried in about half of the time.
+        self._here = replace(request, options={**request.options, "topology": None, "dcn": None})
+        self._environment = {**cpu_environment(device_count), "TF_CPP_MIN_LOG_LEVEL": "3"}
+        self._child: Child | None = None
+        self._found: Found | None = None
+        self._base: ProgramReport | None = None
+        self._ends = 0
+
+    def close(self) -> None:
+        """End the process that tries changes."""
+        if self._child is not None:
+            self._child.close()
+            self._child = None
+
+    def base(self) -> Base:
+        """Return the program as it is, however long it takes."""
+        deadline = time.monotonic() + _LONGEST
+        found = self._start(deadline)
+        base = found.base
+        if self._request.options["topology"] is not None:
+            base = replace(base, report=self._reported(None, deadline))
+        self._base = base.report
+        return base
+
+    def _start(self, deadline: float) -> Found:
+        """Start the process that tries changes, and return what it finds."""
+        self._child = Child.start([_MODULE], self._environment, prints=True)
+        found = self._child.ask(Task(self._here, searches=True), deadline)
+        _require(found)
+        self._found = found
+        return self._found
+
+    def tried(self, edit: Edit, deadline: float) -> ProgramFigures:
+        """Return the figures of the program with a change, compiled in about half of the time."""
+        figures: ProgramFigures = self._asked("figures", edit, deadline)
+        return figures
+
+    def _asked(self, what: str, edit: Edit, deadline: float) -> Any:
+        if self._child is None:
+            if self._ends > _MOST_ENDS:
+                raise EndedError("the process that compiles ended too often")
+            self._start(deadline)
+        assert self._child is not None
+        try:
+            answer = self._child.ask((what, self._change(edit)), deadline)
+        except (EndedError, TimeOverError):  # a check in C++ failed, its memory was full, or it takes long
+            self._ends += 1
+            self._child = None
+            raise
+        if isinstance(answer, Failed):
+            raise (TwinError if answer.kind == "twin" else TryFailedError)(answer.message)
+        return answer
+
+    def _change(self, edit: Edit, code: str = "") -> Change:
+        """Return a change as a process applies it: with the numbers of leaves."""
+        found = self._found
+        assert found is not None
+        return Change(
+            edit,
+            code,
+            tuple(found.arguments.index(path) for path in edit.arguments),
+            tuple(found.outputs.index(path) for path in edit.outputs),
+            found.donated,
+        )
+
+    def proved(self, edit: Edit, deadline: float) -> Remedy:
+        """Return a change as it is written, with the figures of both programs, compiled with all options."""
+        assert self._base is not None
+        expression, code, function = self._text(edit)
+        if edit.site is not None:
+            expression, code, function = self._asked("code", edit, deadline)
+        report = self._reported(self._change(edit, code), deadline)
+        return Remedy(
+            kind=edit.kind,
+            place=_place(edit, function),
+            expression=expression,
+            code=code,
+            before=figures_of(self._base),
+            after=figures_of(report),
+            proof="source",
+            because=because_of(self._base, edit),
+            resolved=resolved_by(self._base, report),
+        )
+
+    def _text(self, edit: Edit) -> tuple[str, str, str]:
+        """Return the spec of an argument or output, and the one in its place."""
+        assert self._base is not None
+        values = {one.path: one for one in (*self._base.arguments, *self._base.outputs)}
+        path = next(iter((*edit.arguments, *edit.outputs)), None)
+        got = None if path is None else values[path].got
+        return spec_code((got and got.spec) or Spec(())), spec_code(edit.spec), ""
+
+    def _reported(self, change: Change | None, deadline: float) -> ProgramReport:
+        """Return the report on the program with a change, in a process that ends with it."""
+        child = Child.start([_MODULE], self._environment)
+        try:
+            found = child.ask(Task(self._request, change=change), deadline)
+        finally:
+            child.close()
+        if isinstance(found, Failed) and change is not None:
+            raise TryFailedError(found.message)
+        _require(found)
+        report: ProgramReport = found
+        return report
+
+
+def _require(found: Any) -> None:
+    """End the command if a process has no answer."""
+    if isinstance(found, Failed):
+        raise (Refusal if found.kind == "refused" else NotCompiledError)(found.message)
+
+
+def _place(edit: Edit, function: str) -> RemedyPlace:
+    """Return where a change belongs."""
+    if edit.site is None:
+        paths = (*edit.arguments, *edit.outputs)
+        return RemedyPlace(path=paths[0], paths=paths)
+    site = edit.site
+    return RemedyPlace(file=site.file, line=site.line, column=site.column, function=function)

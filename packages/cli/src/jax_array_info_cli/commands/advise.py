@@ -1,0 +1,141 @@
+"""``jai-cli advise``: changes of shardings that make a program better, each applied and measured."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING
+
+import click
+
+from jax_array_info_core.quantities import as_seconds
+
+from ..output import Problems, Refusal, ignore_codes_option, refused
+from ..reporting import Answer, report_command
+from ..simulated_devices import MAX_DEVICES, require_jax
+from ..user_code.compiling import NotCompiledError
+from . import shown_on_stderr
+from .program import devices_options, function_options, requested
+
+if TYPE_CHECKING:
+    from jax_array_info_core.reports.advice import Remedy
+
+_PERCENT = re.compile(r"(\d+(?:\.\d+)?) ?%")
+
+
+def _percent(text: str) -> float:
+    """Return a percentage as a part of one.
+
+    Raises:
+        ValueError: If the text is not one.
+    """
+    found = _PERCENT.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f"must be a percentage such as 10%, got {text!r}")
+    return float(found[1]) / 100
+
+
+def _saved(remedy: Remedy) -> float:
+    """Return the largest part of the bytes sent, the memory or the FLOPs that a change saves."""
+    from jax_array_info_core.advice.judging import COMPARED
+
+    pairs = ((getattr(remedy.before, name), getattr(remedy.after, name)) for name in COMPARED)
+    return max(((old - new) / old for old, new in pairs if old and new is not None), default=0.0)
+
+
+@report_command(
+    "echo 'def f(x, w): return (x @ w).sum(1)' > f.py",
+    "jai-cli advise f.py:f --mesh x=2,y=2 --arg 'f32[512,512]@-,y' --arg 'f32[512,512]@-,x'",
+    has_verdict=True,
+)
+@function_options
+@devices_options
+@click.option(
+    "--budget",
+    metavar="TIME",
+    default="60s",
+    show_default=True,
+    help="Time for trying and proving changes, such as 90s or 10min. More time tries more of them.",
+)
+@click.option(
+    "--trades", is_flag=True, help="Also list the changes that make one figure better and another worse."
+)
+@click.option(
+    "--fail-on-better",
+    metavar="PERCENT",
+    help="Exit with 1 if a change saves so much of the bytes sent, the memory or the FLOPs, such as 10%.",
+)
+@ignore_codes_option
+def advise(
+    function: str,
+    mesh: str,
+    args_from: str | None,
+    arrays: tuple[str, ...],
+    topology: str | None,
+    dcn: str | None,
+    budget: str,
+    trades: bool,
+    fail_on_better: str | None,
+    ignore_codes: tuple[str, ...],
+) -> Answer:
+    """Try changes of shardings, and report those that make the program better. Nothing runs.
+
+    A change is another sharding of an argument or of an output, or a sharding constraint on an expression of
+    FILE or of a module that it imports, outside of installed packages. Each is applied to a copy of the
+    program and compiled, in a process of its own; those first to which the collectives point. A change that
+    helps is then written into the source, as it is printed, in a process that imports FILE anew, traced and
+    compiled again: the figures are of that program. FILE itself is not changed.
+
+    Better is a change that sends 5 % fewer bytes, and 1 MiB or 1 % of the memory fewer; or needs 5 % and
+    1 MiB less memory, or 5 % fewer FLOPs; and that makes none of these worse by over 5 %.
+
+    FILE and FUNCTION are those of jai-cli program. FILE is imported once for the tries and once for each
+    change that is proved. Requires JAX 0.6 or later.
+
+    Figures are those of simulated CPU devices. With --topology, changes are tried on these, and proved on the
+    devices of the topology. The time of a step is not known.
+
+    Exits with 0, whether a change helps or not, with 1 if the function does not compile or a change of
+    --fail-on-better helps, and with 2 if there is no answer.
+    """
+    from jax_array_info_core.advice.child import EndedError
+    from jax_array_info_core.advice.search import advised
+    from jax_array_info_core.compat.topology_names import parse_topology
+    from jax_array_info_core.errors import TopologyError
+    from jax_array_info_core.layouts import parse_mesh
+
+    from ..advice.engine import SourceEngine
+
+    require_jax()
+    problems = Problems()
+    if dcn is not None and topology is None:
+        problems.add(["--dcn needs --topology, such as '2*v5p:2x2x2'"])
+    seconds = problems.catch("--budget", as_seconds, budget)
+    least = problems.catch("--fail-on-better", _percent, fail_on_better)
+    request = requested(
+        problems,
+        function,
+        mesh,
+        args_from,
+        arrays,
+        most_devices=MAX_DEVICES,
+        topology=topology,
+        dcn=problems.catch("--dcn", parse_mesh, dcn),
+        ignore_codes=ignore_codes,
+    )
+    assert seconds is not None
+    if topology is not None:
+        with refused(TopologyError):
+            parse_topology(topology)
+    engine = SourceEngine(request, math.prod(request.mesh.values()))
+    try:
+        report = advised(engine, seconds)
+    except EndedError as error:
+        raise Refusal(f"{request.function}: {error}") from error
+    except NotCompiledError as error:
+        click.echo(f"Error: {shown_on_stderr(str(error))}", err=True)
+        return Answer((), found=True)
+    finally:
+        engine.close()
+    found = least is not None and any(_saved(one) >= least for one in report.remedies)
+    return Answer(report, found, {"trades": trades, "syntax": "shell"})

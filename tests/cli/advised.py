@@ -1,0 +1,242 @@
+"""Advice on programs without other processes, and changes as a user writes them."""
+
+import contextlib
+import importlib.util
+import itertools
+import random
+import re
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from jax_array_info_cli.advice import child
+from jax_array_info_cli.advice.child import Failed, Task, Tries, Values
+from jax_array_info_cli.advice.engine import SourceEngine
+from jax_array_info_cli.advice.instrument import Source
+from jax_array_info_cli.user_code import parse_function
+from jax_array_info_cli.user_code.compiling import Request, report_on
+from jax_array_info_core import program_report
+from jax_array_info_core.advice.search import TryFailedError, TwinError, advised, figures_of
+
+_NUMBERS = itertools.count()
+
+
+class EngineHere(SourceEngine):
+    """Applies changes as the processes of ``jai-cli advise`` do, in this one."""
+
+    def _start(self, deadline):
+        values = Values()
+        source = Source(child._is_hidden, {}, values)
+
+        def keep(function, *arguments, **options):
+            report = program_report(function, *arguments, **options)
+            self.tries = Tries(function, arguments, values, report)
+            return report
+
+        with hooked(source):
+            report_on(self._here, keep, source.run)
+        self._found = self.tries.found(0.0)
+        return self._found
+
+    def _asked(self, what, edit, deadline):
+        try:
+            answer = getattr(self.tries, what)(self._change(edit))
+        except Exception as error:
+            raise TryFailedError(str(error)) from error
+        if isinstance(answer, Failed):
+            raise TwinError
+        return answer
+
+    def _reported(self, change, deadline):
+        with hooked():
+            try:
+                return child._reported(Task(self._request, change=change))
+            except Exception as error:
+                raise TryFailedError(str(error)) from error
+
+
+@contextlib.contextmanager
+def hooked(*finders):
+    """Restore the finders and the modules of the user at the end."""
+    before, modules = sys.meta_path[:], set(sys.modules)
+    sys.meta_path[:0] = finders
+    try:
+        yield
+    finally:
+        sys.meta_path[:] = before
+        for name in {*sys.modules} - modules:
+            if not (getattr(sys.modules[name], "__file__", None) or "site-packages").count("site-packages"):
+                del sys.modules[name]
+
+
+def advice_on(path, function, mesh, most=24, budget=600.0):
+    """Return the advice on a function of a file, with the arguments of the function ``…_args``."""
+    request = Request(
+        function=parse_function(f"{path}:{function}"),
+        mesh=mesh,
+        args_from=parse_function(f"{path}:{function}_args"),
+        options={"topology": None, "dcn": None, "ignore_codes": ()},
+    )
+    return advised(EngineHere(request, 8), budget, most=most)
+
+
+def module_of(path, text=None):
+    """Import a file as a module of its own; or a text in its place."""
+    name = f"advised_{next(_NUMBERS)}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    code = Path(path).read_text(encoding="utf-8") if text is None else text
+    exec(compile(code, str(path), "exec"), module.__dict__)
+    return module
+
+
+def edited_text(path, remedy):
+    """Return the text of a file with a constraint in the place of an expression, as a user writes it."""
+    lines = Path(path).read_text(encoding="utf-8").split("\n")
+    before = "\n".join(lines[: remedy.place.line - 1])
+    rest = "\n".join(lines[remedy.place.line - 1 :]).encode()
+    column = remedy.place.column
+    assert rest[column:].decode().startswith(remedy.expression)
+    new = rest[:column].decode() + remedy.code + rest[column:].decode()[len(remedy.expression) :]
+    return "\n".join(filter(None, [before, new]))
+
+
+def mesh_of(sizes):
+    devices = np.array(jax.devices()[: int(np.prod([*sizes.values()]))], object)
+    return Mesh(devices.reshape([*sizes.values()]), tuple(sizes))
+
+
+def called(path, function, sizes, remedy=None):
+    """Return a function of a file and its arguments, with a remedy as a user applies it."""
+    mesh = mesh_of(sizes)
+    is_edit = remedy is not None and remedy.kind == "constraint"
+    module = module_of(path, edited_text(path, remedy) if is_edit else None)
+    arguments = getattr(module, f"{function}_args")(mesh)
+    arguments = arguments if type(arguments) is tuple else (arguments,)
+    step = getattr(module, function)
+    if remedy is not None and not is_edit:
+        spec = eval(remedy.code, {"P": P})
+        report = program_report(step, *arguments)
+        leaves, tree = jax.tree.flatten(arguments)
+        for number, one in enumerate(report.arguments):
+            if one.path in remedy.place.paths:
+                leaf = leaves[number]
+                leaves[number] = jax.ShapeDtypeStruct(
+                    leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, spec)
+                )
+        arguments = jax.tree.unflatten(tree, leaves)
+        outputs = [one.path for one in report.outputs]
+        if not {*outputs}.isdisjoint(remedy.place.paths):
+            shardings = [
+                NamedSharding(mesh, spec) if path in remedy.place.paths else None for path in outputs
+            ]
+            structure = jax.tree.structure(jax.eval_shape(step, *arguments))
+            donated = step.lower(*arguments).donate_argnums
+            step = jax.jit(
+                step.__wrapped__,
+                out_shardings=jax.tree.unflatten(structure, shardings),
+                donate_argnums=donated,
+            )
+    return step, arguments
+
+
+def figures(step, arguments):
+    return figures_of(program_report(step, *arguments, explain=False))
+
+
+def results(step, arguments, seed=0):
+    """Run a function on random numbers, and return its outputs."""
+    rng = np.random.default_rng(seed)
+
+    def value(leaf):
+        if np.issubdtype(leaf.dtype, np.integer):
+            found = rng.integers(0, 8, leaf.shape)
+        else:
+            found = rng.random(leaf.shape) - 0.5 * (leaf.shape[-1:] != (3,))
+        return jax.device_put(np.asarray(found, leaf.dtype), leaf.sharding)
+
+    return [np.asarray(one) for one in jax.tree.leaves(step(*jax.tree.map(value, arguments)))]
+
+
+def assert_true(path, function, sizes, report):
+    """Assert that each change does in the source what is said, and changes no result."""
+    plain = called(path, function, sizes)
+    assert figures(*plain) == report.base
+    before = results(*plain)
+    for remedy in (*report.remedies, *report.trades):
+        changed = called(path, function, sizes, remedy)
+        assert figures(*changed) == remedy.after, remedy
+        assert remedy.before == report.base
+        for one, other in zip(before, results(*changed), strict=True):
+            scale = np.max(np.abs(one), initial=0) + 1e-30
+            assert np.max(np.abs(one - other), initial=0) <= 1e-4 * scale, remedy
+
+
+_DIMS = (64, 128, 256)
+_AXES = ("a", "b", "c")
+
+
+def random_program(seed):
+    """Return the source of a random program of two to six operations, with random shardings, and its mesh."""
+    rng = random.Random(seed)
+    sizes = rng.choice([{"a": 4, "b": 2}, {"a": 2, "b": 2, "c": 2}, {"a": 8}])
+    values = {f"x{n}": (rng.choice(_DIMS), rng.choice(_DIMS)) for n in range(rng.randint(2, 3))}
+    arguments = {name: (shape, _spec(rng, sizes)) for name, shape in values.items()}
+    lines = []
+    for number in range(rng.randint(2, 6)):
+        code, shape = _operation(rng, values)
+        name = f"v{number}"
+        lines.append(f"{name} = {code}")
+        values[name] = shape
+    used = set(re.findall(r"\bx\d\b", " ".join(lines)))
+    head = ", ".join(arguments)
+    body = "\n".join(f"    {line}" for line in lines)
+    last = f"v{len(lines) - 1}"
+    structs = ", ".join(
+        f"jax.ShapeDtypeStruct({shape}, jnp.float32, sharding=NamedSharding(mesh, P(*{spec})))"
+        for shape, spec in arguments.values()
+    )
+    if used and rng.random() < 0.5:
+        end = f"    return ({last} * {last}).mean()\n"
+        wrapped = "step = jax.jit(jax.value_and_grad(body, argnums=(0, 1)))\n"
+    else:
+        end = f"    return {last}\n"
+        wrapped = "step = jax.jit(body)\n"
+    return (
+        "import jax\nimport jax.numpy as jnp\nfrom jax.sharding import NamedSharding, PartitionSpec as P\n\n\n"
+        f"def body({head}):\n{body}\n{end}\n\n{wrapped}\n\n"
+        f"def step_args(mesh):\n    return ({structs},)\n"
+    ), sizes
+
+
+def _spec(rng, sizes):
+    """Return a random spec of two dimensions."""
+    places = {name: rng.choice([None, 0, 1]) for name in sizes}
+    dims = [tuple(name for name, place in places.items() if place == dim) for dim in (0, 1)]
+    return tuple(dim or None for dim in dims)
+
+
+def _operation(rng, values):
+    """Return the code of a random operation on values, and the shape of its result."""
+    names = [*values]
+    x = rng.choice(names)
+    rows, columns = values[x]
+    fitting = [name for name, shape in values.items() if shape[0] == columns]
+    alike = [name for name, shape in values.items() if shape == values[x]]
+    choices = [
+        (f"jnp.tanh({x})", (rows, columns)),
+        (f"{x}.T", (columns, rows)),
+        (f"jax.nn.softmax({x}, axis={rng.choice([0, 1])})", (rows, columns)),
+        (f"jnp.cumsum({x}, axis={rng.choice([0, 1])})", (rows, columns)),
+        (f"{x} - {x}.mean(axis={rng.choice([0, 1])}, keepdims=True)", (rows, columns)),
+        (f"jnp.roll({x}, 1, axis={rng.choice([0, 1])}) + {x}", (rows, columns)),
+        (f"jnp.sort({x}, axis={rng.choice([0, 1])})", (rows, columns)),
+        (f"{x}.reshape({columns}, {rows})", (columns, rows)),
+        (f"{x} * {rng.choice(alike)}", (rows, columns)),
+        *[(f"{x} @ {y}", (rows, values[y][1])) for y in fitting] * 6,
+    ]
+    return rng.choice(choices)
