@@ -169,7 +169,7 @@ def test_a_change_that_helps_is_written_as_it_stands_in_the_source() -> None:
         engine.base()
         sites = engine._program(None).expressions
         lines = Path(advised_programs.__file__).read_text().splitlines()
-        (site,) = [one for one in sites if lines[one.line - 1][one.column :].endswith(".add(mass)")]
+        (site,) = [one for one in sites if lines[one.line - 1][: one.end_column].endswith(".add(mass)")]
         best = engine.proved(Edit("constraint", (("data", "model"), (), ()), site=site), later())
     finally:
         engine.close()
