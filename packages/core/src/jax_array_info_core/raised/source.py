@@ -201,7 +201,7 @@ def _attribute(value: Any, name: str) -> Any:
     return found if is_plain else MISSING
 
 
-def _source_of(file: str, variables: dict[str, Any]) -> Source | None:
+def source_of(file: str, variables: dict[str, Any]) -> Source | None:
     """Return the source of a file or of a notebook cell; None if it cannot be read."""
     # A pipe would wait, and several sources have names such as <string>.
     if file not in linecache.cache and not os.path.isfile(file):
@@ -224,7 +224,7 @@ def place_of(error: BaseException) -> Place | None:
         file = frame.f_code.co_filename
         if owner(file) is best <= Owner.PACKAGE:
             if file not in sources:
-                sources[file] = _source_of(file, frame.f_globals)
+                sources[file] = source_of(file, frame.f_globals)
             found = _place(frame, line, lasti, inside, sources[file], found) or found
         elif found and owner(file) in (Owner.PACKAGE, Owner.LIBRARY) and "-packages" in file:
             found = replace(found, is_direct=False)
