@@ -72,7 +72,7 @@ class Folder:
             stderr=subprocess.PIPE,
             text=True,
             process_group=0,
-            preexec_fn=restore_signals,  # noqa: PLW1509
+            preexec_fn=restore_signals,
         )
 
     def imported(self):

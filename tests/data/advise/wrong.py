@@ -3,7 +3,8 @@
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.sharding import NamedSharding, PartitionSpec as P
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
 
 
 def _struct(mesh, shape, *spec, dtype=jnp.float32):
@@ -239,8 +240,7 @@ def stencil(u):
     """Values are sorted along the sharded dimension."""
     v = jnp.roll(u, 1, 0) + jnp.roll(u, -1, 0) - 2 * u
     w = v.reshape(-1)
-    w = jnp.sort(w.reshape(256, 1024), axis=1)
-    return w
+    return jnp.sort(w.reshape(256, 1024), axis=1)
 
 
 def stencil_args(mesh):

@@ -37,8 +37,6 @@ from .sites import Expression, Sources, expressions, present_shardings
 from .worker import Question
 
 _WORKER = "jax_array_info_core.advice.worker"
-_LONGEST = 7 * 24 * 3600
-"""Seconds: the program as it is has no limit."""
 _NO_SPANS = "Expressions have no constraints tried: the lines of operations are exact on JAX 0.12 and later."
 _EXPLICIT = (
     "Expressions have no constraints tried: axes of the mesh are Explicit, where JAX shards each value."
@@ -73,9 +71,8 @@ class _Engine:
             self._child.close()
             self._child = None
 
-    def base(self) -> Base:
-        """Return the program as it is, however long it takes."""
-        deadline = time.monotonic() + _LONGEST
+    def base(self, deadline: float) -> Base:
+        """Return the program as it is."""
         report = program_report(self._f, *self._args, topology=self._topology, explain=True, **self._kwargs)
         self._report: ProgramReport = report
         self._target = None if report.topology is None else parse_topology(report.topology)

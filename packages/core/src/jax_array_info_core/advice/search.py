@@ -99,8 +99,8 @@ def advised(
 
     Args:
         engine: What applies and compiles changes.
-        budget: The time for tries and proofs, in seconds, without that of the program as it is. What has begun
-            is ended after twice as long.
+        budget: The time for tries and proofs, in seconds, without that of the program as it is. What has
+            begun is ended after twice as long.
         most: Maximum number of changes that are tried; None for as many as there is time for.
         now: The clock.
     """

@@ -82,9 +82,10 @@ class Sources:
         """Return the expression at a place; None if none is exactly there."""
         source = self.of(site.file)
         wanted = site.line, site.column, site.end_line, site.end_column
-        for node in source.expressions if source else ():
-            here = node.lineno, node.col_offset, node.end_lineno, node.end_col_offset
-            if here == wanted and isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
+        for node in source.on(site.line) if source else ():
+            if not (isinstance(node, ast.expr) and isinstance(getattr(node, "ctx", ast.Load()), ast.Load)):
+                continue
+            if (node.lineno, node.col_offset, node.end_lineno, node.end_col_offset) == wanted:
                 return node
         return None
 
