@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from jax_array_info_core.raised import devices
-from jax_array_info_core.raised.explain import explanation_of, explanation_of_text
+from jax_array_info_core.raised.explain import explanation_of
 
 pytestmark = [pytest.mark.once_per_version, pytest.mark.needs_devices(8)]
 
@@ -355,46 +355,3 @@ def test_a_checked_leak_names_the_variable(tmp_path):
 )
 def test_errors_of_no_kind_and_without_a_line_of_the_user_have_no_explanation(error):
     assert explanation_of(error) is None
-
-
-@pytest.mark.parametrize(
-    ("message", "rule", "types"),
-    [
-        (
-            "ValueError: Received incompatible devices for jitted computation. Got argument p of f with shape "
-            "float32[8,8] and device ids [0, 1] on platform CPU and argument q of f with shape bfloat16[8] and "
-            "device ids [5] on platform CPU",
-            "All arrays and shardings of a computation must be on the same devices.",
-            ["f32[8,8]", "bf16[8]"],
-        ),
-        (
-            "ValueError: One of device_put args was given the sharding of NamedSharding(mesh=Mesh('x': 4), "
-            "spec=P('x',)), which implies that the global size of its dimension 0 should be divisible by 4, but "
-            "it is equal to 6 (full shape: (6, 8))",
-            "Dimension 0 has 6 elements, which cannot be divided into 4 shards over x."
-            " The nearest sizes that can: 4 and 8.",
-            [],
-        ),
-        (
-            "INVALID_ARGUMENT: Attempt to donate the same buffer twice in Execute()",
-            "The call donates an array that it gets twice.",
-            [],
-        ),
-        (
-            "RuntimeError: Array has been deleted with shape=float32[8,8].",
-            f"The memory of an array is gone: it was {ANYHOW}.",
-            ["f32[8,8]"],
-        ),
-        (
-            "Encountered an unexpected tracer. A value with type float32[3] wrapped in a DynamicJaxprTracer. "
-            "The function being traced when the value leaked was leak at a.py:7 traced for jit. "
-            "The leaked intermediate value was created on line /home/a.py:10:8 (leak). ",
-            "leak has left a value of its tracing for jit: return the value instead.",
-            ["f32[3]"],
-        ),
-    ],
-)
-def test_the_text_of_a_log_is_explained(message, rule, types):
-    found = explanation_of_text(message)
-    assert (found.rule, [one.type for one in found.operands]) == (rule, types)
-    assert found.kind in KINDS_OF_DEVICES

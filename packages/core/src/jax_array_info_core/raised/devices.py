@@ -34,10 +34,8 @@ _BRANCHES = (ast.If, ast.IfExp, ast.Try, ast.Match, ast.While)
 """Statements that may have run in part, or not at all."""
 
 
-def _leaves(place: Place | None) -> Iterator[tuple[ast.AST, str, Any]]:
+def _leaves(place: Place) -> Iterator[tuple[ast.AST, str, Any]]:
     """Yield the arrays of an expression: the part that contains it, the code of the array, the array."""
-    if place is None:
-        return
     import jax
 
     nodes: list[ast.AST] = [place.node]
@@ -52,7 +50,7 @@ def _leaves(place: Place | None) -> Iterator[tuple[ast.AST, str, Any]]:
                 yield node, place.text(node) + jax.tree_util.keystr(path), leaf
 
 
-def different_devices(found: re.Match[str], place: Place | None) -> Facts:
+def different_devices(found: re.Match[str], place: Place) -> Facts:
     """Tell which array is where."""
     arrays, told = _placed(place), _told_devices(found)
     operands = []
@@ -83,7 +81,7 @@ def _told_devices(found: re.Match[str]) -> list[tuple[re.Match[str], list[int]]]
     return [(part, [int(number) for number in re.findall(r"\d{1,18}", part["ids"])]) for part in parts]
 
 
-def _placed(place: Place | None) -> list[tuple[ast.AST, str, Any, list[int]]]:
+def _placed(place: Place) -> list[tuple[ast.AST, str, Any, list[int]]]:
     """Return the arrays of an expression that were placed on their devices explicitly, with these."""
     leaves = [leaf for leaf in _leaves(place) if is_array(leaf[2]) and is_committed(leaf[2])]
     return [(node, name, leaf, _ids(leaf)) for node, name, leaf in leaves]
@@ -117,7 +115,7 @@ def _sharding_on(site: Site, ids: list[int]) -> str:
     return f"{sharding}({known[tuple(ids)]}, {site.spec(())})"
 
 
-def indivisible(found: re.Match[str], place: Place | None) -> Facts:
+def indivisible(found: re.Match[str], place: Place) -> Facts:
     """Tell the nearest sizes."""
     parts, size = int(found["parts"]), int(found["size"])
     below, above = size // parts * parts, -(-size // parts) * parts
@@ -137,7 +135,7 @@ def divisors(site: Site, spec: Axes) -> list[Axes]:
     return [(*spec[:dim], names, *spec[dim + 1 :]) for names in (*free, ())]
 
 
-def donated_twice(found: re.Match[str], place: Place | None) -> Facts:
+def donated_twice(found: re.Match[str], place: Place) -> Facts:
     """Tell which arguments are one array."""
     names = dict.fromkeys(name for _, name in _twice(place))
     return Facts({"names": f": {' and '.join(names)}" if names else ""}, ())
@@ -150,7 +148,7 @@ def copied(site: Site) -> Iterator[Edit]:
         yield site.edited({node: _copied(site.place, text(node), name) for node, name in twice[1:]})
 
 
-def _twice(place: Place | None) -> list[tuple[ast.AST, str]]:
+def _twice(place: Place) -> list[tuple[ast.AST, str]]:
     """Return the places of the only array that an expression has twice; none if there are several."""
     names: dict[Any, list[tuple[ast.AST, str]]] = {}
     for node, name, leaf in _leaves(place):
@@ -167,14 +165,12 @@ def _copied(place: Place, text: str, name: str) -> str:
     return f"{place.path_to(*_TREE_MAP)}({place.path_to('jax.numpy.copy')}, {text})"
 
 
-def deleted(found: re.Match[str], place: Place | None) -> Facts:
+def deleted(found: re.Match[str], place: Place) -> Facts:
     """Tell which array is gone, and which call has donated it."""
-    what = "donated to a call, or deleted. Use the result of the call, or donate a copy"
-    if place is None:
-        return Facts({"name": "an array", "what": what})
     arrays = {name: leaf for _, name, leaf in _leaves(place) if is_array(leaf) and leaf.is_deleted()}
     name = next(iter(arrays), "an array")
     calls = sorted(_consuming(place, name), key=lambda one: (one.lineno < place.node.lineno, one.lineno))
+    what = "donated to a call, or deleted. Use the result of the call, or donate a copy"
     if calls:
         function, line = place.text(calls[-1].func), calls[-1].lineno
         what = f"donated to {function} at line {line}. Use its result, or donate a copy"
@@ -205,7 +201,7 @@ def _consuming(place: Place, name: str) -> Iterator[ast.Call]:
                 yield call
 
 
-def leaked(found: re.Match[str], place: Place | None) -> Facts:
+def leaked(found: re.Match[str], place: Place) -> Facts:
     """Tell where the value was made, and what refers to it: another name than a variable does itself."""
     # A list that is emptied: nothing of it refers to the value.
     values = [(name, leaf) for _, name, leaf in _leaves(place) if is_tracer(leaf)]

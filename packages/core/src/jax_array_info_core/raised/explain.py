@@ -40,7 +40,7 @@ def explanation_of(error: BaseException) -> Explanation | None:
         return None
     kind, found = known
     if (raised := place_of(error)) is None:
-        return None if kind.facts else explanation_of_text(message)
+        return explanation_of_text(message)
     place = kind.place(raised, found) if kind.place else raised
     site = _site(place or raised, found)
     # What a package does with an operand is not known.
@@ -134,7 +134,7 @@ def _rule(kind: Kind, found: re.Match[str], words: Mapping[str, str], site: Site
 
 
 def explanation_of_text(message: str) -> Explanation | None:
-    """Return why JAX raised an error, as far as a log tells; None for an error of no known kind.
+    """Return why JAX raised an error, as far as a log tells; None if no kind or only the user's line does.
 
     There are no edits: these need the operands. JAX is not imported.
 
@@ -142,10 +142,8 @@ def explanation_of_text(message: str) -> Explanation | None:
         message: The error's message, with or without its class. The first 10,000 characters are read.
     """
     message = message[:_MOST_CHARACTERS]
-    if (known := _kind_of(message)) is None:
+    if (known := _kind_of(message)) is None or known[0].facts:
         return None
     kind, found = known
-    words, operands = kind.facts(found, None) if kind.facts else Facts({})
-    if operands is None:
-        operands = [Operand(expression="", type=str(one)) for one in types_in(_told(found), None)]
-    return Explanation(kind=kind.name, rule=_rule(kind, found, words), operands=tuple(operands))
+    operands = tuple(Operand(expression="", type=str(one)) for one in types_in(_told(found), None))
+    return Explanation(kind=kind.name, rule=_rule(kind, found, {}), operands=operands)

@@ -42,5 +42,5 @@ class Kind:
     place: Finder | None = None
     """A function to the place of the edits, where it is not the expression that raised."""
 
-    facts: Callable[[re.Match[str], Place | None], Facts] | None = None
-    """A function to facts that the rule needs, of the message alone where the place is not known."""
+    facts: Callable[[re.Match[str], Place], Facts] | None = None
+    """A function to facts of the user's line that the rule needs; None if the message alone has them."""

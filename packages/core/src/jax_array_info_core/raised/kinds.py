@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .devices import copied, deleted, different_devices, divisors, donated_twice, indivisible, leaked, moved
-from .kind import Kind
+from .kind import Facts, Kind
 from .places import in_the_function, with_arrays, with_the_spec
 from .recipes import (
     agreed,
@@ -390,6 +390,7 @@ KINDS: tuple[Kind, ...] = (
         r".*?\((?P<holder>\S+)\) closed-over variable (?P<variable>\w+)",
         rule="{function} has left a value of its tracing for {by} in {variable}, which {holder} closes over:"
         " return the value instead.",
+        facts=lambda found, place: Facts({}, ()),
     ),
 )
 """The first kind that matches the beginning of a message explains it."""
