@@ -46,7 +46,7 @@ def engine(request: pytest.FixtureRequest) -> Any:
     function, arguments = request.param()
     found = _Engine(function, arguments, {}, None)
     try:
-        yield found, found.base(), request.param
+        yield found, found.base(time.monotonic() + 600), request.param
     finally:
         found.close()
 
@@ -166,7 +166,7 @@ def test_a_change_that_helps_is_written_as_it_stands_in_the_source() -> None:
     function, arguments = deposit()
     engine = _Engine(function, arguments, {}, None)
     try:
-        engine.base()
+        engine.base(time.monotonic() + 600)
         sites = engine._program(None).expressions
         lines = Path(advised_programs.__file__).read_text().splitlines()
         (site,) = [one for one in sites if lines[one.line - 1][: one.end_column].endswith(".add(mass)")]
@@ -188,7 +188,7 @@ def test_arguments_and_outputs_are_lowered_again() -> None:
     function, arguments = unrolled()
     engine = _Engine(function, arguments, {}, None)
     try:
-        base = engine.base()
+        base = engine.base(time.monotonic() + 600)
         paths = tuple(one.path for one in base.report.arguments if one.path.endswith("up"))
         remedy = engine.proved(Edit("argument", ((), ("model",)), arguments=paths), later())
         assert remedy.code == 'P(None, "model")'
@@ -215,7 +215,7 @@ def test_a_child_that_ended_is_replaced() -> None:
     function, arguments = deposit()
     engine = _Engine(function, arguments, {}, None)
     try:
-        base: Base = engine.base()
+        base: Base = engine.base(time.monotonic() + 600)
         os.kill(int(children()[-1]), signal.SIGABRT)
         edit = Edit("argument", (("data",), ()), arguments=(base.report.arguments[0].path,))
         with pytest.raises(TryFailedError, match="SIGABRT"):
@@ -232,7 +232,7 @@ def test_explicit_axes_have_changes_of_arguments_only() -> None:
     x = jax.ShapeDtypeStruct((512, 512), jnp.float32, sharding=NamedSharding(explicit, P("data")))
     engine = _Engine(jax.jit(lambda x: jnp.cumsum(x * 2, 1)), (x,), {}, None)
     try:
-        base = engine.base()
+        base = engine.base(time.monotonic() + 600)
     finally:
         engine.close()
     assert not base.values

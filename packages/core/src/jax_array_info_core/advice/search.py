@@ -122,11 +122,10 @@ def advised(
     weights = weights_of(report)
     edits = edits_in_order(report, base.values, weights, has_places=base.has_places)
     stop = now() + budget - min(_FOR_PROOFS * took, budget / 2)
-    possible = int((stop - now()) / max(_LEVEL * base.seconds, 1e-3))
-    enough = 2 * _LEAST_TRIES * _LEVEL * base.seconds
+    each = _LEVEL * base.seconds
     if reason := _reason(base, edits):
         return replace(advice, reason=reason, skipped=len(edits), seconds=now() - start)
-    if reason := _short(took, enough, possible):
+    if reason := _short(each, int((stop - now()) / max(each, 1e-3))):
         reasons = tuple(map(collective_words, report.collectives[:_MOST_REASONS]))
         return replace(advice, reason=reason, reasons=reasons, skipped=len(edits), seconds=now() - start)
     found, failed, twins, count = [], 0, 0, 0
@@ -184,13 +183,19 @@ def _reason(base: Base, edits: Sequence[Edit]) -> str | None:
     return None
 
 
-def _short(took: float, enough: float, possible: int) -> str | None:
-    """Return that the time is over, or not enough for some tries; None if it is."""
+def _short(seconds: float, possible: int) -> str | None:
+    """Return that the time is too short for some tries; None if it is not.
+
+    Args:
+        seconds: The time that a try takes, about.
+        possible: Number of tries for which there is time.
+    """
     if possible >= _LEAST_TRIES:
         return None
+    enough = math.ceil(2 * (_LEAST_TRIES + 1) * seconds)  # half of it may be for proofs
     return (
-        f"no change is tried: it took {took:.0f} s to import and compile the program, and the budget is too"
-        f" short for {_LEAST_TRIES} tries: give it {math.ceil(enough)} s or more"
+        f"no change is tried: one takes about {seconds:.1f} s to compile, and the budget is too short for"
+        f" {_LEAST_TRIES}: give it {enough} s or more"
     )
 
 
