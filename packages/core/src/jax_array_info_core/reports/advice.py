@@ -107,9 +107,10 @@ class Remedy:
     because: str = ""
     """Why the compiler sends what it saves, as far as the reasons of collectives tell; empty if unknown."""
 
-    resolved: tuple[str, ...] = ()
+    resolved: tuple[str, ...] | None = None
     """Findings of ``program_report`` that the changed program has no more: their codes and names, such as
-    ``JAI208 full-replication``, as ``finding_key`` returns them."""
+    ``JAI208 full-replication``, as ``finding_key`` returns them. None if they are not known, as after a
+    change of the lowered program."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,12 +302,12 @@ def finding_key(finding: Finding) -> str:
 
 
 def tried_words(advice: AdviceReport, finding: Finding) -> str:
-    """Return the first change that resolves a finding, with its figures; empty if none does.
+    """Return the first change that resolves a finding, or may do so, with its figures; empty if none does.
 
     ``tried: P(("data", "fsdp")) at step.py:19 sends 33.5 instead of 62.8 MiB``
     """
     for remedy in advice.remedies:
-        if finding_key(finding) not in remedy.resolved:
+        if remedy.resolved is not None and finding_key(finding) not in remedy.resolved:
             continue
         specs = _SPEC.findall(remedy.code)
         spec = f"P{specs[-1]}" if specs else remedy.code
