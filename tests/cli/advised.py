@@ -1,7 +1,9 @@
 """Advice on programs without other processes, and changes as a user writes them."""
 
 import contextlib
+import functools
 import importlib.util
+import inspect
 import itertools
 import random
 import re
@@ -118,6 +120,8 @@ def called(path, function, sizes, remedy=None):
     arguments = getattr(module, f"{function}_args")(mesh)
     arguments = arguments if type(arguments) is tuple else (arguments,)
     step = getattr(module, function)
+    if "mesh" in inspect.signature(step).parameters:
+        step = functools.partial(step, mesh=mesh)
     if remedy is not None and not is_edit:
         spec = eval(remedy.code, {"P": P})
         report = program_report(step, *arguments)
@@ -135,9 +139,9 @@ def called(path, function, sizes, remedy=None):
                 NamedSharding(mesh, spec) if path in remedy.place.paths else None for path in outputs
             ]
             structure = jax.tree.structure(jax.eval_shape(step, *arguments))
-            donated = step.lower(*arguments).donate_argnums
+            donated = step.lower(*arguments).donate_argnums if hasattr(step, "lower") else ()
             step = jax.jit(
-                step.__wrapped__,
+                getattr(step, "__wrapped__", step),
                 out_shardings=jax.tree.unflatten(structure, shardings),
                 donate_argnums=donated,
             )

@@ -52,6 +52,9 @@ class Base:
     has_places: bool = True
     """Whether its arguments and outputs can have other shardings."""
 
+    has_outputs: bool = True
+    """Whether its outputs can have other shardings, too."""
+
     caveats: tuple[str, ...] = ()
     """What cannot be changed, and why."""
 
@@ -112,10 +115,11 @@ def advised(
     took = now() - start
     weights = weights_of(report)
     edits = edits_in_order(report, base.values, weights, has_places=base.has_places)
+    edits = [one for one in edits if base.has_outputs or not one.outputs]
     possible = int(budget / max(_LEVEL * base.seconds, 1e-3))
     if reason := _reason(base, edits, possible):
         return replace(advice, reason=reason, skipped=len(edits), seconds=now() - start)
-    found, failed, twins, count = [], 0, 0, 0
+    found, failed, twins, count, message = [], 0, 0, 0, ""
     stop = max(start + budget - min(_FOR_PROOFS * took, budget / 2), now())
     for edit in edits:
         if now() >= stop or (most is not None and count - twins >= most):
@@ -125,8 +129,9 @@ def advised(
             found.append(_Tried(edit, engine.tried(edit, hard)))
         except TwinError:
             twins += 1
-        except TryFailedError:
+        except TryFailedError as error:
             failed += 1
+            message = str(error)
         except TimeOverError:
             count -= 1
             break
@@ -134,6 +139,8 @@ def advised(
     judged = [(verdict(one.before, one.after), one) for one in remedies]
     better, trades = ([one for word, one in judged if word == kind] for kind in ("better", "trade"))
     caveats = list(base.caveats)
+    if failed and not found:
+        caveats.append(f"Each of {counted(failed, 'change', 'changes')} failed, the last with {message}")
     if unproved:
         caveats.append(
             f"{counted(unproved, 'change', 'changes')} that may help could not be proved in time: --budget"
