@@ -139,10 +139,12 @@ def called(path, function, sizes, remedy=None):
                 NamedSharding(mesh, spec) if path in remedy.place.paths else None for path in outputs
             ]
             structure = jax.tree.structure(jax.eval_shape(step, *arguments))
-            info = step.lower(*arguments).args_info[0]
-            donated = [number for number, one in enumerate(info) if jax.tree.leaves(one)[0].donated]
+            donated = []
+            if hasattr(step, "lower"):
+                info = step.lower(*arguments).args_info[0]
+                donated = [number for number, one in enumerate(info) if jax.tree.leaves(one)[0].donated]
             step = jax.jit(
-                step.__wrapped__,
+                getattr(step, "__wrapped__", step),
                 out_shardings=jax.tree.unflatten(structure, shardings),
                 donate_argnums=donated,
             )

@@ -12,7 +12,8 @@ only_long = pytest.mark.skipif(not IS_LONG, reason="compiles for minutes: nox -s
 
 pytestmark = [pytest.mark.newest, pytest.mark.needs_devices(8)]
 
-WRONG = Path(__file__).parents[1] / "data" / "advise" / "wrong.py"
+DATA = Path(__file__).parents[1] / "data" / "advise"
+WRONG, REAL = DATA / "wrong.py", DATA / "real.py"
 SIZES = {"data": 4, "model": 2}
 MIB = 2**20
 
@@ -72,3 +73,180 @@ def test_changes_of_random_programs_are_true(seed, tmp_path):
     path = tmp_path / "step.py"
     path.write_text(text, encoding="utf-8")
     assert_true(path, "step", sizes, advice_on(path, "step", sizes, most=8))
+
+
+def reduced(nbytes, parts):
+    """Return the bytes that a device sends for a sum: of each part once to sum it, and once to spread it."""
+    return 2 * nbytes * (parts - 1) // parts
+
+
+def moved(nbytes, parts):
+    """Return the bytes that a device sends to gather a value, or to exchange the parts of its own shard."""
+    return nbytes * (parts - 1) // parts
+
+
+MEAN = 6 + 4
+"""Bytes that a mean sends: a float32 over 4 and over 2 devices."""
+
+# What is sent before and with the best change, counted from the shapes; all dtypes but one have 4 bytes.
+COUNTED = {
+    # Base: in each of 4 iterations, four values of 512 × 512 change from columns to rows or back, and a norm is
+    # summed. Remedy: two columns are sent instead.
+    "halo": (4 * (4 * moved(512 * 512 // 8 * 4, 8) + 7), 4 * (2 * 512 * 4 + 7)),
+    # Base: all modes (complex64) are exchanged, then each slab goes around in 8 steps, with a factor each.
+    # Remedy: the exchange alone.
+    "poisson": (moved(64**3 // 8 * 8, 8) + 8 * (64**3 // 8 * 8 + 8), moved(64**3 // 8 * 8, 8)),
+}
+COUNTED_IN_FULL = {
+    # Base: the sum over the rank, 1024 × 512 on each of 4 groups; the other summand is gathered for it; in the
+    # backward pass one half of 1024 × 16, and both gradients.
+    # Remedy: 1024 × 16 is gathered or summed over "model" three times instead.
+    "lora": (
+        reduced(1024 * 512 * 4, 2)
+        + moved(1024 * 512 * 4, 2)
+        + moved(1024 * 16 * 4, 2)
+        + reduced(256 * 16 * 4, 4)
+        + reduced(8 * 256 * 4, 4)
+        + MEAN,
+        reduced(1024 * 16 * 4, 2) + moved(1024 * 16 * 4, 2) + 2 * reduced(256 * 16 * 4, 4) + MEAN,
+    ),
+    # Base: tokens go to the experts and back, 512 × 256 on each device, and the other half of a sequence is
+    # gathered. Remedy: halves of both are exchanged instead, so that each sequence is whole.
+    "experts": (
+        2 * moved(512 * 256 * 4, 8) + moved(1024 * 256 * 4, 2),
+        2 * moved(512 * 256 * 4, 8) + moved(512 * 256 * 4, 2),
+    ),
+    # Base: in each of 3 layers the scores of 8 sequences and 8 heads are summed, and the output is gathered.
+    # Remedy: a device has the whole caches of its sequences.
+    "decode": (3 * (reduced(8 * 8 * 1024 * 4, 4) + moved(8 * 8 * 32 * 4, 4)), 0),
+}
+
+
+@pytest.mark.parametrize(
+    "name", [*COUNTED, *(pytest.param(name, marks=only_in_full) for name in COUNTED_IN_FULL)]
+)
+def test_bytes_sent_are_those_counted_by_hand(name):
+    sizes = {"data": 2, "model": 4} if name == "decode" else SIZES
+    most = {"lora": 48, "poisson": 20}.get(name, 10)
+    report = advice_on(REAL, name, sizes, most=most)
+    assert (report.base.sent_nbytes, report.remedies[0].after.sent_nbytes) == {**COUNTED, **COUNTED_IN_FULL}[
+        name
+    ]
+    assert_true(REAL, name, sizes, report)
+
+
+FREE = """
+import functools
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec as P
+
+
+def arrays(mesh):
+    w = jax.device_put(jnp.ones((256, 512)), NamedSharding(mesh, P("model")))
+    return w, jax.device_put(jnp.ones((512, 256)), NamedSharding(mesh, P("data")))
+"""
+STATIC = """
+
+@functools.partial(jax.jit, static_argnums=(1, 3))
+def step(w, name, x, count):
+    for _ in range(count):
+        x = jnp.tanh(x @ w) @ w.T
+    return x
+
+
+def step_args(mesh):
+    w, x = arrays(mesh)
+    return w, "train", x, 1
+"""
+EQUINOX = """
+import equinox as eqx
+
+
+class Layer(eqx.Module):
+    w: jax.Array
+    act: object
+
+    def __call__(self, x):
+        return self.act(x @ self.w) @ self.w.T
+
+
+@eqx.filter_jit
+def step(layer, x):
+    return layer(x)
+
+
+def step_args(mesh):
+    w, x = arrays(mesh)
+    return Layer(w, jnp.tanh), x
+"""
+UNPLACED = """
+mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+
+
+@jax.jit
+def step(w, x):
+    w = jax.lax.with_sharding_constraint(w, NamedSharding(mesh, P("model")))
+    x = jax.lax.with_sharding_constraint(x, NamedSharding(mesh, P("data")))
+    return jnp.tanh(x @ w) @ w.T
+
+
+def step_args(mesh):
+    return jax.ShapeDtypeStruct((256, 512), jnp.float32), jax.ShapeDtypeStruct((512, 256), jnp.float32)
+"""
+PINNED = """
+mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+specs = [NamedSharding(mesh, P(name)) for name in ("data", "model", "data")]
+step = jax.jit(jnp.matmul, in_shardings=specs[:2], out_shardings=specs[2])
+
+
+def step_args(mesh):
+    return jax.ShapeDtypeStruct((256, 512), jnp.float32), jax.ShapeDtypeStruct((512, 256), jnp.float32)
+"""
+MAPPED = """
+
+def step(w, x, mesh):
+    specs = P("model"), P("data", "model")
+    product = lambda w, x: jax.lax.psum(x @ w, "model")
+    return jnp.tanh(jax.shard_map(product, mesh=mesh, in_specs=specs, out_specs=P("data"))(w, x))
+
+
+step_args = arrays
+"""
+
+
+def advice_on_code(tmp_path, code, most=8):
+    path = tmp_path / "step.py"
+    path.write_text(FREE + code, encoding="utf-8")
+    return advice_on(path, "step", SIZES, most)
+
+
+@pytest.mark.parametrize("code", [STATIC, EQUINOX], ids=["static arguments", "a module of Equinox"])
+def test_arguments_change_where_others_are_no_arrays(code, tmp_path):
+    if code is EQUINOX:
+        pytest.importorskip("equinox")
+    report = advice_on_code(tmp_path, code, most=16)
+    best = report.remedies[0]
+    assert (best.kind, best.expression, best.code) == ("argument", 'P("model")', 'P(None, "model")')
+    # Before, the sum of 128 × 512 floats over "model"; with it, that of 128 × 256.
+    assert (report.base.sent_nbytes, best.after.sent_nbytes) == (
+        reduced(128 * 512 * 4, 2),
+        reduced(128 * 256 * 4, 2),
+    )
+    assert report.failed == 0
+
+
+def test_arguments_without_a_sharding_change_on_the_mesh_of_the_command(tmp_path):
+    assert advice_on_code(tmp_path, UNPLACED).failed == 0
+
+
+def test_a_reason_is_given_where_each_change_fails(tmp_path):
+    report = advice_on_code(tmp_path, PINNED, most=2)
+    assert (report.tried, report.failed, report.answer) == (0, 2, "no change was measured")
+    assert report.caveats[0].startswith("Each of 2 changes failed, the last with ")
+
+
+def test_values_inside_of_shard_map_are_said_not_to_change(tmp_path):
+    report = advice_on_code(tmp_path, MAPPED)
+    assert report.failed == 0
+    assert report.caveats == ("Values inside of shard_map are not changed: its specs shard them.",)

@@ -19,9 +19,10 @@ from jax_array_info_core.advice.twins import sharding_key
 from jax_array_info_core.compat.lowering import require_shardy, sharded_struct
 from jax_array_info_core.compat.programs import module_bytecode
 from jax_array_info_core.compat.shardings import is_named
-from jax_array_info_core.compat.stages import stages_of
+from jax_array_info_core.compat.stages import is_stage, stages_of
 from jax_array_info_core.compat.values import is_mesh, is_tracer
 from jax_array_info_core.errors import UnsupportedValueError
+from jax_array_info_core.layouts.spec import MeshAxes
 from jax_array_info_core.origins.origins import Owner, UserLines
 from jax_array_info_core.propagation.helper import NoAnswerError
 from jax_array_info_core.propagation.propagation_report import explanation_of
@@ -44,11 +45,15 @@ class Change(NamedTuple):
     code: str = ""
     """What stands in the place of the expression."""
     arguments: tuple[int, ...] = ()
-    """Numbers of the arguments' leaves that change."""
+    """Numbers of the program's arguments that change."""
     outputs: tuple[int, ...] = ()
     """Numbers of the outputs' leaves that change."""
     donated: tuple[int, ...] = ()
-    """Numbers of the arguments' leaves that are donated."""
+    """Numbers of the program's arguments that are donated."""
+    argument_count: int = 0
+    """Number of the program's arguments."""
+    mesh: MeshAxes | None = None
+    """The mesh of the program."""
 
 
 class Task(NamedTuple):
@@ -104,6 +109,8 @@ def main() -> None:
 
 
 _NO_PLACES = "Arguments and outputs are not changed: the program does not have them as they are given."
+_NO_OUTPUTS = "Outputs are not changed: those of the program are not what the function returns."
+_NO_SHARD_MAP = "Values inside of shard_map are not changed: its specs shard them."
 
 
 def _is_hidden(file: str) -> bool:
@@ -139,6 +146,11 @@ def _search(task: Task, parent: Parent, messages: Iterator[Any]) -> None:
     def serve(function: Any, *arguments: Any, **options: Any) -> ProgramReport:
         from jax_array_info_core import program_report
 
+        if is_stage(function):
+            raise Refusal(
+                f"{task.request.function} is lowered already, so that nothing in it can change: name the"
+                " function that is lowered"
+            )
         start = time.monotonic()
         report = program_report(function, *arguments, **options)
         tries = Tries(function, arguments, values, report)
@@ -175,10 +187,15 @@ class Values:
         self.mesh: Any = None
         """Mesh of a value without one of its own."""
         self.uses = 0
+        self.has_manual = False
+        """Whether there are values of shard_map, which cannot have a constraint."""
 
     def __call__(self, expression: Expression, value: Any) -> Any:
         """Return the value of an expression, with the constraint that is tried."""
         if not is_tracer(value) or not getattr(value, "ndim", 0):
+            return value
+        if _is_manual(value):
+            self.has_manual = True
             return value
         if self.site is None:
             if expression.site not in self.found:
@@ -206,6 +223,14 @@ def constrained(value: Any, spec: Any, mesh: Any) -> Any:
     sharding = jax.sharding.NamedSharding(mesh if own.empty else own, spec)
     constrain: Any = jax.sharding.reshard if _is_explicit(own) else jax.lax.with_sharding_constraint
     return constrain(value, sharding)
+
+
+def _is_manual(value: Any) -> bool:
+    """Return whether a value is one of shard_map over all axes of the mesh."""
+    import jax
+
+    mesh = jax.typeof(value).sharding.mesh
+    return not mesh.empty and all("Manual" in str(one) for one in mesh.axis_types)
 
 
 def _is_explicit(mesh: Any) -> bool:
@@ -256,12 +281,22 @@ class Tries:
         self._values = values
         self._report = report
         leaves = jax.tree.leaves(arguments)
-        shapes = [tuple(getattr(one, "shape", ())) for one in leaves]
+        shapes = [tuple(getattr(leaves[one], "shape", ())) for one in _places(leaves, len(report.arguments))]
         self._has_places = shapes == [one.shape for one in report.arguments]
-        values.mesh = _mesh_of(leaves)
+        values.mesh = _mesh_of(leaves, report.mesh)
+        self._has_outputs = self._has_places and self._returned() == [one.shape for one in report.outputs]
         self._keys: set[bytes] = set()
         self._traced: Axes | None = None
         """The sharding of the constraint in JAX's caches."""
+
+    def _returned(self) -> list[tuple[int, ...]]:
+        """Return the shapes of the arrays that the function returns; a program can have more outputs."""
+        import jax
+
+        function, arguments = flattened(self._function, self._arguments, len(self._report.arguments))
+        with contextlib.suppress(Exception):  # whatever the function raises for traced values
+            return [tuple(one.shape) for one in jax.eval_shape(function, *arguments)]
+        return []
 
     def found(self, seconds: float) -> Found:
         """Return what can be changed."""
@@ -282,12 +317,22 @@ class Tries:
                 values=values,
                 seconds=time.monotonic() - start,
                 has_places=self._has_places,
-                caveats=() if self._has_places else (_NO_PLACES,),
+                has_outputs=self._has_outputs,
+                caveats=tuple(self._caveats()),
             ),
             tuple(numbers),
             tuple(one.path for one in report.outputs),
             tuple(numbers[one.path] for one in report.donations if one.path in numbers),
         )
+
+    def _caveats(self) -> Iterator[str]:
+        """Yield what cannot be changed."""
+        if not self._has_places:
+            yield _NO_PLACES
+        elif not self._has_outputs:
+            yield _NO_OUTPUTS
+        if self._values.has_manual:
+            yield _NO_SHARD_MAP
 
     def _present(self) -> dict[tuple[str, int, tuple[int, ...]], dict[Axes, None]]:
         """Return the shardings after propagation of the values of each line, by file, line and shape."""
@@ -311,7 +356,7 @@ class Tries:
 
         values = self._values
         if change is None:
-            return stages_of(self._function, self._arguments, {}).traced.lower()
+            return _lowered(self._function, self._arguments)
         values.site, values.uses = change.edit.site, 0
         values.spec = _partition_spec(change.edit.axes)
         traced = change.edit.axes if values.site else None
@@ -320,7 +365,7 @@ class Tries:
         self._traced = traced
         try:
             function, arguments = changed(change, self._function, self._arguments)
-            lowered = stages_of(function, arguments, {}).traced.lower()
+            lowered = _lowered(function, arguments)
         finally:
             values.site = None
         if change.edit.site is not None and not values.uses:
@@ -354,10 +399,40 @@ class Tries:
         return expression.text, code, expression.function, expression.column
 
 
-def _mesh_of(leaves: Sequence[Any]) -> Any:
-    """Return the mesh of the first leaf that has one."""
+def _lowered(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+    """Return the lowered program of a function; some libraries lower functions and return no traced one."""
+    stages = stages_of(function, arguments, {})
+    return stages.lowered if stages.traced is None else stages.traced.lower()
+
+
+def _mesh_of(leaves: Sequence[Any], axes: MeshAxes | None) -> Any:
+    """Return the mesh of the first leaf that has one; if none has, that of the command.
+
+    Args:
+        leaves: The leaves of the arguments.
+        axes: The axes of the program's mesh.
+    """
+    import jax
+    import numpy as np
+
     shardings = (getattr(one, "sharding", None) for one in leaves)
-    return next((one.mesh for one in shardings if one is not None and is_named(one)), None)
+    found = next((one.mesh for one in shardings if one is not None and is_named(one)), None)
+    if found is not None or axes is None:
+        return found
+    devices = np.array(jax.devices()[: math.prod(axes.sizes)], object)
+    return jax.sharding.Mesh(devices.reshape(axes.sizes), axes.names)
+
+
+def _places(leaves: Sequence[Any], count: int) -> list[int]:
+    """Return the numbers of the leaves that are arguments of the program: those that are not static.
+
+    Args:
+        leaves: The leaves of the arguments of the function.
+        count: The number of arguments of the program.
+    """
+    if len(leaves) == count:
+        return [*range(count)]
+    return [number for number, one in enumerate(leaves) if hasattr(one, "shape")]
 
 
 def changed(
@@ -367,19 +442,44 @@ def changed(
     import jax
 
     leaves, tree = jax.tree.flatten(tuple(arguments))
-    mesh, spec = _mesh_of(leaves), change.edit.spec
-    for number in change.arguments:
+    spec, places = change.edit.spec, _places(leaves, change.argument_count)
+    mesh = _mesh_of(leaves, change.mesh)
+    for number in (places[one] for one in change.arguments):
         leaf = leaves[number]
         own = getattr(leaf, "sharding", None)
         place = own.mesh if own is not None and is_named(own) else mesh
         leaves[number] = sharded_struct(leaf, place, spec, getattr(own, "memory_kind", None))
+        if isinstance(leaf, jax.Array):  # Equinox takes other values for static ones
+            leaves[number] = jax.device_put(leaf, leaves[number].sharding)
     if not change.outputs:
         return function, jax.tree.unflatten(tree, leaves)
+    flat, given = flattened(function, jax.tree.unflatten(tree, leaves), change.argument_count)
+    sharding = jax.sharding.NamedSharding(mesh, _partition_spec(change.edit.axes))
+    count = len(jax.eval_shape(flat, *given))
+    shardings = [sharding if number in change.outputs else None for number in range(count)]
+    return jax.jit(flat, out_shardings=shardings, donate_argnums=change.donated), given
+
+
+def flattened(
+    function: Callable[..., Any], arguments: Sequence[Any], count: int
+) -> tuple[Callable[..., Any], Sequence[Any]]:
+    """Return a function of the program's arguments that returns the arrays of another one, and the arguments.
+
+    Args:
+        function: The other function.
+        arguments: Its arguments.
+        count: The number of arguments of the program.
+    """
+    import jax
+
+    leaves, tree = jax.tree.flatten(tuple(arguments))
+    places = _places(leaves, count)
 
     def flat(*given: Any) -> Any:
-        return jax.tree.leaves(function(*jax.tree.unflatten(tree, given)))
+        values = leaves[:]  # with those that are static
+        for number, value in zip(places, given, strict=True):
+            values[number] = value
+        returned = jax.tree.leaves(function(*jax.tree.unflatten(tree, values)))
+        return [one for one in returned if hasattr(one, "shape")]
 
-    sharding = jax.sharding.NamedSharding(mesh, _partition_spec(change.edit.axes))
-    count = len(jax.eval_shape(flat, *leaves))
-    shardings = [sharding if number in change.outputs else None for number in range(count)]
-    return jax.jit(flat, out_shardings=shardings, donate_argnums=change.donated), leaves
+    return flat, [leaves[one] for one in places]

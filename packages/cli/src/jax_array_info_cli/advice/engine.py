@@ -120,6 +120,8 @@ class SourceEngine:
             tuple(found.arguments.index(path) for path in edit.arguments),
             tuple(found.outputs.index(path) for path in edit.outputs),
             found.donated,
+            len(found.arguments),
+            found.base.report.mesh,
         )
 
     def proved(self, edit: Edit, deadline: float) -> Remedy:

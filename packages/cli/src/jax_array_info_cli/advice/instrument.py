@@ -181,17 +181,15 @@ class _Wrapping(_Inside):
 
 def _operands(text: str) -> list[str]:
     """Return the names in an expression, and its subscripts and attributes that call nothing."""
+    code = f"({text}\n)"
     try:
-        tree = ast.parse(f"({text})", mode="eval")
+        tree = ast.parse(code, mode="eval")
     except SyntaxError:  # the source has another encoding
         return []
     found = [one for one in ast.walk(tree.body) if isinstance(one, ast.Name | ast.Subscript | ast.Attribute)]
     plain = [one for one in found if not any(isinstance(each, _CHANGING) for each in ast.walk(one))]
-    return [
-        *dict.fromkeys(
-            ast.unparse(one) for one in sorted(plain, key=lambda one: not isinstance(one, ast.Name))
-        )
-    ]
+    plain.sort(key=lambda one: not isinstance(one, ast.Name))
+    return [*dict.fromkeys(filter(None, (ast.get_source_segment(code, one) for one in plain)))]
 
 
 class _Replacing(_Inside):

@@ -56,6 +56,9 @@ class Base:
     has_places: bool = True
     """Whether its arguments and outputs can have other shardings."""
 
+    has_outputs: bool = True
+    """Whether its outputs can have other shardings, too."""
+
     caveats: tuple[str, ...] = ()
     """What cannot be changed, and why."""
 
@@ -121,6 +124,7 @@ def advised(
     hard = now() + 2 * budget
     weights = weights_of(report)
     edits = edits_in_order(report, base.values, weights, has_places=base.has_places)
+    edits = [one for one in edits if base.has_outputs or not one.outputs]
     stop = now() + budget - min(_FOR_PROOFS * took, budget / 2)
     each = _LEVEL * base.seconds
     if reason := _reason(base, edits):
@@ -128,7 +132,7 @@ def advised(
     if reason := _short(each, int((stop - now()) / max(each, 1e-3))):
         reasons = tuple(map(collective_words, report.collectives[:_MOST_REASONS]))
         return replace(advice, reason=reason, reasons=reasons, skipped=len(edits), seconds=now() - start)
-    found, failed, twins, count = [], 0, 0, 0
+    found, failed, twins, count, message = [], 0, 0, 0, ""
     for edit in edits:
         if now() >= stop or (most is not None and count - twins >= most):
             break
@@ -137,8 +141,9 @@ def advised(
             found.append(_Tried(edit, engine.tried(edit, hard)))
         except TwinError:
             twins += 1
-        except TryFailedError:
+        except TryFailedError as error:
             failed += 1
+            message = str(error)
         except TimeOverError:
             count -= 1
             break
@@ -147,6 +152,8 @@ def advised(
     judged = [(verdict(one.before, one.after), one) for one in remedies]
     better, trades = ([one for word, one in judged if word == kind] for kind in ("better", "trade"))
     caveats = list(base.caveats)
+    if failed and not found:
+        caveats.append(f"Each of {counted(failed, 'change', 'changes')} failed, the last with {message}")
     if proved.late:
         may_help = counted(proved.late, "change", "changes")
         caveats.append(f"{may_help} that may help could not be proved in time: --budget")

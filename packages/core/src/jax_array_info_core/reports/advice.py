@@ -58,7 +58,7 @@ class RemedyPlace:
     """Number of the line in it, from 1."""
 
     column: quantities.Size | None = None
-    """Column at which the expression begins in the line, from 0, in characters."""
+    """Column at which the expression begins in the line, from 0, in UTF-8 bytes."""
 
     function: str | None = None
     """Name of the function around it."""
