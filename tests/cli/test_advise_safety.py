@@ -9,8 +9,11 @@ import time
 import uuid
 from pathlib import Path
 
+import jax
 import pytest
 
+from jax_array_info_cli.advice.child import Values
+from jax_array_info_cli.advice.instrument import Source
 from tests.cli.launching import COMMAND, jai, restore_signals, write_program
 
 pytestmark = [
@@ -72,7 +75,7 @@ class Folder:
             stderr=subprocess.PIPE,
             text=True,
             process_group=0,
-            preexec_fn=restore_signals,  # noqa: PLW1509
+            preexec_fn=restore_signals,
         )
 
     def imported(self):
@@ -210,3 +213,27 @@ def test_the_children_end_with_the_command(folder):
     command.communicate(timeout=60)
     assert command.returncode == -signal.SIGKILL
     folder.assert_nothing_is_left()
+
+
+ODD = b"""
+class Odd:
+    @property
+    def __class__(self):
+        raise RuntimeError("not yet")
+
+odd = Odd()
+
+def f(x):
+    return x * 2 + 1
+"""
+
+
+def test_an_object_that_raises_when_it_is_looked_at_changes_nothing():
+    """The expressions in its scope have no constraint."""
+    values, namespace = Values(), {}
+    Source(lambda file: False, {}, values).run(ODD, "odd.py", namespace)
+    assert jax.eval_shape(namespace["f"], jax.ShapeDtypeStruct((2,), "float32")).shape == (2,)
+    assert values.found == {}
+    del namespace["odd"]
+    jax.eval_shape(namespace["f"], jax.ShapeDtypeStruct((3,), "float32"))
+    assert {one.text for one, _, _ in values.found.values()} == {"x * 2", "x * 2 + 1"}

@@ -1,5 +1,6 @@
 """The search for changes that help, with an engine that answers at once."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -85,4 +86,8 @@ def test_a_budget_that_is_too_short_is_said_with_one_that_is_long_enough():
             "no change is tried: it took 5 s to import and compile the program, and the budget is too short"
             " for 3 tries: give it 14 s or more"
         )
+    assert found.caveats
+    for one in found.caveats:
+        assert re.fullmatch(r"[\d.]+ [KM]iB sent per device and call for \S+:\d+ \S+, because .+", one)
+    assert len(found.caveats) <= 3
     assert advice(14).tried >= 2

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
-from ..quantities import counted, known_sum
+from ..quantities import counted, format_bytes, known_sum
 from ..reports.advice import AdviceReport, ProgramFigures, Remedy, finding_key
 from ..reports.collectives import because_words
 from ..reports.program import ProgramReport
@@ -16,6 +16,7 @@ from .candidates import Edit, SiteValue, edits_in_order, pointed_at, weights_of
 from .judging import MOST_REMEDIES, MOST_TRADES, best_of, verdict
 
 _LEAST_TRIES = 3
+_MOST_WHYS = 3
 _LEVEL = 0.6
 """Time of a try as a part of that of the first compilation."""
 _FOR_PROOFS = 3
@@ -116,7 +117,10 @@ def advised(
     stop = start + budget - min(_FOR_PROOFS * took, budget / 2)
     possible = int(budget / max(_LEVEL * base.seconds, 1e-3)) if now() < stop else 0
     enough = 2 * (took + _LEAST_TRIES * _LEVEL * base.seconds)
-    if reason := _reason(base, edits) or _short(took, enough, possible):
+    reason = _reason(base, edits)
+    if reason is None and (reason := _short(took, enough, possible)):
+        advice = replace(advice, caveats=(*base.caveats, *_whys(report)))
+    if reason is not None:
         return replace(advice, reason=reason, skipped=len(edits), seconds=now() - start)
     found, failed, twins, count = [], 0, 0, 0
     for edit in edits:
@@ -189,6 +193,14 @@ class _Proofs(NamedTuple):
     """Why others failed, each in words."""
     late: int
     """Number of those for which there was no time."""
+
+
+def _whys(report: ProgramReport) -> Iterator[str]:
+    """Yield why the compiler sends the most bytes, for the lines that it does this for."""
+    found = [one for one in report.collectives if one.total_nbytes and one.origin and because_words(one)]
+    for one in sorted(found, key=lambda one: one.total_nbytes or 0, reverse=True)[:_MOST_WHYS]:
+        sent = format_bytes(one.total_nbytes or 0)
+        yield f"{sent} sent per device and call for {one.origin}, because {because_words(one)}"
 
 
 def _proved(
