@@ -123,7 +123,7 @@ COUNTED_IN_FULL = {
 
 
 @pytest.mark.parametrize(
-    "name", [*COUNTED, *(pytest.param(name, marks=only_in_full) for name in COUNTED_IN_FULL)]
+    "name", [*COUNTED, *(pytest.param(name, marks=only_long) for name in COUNTED_IN_FULL)]
 )
 def test_bytes_sent_are_those_counted_by_hand(name):
     sizes = {"data": 2, "model": 4} if name == "decode" else SIZES

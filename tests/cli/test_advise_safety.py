@@ -9,8 +9,18 @@ import time
 import uuid
 from pathlib import Path
 
+import jax
 import pytest
 
+from jax_array_info_cli.advice.child import Failed, Found, Values
+from jax_array_info_cli.advice.engine import SourceEngine
+from jax_array_info_cli.advice.instrument import Source
+from jax_array_info_cli.user_code import FunctionName
+from jax_array_info_cli.user_code.compiling import Request
+from jax_array_info_core.advice.candidates import Edit
+from jax_array_info_core.advice.child import EndedError
+from jax_array_info_core.advice.search import Base, TryFailedError, figures_of
+from jax_array_info_core.reports import ProgramReport
 from tests.cli.launching import COMMAND, jai, restore_signals, write_program
 
 pytestmark = [
@@ -22,7 +32,7 @@ pytestmark = [
 HEAD = """
 import os, signal, sys, threading, time
 with open("log", "a") as file:
-    print(os.getpid(), file=file)
+    print(os.getpid(), os.getppid(), file=file)
 import jax, jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec as P
 import helper
@@ -76,9 +86,9 @@ class Folder:
         )
 
     def imported(self):
-        """Return the processes that imported the program."""
+        """Return the processes that imported the program, each with its parent."""
         log = self.path / "log"
-        return [int(line) for line in log.read_text().split()] if log.exists() else []
+        return [line.split() for line in log.read_text().splitlines()] if log.exists() else []
 
     def processes(self):
         """Return the processes of the command."""
@@ -130,8 +140,10 @@ def test_a_file_is_imported_once_in_each_child_whatever_it_changes(folder):
     report = json.loads(done.stdout)
     assert (report["tried"] > 2, report["failed"], report["caveats"]) == (True, 0, [])
     assert report["remedies"]
-    imported = folder.imported()
-    assert len(imported) == len({*imported}) >= 2
+    children, parents = map(set, zip(*folder.imported(), strict=True))
+    assert len(folder.imported()) == len(children) >= 2
+    assert len(parents) == 1
+    assert children.isdisjoint(parents)
     assert sorted(done.stderr.split()) == ["echoed", "printed", "written"]
     folder.assert_nothing_is_left()
     assert before == ((folder.path / "step.py").read_bytes(), (folder.path / "helper.py").read_bytes())
@@ -190,10 +202,12 @@ def test_an_interrupt_leaves_nothing(folder):
     """The command ends with the code of the other commands, at any time."""
     folder.write(HEAD + STEP)
     numbers = random.Random(0)
-    for _ in range(INTERRUPTS):
+    for number in range(INTERRUPTS):
         command = folder.start()
         time.sleep(numbers.uniform(0.1, 6))
-        os.killpg(command.pid, signal.SIGINT)
+        for _ in range(1 + number % 3):
+            os.killpg(command.pid, signal.SIGINT)
+            time.sleep(0.01)
         out, error = command.communicate(timeout=60)
         if command.returncode != 0:  # it has not ended before
             assert (command.returncode, out) in ((2, ""), (130, ""), (-signal.SIGINT, "")), error
@@ -210,3 +224,67 @@ def test_the_children_end_with_the_command(folder):
     command.communicate(timeout=60)
     assert command.returncode == -signal.SIGKILL
     folder.assert_nothing_is_left()
+
+
+ODD = b"""
+class Odd:
+    @property
+    def __class__(self):
+        raise RuntimeError("not yet")
+
+odd = Odd()
+
+def f(x):
+    return x * 2 + 1
+"""
+
+
+def test_an_object_that_raises_when_it_is_looked_at_changes_nothing():
+    """The expressions in its scope have no constraint."""
+    values, namespace = Values(), {}
+    Source(lambda file: False, {}, values).run(ODD, "odd.py", namespace)
+    assert jax.eval_shape(namespace["f"], jax.ShapeDtypeStruct((2,), "float32")).shape == (2,)
+    assert values.found == {}
+    del namespace["odd"]
+    jax.eval_shape(namespace["f"], jax.ShapeDtypeStruct((3,), "float32"))
+    assert {one.text for one, _, _ in values.found.values()} == {"x * 2", "x * 2 + 1"}
+
+
+class FakeChild:
+    """Gives some answers, and raises those that are errors."""
+
+    def __init__(self, *answers):
+        self.answers = [*answers]
+        self.starts = 0
+
+    def start(self, *args, **options):
+        self.starts += 1
+        return self
+
+    def ask(self, message, deadline):
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def close(self):
+        pass
+
+
+def test_a_file_that_cannot_be_imported_again_ends_no_search(monkeypatch):
+    """The changes that are left count as failed, and after some failures, no process is started."""
+    program = ProgramReport(name="f", platform="cpu")
+    found = Found(Base(report=program, tried_as=figures_of(program)), (), (), ())
+    refused = Failed("refused", "step.py cannot be loaded: FileExistsError: out")
+    child = FakeChild(found, EndedError("ended"), refused, refused, refused)
+    monkeypatch.setattr("jax_array_info_cli.advice.engine.Child", child)
+    options = {"topology": None, "dcn": None}
+    engine = SourceEngine(Request(function=FunctionName("step.py", "f"), mesh={"x": 2}, options=options), 2)
+    engine.base(0.0)
+    messages = []
+    for _ in range(6):
+        with pytest.raises(TryFailedError) as raised:
+            engine.tried(Edit("argument", ()), 0.0)
+        messages.append(str(raised.value))
+    assert messages == ["ended", *3 * [refused.message], *2 * ["the process that compiles ended too often"]]
+    assert child.starts == 4

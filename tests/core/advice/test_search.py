@@ -65,7 +65,7 @@ def test_a_change_that_fails_in_the_source_is_said_with_the_reason():
     assert found.failed == found.unproved > 0
     (caveat,) = found.caveats
     assert caveat.endswith(
-        " that may help failed in the source: step.py cannot be loaded: FileExistsError: out"
+        " that may help could not be proved: step.py cannot be loaded: FileExistsError: out"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -106,6 +107,7 @@ def main() -> None:
     if answer is not None:
         parent.answer(answer)
         next(messages, None)
+    os._exit(0)  # without the exit handlers and the threads of the user's file
 
 
 _NO_PLACES = "Arguments and outputs are not changed: the program does not have them as they are given."

@@ -64,9 +64,10 @@ class SourceEngine:
         """Return the program as it is. Without one, the command ends."""
         seconds = deadline - time.monotonic()
         try:
+            is_here = self._request.options["topology"] is None
+            there = None if is_here else self._reported(None, deadline)  # first: it may not be installed
             base = self._start(deadline).base
-            if self._request.options["topology"] is not None:
-                base = replace(base, report=self._reported(None, deadline))
+            base = base if there is None else replace(base, report=there)
         except TimeOverError:
             raise Refusal(
                 f"{self._name} was not imported and compiled within {seconds:.0f} s: give it more with"

@@ -89,8 +89,8 @@ def advise(
     Better is a change that sends 5 % fewer bytes, and 1 MiB or 1 % of the memory fewer; or needs 5 % and
     1 MiB less memory, or 5 % fewer FLOPs; and that makes none of these worse by over 5 %.
 
-    FILE and FUNCTION are those of jai-cli program. FILE is imported once for the tries and once for each
-    change that is proved. Requires JAX 0.6 or later.
+    FILE and FUNCTION are those of jai-cli program. FILE is imported once for the tries, again if their
+    process ends, and once for each change that is proved. --topology adds one. Requires JAX 0.6 or later.
 
     Figures are those of simulated CPU devices. With --topology, changes are tried on these, and proved on the
     devices of the topology. The time of a step is not known.

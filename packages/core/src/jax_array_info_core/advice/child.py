@@ -245,7 +245,10 @@ class Parent:
     def answer(self, answer: Any, *, is_error: bool = False) -> None:
         """Send the answer to a message, or the text of an error."""
         reply = pickle.dumps((is_error, answer))
-        self._connection.sendall(len(reply).to_bytes(8, "little") + reply)
+        try:
+            self._connection.sendall(len(reply).to_bytes(8, "little") + reply)
+        except ConnectionError:  # it was interrupted
+            os._exit(0)
 
 
 def serve(answer: Callable[[Any], Any]) -> None:

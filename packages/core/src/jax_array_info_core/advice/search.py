@@ -160,7 +160,7 @@ def advised(
     if proved.refused:
         may_help = counted(len(proved.refused), "change", "changes")
         problem = next(filter(None, proved.refused), "")
-        caveats.append(f"{may_help} that may help failed in the source{problem and ': '}{problem}")
+        caveats.append(f"{may_help} that may help could not be proved{problem and ': '}{problem}")
     return replace(
         advice,
         remedies=tuple(best_of(better, lambda one: one.after, MOST_REMEDIES)),

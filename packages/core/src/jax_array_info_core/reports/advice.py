@@ -156,7 +156,7 @@ class AdviceReport(Displayed):
     """Number of changes that JAX or XLA refused, or that did not do at the source what was measured."""
 
     unproved: quantities.Size = 0
-    """Number of changes that may help and are not listed: the time was over, or they failed in the source."""
+    """Number of changes that may help and are not listed: the time was over, or their proof failed."""
 
     skipped: quantities.Size = 0
     """Number of changes that were not compiled: they give the same shardings as another one, or the time was
