@@ -21,7 +21,7 @@ from jax_array_info_core.advice.candidates import Edit
 from jax_array_info_core.advice.child import EndedError
 from jax_array_info_core.advice.search import Base, TryFailedError, figures_of
 from jax_array_info_core.reports import ProgramReport
-from tests.cli.launching import COMMAND, jai, restore_signals, write_program
+from tests.cli.launching import COMMAND, MAIN, jai, restore_signals, write_program
 
 pytestmark = [
     pytest.mark.own_process,
@@ -52,6 +52,10 @@ def dot(x, w):
 INTERRUPTS = 50 if "JAI_FUZZ" in os.environ else 5
 
 
+SOON = "import jax_array_info_core.advice.search as search; search._LEAST_SECONDS = 4"
+"""Ends the wait for the program as it is before long."""
+
+
 class Folder:
     """A folder with a program, whose processes can be found."""
 
@@ -71,7 +75,8 @@ class Folder:
 
     def advise(self, *options, budget="600s"):
         environment = {**self.environment, "PYTHONDONTWRITEBYTECODE": ""}
-        return jai(*self.arguments(budget), *options, cwd=self.path, **environment)
+        code = MAIN if budget != "2s" else f"{SOON}; {MAIN}"
+        return jai(*self.arguments(budget), *options, cwd=self.path, code=code, **environment)
 
     def start(self):
         return subprocess.Popen(
@@ -172,7 +177,10 @@ def f(x, w):
     folder.assert_nothing_is_left()
 
 
-SLOW = "step.py:f was not imported and compiled within 4 s, twice the --budget: give it more, or see with jai-cli program where it waits"
+SLOW = (
+    "step.py:f was not imported and compiled within 4 s: give it more with --budget, or see with jai-cli program"
+    " where it waits"
+)
 ENDED = "step.py:f: the process that compiles ended{}. jai-cli program step.py:f shows why"
 
 

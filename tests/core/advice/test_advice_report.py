@@ -28,7 +28,10 @@ from jax_array_info_core.advice.worker import Question
 from jax_array_info_core.compat.modules import has_spans, lowered_module
 from jax_array_info_core.errors import UnsupportedValueError
 
-pytestmark = pytest.mark.skipif(jax.__version_info__ < (0, 7), reason="needs JAX 0.7")
+pytestmark = [
+    pytest.mark.needs_devices(8),
+    pytest.mark.skipif(jax.__version_info__ < (0, 7), reason="advise_report needs JAX 0.7 or later"),
+]
 exact = pytest.mark.skipif(not has_spans(), reason="JAX 0.12 and later tell the expressions of operations")
 
 if jax.__version_info__ >= (0, 7):
@@ -79,6 +82,7 @@ def at_source(program: Callable[[], "Program"], site: Site, axes: Axes) -> Quest
 
 
 @exact
+@pytest.mark.newest
 def test_what_is_measured_is_what_the_source_gives(engine: Any) -> None:
     """The figures are those of ``program_report``, and a constraint has the same on the lowered program and in
     the source, for each expression and its most sharded spec.
@@ -131,6 +135,7 @@ def advise_forever(function: Any, arrays: Any) -> None:
 
 
 @exact
+@pytest.mark.newest
 def test_nothing_is_left_also_after_interrupts() -> None:
     """No array, thread, process or descriptor; the program is lowered as before, and its calls compile nothing."""
     function, shapes = deposit()
@@ -161,6 +166,7 @@ def test_nothing_is_left_also_after_interrupts() -> None:
 
 
 @exact
+@pytest.mark.newest
 def test_a_change_that_helps_is_written_as_it_stands_in_the_source() -> None:
     """The scatter is sharded where it is written, with the names of the file."""
     function, arguments = deposit()
@@ -183,6 +189,7 @@ def test_a_change_that_helps_is_written_as_it_stands_in_the_source() -> None:
     assert best.place.function == "deposit.<locals>.f"
 
 
+@pytest.mark.once_per_version
 def test_arguments_and_outputs_are_lowered_again() -> None:
     """The figures are those of the function with these arguments."""
     function, arguments = unrolled()
@@ -210,6 +217,7 @@ def test_arguments_and_outputs_are_lowered_again() -> None:
         engine.close()
 
 
+@pytest.mark.newest
 def test_a_child_that_ended_is_replaced() -> None:
     """A failed check in C++ costs one try."""
     function, arguments = deposit()
@@ -226,6 +234,7 @@ def test_a_child_that_ended_is_replaced() -> None:
 
 
 @exact
+@pytest.mark.newest
 def test_explicit_axes_have_changes_of_arguments_only() -> None:
     """JAX puts a constraint of its own behind each operation there."""
     explicit = jax.make_mesh((4, 2), ("data", "model"), axis_types=(jax.sharding.AxisType.Explicit,) * 2)
@@ -240,6 +249,7 @@ def test_explicit_axes_have_changes_of_arguments_only() -> None:
     assert "Explicit" in base.caveats[0]
 
 
+@pytest.mark.once_per_version
 def test_what_cannot_be_advised_is_told() -> None:
     """A time, a stage, and an error of the function."""
     for wrong in ("soon", -1, 0, True, None, "1e3s"):
@@ -258,6 +268,7 @@ def test_what_cannot_be_advised_is_told() -> None:
     assert caught.value is error
 
 
+@pytest.mark.once_per_version
 def test_a_program_of_one_device_starts_nothing() -> None:
     """There is no change to try."""
     before = children()
