@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.advised import advice_on
-from tests.processes import only_in_full
 
-pytestmark = [pytest.mark.newest, pytest.mark.needs_devices(8), only_in_full]
+pytestmark = [pytest.mark.newest, pytest.mark.needs_devices(8)]
 ROWS, RANK, IN, OUT = 4096 // 4, 16, 256, 512
 """Sizes of a group of devices with one part of the batch."""
 
