@@ -83,7 +83,7 @@ def advise(
     A change is another sharding of an argument or of an output, or a sharding constraint on an expression of
     FILE or of a module that it imports, outside of installed packages. Each is applied to a copy of the
     program and compiled, in a process of its own; those first to which the collectives point. A change that
-    helps is then written into the source, as it is printed, in a process that imports FILE anew, traced and
+    helps is then written into the source, as it is printed, in a process that imports FILE again, traced and
     compiled again: the figures are of that program. FILE itself is not changed.
 
     Better is a change that sends 5 % fewer bytes, and 1 MiB or 1 % of the memory fewer; or needs 5 % and
