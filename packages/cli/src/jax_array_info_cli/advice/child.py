@@ -12,18 +12,16 @@ from dataclasses import dataclass, replace
 from types import FrameType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
-from jax_array_info_core.advice.candidates import Axes, Edit, Site, SiteValue
+from jax_array_info_core.advice.candidates import Axes, Site, SiteValue
 from jax_array_info_core.advice.child import Parent
 from jax_array_info_core.advice.code import constraint_code
 from jax_array_info_core.advice.search import Base, figures_of
 from jax_array_info_core.advice.twins import sharding_key
-from jax_array_info_core.compat.lowering import require_shardy, sharded_struct
+from jax_array_info_core.compat.lowering import require_shardy
 from jax_array_info_core.compat.programs import module_bytecode
-from jax_array_info_core.compat.shardings import is_named
 from jax_array_info_core.compat.stages import is_stage, stages_of
 from jax_array_info_core.compat.values import is_mesh, is_tracer
 from jax_array_info_core.errors import UnsupportedValueError
-from jax_array_info_core.layouts.spec import MeshAxes
 from jax_array_info_core.origins.origins import Owner, UserLines
 from jax_array_info_core.propagation.helper import NoAnswerError
 from jax_array_info_core.propagation.propagation_report import explanation_of
@@ -33,28 +31,20 @@ from jax_array_info_core.reports.advice import ProgramFigures
 from ..output import Refusal
 from ..user_code import described
 from ..user_code.compiling import NotCompiledError, Request, report_on
+from .changes import (
+    Change,
+    argument_places,
+    changed,
+    constrained,
+    flattened,
+    is_explicit_mesh,
+    mesh_of_leaves,
+    partition_spec,
+)
 from .instrument import Expression, Source
 
 FAST = {"xla_backend_optimization_level": 0}
 """Options with which the CPU backend compiles the same collectives in about half of the time."""
-
-
-class Change(NamedTuple):
-    """A change of a program, as this process applies it."""
-
-    edit: Edit
-    code: str = ""
-    """What stands in the place of the expression."""
-    arguments: tuple[int, ...] = ()
-    """Numbers of the program's arguments that change."""
-    outputs: tuple[int, ...] = ()
-    """Numbers of the outputs' leaves that change."""
-    donated: tuple[int, ...] = ()
-    """Numbers of the program's arguments that are donated."""
-    argument_count: int = 0
-    """Number of the program's arguments."""
-    mesh: MeshAxes | None = None
-    """The mesh of the program."""
 
 
 class Task(NamedTuple):
@@ -187,7 +177,7 @@ class Values:
         """The expression whose value is constrained."""
         self.spec: Any = None
         self.mesh: Any = None
-        """Mesh of a value without one of its own."""
+        """Mesh of a value without one."""
         self.uses = 0
         self.has_manual = False
         """Whether there are values of shard_map, which cannot have a constraint."""
@@ -211,32 +201,12 @@ class Values:
         return value
 
 
-def _partition_spec(axes: Axes) -> Any:
-    import jax
-
-    return jax.sharding.PartitionSpec(*(own[0] if len(own) == 1 else own or None for own in axes))
-
-
-def constrained(value: Any, spec: Any, mesh: Any) -> Any:
-    """Return a value with a sharding; on a mesh of its own, if it has one."""
-    import jax
-
-    own = jax.typeof(value).sharding.mesh
-    sharding = jax.sharding.NamedSharding(mesh if own.empty else own, spec)
-    constrain: Any = jax.sharding.reshard if _is_explicit(own) else jax.lax.with_sharding_constraint
-    return constrain(value, sharding)
-
-
 def _is_manual(value: Any) -> bool:
     """Return whether a value is one of shard_map over all axes of the mesh."""
     import jax
 
     mesh = jax.typeof(value).sharding.mesh
     return not mesh.empty and all("Manual" in str(one) for one in mesh.axis_types)
-
-
-def _is_explicit(mesh: Any) -> bool:
-    return any("Explicit" in str(one) for one in mesh.axis_types)
 
 
 def _nbytes(value: Any) -> int:
@@ -260,7 +230,7 @@ def _scope(expression: Expression, frame: FrameType, value: Any) -> Scope:
             if is_tracer(found) and not jax.typeof(found).sharding.mesh.empty:
                 operand = text
                 break
-    return Scope(kept, operand, _is_explicit(jax.typeof(value).sharding.mesh))
+    return Scope(kept, operand, is_explicit_mesh(jax.typeof(value).sharding.mesh))
 
 
 class Tries:
@@ -283,9 +253,11 @@ class Tries:
         self._values = values
         self._report = report
         leaves = jax.tree.leaves(arguments)
-        shapes = [tuple(getattr(leaves[one], "shape", ())) for one in _places(leaves, len(report.arguments))]
+        shapes = [
+            tuple(getattr(leaves[one], "shape", ())) for one in argument_places(leaves, len(report.arguments))
+        ]
         self._has_places = shapes == [one.shape for one in report.arguments]
-        values.mesh = _mesh_of(leaves, report.mesh)
+        values.mesh = mesh_of_leaves(leaves, report.mesh)
         self._has_outputs = self._has_places and self._returned() == [one.shape for one in report.outputs]
         self._keys: set[bytes] = set()
         self._traced: Axes | None = None
@@ -360,7 +332,7 @@ class Tries:
         if change is None:
             return _lowered(self._function, self._arguments)
         values.site, values.uses = change.edit.site, 0
-        values.spec = _partition_spec(change.edit.axes)
+        values.spec = partition_spec(change.edit.axes)
         traced = change.edit.axes if values.site else None
         if traced != self._traced or traced is not None:
             jax.clear_caches()  # they have the program without the change
@@ -405,83 +377,3 @@ def _lowered(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
     """Return the lowered program of a function; some libraries lower functions and return no traced one."""
     stages = stages_of(function, arguments, {})
     return stages.lowered if stages.traced is None else stages.traced.lower()
-
-
-def _mesh_of(leaves: Sequence[Any], axes: MeshAxes | None) -> Any:
-    """Return the mesh of the first leaf that has one; if none has, that of the command.
-
-    Args:
-        leaves: The leaves of the arguments.
-        axes: The axes of the program's mesh.
-    """
-    import jax
-    import numpy as np
-
-    shardings = (getattr(one, "sharding", None) for one in leaves)
-    found = next((one.mesh for one in shardings if one is not None and is_named(one)), None)
-    if found is not None or axes is None:
-        return found
-    devices = np.array(jax.devices()[: math.prod(axes.sizes)], object)
-    return jax.sharding.Mesh(devices.reshape(axes.sizes), axes.names)
-
-
-def _places(leaves: Sequence[Any], count: int) -> list[int]:
-    """Return the numbers of the leaves that are arguments of the program: those that are not static.
-
-    Args:
-        leaves: The leaves of the arguments of the function.
-        count: The number of arguments of the program.
-    """
-    if len(leaves) == count:
-        return [*range(count)]
-    return [number for number, one in enumerate(leaves) if hasattr(one, "shape")]
-
-
-def changed(
-    change: Change, function: Callable[..., Any], arguments: Sequence[Any]
-) -> tuple[Callable[..., Any], Sequence[Any]]:
-    """Return a function and its arguments with a change of arguments and outputs."""
-    import jax
-
-    leaves, tree = jax.tree.flatten(tuple(arguments))
-    spec, places = change.edit.spec, _places(leaves, change.argument_count)
-    mesh = _mesh_of(leaves, change.mesh)
-    for number in (places[one] for one in change.arguments):
-        leaf = leaves[number]
-        own = getattr(leaf, "sharding", None)
-        place = own.mesh if own is not None and is_named(own) else mesh
-        leaves[number] = sharded_struct(leaf, place, spec, getattr(own, "memory_kind", None))
-        if isinstance(leaf, jax.Array):  # Equinox takes other values for static ones
-            leaves[number] = jax.device_put(leaf, leaves[number].sharding)
-    if not change.outputs:
-        return function, jax.tree.unflatten(tree, leaves)
-    flat, given = flattened(function, jax.tree.unflatten(tree, leaves), change.argument_count)
-    sharding = jax.sharding.NamedSharding(mesh, _partition_spec(change.edit.axes))
-    count = len(jax.eval_shape(flat, *given))
-    shardings = [sharding if number in change.outputs else None for number in range(count)]
-    return jax.jit(flat, out_shardings=shardings, donate_argnums=change.donated), given
-
-
-def flattened(
-    function: Callable[..., Any], arguments: Sequence[Any], count: int
-) -> tuple[Callable[..., Any], Sequence[Any]]:
-    """Return a function of the program's arguments that returns the arrays of another one, and the arguments.
-
-    Args:
-        function: The other function.
-        arguments: Its arguments.
-        count: The number of arguments of the program.
-    """
-    import jax
-
-    leaves, tree = jax.tree.flatten(tuple(arguments))
-    places = _places(leaves, count)
-
-    def flat(*given: Any) -> Any:
-        values = leaves[:]  # with those that are static
-        for number, value in zip(places, given, strict=True):
-            values[number] = value
-        returned = jax.tree.leaves(function(*jax.tree.unflatten(tree, values)))
-        return [one for one in returned if hasattr(one, "shape")]
-
-    return flat, [leaves[one] for one in places]

@@ -25,7 +25,8 @@ from jax_array_info_core.reports.advice import ProgramFigures, Remedy, RemedyPla
 from ..output import Refusal
 from ..user_code import FunctionName
 from ..user_code.compiling import NotCompiledError, Request
-from .child import Change, Failed, Found, Task
+from .changes import Change
+from .child import Failed, Found, Task
 
 _MODULE = "jax_array_info_cli.advice"
 _MOST_ENDS = 3

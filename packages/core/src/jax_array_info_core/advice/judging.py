@@ -23,8 +23,7 @@ def verdict(base: ProgramFigures, new: ProgramFigures) -> Verdict:
 
     Better: it sends at least 5 % fewer bytes, and 1 MiB or 1 % of its memory fewer; or it needs 5 % and 1 MiB
     less memory; or 5 % fewer FLOPs, of dots and Fourier transforms or as XLA counts them. No other of these
-    is more by over 5 %. A change that costs FLOPs is not a trade: each device may compute
-    everything then.
+    is more by over 5 %. A change that costs FLOPs is not a trade: each device may compute everything then.
 
     A figure that one of the programs lacks makes a change neither better nor a trade.
     """

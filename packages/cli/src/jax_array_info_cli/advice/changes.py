@@ -1,0 +1,132 @@
+"""Changes of shardings, applied to a function and its arguments."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from jax_array_info_core.advice.candidates import Axes, Edit
+from jax_array_info_core.compat.lowering import sharded_struct
+from jax_array_info_core.compat.shardings import is_named
+from jax_array_info_core.layouts.spec import MeshAxes
+
+
+class Change(NamedTuple):
+    """A change of a program, as this process applies it."""
+
+    edit: Edit
+    code: str = ""
+    """What stands in the place of the expression."""
+    arguments: tuple[int, ...] = ()
+    """Numbers of the program's arguments that change."""
+    outputs: tuple[int, ...] = ()
+    """Numbers of the outputs' leaves that change."""
+    donated: tuple[int, ...] = ()
+    """Numbers of the program's arguments that are donated."""
+    argument_count: int = 0
+    """Number of the program's arguments."""
+    mesh: MeshAxes | None = None
+    """The mesh of the program."""
+
+
+def partition_spec(axes: Axes) -> Any:
+    """Return the PartitionSpec with these mesh axes."""
+    import jax
+
+    return jax.sharding.PartitionSpec(*(own[0] if len(own) == 1 else own or None for own in axes))
+
+
+def constrained(value: Any, spec: Any, mesh: Any) -> Any:
+    """Return a value with a sharding; on a mesh of its own, if it has one."""
+    import jax
+
+    own = jax.typeof(value).sharding.mesh
+    sharding = jax.sharding.NamedSharding(mesh if own.empty else own, spec)
+    constrain: Any = jax.sharding.reshard if is_explicit_mesh(own) else jax.lax.with_sharding_constraint
+    return constrain(value, sharding)
+
+
+def is_explicit_mesh(mesh: Any) -> bool:
+    """Return whether a mesh has axes of type Explicit."""
+    return any("Explicit" in str(one) for one in mesh.axis_types)
+
+
+def mesh_of_leaves(leaves: Sequence[Any], axes: MeshAxes | None) -> Any:
+    """Return the mesh of the first leaf that has one; if none has, that of the command.
+
+    Args:
+        leaves: The leaves of the arguments.
+        axes: The axes of the program's mesh.
+    """
+    import jax
+    import numpy as np
+
+    shardings = (getattr(one, "sharding", None) for one in leaves)
+    found = next((one.mesh for one in shardings if one is not None and is_named(one)), None)
+    if found is not None or axes is None:
+        return found
+    devices = np.array(jax.devices()[: math.prod(axes.sizes)], object)
+    return jax.sharding.Mesh(devices.reshape(axes.sizes), axes.names)
+
+
+def argument_places(leaves: Sequence[Any], count: int) -> list[int]:
+    """Return the numbers of the leaves that are arguments of the program: those that are not static.
+
+    Args:
+        leaves: The leaves of the arguments of the function.
+        count: The number of arguments of the program.
+    """
+    if len(leaves) == count:
+        return [*range(count)]
+    return [number for number, one in enumerate(leaves) if hasattr(one, "shape")]
+
+
+def changed(
+    change: Change, function: Callable[..., Any], arguments: Sequence[Any]
+) -> tuple[Callable[..., Any], Sequence[Any]]:
+    """Return a function and its arguments with a change of arguments and outputs."""
+    import jax
+
+    leaves, tree = jax.tree.flatten(tuple(arguments))
+    spec, places = change.edit.spec, argument_places(leaves, change.argument_count)
+    mesh = mesh_of_leaves(leaves, change.mesh)
+    for number in (places[one] for one in change.arguments):
+        leaf = leaves[number]
+        own = getattr(leaf, "sharding", None)
+        place = own.mesh if own is not None and is_named(own) else mesh
+        leaves[number] = sharded_struct(leaf, place, spec, getattr(own, "memory_kind", None))
+        if isinstance(leaf, jax.Array):  # Equinox takes other values for static ones
+            leaves[number] = jax.device_put(leaf, leaves[number].sharding)
+    if not change.outputs:
+        return function, jax.tree.unflatten(tree, leaves)
+    flat, given = flattened(function, jax.tree.unflatten(tree, leaves), change.argument_count)
+    sharding = jax.sharding.NamedSharding(mesh, partition_spec(change.edit.axes))
+    count = len(jax.eval_shape(flat, *given))
+    shardings = [sharding if number in change.outputs else None for number in range(count)]
+    return jax.jit(flat, out_shardings=shardings, donate_argnums=change.donated), given
+
+
+def flattened(
+    function: Callable[..., Any], arguments: Sequence[Any], count: int
+) -> tuple[Callable[..., Any], Sequence[Any]]:
+    """Return a function of the program's arguments that returns the arrays of another one, and the arguments.
+
+    Args:
+        function: The other function.
+        arguments: Its arguments.
+        count: The number of arguments of the program.
+    """
+    import jax
+
+    leaves, tree = jax.tree.flatten(tuple(arguments))
+    places = argument_places(leaves, count)
+
+    def flat(*given: Any) -> Any:
+        values = leaves[:]  # with those that are static
+        for number, value in zip(places, given, strict=True):
+            values[number] = value
+        returned = jax.tree.leaves(function(*jax.tree.unflatten(tree, values)))
+        return [one for one in returned if hasattr(one, "shape")]
+
+    return flat, [leaves[one] for one in places]
