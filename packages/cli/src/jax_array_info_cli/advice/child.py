@@ -18,6 +18,7 @@ from jax_array_info_core.advice.code import constraint_code
 from jax_array_info_core.advice.search import Base, figures_of
 from jax_array_info_core.advice.twins import sharding_key
 from jax_array_info_core.compat.lowering import require_shardy
+from jax_array_info_core.compat.modules import FAST
 from jax_array_info_core.compat.programs import module_bytecode
 from jax_array_info_core.compat.stages import is_stage, stages_of
 from jax_array_info_core.compat.values import is_mesh, is_tracer
@@ -42,9 +43,6 @@ from .changes import (
     partition_spec,
 )
 from .instrument import Expression, Source
-
-FAST = {"xla_backend_optimization_level": 0}
-"""Options with which the CPU backend compiles the same collectives in about half of the time."""
 
 
 class Task(NamedTuple):
