@@ -112,6 +112,14 @@ def test_a_file_runs_plain_where_an_expression_is_too_deep():
     assert not seen
 
 
+def test_a_file_of_an_installed_package_runs_plain(tmp_path):
+    path, values = tmp_path / "file.py", []
+    source = Source(lambda file: file == str(path), {}, lambda expression, value: values.append(value))
+    namespace = {}
+    source.run(b"def f(x):\n    return x + 1\n", str(path), namespace)
+    assert (namespace["f"](1), values, CALL in namespace) == (2, [], False)
+
+
 def test_operands_are_not_those_that_change_something_when_evaluated_twice():
     one = expressions_of(b"def run(x):\n    return x[(i := 1)] + x.y + z[0]\n", "operands.py")[-1]
     assert {*one.operands} == {"x", "z", "i", "x.y", "z[0]"}

@@ -100,6 +100,7 @@ def main() -> None:
 
 _NO_PLACES = "Arguments and outputs are not changed: the program does not have them as they are given."
 _NO_OUTPUTS = "Outputs are not changed: those of the program are not what the function returns."
+_INSTALLED = "Expressions are not changed: the function is in an installed package."
 _NO_SHARD_MAP = "Values inside of shard_map are not changed: its specs shard them."
 
 
@@ -305,6 +306,8 @@ class Tries:
             yield _NO_OUTPUTS
         if self._values.has_manual:
             yield _NO_SHARD_MAP
+        if self._report.origin is not None and _is_hidden(self._report.origin.file):
+            yield _INSTALLED
 
     def _present(self) -> dict[tuple[str, int, tuple[int, ...]], dict[Axes, None]]:
         """Return the shardings after propagation of the values of each line, by file, line and shape."""

@@ -60,7 +60,7 @@ class Source:
         tree = ast.parse(code, path)
         if self._replaced:
             tree = _Replacing(path, self._replaced).visit(tree)
-        else:
+        elif not self._is_hidden(path):
             with contextlib.suppress(RecursionError):  # it runs as it is from there on
                 tree = _Wrapping(path, code, self._expressions).visit(tree)
             namespace[CALL] = lambda number, value: self._value(self._expressions[number], value)
