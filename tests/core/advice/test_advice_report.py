@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from jax_array_info import watch_compiles
 from jax_array_info_core.advice.advice_report import _Engine, advise_report
 from jax_array_info_core.advice.candidates import Axes, Edit, Site, specs
 from jax_array_info_core.advice.search import Base, TryFailedError, TwinError, figures_of
@@ -129,6 +130,14 @@ def state() -> tuple[Any, ...]:
     return len(jax.live_arrays()), threading.active_count(), children(), descriptors
 
 
+@pytest.fixture
+def interrupted() -> Iterator[None]:
+    """Interrupts raise KeyboardInterrupt, also where the tests run in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def advise_forever(function: Any, arrays: Any) -> None:
     for _ in itertools.count():
         advise_report(function, *arrays, budget=20)
@@ -136,6 +145,7 @@ def advise_forever(function: Any, arrays: Any) -> None:
 
 @exact
 @pytest.mark.newest
+@pytest.mark.usefixtures("interrupted")
 def test_nothing_is_left_also_after_interrupts() -> None:
     """No array, thread, process or descriptor; the program is lowered as before, and its calls compile nothing."""
     function, shapes = deposit()
@@ -156,13 +166,9 @@ def test_nothing_is_left_also_after_interrupts() -> None:
         assert state() == before
     assert function._cache_size() == 1
     assert function.lower(*shapes).as_text() == text
-    compiled: list[str] = []
-    jax.monitoring.register_event_duration_secs_listener(lambda name, *_, **__: compiled.append(name))
-    try:
+    with watch_compiles(function) as watch:
         function(*arrays)
-    finally:
-        jax.monitoring.clear_event_listeners()
-    assert not [name for name in compiled if "backend_compile" in name]
+    assert watch.report().compilations == ()
 
 
 @exact
