@@ -11,6 +11,9 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from jax_array_info_core.advice.code import constraint_code, spec_code
 from jax_array_info_core.layouts.spec import MeshAxes, Spec
 
+if len(jax.devices()) < 8:
+    pytest.skip("the mesh of the programs has 8 devices", allow_module_level=True)
+
 AXES = MeshAxes(("data", "model"), (4, 2))
 SPEC = Spec((("data", "model"), ()))
 MESH = Mesh(np.array(jax.devices()[:8]).reshape(4, 2), ("data", "model"))

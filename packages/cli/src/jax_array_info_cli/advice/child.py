@@ -135,8 +135,12 @@ def _search(task: Task, parent: Parent, messages: Iterator[Any]) -> None:
     sys.meta_path.insert(0, source)
 
     def serve(function: Any, *arguments: Any, **options: Any) -> ProgramReport:
+        import jax
+
         from jax_array_info_core import program_report
 
+        if not hasattr(jax, "typeof"):
+            raise Refusal(f"jai-cli advise needs JAX 0.6 or later: this is {jax.__version__}")
         if is_stage(function):
             raise Refusal(
                 f"{task.request.function} is lowered already, so that nothing in it can change: name the"
