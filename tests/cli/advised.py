@@ -75,13 +75,13 @@ def hooked(*finders):
                 del sys.modules[name]
 
 
-def advice_on(path, function, mesh, most=24, budget=600.0):
+def advice_on(path, function, mesh, most=24, budget=600.0, topology=None):
     """Return the advice on a function of a file, with the arguments of the function ``…_args``."""
     request = Request(
         function=parse_function(f"{path}:{function}"),
         mesh=mesh,
         args_from=parse_function(f"{path}:{function}_args"),
-        options={"topology": None, "dcn": None, "ignore_codes": ()},
+        options={"topology": topology, "dcn": None, "ignore_codes": ()},
     )
     return advised(EngineHere(request, 8), budget, most=most)
 
