@@ -11,6 +11,8 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from jax_array_info_core.advice.code import constraint_code, spec_code
 from jax_array_info_core.layouts.spec import MeshAxes, Spec
 
+if not hasattr(jax, "typeof"):
+    pytest.skip("advice needs JAX 0.5 or later, which has typeof", allow_module_level=True)
 if len(jax.devices()) < 8:
     pytest.skip("the mesh of the programs has 8 devices", allow_module_level=True)
 
