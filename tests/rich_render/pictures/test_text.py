@@ -275,6 +275,7 @@ INSIDE = {"leaves_host": "never", "groups_over_hosts": 0, "host_count": 1}
         (links([("ici", 1, 4)], sides=("x",), form="line", chip_count=2, **INSIDE),
          "inside a host: ICI, line of 2 in x, 1 hop"),
         (links([("ici", 1, 28)], sides=("z",), form="ring", chip_count=8), "ICI, ring of 8 in z, 1 hop"),
+        (links([("ici", 1, 28)], form="ring", chip_count=8), "ICI, ring of 8, 1 hop"),
         (links([("ici", 2, 28)], sides=("z",)), "ICI in z, 2 hops"),
         (links([("ici", None, 2), ("ici", 1, 4)], sides=("x", "y", "z")),
          "ICI in x, y and z: 2 × hops unknown, 4 × 1 hop"),

@@ -20,7 +20,6 @@ from ..reports.collectives import (
 from ..reports.control_flow import FlopTotals, per_iteration_words
 from ..reports.program import uncounted_words, unknown_bytes
 from ..reports.program_findings import accepted
-from .advice import advice_page
 from .blocks import Column, Listing, Row, Sentence, Source, Table, counted_path, limited, listed, more, said
 from .findings import finding_blocks
 from .folds import folded
@@ -91,6 +90,8 @@ def program_page(report: ProgramReport) -> Iterator[Listing]:
     if report.timeline is not None:
         yield from program_timeline_page(report.timeline)
     if report.advice is not None:
+        from .advice import advice_page
+
         yield from advice_page(report.advice)
 
 

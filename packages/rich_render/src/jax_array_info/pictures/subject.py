@@ -393,14 +393,9 @@ def _crossing(links: AxisLinks) -> str:
 
 def _form_words(links: AxisLinks) -> str:
     """Return the form of the groups of an axis in the torus, such as ``, ring of 8 in z``."""
-    if links.form is not None:
-        return f", {links.form} of {links.chip_count} in {_sides(links)}"
-    return f" in {_sides(links)}" if links.sides else ""
-
-
-def _sides(links: AxisLinks) -> str:
-    *others, last = map(printable, links.sides)
-    return f"{', '.join(others)} and {last}" if others else last
+    *others, last = map(printable, links.sides or ("",))
+    sides = f" in {', '.join(others)} and {last}" if others else last and f" in {last}"
+    return sides if links.form is None else f", {links.form} of {links.chip_count}{sides}"
 
 
 def _hops(each: Neighbors) -> str:
