@@ -17,7 +17,7 @@ from jax_array_info_core.advice.child import Parent
 from jax_array_info_core.advice.code import constraint_code
 from jax_array_info_core.advice.search import Base, figures_of
 from jax_array_info_core.advice.twins import sharding_key
-from jax_array_info_core.compat.lowering import require_shardy
+from jax_array_info_core.compat.lowering import require_shardy, require_types
 from jax_array_info_core.compat.modules import FAST
 from jax_array_info_core.compat.programs import module_bytecode
 from jax_array_info_core.compat.stages import is_stage, stages_of
@@ -135,12 +135,9 @@ def _search(task: Task, parent: Parent, messages: Iterator[Any]) -> None:
     sys.meta_path.insert(0, source)
 
     def serve(function: Any, *arguments: Any, **options: Any) -> ProgramReport:
-        import jax
-
         from jax_array_info_core import program_report
 
-        if not hasattr(jax, "typeof"):
-            raise Refusal(f"jai-cli advise needs JAX 0.6 or later: this is {jax.__version__}")
+        require_types()
         if is_stage(function):
             raise Refusal(
                 f"{task.request.function} is lowered already, so that nothing in it can change: name the"

@@ -263,6 +263,14 @@ def require_shardy(stages: Stages | None = None) -> None:
         )
 
 
+def require_types() -> None:
+    """Raise UnsupportedValueError if values have no types, whose meshes changes are written with."""
+    import jax
+
+    if not hasattr(jax, "typeof"):
+        raise UnsupportedValueError(f"jai-cli advise needs JAX 0.6 or later: this is {jax.__version__}")
+
+
 def lowered_for_propagation(stages: Stages, values: Sequence[Any]) -> tuple[Stages, str]:
     """Return the stages with a lowered program, and its platform.
 
