@@ -26,7 +26,10 @@ from tests.cli.launching import COMMAND, MAIN, jai, restore_signals, write_progr
 pytestmark = [
     pytest.mark.own_process,
     pytest.mark.newest,
-    pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="reads /proc"),
+    pytest.mark.skipif(
+        not os.path.isdir("/proc/self"),
+        reason="finds the processes that are left in /proc, which this system lacks",
+    ),
 ]
 
 HEAD = """

@@ -37,7 +37,10 @@ if len(jax.devices()) < 8:
 from . import advised_programs
 from .advised_programs import ALL, Program, deposit, mesh, shaped, unrolled
 
-exact = pytest.mark.skipif(not has_spans(), reason="JAX 0.12 and later tell the expressions of operations")
+exact = pytest.mark.skipif(
+    not has_spans(),
+    reason="expressions are changed on JAX 0.12 and later, whose operations have their columns",
+)
 
 
 def later() -> float:
