@@ -1,1 +1,0 @@
-"""Differences between trees, resharding traffic, and sharding snapshots in tests."""
