@@ -14,7 +14,7 @@ import compare
 import jax
 import jax.numpy as jnp
 
-from jax_array_info_core.holders.search import find_holders
+from jax_array_info_core.arrays.holders.search import find_holders
 
 ARRAYS = 10_000
 LAYERS = 1_000

@@ -15,9 +15,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from jax_array_info_core.hosts.summaries import summary_of
+from jax_array_info_core.facts.reports.json import summary_to_json, to_json
+from jax_array_info_core.jobs.hosts.summaries import summary_of
 from jax_array_info_core.reports import LiveArrayGroup, LiveArrayReport
-from jax_array_info_core.reports.json import summary_to_json, to_json
 
 PROCESSES = 1000
 ROWS = 10_000

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from programs import LAYERS, batch, layer, step
 
 from jax_array_info import propagation_report, sharded_structs
-from jax_array_info_core.propagation import helper
+from jax_array_info_core.programs.propagation import helper
 
 params = [layer] * LAYERS
 lowered = step.lower(params, batch)

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from jax_array_info import record_memory
-from jax_array_info_core.timeline.recording import Recording
+from jax_array_info_core.jobs.timeline.recording import Recording
 
 # Without a thread for each step, whose start varies by more than the recorder costs.
 jax.config.update("jax_cpu_enable_async_dispatch", False)

@@ -11,8 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from jax_array_info_core.reports import Origin
-from jax_array_info_core.reports.record import (
+from jax_array_info_core.facts.reports.record import (
     RecordDevice,
     RecordGroup,
     RecordLine,
@@ -20,7 +19,8 @@ from jax_array_info_core.reports.record import (
     RecordSample,
     RecordStart,
 )
-from jax_array_info_core.timeline.segments import encoded
+from jax_array_info_core.jobs.timeline.segments import encoded
+from jax_array_info_core.reports import Origin
 
 SECONDS = 86_400
 GROUPS = 400

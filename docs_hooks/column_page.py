@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 
-from jax_array_info_core import pages
-from jax_array_info_core.grouping import by_key
-from jax_array_info_core.pages.blocks import Column
+from jax_array_info_core.base.grouping import by_key
+from jax_array_info_core.facts import pages
+from jax_array_info_core.facts.pages.blocks import Column
 
 PAGE = """# Columns of tables
 

@@ -9,8 +9,8 @@ from griffe import Alias, Extension, GriffeLoader, Module, Object
 
 EXAMPLE = re.compile(r"^>>> .*?(?=\n\n|\Z)", re.MULTILINE | re.DOTALL)
 RE_EXPORTED = {
-    "reports": "jax_array_info_core.reports.all_reports",
-    "errors": "jax_array_info_core.errors",
+    "reports": "jax_array_info_core.facts.reports.all_reports",
+    "errors": "jax_array_info_core.base.errors",
 }
 """Modules of ``jax_array_info`` whose lists of names are computed, with the modules that define the names."""
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from jax_array_info_core.reports.codes import CODES
+from jax_array_info_core.facts.reports.codes import CODES
 
-FOLDER = "packages/core/src/jax_array_info_core/explained"
+FOLDER = "packages/core/src/jax_array_info_core/facts/explained"
 EXPLAINED = Path(__file__).parent.parent / FOLDER
 INDEX = Path(__file__).parent.parent / "docs/findings/index.md"
 TABLE = re.compile(r"(?<=^\|---\|---\|---\|---\|\n)(?:\|.*\n)+", re.MULTILINE)

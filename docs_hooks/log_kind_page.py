@@ -6,13 +6,13 @@ import json
 from collections.abc import Iterable, Iterator
 
 from jax_array_info_core import log_report
-from jax_array_info_core.logs.events import NOT_INTERPRETED
-from jax_array_info_core.logs.job_kinds import JOB_KINDS
-from jax_array_info_core.logs.kinds import Kind
-from jax_array_info_core.logs.memory_kinds import MEMORY_KINDS
-from jax_array_info_core.logs.program_kinds import PROGRAM_KINDS
-from jax_array_info_core.reports.codes import CODES
-from jax_array_info_core.reports.logs import LogCategory, LogRole
+from jax_array_info_core.facts.reports.codes import CODES
+from jax_array_info_core.facts.reports.logs import LogCategory, LogRole
+from jax_array_info_core.jobs.logs.events import NOT_INTERPRETED
+from jax_array_info_core.programs.log_kinds.job_kinds import JOB_KINDS
+from jax_array_info_core.programs.log_kinds.kinds import Kind
+from jax_array_info_core.programs.log_kinds.memory_kinds import MEMORY_KINDS
+from jax_array_info_core.programs.log_kinds.program_kinds import PROGRAM_KINDS
 
 from .finding_pages import FOLDER
 

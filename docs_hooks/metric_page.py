@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from jax_array_info_core.reports.metrics import METRICS
+from jax_array_info_core.facts.reports.metrics import METRICS
 
 PAGE = """# Metrics: names and units
 

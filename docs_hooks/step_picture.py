@@ -12,9 +12,9 @@ from jax_array_info.engine.render import on_console
 from jax_array_info.export.document import columns_svg
 from jax_array_info.export.margins import program_margin
 from jax_array_info.export.source_text import source_text
-from jax_array_info_core.pages.blocks import Sentence, cut
-from jax_array_info_core.pages.program_words import title_words
-from jax_array_info_core.pages.programs import sent_blocks
+from jax_array_info_core.facts.pages.blocks import Sentence, cut
+from jax_array_info_core.facts.pages.program_words import title_words
+from jax_array_info_core.facts.pages.programs import sent_blocks
 from jax_array_info_core.reports import ProgramReport
 
 from .running import environment

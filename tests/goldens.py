@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from jax_array_info_core import from_json
-from jax_array_info_core.pages import page
+from jax_array_info_core.facts.pages import page
 from jax_array_info_core.reports import Report
 
 FOLDER = Path(__file__).parent / "data" / "pages"

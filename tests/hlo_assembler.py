@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from itertools import accumulate, count
 
-from jax_array_info_core.hlo.messages import FFTS, PRIMITIVES, TUPLE, hlo_classes
-from jax_array_info_core.hlo.source import unescaped
+from jax_array_info_core.xla.hlo.messages import FFTS, PRIMITIVES, TUPLE, hlo_classes
+from jax_array_info_core.xla.hlo.source import unescaped
 
 STRING = r'"(?:[^"\\]++|\\(?s:.))*+"'
 """Pattern of a quoted string."""

@@ -9,7 +9,7 @@ import tarfile
 from functools import cache
 from pathlib import Path
 
-from jax_array_info_core.hlo.module import Module, read_module
+from jax_array_info_core.xla.hlo.module import Module, read_module
 from tests.hlo_assembler import assembled
 
 FOLDER = Path(__file__).parent / "data" / "hlo"

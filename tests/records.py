@@ -7,10 +7,10 @@ import warnings
 
 import msgspec
 
-from jax_array_info_core.reports.record import LINES
-from jax_array_info_core.timeline.recorder import End
-from jax_array_info_core.timeline.recording import Recording
-from jax_array_info_core.timeline.segments import segment_paths
+from jax_array_info_core.facts.reports.record import LINES
+from jax_array_info_core.jobs.timeline.recorder import End
+from jax_array_info_core.jobs.timeline.recording import Recording
+from jax_array_info_core.jobs.timeline.segments import segment_paths
 
 
 def lines_in(path):

@@ -8,8 +8,8 @@ from jax_array_info.engine.render import print_columns, render, text_of, to_text
 from jax_array_info.export.document import html_document, title_of
 from jax_array_info.export.formats import to_html, to_svg
 from jax_array_info.style import terminal_console
+from jax_array_info_core.facts.reports.live import By
 from jax_array_info_core.reports import DevicesReport, LiveArrayReport
-from jax_array_info_core.reports.live import By
 
 
 def as_text(report, width):

@@ -9,7 +9,7 @@ import pytest
 
 from docs_hooks.column_page import column_page, tables_of_pages
 from jax_array_info_core import from_json, json_schema
-from jax_array_info_core.pages import REPORTS, blocks, page
+from jax_array_info_core.facts.pages import REPORTS, blocks, page
 from tests.goldens import NAMES, stored
 from tests.schemas import complete
 from tests.test_voice import PACKAGES, PAGES, docstrings_of, strings_of, tree_of

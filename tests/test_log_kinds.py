@@ -8,7 +8,7 @@ import pytest
 
 from docs_hooks.log_kind_page import EXAMPLE, SECTIONS, log_kind_page
 from jax_array_info_core import log_report, to_json
-from jax_array_info_core.logs.events import KINDS
+from jax_array_info_core.jobs.logs.events import KINDS
 from tests.test_voice import found_in
 
 pytestmark = pytest.mark.newest

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from jax_array_info_core import program_report
-from jax_array_info_core.advice.judging import verdict
-from jax_array_info_core.advice.search import figures_of
+from jax_array_info_core.programs.advice.judging import verdict
+from jax_array_info_core.programs.advice.search import figures_of
 from tests.ahead_of_time import needs_tpu_compiler
 from tests.cli.advised import advice_on, called
 

@@ -11,10 +11,10 @@ from jax.sharding import PartitionSpec as P
 
 from jax_array_info.engine.render import render, text_of
 from jax_array_info_core import from_json, program_report, to_json, topology_mesh
-from jax_array_info_core.hlo.liveness import read_assignment
-from jax_array_info_core.hlo.messages import program_in
-from jax_array_info_core.hlo.module import read_module
-from jax_array_info_core.origins.origins import UserLines
+from jax_array_info_core.arrays.origins.origins import UserLines
+from jax_array_info_core.xla.hlo.liveness import read_assignment
+from jax_array_info_core.xla.hlo.messages import program_in
+from jax_array_info_core.xla.hlo.module import read_module
 from tests.ahead_of_time import needs_tpu_compiler
 from tests.programs import abstract, block
 

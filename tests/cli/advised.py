@@ -22,7 +22,7 @@ from jax_array_info_cli.advice.instrument import Source
 from jax_array_info_cli.user_code import parse_function
 from jax_array_info_cli.user_code.compiling import Request, report_on
 from jax_array_info_core import program_report
-from jax_array_info_core.advice.search import TryFailedError, TwinError, advised, figures_of
+from jax_array_info_core.programs.advice.search import TryFailedError, TwinError, advised, figures_of
 
 _NUMBERS = itertools.count()
 

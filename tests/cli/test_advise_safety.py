@@ -17,9 +17,9 @@ from jax_array_info_cli.advice.engine import SourceEngine
 from jax_array_info_cli.advice.instrument import Source
 from jax_array_info_cli.user_code import FunctionName
 from jax_array_info_cli.user_code.compiling import Request
-from jax_array_info_core.advice.candidates import Edit
-from jax_array_info_core.advice.child import EndedError
-from jax_array_info_core.advice.search import Base, TryFailedError, figures_of
+from jax_array_info_core.programs.advice.candidates import Edit
+from jax_array_info_core.programs.advice.child import EndedError
+from jax_array_info_core.programs.advice.search import Base, TryFailedError, figures_of
 from jax_array_info_core.reports import ProgramReport
 from tests.cli.launching import COMMAND, MAIN, jai, restore_signals, write_program
 
@@ -55,7 +55,7 @@ def dot(x, w):
 INTERRUPTS = 50 if "JAI_FUZZ" in os.environ else 5
 
 
-SOON = "import jax_array_info_core.advice.search as search; search._LEAST_SECONDS = 4"
+SOON = "import jax_array_info_core.programs.advice.search as search; search._LEAST_SECONDS = 4"
 """Ends the wait for the program as it is before long."""
 
 
@@ -131,7 +131,7 @@ os.write(1, b"written\\n")
 os.system("echo echoed")
 os.chdir("/")
 sys.path[:] = []
-for name in ("json", "socket", "pickle", "jax_array_info_core", "jax_array_info_core.advice"):
+for name in ("json", "socket", "pickle", "jax_array_info_core", "jax_array_info_core.programs.advice"):
     sys.modules.pop(name, None)
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, signal.SIG_IGN)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from jax_array_info_core.pages import REPORTS
-from jax_array_info_core.reports.record import RecordSample
+from jax_array_info_core.facts.pages import REPORTS
+from jax_array_info_core.facts.reports.record import RecordSample
 from tests.cli.launching import jai
 from tests.core.hosts.samples import USUAL, write
 from tests.core.timeline.samples import START, record_start, write_record
@@ -40,13 +40,15 @@ MADE = {
 """Commands that need no compilation, and the pages that they import."""
 HELP = {
     "jax_array_info_cli": "commands output reporting standard_streams",
-    "jax_array_info_core": "config errors names quantities text",
+    "jax_array_info_core": "base base.config base.errors base.names base.quantities base.text",
 }
 SHOW = {
     "jax_array_info_cli": f"{HELP['jax_array_info_cli']} commands.show",
-    "jax_array_info_core": f"{HELP['jax_array_info_core']} grouping layouts layouts.dtypes layouts.grid"
-    " layouts.layout layouts.notation layouts.spec notebooks pages pages.arrays pages.blocks pages.folds"
-    " pages.words plans plans.plan reports reports.array",
+    "jax_array_info_core": f"{HELP['jax_array_info_core']} arrays arrays.plans"
+    " arrays.plans.plan base.grouping base.notebooks errors facts facts.pages facts.pages.arrays"
+    " facts.pages.blocks facts.pages.folds facts.pages.words facts.reports facts.reports.array geometry"
+    " geometry.layouts geometry.layouts.dtypes geometry.layouts.grid geometry.layouts.layout"
+    " geometry.layouts.notation geometry.layouts.spec layouts reports",
     "jax_array_info": "engine engine.lines engine.render export export.notebook pictures pictures.fitting"
     " pictures.of_reports pictures.palette pictures.subject pictures.text pictures.text_plan style",
 }
@@ -91,7 +93,7 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize(("words", "pages"), MADE.values(), ids=MADE)
 def test_a_command_imports_its_own_page_and_no_other_command(words, pages, folder):
     found = imported(words, folder)
-    assert below("jax_array_info_core.pages", found) & PAGES == pages
+    assert below("jax_array_info_core.facts.pages", found) & PAGES == pages
     command = words.split()[0]
     assert below("jax_array_info_cli.commands", found) == {MODULES.get(command, command)}
 
@@ -100,7 +102,7 @@ def test_a_command_imports_its_own_page_and_no_other_command(words, pages, folde
 def test_a_saved_report_needs_its_own_page(name, folder):
     found = imported(f"report {name}.json", folder)
     own = REPORTS[name].page.partition(".")[0]
-    assert below("jax_array_info_core.pages", found) & PAGES == {own} | PARTS.get(name, set())
+    assert below("jax_array_info_core.facts.pages", found) & PAGES == {own} | PARTS.get(name, set())
     assert below("jax_array_info_cli.commands", found) == {"recorded"}
 
 
@@ -117,7 +119,7 @@ def test_a_saved_report_needs_its_own_page(name, folder):
 def test_help_imports_no_page_and_no_other_command(words, commands, folder):
     found = imported(words, folder)
     assert below("jax_array_info_cli.commands", found) == commands
-    assert not below("jax_array_info_core.pages", found)
+    assert not below("jax_array_info_core.facts.pages", found)
     assert not any(name.startswith("jax_array_info.") for name in found)
 
 
@@ -141,4 +143,4 @@ print("imported:", *sys.modules)
         name for name in jai(code=code).stdout.rpartition("imported:")[2].split() if "jax_array_info" in name
     }
     assert len(found) <= 60
-    assert below("jax_array_info_core.reports", found) == {"array"}
+    assert below("jax_array_info_core.facts.reports", found) == {"array"}

@@ -11,7 +11,7 @@ from importlib.util import decode_source
 import pytest
 
 from jax_array_info_cli.advice.instrument import CALL, Source, _Replacing
-from jax_array_info_core.advice.candidates import Site
+from jax_array_info_core.programs.advice.candidates import Site
 from tests.cli.constructs import CONSTRUCTS
 
 pytestmark = pytest.mark.oldest_and_newest

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import pytest
 
 from jax_array_info import from_json, memory_profile_report, to_text
-from jax_array_info_core.origins import profiles
+from jax_array_info_core.arrays.origins import profiles
 from tests.cli.launching import jai
 from tests.core.hosts.samples import OTHER, USUAL, write
 from tests.core.timeline.samples import MIB, START, record_group, record_start, samples_of, write_record

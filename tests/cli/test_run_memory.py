@@ -2,7 +2,7 @@
 
 import pytest
 
-from jax_array_info_core.timeline.segments import segment_paths
+from jax_array_info_core.jobs.timeline.segments import segment_paths
 from tests.cli.launching import run, write_program
 from tests.records import bytes_of, lines_in, of_kind, record_of
 

@@ -10,9 +10,9 @@ import pytest
 
 from jax_array_info_cli.commands.recorded import View
 from jax_array_info_core import from_json
-from jax_array_info_core.reports.record import RecordDevice, RecordMark, RecordSample
-from jax_array_info_core.timeline.segments import encoded
-from jax_array_info_core.timeline.timeline_report import Follower
+from jax_array_info_core.facts.reports.record import RecordDevice, RecordMark, RecordSample
+from jax_array_info_core.jobs.timeline.segments import encoded
+from jax_array_info_core.jobs.timeline.timeline_report import Follower
 from tests.cli.terminals import COMMAND, PATIENCE, Terminal, run_into_pipe, run_on_terminal
 from tests.core.timeline.samples import START, record_group, record_start, samples_of, write_record
 

@@ -8,7 +8,7 @@ import pytest
 import jax_array_info_core
 from jax_array_info import from_json, propagation_report
 from jax_array_info_cli.commands.program import FAIL_ON
-from jax_array_info_core.reports.codes import CODES
+from jax_array_info_core.facts.reports.codes import CODES
 from tests.cli.launching import jai, write_program
 
 needs_shardy = pytest.mark.skipif(

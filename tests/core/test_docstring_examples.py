@@ -8,13 +8,13 @@ import pytest
 pytestmark = pytest.mark.oldest_and_newest
 
 MODULES = [
-    "devices.memory",
-    "live.growth",
-    "live.report",
-    "origins.profiles",
+    "jobs.devices.memory",
+    "arrays.live.growth",
+    "arrays.live.report",
+    "arrays.origins.profiles",
     "programs.caches",
-    "recompiles.watch",
-    "reports.metrics",
+    "programs.recompiles.watch",
+    "facts.reports.metrics",
 ]
 
 

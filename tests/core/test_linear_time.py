@@ -8,12 +8,12 @@ import time
 import pytest
 
 from jax_array_info_core import log_report
+from jax_array_info_core.base.quantities import parse_bytes
 from jax_array_info_core.compat.stages import slash_names
-from jax_array_info_core.hlo.oom_logs import read_out_of_memory
-from jax_array_info_core.hlo.source import read_array, scope_of
-from jax_array_info_core.hlo.warnings import DONATION, warnings_in
-from jax_array_info_core.layouts.notation import parse_rule
-from jax_array_info_core.quantities import parse_bytes
+from jax_array_info_core.geometry.layouts.notation import parse_rule
+from jax_array_info_core.xla.hlo.oom_logs import read_out_of_memory
+from jax_array_info_core.xla.hlo.source import read_array, scope_of
+from jax_array_info_core.xla.hlo.warnings import DONATION, warnings_in
 from tests.logs import REMATERIALIZATION
 
 pytestmark = pytest.mark.oldest_and_newest

@@ -2,8 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jax_array_info_core.compat.shardings import device_name
-from jax_array_info_core.quantities import (
+from jax_array_info_core.base.quantities import (
     bytes_apart,
     format_bytes,
     format_device_ids,
@@ -12,7 +11,8 @@ from jax_array_info_core.quantities import (
     parse_bytes,
     shares_apart,
 )
-from jax_array_info_core.text import printable
+from jax_array_info_core.base.text import printable
+from jax_array_info_core.compat.shardings import device_name
 
 pytestmark = pytest.mark.oldest_and_newest
 

@@ -12,8 +12,8 @@ import ml_dtypes
 import numpy as np
 
 from jax_array_info_core import devices_report, json_schema, to_json, tree_report
-from jax_array_info_core.reports.record import RecordEnd, RecordOutOfMemory
-from jax_array_info_core.timeline.segments import encoded
+from jax_array_info_core.facts.reports.record import RecordEnd, RecordOutOfMemory
+from jax_array_info_core.jobs.timeline.segments import encoded
 from tests.arrays import mesh_of, sharded
 from tests.core.hosts import samples
 from tests.core.reports.test_json import every_report

@@ -24,10 +24,11 @@ from jax_array_info_core import (
     xla_report,
 )
 from jax_array_info_core.compat.topology_names import parse_topology
-from jax_array_info_core.hosts.files import hosts_in_folder
-from jax_array_info_core.layouts import notation, parse_mesh, parse_shape, parse_spec
+from jax_array_info_core.geometry.layouts import notation
+from jax_array_info_core.jobs.hosts.files import hosts_in_folder
+from jax_array_info_core.jobs.timeline.recording import Recording
+from jax_array_info_core.layouts import parse_mesh, parse_shape, parse_spec
 from jax_array_info_core.reports import ProgramReport, TreeReport
-from jax_array_info_core.timeline.recording import Recording
 from jax_array_info_core.trees.files import read_report
 
 

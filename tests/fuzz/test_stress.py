@@ -24,13 +24,13 @@ from jax_array_info_core import (
     tree_report,
     watch_compiles,
 )
-from jax_array_info_core.timeline.reading import read_line
-from jax_array_info_core.timeline.segments import segment_paths
+from jax_array_info_core.jobs.timeline.reading import read_line
+from jax_array_info_core.jobs.timeline.segments import segment_paths
 from tests.fuzz.test_inputs import IS_LONG
 
 KILLED = """
 import os, pathlib, random, signal, time
-from jax_array_info_core.files.descriptors import write_whole
+from jax_array_info_core.base.files.descriptors import write_whole
 path, contents = pathlib.Path("x.json"), [bytes([number]) * 300_000 for number in range(2)]
 write_whole(path, contents[0])
 for _ in range(60):
@@ -54,9 +54,9 @@ def test_a_file_is_whole_after_each_of_60_kills(tmp_path):
 KILLED_RECORDERS = """
 import itertools, os, pathlib, random, signal, time
 from jax_array_info_core import timeline_report
-from jax_array_info_core.timeline.reading import read_line
-from jax_array_info_core.timeline.segments import Segment, segment_paths
-from jax_array_info_core.timeline.segments import thin_segments
+from jax_array_info_core.jobs.timeline.reading import read_line
+from jax_array_info_core.jobs.timeline.segments import Segment, segment_paths
+from jax_array_info_core.jobs.timeline.segments import thin_segments
 from tests.core.timeline.samples import record_start, samples_of
 folder, samples = pathlib.Path("record").absolute(), samples_of([], {}, 200)
 folder.mkdir()

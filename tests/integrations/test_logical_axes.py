@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import tree_report
-from jax_array_info_core.layouts.spec import as_spec
+from jax_array_info_core.geometry.layouts.spec import as_spec
 
 NAMES = ("batch", "embed", "heads", "mlp", "vocab")
 MESH = {"data": 2, "fsdp": 4, "tensor": 2, "expert": 3}

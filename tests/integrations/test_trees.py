@@ -27,7 +27,7 @@ from jax_array_info import (
     tree_report,
 )
 from jax_array_info.layouts import Spec
-from jax_array_info_core.pages.tree_rows import leaf_groups
+from jax_array_info_core.facts.pages.tree_rows import leaf_groups
 from tests.arrays import mesh_of
 
 pytestmark = pytest.mark.needs_devices(8)

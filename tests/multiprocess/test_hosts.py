@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from jax_array_info_core import from_json
-from jax_array_info_core.hosts.files import hosts_in_folder
+from jax_array_info_core.jobs.hosts.files import hosts_in_folder
 from tests.cli.launching import run, write_program
 from tests.documents import run_python
 from tests.multiprocess.programs import PRELUDE
@@ -87,7 +87,7 @@ import functools, json, socket, threading
 import jax
 from jax._src import distributed
 from jax_array_info_core.compat import processes
-from jax_array_info_core.hosts import gather as room
+from jax_array_info_core.jobs.hosts import gather as room
 from tests.core.hosts.samples import OTHER, USUAL
 
 with socket.socket() as probe:

@@ -8,8 +8,8 @@ import jax_array_info as jai
 from jax_array_info.engine.render import render, text_of
 from jax_array_info.verbs import advice as print_module
 from jax_array_info.verbs import programs
-from jax_array_info_core.pages import page
-from jax_array_info_core.pages.blocks import Sentence, Verbatim
+from jax_array_info_core.facts.pages import page
+from jax_array_info_core.facts.pages.blocks import Sentence, Verbatim
 from tests.goldens import stored
 
 pytestmark = pytest.mark.once_per_version

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 from jax_array_info import collect_reports, sharding_info, tap_sharding
-from jax_array_info_core import delivery
+from jax_array_info_core.arrays import delivery
 
 pytestmark = pytest.mark.needs_devices(8)
 

@@ -21,9 +21,9 @@ from jax_array_info import (
     to_text,
 )
 from jax_array_info.reports import BatchAxes
+from jax_array_info_core.arrays.traced import traced_report
+from jax_array_info_core.arrays.traced import traced_report as primitives
 from jax_array_info_core.compat import inspection
-from jax_array_info_core.traced import traced_report
-from jax_array_info_core.traced import traced_report as primitives
 from tests.arrays import sharded
 from tests.contexts import PMAP_IS_SHARD_MAP, VERSION, shard_map
 from tests.documents import run_python

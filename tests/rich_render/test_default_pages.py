@@ -11,8 +11,9 @@ from jax_array_info import to_text
 from jax_array_info.engine.render import on_console, print_page, render, shown_blocks, text_of
 from jax_array_info.reports import CheckReport, ProgramReport, TreeReport
 from jax_array_info.style import terminal_console
-from jax_array_info_core.pages import page
-from jax_array_info_core.pages.blocks import (
+from jax_array_info_core.base.quantities import format_bytes, parse_bytes
+from jax_array_info_core.facts.pages import page
+from jax_array_info_core.facts.pages.blocks import (
     Entries,
     Note,
     Picture,
@@ -23,8 +24,7 @@ from jax_array_info_core.pages.blocks import (
     cut,
     left_out,
 )
-from jax_array_info_core.pages.tree_rows import is_counted, leaf_sums
-from jax_array_info_core.quantities import format_bytes, parse_bytes
+from jax_array_info_core.facts.pages.tree_rows import is_counted, leaf_sums
 from tests.goldens import FOLDER, NAMES, stored
 
 pytestmark = pytest.mark.newest

@@ -16,7 +16,7 @@ import builtins
 import jax
 import jax.numpy as jnp
 from jax_array_info import *
-from jax_array_info_core.pages import REPORTS as SHOWN
+from jax_array_info_core.facts.pages import REPORTS as SHOWN
 
 
 class Last:

@@ -10,7 +10,7 @@ import pytest
 
 from jax_array_info import to_json
 from jax_array_info.engine.render import render, text_of
-from jax_array_info_core.pages import REPORTS
+from jax_array_info_core.facts.pages import REPORTS
 from jax_array_info_core.reports import Report
 from tests.goldens import FOLDER, NAMES, drawn, stored
 

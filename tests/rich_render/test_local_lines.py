@@ -5,7 +5,7 @@ import pytest
 
 from jax_array_info import to_text
 from jax_array_info.reports import ArrayReport
-from jax_array_info_core.layouts.layout import local_part, mesh_layout
+from jax_array_info_core.geometry.layouts.layout import local_part, mesh_layout
 
 pytestmark = pytest.mark.oldest_and_newest
 

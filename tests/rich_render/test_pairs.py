@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 import jax_array_info as jai
-from jax_array_info_core.pages import REPORTS
+from jax_array_info_core.facts.pages import REPORTS
 from tests.goldens import one_of_each
 
 pytestmark = pytest.mark.once_per_version

@@ -7,7 +7,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info import collect_reports, sharding_info, tap_sharding
-from jax_array_info_core.traced import inspections
+from jax_array_info_core.arrays.traced import inspections
 from tests.contexts import VERSION
 
 pytestmark = pytest.mark.needs_devices(8)

@@ -18,7 +18,7 @@ from jax_array_info import (
     sharding_vis,
     simple_array_info,
 )
-from jax_array_info_core.pages import REPORTS
+from jax_array_info_core.facts.pages import REPORTS
 from tests.arrays import mesh_of
 from tests.goldens import one_of_each
 

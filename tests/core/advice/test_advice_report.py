@@ -22,12 +22,12 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info import watch_compiles
-from jax_array_info_core.advice.advice_report import _Engine, advise_report
-from jax_array_info_core.advice.candidates import Axes, Edit, Site, specs
-from jax_array_info_core.advice.search import Base, TryFailedError, TwinError, figures_of
-from jax_array_info_core.advice.worker import Question
 from jax_array_info_core.compat.modules import has_spans, lowered_module
 from jax_array_info_core.errors import UnsupportedValueError
+from jax_array_info_core.programs.advice.advice_report import _Engine, advise_report
+from jax_array_info_core.programs.advice.candidates import Axes, Edit, Site, specs
+from jax_array_info_core.programs.advice.search import Base, TryFailedError, TwinError, figures_of
+from jax_array_info_core.programs.advice.worker import Question
 
 if jax.__version_info__ < (0, 7):
     pytest.skip("advise_report needs JAX 0.7 or later", allow_module_level=True)

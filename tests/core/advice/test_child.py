@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from jax_array_info_core.advice.child import Child, EndedError, RefusedError, cpu_environment
-from jax_array_info_core.advice.search import TimeOverError
+from jax_array_info_core.programs.advice.child import Child, EndedError, RefusedError, cpu_environment
+from jax_array_info_core.programs.advice.search import TimeOverError
 
 ANSWERS = """
 import os, sys, time
-from jax_array_info_core.advice.child import serve
+from jax_array_info_core.programs.advice.child import serve
 
 def answer(message):
     if message == "end":
@@ -112,7 +112,7 @@ def test_a_child_ends_with_its_parent(command: list[str]) -> None:
     """Also if the parent is killed."""
     program = (
         f"import os, sys, time; sys.path[:] = {sys.path!r}\n"
-        "from jax_array_info_core.advice.child import Child\n"
+        "from jax_array_info_core.programs.advice.child import Child\n"
         f"child = Child.start({command!r}, {{}})\n"
         "print(child.ask('os.getpid()', time.monotonic() + 60), flush=True); time.sleep(60)"
     )

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
-from jax_array_info_core.advice.code import constraint_code, spec_code
-from jax_array_info_core.layouts.spec import MeshAxes, Spec
+from jax_array_info_core.geometry.layouts.spec import MeshAxes, Spec
+from jax_array_info_core.programs.advice.code import constraint_code, spec_code
 
 if not hasattr(jax, "typeof"):
     pytest.skip("advice needs JAX 0.5 or later, which has typeof", allow_module_level=True)

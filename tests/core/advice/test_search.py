@@ -4,7 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from jax_array_info_core.advice.search import Base, TimeOverError, TryFailedError, advised, figures_of
+from jax_array_info_core.programs.advice.search import (
+    Base,
+    TimeOverError,
+    TryFailedError,
+    advised,
+    figures_of,
+)
 from jax_array_info_core.reports import Remedy, RemedyPlace
 from tests.goldens import stored
 

@@ -18,10 +18,10 @@ from jax_array_info_core import (
     tree_report,
     watch_compiles,
 )
-from jax_array_info_core.changes.gates import diff_with_rules, parse_rule
 from jax_array_info_core.errors import CheckError
+from jax_array_info_core.geometry.layouts.spec import other_types
 from jax_array_info_core.layouts import MeshAxes
-from jax_array_info_core.layouts.spec import other_types
+from jax_array_info_core.programs.gates import diff_with_rules, parse_rule
 
 DATA = P("data")
 AxisType = getattr(jax.sharding, "AxisType", None)

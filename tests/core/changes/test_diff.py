@@ -10,8 +10,8 @@ from jax.sharding import AbstractMesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import from_json, to_json
-from jax_array_info_core.changes.tree_diff import tree_diff_report
 from jax_array_info_core.errors import UnsupportedValueError
+from jax_array_info_core.trees.tree_diff import tree_diff_report
 from jax_array_info_core.trees.tree_report import tree_report
 from tests.arrays import mesh_of, sharded
 

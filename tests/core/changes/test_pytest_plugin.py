@@ -11,7 +11,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import to_json  # noqa: F401  loaded before the runs, which unload what they import
-from jax_array_info_core.changes import tree_diff as snapshots
+from jax_array_info_core.trees import tree_diff as snapshots
 from jax_array_info_core.trees.tree_report import tree_report
 
 pytestmark = pytest.mark.oldest_and_newest
@@ -244,7 +244,7 @@ def test_leaves_of_every_kind_are_stored_and_compared(tmp_path):
 @pytest.mark.own_process
 @pytest.mark.newest
 def test_loading_the_plugin_imports_neither_jax_nor_numpy_nor_rich():
-    code = "import sys, jax_array_info_core.changes.pytest_plugin as plugin; print(*sys.modules)"
+    code = "import sys, jax_array_info_core.programs.pytest_plugin as plugin; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"jax", "numpy", "rich", "msgspec", "jax_array_info"} & set(done.stdout.split())
 

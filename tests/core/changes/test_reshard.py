@@ -14,9 +14,9 @@ from jax.sharding import Mesh, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import from_json, to_json
-from jax_array_info_core.changes.reshard import reshard_report
+from jax_array_info_core.arrays.plans.plan import uneven_axes
 from jax_array_info_core.errors import SpecError
-from jax_array_info_core.plans.plan import uneven_axes
+from jax_array_info_core.programs.reshard import reshard_report
 from jax_array_info_core.reports import TreeMesh
 from jax_array_info_core.trees.specs import PathRules
 from jax_array_info_core.trees.tree_report import tree_report

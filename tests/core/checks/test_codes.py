@@ -12,10 +12,10 @@ from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import check_report, from_json, log_report, to_json, tree_report
 from jax_array_info_core.errors import UnsupportedValueError
-from jax_array_info_core.pages.blocks import Rule, Sentence, Verbatim
-from jax_array_info_core.pages.explained import explained_page
+from jax_array_info_core.facts.pages.blocks import Rule, Sentence, Verbatim
+from jax_array_info_core.facts.pages.explained import explained_page
+from jax_array_info_core.facts.reports.codes import CODES, code_of
 from jax_array_info_core.reports import Donation, LargeBuffer, OutOfMemory, Rematerialization, RepeatedValue
-from jax_array_info_core.reports.codes import CODES, code_of
 from tests.sample_programs import SCAN, STEP, WHY, leaf, program
 
 pytestmark = pytest.mark.oldest_and_newest
@@ -174,7 +174,7 @@ def test_the_page_of_a_code_has_its_sections_and_neither_links_nor_ticks(code):
 def test_codes_names_and_pages_are_unique():
     found = list(CODES.values())
     assert len({one.code for one in found}) == len({one.name for one in found}) == len(found)
-    files = resources.files("jax_array_info_core") / "explained"
+    files = resources.files("jax_array_info_core.facts") / "explained"
     assert {path.name for path in files.iterdir()} == {f"{one.code}.md" for one in found}
 
 

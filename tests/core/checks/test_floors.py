@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import PathRules, assert_tree, check_report, from_json, to_json
+from jax_array_info_core.base.quantities import format_bytes
 from jax_array_info_core.errors import UnsupportedValueError
-from jax_array_info_core.layouts.spec import MIN_SHARD_ELEMENTS, advised_axes, finer_axes
-from jax_array_info_core.quantities import format_bytes
-from jax_array_info_core.reports.codes import CODES
-from jax_array_info_core.reports.floors import FLOORS, MIN_NBYTES, Limits
+from jax_array_info_core.facts.reports.codes import CODES
+from jax_array_info_core.facts.reports.floors import FLOORS, MIN_NBYTES, Limits
+from jax_array_info_core.geometry.layouts.spec import MIN_SHARD_ELEMENTS, advised_axes, finer_axes
 from tests.arrays import mesh_of, sharded
 from tests.core.checks.findings import abstract, kinds, paths, the_finding
 

@@ -12,8 +12,8 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import CheckError, assert_tree, check_report, from_json, to_json, tree_report
-from jax_array_info_core.checks.memory import host_bytes
 from jax_array_info_core.errors import SpecError, UnsupportedValueError
+from jax_array_info_core.trees.checks.memory import host_bytes
 from jax_array_info_core.trees.plan import plan_tree
 from jax_array_info_core.trees.totals import tree_of_rows
 from tests.arrays import FakeDevice, abstract_mesh, mesh_of

@@ -19,7 +19,7 @@ from jax_array_info_core import (
     sharded_structs,
 )
 from jax_array_info_core.compat.arrays import per_shard
-from jax_array_info_core.reports.codes import CODES
+from jax_array_info_core.facts.reports.codes import CODES
 from tests.ahead_of_time.test_remedies import ON_ACCELERATORS
 from tests.arrays import FakeDevice, mesh_of
 from tests.programs import abstract, line

@@ -263,7 +263,7 @@ LOWERING = {
         ),
         attribute("core", "trace_ctx.trace"),
     ],
-    ("lower in traced/traced_report.py", "the sharding of every traced value is unknown"): [
+    ("lower in arrays/traced/traced_report.py", "the sharding of every traced value is unknown"): [
         Part("keepalives of the module context", finds("one listener"), hidden("keepalives")),
         Part("add_keepalive of the module context", finds("one listener"), hidden("add_keepalive")),
         Part("axis_context of the module context", finds("place"), hidden("axis_context")),
@@ -274,7 +274,7 @@ LOWERING = {
     ("compat/arrays.py", "values inside shard_map that do not vary are shards, not replicas"): [
         *since((0, 6), attribute("config", "_check_vma.value")),
     ],
-    ("propagation/worker.py", "propagation_report has no answer of Shardy"): [
+    ("programs/propagation/worker.py", "propagation_report has no answer of Shardy"): [
         *since(
             (0, 10),
             Part(

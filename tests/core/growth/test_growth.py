@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from jax_array_info_core import from_json, live_array_report, to_json, track_arrays
+from jax_array_info_core.arrays.live import census
+from jax_array_info_core.arrays.live import growth as tracker
 from jax_array_info_core.errors import TrackerError
-from jax_array_info_core.live import census
-from jax_array_info_core.live import growth as tracker
 from tests import growing
 from tests.arrays import mesh_of, sharded, slow_program
 from tests.growing import born, elder, growth_of, make_cycles, no_collector, on_first

@@ -2,8 +2,8 @@
 
 import pytest
 
-from jax_array_info_core.hlo.collectives import movements, sent_nbytes
-from jax_array_info_core.hlo.dataflow import Dataflow
+from jax_array_info_core.xla.hlo.collectives import movements, sent_nbytes
+from jax_array_info_core.xla.hlo.dataflow import Dataflow
 from tests.hlo_texts import entry_of
 
 pytestmark = pytest.mark.oldest_and_newest

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jax_array_info_core.hlo.loops import executions as found_executions
-from jax_array_info_core.hlo.module import calls_of, read_module
+from jax_array_info_core.xla.hlo.loops import executions as found_executions
+from jax_array_info_core.xla.hlo.module import calls_of, read_module
 from tests.hlo_texts import CPU, EVERYWHERE, module_of, records, stored
 
 pytestmark = pytest.mark.oldest_and_newest

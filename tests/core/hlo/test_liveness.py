@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from jax_array_info_core.hlo.liveness import live_bytes_of, temporaries_of
-from jax_array_info_core.hlo.schedule import schedule_of
+from jax_array_info_core.xla.hlo.liveness import live_bytes_of, temporaries_of
+from jax_array_info_core.xla.hlo.schedule import schedule_of
 from tests.hlo_texts import ACCELERATORS, CPU, EVERYWHERE, entry_of, stored
 
 pytestmark = pytest.mark.oldest_and_newest

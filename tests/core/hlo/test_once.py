@@ -2,12 +2,12 @@
 
 import pytest
 
-from jax_array_info_core.hlo.buffers import elementwise_parameters, fused_updates
-from jax_array_info_core.hlo.collectives import _moving
-from jax_array_info_core.hlo.dataflow import Dataflow
-from jax_array_info_core.hlo.loops import _costs, executions
-from jax_array_info_core.hlo.module import _content, calling, read_module
-from jax_array_info_core.hlo.schedule import schedule_of
+from jax_array_info_core.xla.hlo.buffers import elementwise_parameters, fused_updates
+from jax_array_info_core.xla.hlo.collectives import _moving
+from jax_array_info_core.xla.hlo.dataflow import Dataflow
+from jax_array_info_core.xla.hlo.loops import _costs, executions
+from jax_array_info_core.xla.hlo.module import _content, calling, read_module
+from jax_array_info_core.xla.hlo.schedule import schedule_of
 from tests.hlo_texts import EVERYWHERE, records
 
 pytestmark = pytest.mark.oldest_and_newest

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from jax_array_info_core.hlo import oom_logs
-from jax_array_info_core.hlo.messages import ArrayShape
-from jax_array_info_core.hlo.module import Frame
-from jax_array_info_core.hlo.oom_logs import ALLOCATOR as ALLOCATOR_WORDS
-from jax_array_info_core.hlo.oom_logs import STATUS, ErrorScanner, ListedBuffer, Refusal
+from jax_array_info_core.xla.hlo import oom_logs
+from jax_array_info_core.xla.hlo.messages import ArrayShape
+from jax_array_info_core.xla.hlo.module import Frame
+from jax_array_info_core.xla.hlo.oom_logs import ALLOCATOR as ALLOCATOR_WORDS
+from jax_array_info_core.xla.hlo.oom_logs import STATUS, ErrorScanner, ListedBuffer, Refusal
 from tests.logs import ALLOCATOR, FAILED_ON_GPU, FAILED_ON_TPU, REFUSED
 
 pytestmark = pytest.mark.oldest_and_newest

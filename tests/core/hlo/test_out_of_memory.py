@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jax_array_info_core.hlo.liveness import read_assignment
-from jax_array_info_core.hlo.messages import ArrayShape, hlo_classes
-from jax_array_info_core.hlo.oom_logs import ListedBuffer, read_out_of_memory
-from jax_array_info_core.hlo.source import Frame
+from jax_array_info_core.xla.hlo.liveness import read_assignment
+from jax_array_info_core.xla.hlo.messages import ArrayShape, hlo_classes
+from jax_array_info_core.xla.hlo.oom_logs import ListedBuffer, read_out_of_memory
+from jax_array_info_core.xla.hlo.source import Frame
 from tests.hlo_texts import module_of
 
 pytestmark = pytest.mark.oldest_and_newest

@@ -8,8 +8,8 @@ import jax
 import pytest
 from google.protobuf import descriptor_pb2
 
-from jax_array_info_core.hlo.messages import MESSAGES, PRIMITIVES, program_in
-from jax_array_info_core.hlo.module import Call, read_module
+from jax_array_info_core.xla.hlo.messages import MESSAGES, PRIMITIVES, program_in
+from jax_array_info_core.xla.hlo.module import Call, read_module
 from tests.hlo_texts import EVERYWHERE, entry_of, module_of, records, stored
 
 pytestmark = pytest.mark.oldest_and_newest

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jax_array_info_core.hlo.messages import hlo_classes
-from jax_array_info_core.hlo.replica_groups import (
+from jax_array_info_core.xla.hlo.messages import hlo_classes
+from jax_array_info_core.xla.hlo.replica_groups import (
     group_axes,
     longest_chain,
     pair_axes,

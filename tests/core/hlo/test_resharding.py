@@ -2,9 +2,9 @@
 
 import pytest
 
-from jax_array_info_core.hlo.collectives import movements
-from jax_array_info_core.hlo.dataflow import Dataflow
-from jax_array_info_core.hlo.resharding import replicated_values
+from jax_array_info_core.xla.hlo.collectives import movements
+from jax_array_info_core.xla.hlo.dataflow import Dataflow
+from jax_array_info_core.xla.hlo.resharding import replicated_values
 from tests.hlo_texts import module_of
 
 pytestmark = pytest.mark.newest

@@ -2,8 +2,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from jax_array_info_core.hlo.messages import ArrayShape, dtype_of
-from jax_array_info_core.hlo.source import read_array
+from jax_array_info_core.xla.hlo.messages import ArrayShape, dtype_of
+from jax_array_info_core.xla.hlo.source import read_array
 from tests.hlo_texts import entry_of
 
 pytestmark = pytest.mark.oldest_and_newest

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jax_array_info_core.hlo.collectives import movements
-from jax_array_info_core.hlo.dataflow import Dataflow, Value
-from jax_array_info_core.hlo.loops import executions
-from jax_array_info_core.hlo.replica_groups import ProgramSlices
-from jax_array_info_core.layouts.links import Places
-from jax_array_info_core.layouts.spec import MeshAxes
-from jax_array_info_core.origins.origins import UserLines
+from jax_array_info_core.arrays.origins.origins import UserLines
+from jax_array_info_core.geometry.layouts.links import Places
+from jax_array_info_core.geometry.layouts.spec import MeshAxes
 from jax_array_info_core.programs.collectives import ProgramDevices, collectives_of, totals_of
+from jax_array_info_core.xla.hlo.collectives import movements
+from jax_array_info_core.xla.hlo.dataflow import Dataflow, Value
+from jax_array_info_core.xla.hlo.loops import executions
+from jax_array_info_core.xla.hlo.replica_groups import ProgramSlices
 from tests.hlo_texts import entry_of
 
 pytestmark = pytest.mark.oldest_and_newest

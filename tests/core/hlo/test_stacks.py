@@ -2,8 +2,8 @@
 
 import pytest
 
-from jax_array_info_core.hlo.module import read_module
-from jax_array_info_core.hlo.source import Frame, scope_of
+from jax_array_info_core.xla.hlo.module import read_module
+from jax_array_info_core.xla.hlo.source import Frame, scope_of
 from tests.hlo_assembler import assembled
 from tests.hlo_texts import module_of, stored
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jax_array_info_core.hlo import warnings as logs_module
-from jax_array_info_core.hlo.messages import ArrayShape
-from jax_array_info_core.hlo.module import Frame
-from jax_array_info_core.hlo.oom_logs import Refusal
-from jax_array_info_core.hlo.warnings import (
+from jax_array_info_core.xla.hlo import warnings as logs_module
+from jax_array_info_core.xla.hlo.messages import ArrayShape
+from jax_array_info_core.xla.hlo.module import Frame
+from jax_array_info_core.xla.hlo.oom_logs import Refusal
+from jax_array_info_core.xla.hlo.warnings import (
     LONGEST,
     DonationWarning,
     LogScanner,

@@ -2,7 +2,7 @@
 
 import functools
 
-from jax_array_info_core.holders.search import find_holders
+from jax_array_info_core.arrays.holders.search import find_holders
 
 # Without a time limit, since with one the result depends on the speed of the machine.
 find_all = functools.partial(find_holders, max_seconds=None)

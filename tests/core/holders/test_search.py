@@ -16,9 +16,9 @@ import jax.numpy as jnp
 import pytest
 
 from jax_array_info_core import ArrayTracker, live_array_report
+from jax_array_info_core.arrays.holders import search
+from jax_array_info_core.arrays.holders.search import Owner, find_holders, owner_of
 from jax_array_info_core.errors import SearchError
-from jax_array_info_core.holders import search
-from jax_array_info_core.holders.search import Owner, find_holders, owner_of
 from tests.core.holders.finding import Node, find_all, make_step, path_of, paths_of
 from tests.growing import no_collector
 

@@ -8,7 +8,7 @@ import weakref
 import jax.numpy as jnp
 import pytest
 
-from jax_array_info_core.holders.search import find_holders
+from jax_array_info_core.arrays.holders.search import find_holders
 from tests.core.holders.finding import find_all, path_of
 from tests.growing import no_collector
 from tests.threads import meanwhile

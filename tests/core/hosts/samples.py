@@ -3,9 +3,9 @@
 import functools
 from dataclasses import replace
 
-from jax_array_info_core.hosts.summaries import summary_of
+from jax_array_info_core.facts.reports.json import summary_to_json, to_json
+from jax_array_info_core.jobs.hosts.summaries import summary_of
 from jax_array_info_core.reports import LiveArrayGroup, LiveArrayReport
-from jax_array_info_core.reports.json import summary_to_json, to_json
 
 
 def group(shape=(8, 4), *, label=None, count=1, sharding="P('data',) over data=2", dtype="float32"):

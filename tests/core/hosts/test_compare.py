@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jax_array_info_core import from_json, to_json
-from jax_array_info_core.hosts.compare import Source, UnreadError, hosts_of
-from jax_array_info_core.hosts.summaries import arrays_of
+from jax_array_info_core.jobs.hosts.compare import Source, UnreadError, hosts_of
+from jax_array_info_core.jobs.hosts.summaries import arrays_of
 from tests.core.hosts.samples import ARRAYS, OTHER, USUAL, group, live, summary
 
 pytestmark = pytest.mark.oldest_and_newest

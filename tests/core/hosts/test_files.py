@@ -22,7 +22,7 @@ from jax_array_info_core import (
     tree_report,
 )
 from jax_array_info_core.errors import FileFormatError, ReportFormatError, UnsupportedValueError
-from jax_array_info_core.hosts.files import hosts_in_folder
+from jax_array_info_core.jobs.hosts.files import hosts_in_folder
 from tests.core.hosts.samples import ARRAYS, OTHER, USUAL, live, write
 
 pytestmark = pytest.mark.oldest_and_newest

@@ -21,8 +21,8 @@ from jax_array_info_core import (
 from jax_array_info_core.compat import processes
 from jax_array_info_core.compat.processes import KeyValueStore
 from jax_array_info_core.errors import ProcessError, ProcessTimeoutError, UnsupportedValueError
-from jax_array_info_core.hosts import gather
-from jax_array_info_core.hosts.files import LONGEST_SUMMARY
+from jax_array_info_core.jobs.hosts import gather
+from jax_array_info_core.jobs.hosts.files import LONGEST_SUMMARY
 from tests.core.hosts.samples import ARRAYS, OTHER, USUAL, group, live
 
 pytestmark = pytest.mark.oldest_and_newest
@@ -377,7 +377,7 @@ class SleepingClient(FakeClient):
 def sleeping(monkeypatch):
     client = SleepingClient()
     monkeypatch.setattr("jax_array_info_core.compat.processes.time", client)
-    monkeypatch.setattr("jax_array_info_core.hosts.gather.time", client)
+    monkeypatch.setattr("jax_array_info_core.jobs.hosts.gather.time", client)
     return client
 
 

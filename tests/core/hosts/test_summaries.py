@@ -18,12 +18,12 @@ from jax_array_info_core import (
     planned_mesh_report,
     tree_report,
 )
+from jax_array_info_core.base.quantities import LARGEST
 from jax_array_info_core.errors import ReportFormatError, UnsupportedValueError
-from jax_array_info_core.hosts.files import LONGEST_SUMMARY
-from jax_array_info_core.hosts.summaries import arrays_of, summary_of
-from jax_array_info_core.quantities import LARGEST
+from jax_array_info_core.facts.reports.json import summary_from_json, summary_to_json
+from jax_array_info_core.jobs.hosts.files import LONGEST_SUMMARY
+from jax_array_info_core.jobs.hosts.summaries import arrays_of, summary_of
 from jax_array_info_core.reports import DevicesReport, HostSummary
-from jax_array_info_core.reports.json import summary_from_json, summary_to_json
 from tests.core.hosts.samples import ARRAYS, OTHER, USUAL, group, live, summary
 
 pytestmark = pytest.mark.oldest_and_newest

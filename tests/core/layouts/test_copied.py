@@ -6,10 +6,10 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import xla_report
+from jax_array_info_core.arrays.plans.plan import xla_reports
 from jax_array_info_core.errors import NotationError, UnsupportedValueError
+from jax_array_info_core.geometry.layouts.xla import parse_copied
 from jax_array_info_core.layouts import Spec
-from jax_array_info_core.layouts.xla import parse_copied
-from jax_array_info_core.plans.plan import xla_reports
 
 pytestmark = pytest.mark.oldest_and_newest
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jax_array_info_core.layouts.spec import finer_axes
+from jax_array_info_core.geometry.layouts.spec import finer_axes
 
 pytestmark = pytest.mark.oldest_and_newest
 

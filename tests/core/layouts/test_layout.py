@@ -8,9 +8,9 @@ from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import ShardingLayout, sharding_layout
 from jax_array_info_core.errors import LayoutError
+from jax_array_info_core.geometry.layouts.layout import mesh_layout, slices_layout
+from jax_array_info_core.geometry.layouts.spec import effective_axes, effective_spec
 from jax_array_info_core.layouts import Spec
-from jax_array_info_core.layouts.layout import mesh_layout, slices_layout
-from jax_array_info_core.layouts.spec import effective_axes, effective_spec
 from tests.arrays import FakeDevice, abstract_mesh, mesh_of
 
 

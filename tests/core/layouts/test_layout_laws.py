@@ -106,7 +106,7 @@ def test_indivisible_axes_are_rejected_and_their_fixes_are_valid(case, lengths):
             f"axis {axis}" for axis in indivisible
         ]
         from jax_array_info_core import uneven_axes
-        from jax_array_info_core.layouts.spec import as_spec
+        from jax_array_info_core.geometry.layouts.spec import as_spec
 
         for found in uneven_axes(shape, mesh, as_spec(sharding.spec)):
             assert found.padded % found.count == 0

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jax_array_info_core.layouts.links import LINKS, Places, mesh_links, wraps_of
+from jax_array_info_core.geometry.layouts.links import LINKS, Places, mesh_links, wraps_of
 
 pytestmark = pytest.mark.once_per_version
 

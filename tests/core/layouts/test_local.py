@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jax_array_info_core import ShardingLayout
-from jax_array_info_core.layouts.layout import LocalPart, local_part, mesh_layout
+from jax_array_info_core.geometry.layouts.layout import LocalPart, local_part, mesh_layout
 
 
 def layout_of(shape, sizes, axes, owners, ids=None):

@@ -9,6 +9,13 @@ from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import sharding_layout
 from jax_array_info_core.errors import LayoutError, NotationError
+from jax_array_info_core.geometry.layouts.notation import (
+    parse_array,
+    parse_logical_axes,
+    parse_names,
+    parse_rule,
+)
+from jax_array_info_core.geometry.layouts.spec import as_spec
 from jax_array_info_core.layouts import (
     Spec,
     format_mesh,
@@ -19,8 +26,6 @@ from jax_array_info_core.layouts import (
     parse_xla_sharding,
     spec_of_xla,
 )
-from jax_array_info_core.layouts.notation import parse_array, parse_logical_axes, parse_names, parse_rule
-from jax_array_info_core.layouts.spec import as_spec
 from tests.arrays import FakeDevice, mesh_of
 from tests.core.layouts.test_layout_laws import named_shardings
 

@@ -13,9 +13,9 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core.compat.shardings import describe_sharding
-from jax_array_info_core.layouts.spec import MeshAxes, Spec, placement
-from jax_array_info_core.reports.array import ShardingDescription, same_sharding
-from jax_array_info_core.reports.tree import TreeMesh, TreeRow
+from jax_array_info_core.facts.reports.array import ShardingDescription, same_sharding
+from jax_array_info_core.facts.reports.tree import TreeMesh, TreeRow
+from jax_array_info_core.geometry.layouts.spec import MeshAxes, Spec, placement
 from jax_array_info_core.trees.same_sharding import differing_fields
 from jax_array_info_core.trees.same_sharding import same_sharding as sharded_alike
 from jax_array_info_core.trees.tree_report import tree_report

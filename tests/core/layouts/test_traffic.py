@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jax_array_info_core import ShardingLayout
-from jax_array_info_core.layouts.layout import mesh_layout
-from jax_array_info_core.layouts.traffic import held_shards, missing_elements, missing_in_process
+from jax_array_info_core.geometry.layouts.layout import mesh_layout
+from jax_array_info_core.geometry.layouts.traffic import held_shards, missing_elements, missing_in_process
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -79,7 +79,7 @@ def test_shapes_beyond_64_bits_are_exact():
 
 def test_pairs_of_shards_are_compared_in_parts(monkeypatch):
     """The result does not depend on how many pairs are compared at once."""
-    monkeypatch.setattr("jax_array_info_core.layouts.traffic._MOST_PAIRS", 7)
+    monkeypatch.setattr("jax_array_info_core.geometry.layouts.traffic._MOST_PAIRS", 7)
     ids = np.arange(64).reshape(64, 1, 1)
     source = held_shards(ShardingLayout(shape=(64, 64), device_ids=ids))
     target = held_shards(ShardingLayout(shape=(64, 64), device_ids=ids.reshape(1, 64, 1)))

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from jax_array_info_core import xla_report
 from jax_array_info_core.errors import NotationError
+from jax_array_info_core.geometry.layouts.layout import mesh_layout
+from jax_array_info_core.geometry.layouts.xla import mesh_of_xla
 from jax_array_info_core.layouts import Spec, parse_xla_sharding, spec_of_xla
-from jax_array_info_core.layouts.layout import mesh_layout
-from jax_array_info_core.layouts.xla import mesh_of_xla
 
 pytestmark = pytest.mark.oldest_and_newest
 

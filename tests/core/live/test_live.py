@@ -11,8 +11,8 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import label_array, live_array_report
-from jax_array_info_core.live.census import Census
-from jax_array_info_core.live.report import LiveArrays
+from jax_array_info_core.arrays.live.census import Census
+from jax_array_info_core.arrays.live.report import LiveArrays
 from jax_array_info_core.reports import LiveArrayGroup
 from tests.arrays import FakeDevice, mesh_of, sharded
 

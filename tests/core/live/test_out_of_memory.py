@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jax_array_info_core.live.out_of_memory import KnownErrors, out_of_memory_errors
+from jax_array_info_core.arrays.live.out_of_memory import KnownErrors, out_of_memory_errors
 
 pytestmark = pytest.mark.once_per_version
 

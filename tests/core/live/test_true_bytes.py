@@ -11,7 +11,8 @@ import pytest
 from jax.sharding import NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info_core import config, live_array_report, reading_lock
+from jax_array_info_core import config, live_array_report
+from jax_array_info_core.base import reading_lock
 from tests.arrays import mesh_of, sharded, slow_program
 from tests.growing import no_collector
 from tests.threads import in_threads

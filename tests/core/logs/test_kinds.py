@@ -5,8 +5,8 @@ from collections import Counter
 import pytest
 
 from jax_array_info_core import log_report
-from jax_array_info_core.logs.events import KINDS
-from jax_array_info_core.logs.kinds import compiled
+from jax_array_info_core.jobs.logs.events import KINDS
+from jax_array_info_core.programs.log_kinds.kinds import compiled
 from tests.core.logs.sample import FOLDER, GIB
 from tests.core.logs.samples import SAMPLES
 from tests.logs import ALLOCATOR, FAILED_ON_GPU, FAILED_ON_TPU, REFUSED

@@ -5,7 +5,7 @@ import types
 
 import pytest
 
-from jax_array_info_core.origins.origins import UserLines, cell_number, code_origin
+from jax_array_info_core.arrays.origins.origins import UserLines, cell_number, code_origin
 from jax_array_info_core.reports import Origin
 
 pytestmark = pytest.mark.oldest_and_newest

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jax_array_info_core import memory_profile_report
+from jax_array_info_core.arrays.origins import profiles
+from jax_array_info_core.arrays.origins.profiles import _profile_class
 from jax_array_info_core.errors import ProfileError, UnsupportedValueError
-from jax_array_info_core.origins import profiles
-from jax_array_info_core.origins.profiles import _profile_class
-from jax_array_info_core.reports.origin import Origin
+from jax_array_info_core.facts.reports.origin import Origin
 from tests.arrays import mesh_of, sharded
 
 pytestmark = pytest.mark.oldest_and_newest

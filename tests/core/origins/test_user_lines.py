@@ -6,8 +6,8 @@ import numpy
 import pytest
 
 from jax_array_info_core import config
-from jax_array_info_core.origins.origins import Owner, UserLines
-from jax_array_info_core.reports.origin import MOST_CALLERS
+from jax_array_info_core.arrays.origins.origins import Owner, UserLines
+from jax_array_info_core.facts.reports.origin import MOST_CALLERS
 
 pytestmark = pytest.mark.oldest_and_newest
 

@@ -2,10 +2,10 @@
 
 import re
 
-from jax_array_info_core.hlo.loops import executions
-from jax_array_info_core.layouts.spec import MeshAxes
-from jax_array_info_core.origins.origins import UserLines
+from jax_array_info_core.arrays.origins.origins import UserLines
+from jax_array_info_core.geometry.layouts.spec import MeshAxes
 from jax_array_info_core.programs.collectives import collectives_of
+from jax_array_info_core.xla.hlo.loops import executions
 from tests.hlo_texts import module_of
 
 FSDP = MeshAxes(("data", "fsdp", "tensor"), (2, 2, 2))

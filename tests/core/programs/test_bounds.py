@@ -14,10 +14,10 @@ from jax.sharding import PartitionSpec as P
 from jax_array_info_core import assert_sent, program_report
 from jax_array_info_core.compat.arrays import per_shard
 from jax_array_info_core.errors import CheckError
-from jax_array_info_core.hlo.collectives import sent_nbytes
+from jax_array_info_core.facts.reports.collectives import sent_words
+from jax_array_info_core.facts.reports.control_flow import Cost, sums_of
 from jax_array_info_core.programs.collectives import totals_of
-from jax_array_info_core.reports.collectives import sent_words
-from jax_array_info_core.reports.control_flow import Cost, sums_of
+from jax_array_info_core.xla.hlo.collectives import sent_nbytes
 from tests.core.programs.collectives_of_text import DP, of_text
 from tests.programs import abstract, line
 

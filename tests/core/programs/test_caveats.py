@@ -7,9 +7,9 @@ from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import program_diff_report, program_report
 from jax_array_info_core.compat.arrays import per_shard
+from jax_array_info_core.facts.reports.program import uncounted_words
 from jax_array_info_core.programs.compiled import caveats_of
 from jax_array_info_core.reports import FlopTotals, UncountedFlops
-from jax_array_info_core.reports.program import uncounted_words
 from tests.hlo_texts import module_of
 from tests.programs import abstract, line
 

@@ -4,14 +4,14 @@ from functools import cache
 
 import pytest
 
-from jax_array_info_core.hlo.loops import executions
-from jax_array_info_core.hlo.messages import NEWEST_FIELD, hlo_classes, message_classes
-from jax_array_info_core.hlo.module import read_module
-from jax_array_info_core.layouts.spec import MeshAxes
-from jax_array_info_core.origins.origins import UserLines
+from jax_array_info_core.arrays.origins.origins import UserLines
+from jax_array_info_core.facts.reports.collectives import Collective
+from jax_array_info_core.facts.reports.program import ProgramReport, unknown_bytes
+from jax_array_info_core.geometry.layouts.spec import MeshAxes
 from jax_array_info_core.programs.collectives import collectives_of, totals_of
-from jax_array_info_core.reports.collectives import Collective
-from jax_array_info_core.reports.program import ProgramReport, unknown_bytes
+from jax_array_info_core.xla.hlo.loops import executions
+from jax_array_info_core.xla.hlo.messages import NEWEST_FIELD, hlo_classes, message_classes
+from jax_array_info_core.xla.hlo.module import read_module
 from tests.core.programs.collectives_of_text import DP, FSDP, of_module, of_text
 from tests.hlo_texts import CPU, EVERYWHERE, records, stored
 

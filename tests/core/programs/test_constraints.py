@@ -5,9 +5,9 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import program_report
+from jax_array_info_core.arrays.origins.origins import UserLines
 from jax_array_info_core.arrays.stage_leaves import shard_shape
 from jax_array_info_core.compat.programs import program_record
-from jax_array_info_core.origins.origins import UserLines
 from jax_array_info_core.programs.constraints import _shapes, constraints_of
 from jax_array_info_core.programs.program_report import module_of
 from tests.programs import abstract, line

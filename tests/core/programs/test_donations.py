@@ -13,10 +13,10 @@ from jax_array_info_core.arrays.stage_leaves import argument_values, output_valu
 from jax_array_info_core.compat.programs import program_mesh, program_record
 from jax_array_info_core.compat.stages import Stages, argument_leaves, output_leaves
 from jax_array_info_core.errors import CheckError
-from jax_array_info_core.hlo.module import read_module
 from jax_array_info_core.layouts import MeshAxes, Spec
 from jax_array_info_core.programs.donations import UNUSED, common_end, donations_of
 from jax_array_info_core.reports import Donation, ProgramValue, ShardingDescription
+from jax_array_info_core.xla.hlo.module import read_module
 from tests.hlo_texts import module_of
 from tests.programs import abstract, line
 

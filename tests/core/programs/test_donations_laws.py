@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jax_array_info_core.geometry.layouts.dtypes import type_text
 from jax_array_info_core.layouts import MeshAxes, Spec
-from jax_array_info_core.layouts.dtypes import type_text
 from jax_array_info_core.programs.donations import _fits, _Outputs, _same_memory, common_end, donatable
 from jax_array_info_core.reports import Donation, ProgramValue, ShardingDescription
 

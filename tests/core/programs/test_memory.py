@@ -11,11 +11,11 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import program_report, tree_report
+from jax_array_info_core.arrays.origins.origins import UserLines
 from jax_array_info_core.compat.programs import MemoryStatistics, memory_analysis, program_record
-from jax_array_info_core.hlo.module import read_module
-from jax_array_info_core.origins.origins import UserLines
 from jax_array_info_core.programs.memory import MOST_TEMPORARIES, memory_of
 from jax_array_info_core.reports import ProgramMemory
+from jax_array_info_core.xla.hlo.module import read_module
 from tests.hlo_texts import module_of, stored
 from tests.programs import abstract, line
 

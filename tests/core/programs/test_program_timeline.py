@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import pytest
 
 from jax_array_info_core import from_json, program_report, program_timeline_report, to_json
+from jax_array_info_core.arrays.origins.origins import UserLines
 from jax_array_info_core.compat.programs import MemoryStatistics
 from jax_array_info_core.errors import ReportFormatError
-from jax_array_info_core.origins.origins import UserLines
 from jax_array_info_core.programs.memory import memory_of, timeline_of
 from jax_array_info_core.reports import ProgramReport, ProgramTimelineReport
 from tests.hlo_texts import EVERYWHERE, stored

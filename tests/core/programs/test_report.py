@@ -20,7 +20,7 @@ from jax_array_info_core import (
     to_json,
 )
 from jax_array_info_core.compat.programs import program_record
-from jax_array_info_core.hlo.messages import hlo_classes
+from jax_array_info_core.xla.hlo.messages import hlo_classes
 from tests.programs import abstract, cube, line, loss, refuse, scanned, step, step_arguments
 from tests.threads import in_threads
 
@@ -194,7 +194,7 @@ def test_before_jax_0_10_1_there_are_no_reasons():
 
 def test_a_helper_is_started_for_collectives_only(monkeypatch):
     workers, matrix = {}, abstract(line(), P("dp"), (64, 64))
-    monkeypatch.setattr("jax_array_info_core.propagation.helper._WORKERS", workers)
+    monkeypatch.setattr("jax_array_info_core.programs.propagation.helper._WORKERS", workers)
     program_report(jnp.sin, jnp.ones(8))
     program_timeline_report(jnp.matmul, matrix, matrix)
     report = program_report(jnp.matmul, matrix, matrix, explain=False)

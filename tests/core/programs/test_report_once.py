@@ -12,8 +12,8 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import program_report
-from jax_array_info_core.hlo.dataflow import Dataflow
 from jax_array_info_core.programs import program_report as in_file
+from jax_array_info_core.xla.hlo.dataflow import Dataflow
 from tests.arrays import mesh_of
 from tests.programs import abstract
 

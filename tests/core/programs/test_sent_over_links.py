@@ -20,7 +20,7 @@ from jax_array_info_core import (
     to_json,
 )
 from jax_array_info_core.errors import UnsupportedValueError
-from jax_array_info_core.layouts.links import LINKS, as_bandwidths
+from jax_array_info_core.geometry.layouts.links import LINKS, as_bandwidths
 from jax_array_info_core.programs import program_report as reports_of_programs
 from jax_array_info_core.programs.collectives import totals_of
 from jax_array_info_core.reports import Collective, ProgramReport

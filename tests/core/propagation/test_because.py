@@ -14,7 +14,7 @@ from jax_array_info_core import (
     program_report,
     to_json,
 )
-from jax_array_info_core.reports.collectives import because_words
+from jax_array_info_core.facts.reports.collectives import because_words
 from tests.programs import abstract, cube, loss, scanned, step, step_arguments
 
 pytestmark = [
@@ -263,7 +263,7 @@ def test_an_output_that_propagation_shards_in_another_way_is_a_caveat():
 
 
 def test_where_shardy_fails_the_report_stands_with_a_caveat(monkeypatch):
-    monkeypatch.setattr("jax_array_info_core.propagation.helper._WORKERS", {})
+    monkeypatch.setattr("jax_array_info_core.programs.propagation.helper._WORKERS", {})
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     report = program_report(jax.grad(loss), *step_arguments(cube()))
     assert report.collectives

@@ -16,7 +16,7 @@ pytestmark = [*needs_shardy, pytest.mark.own_process, pytest.mark.newest, on_lin
 START = """
 import ctypes, json, os, random, signal, socket, sys, time
 from pathlib import Path
-from jax_array_info_core.propagation import helper
+from jax_array_info_core.programs.propagation import helper
 from tests.core.propagation.helpers import has_ended, worker_of
 
 bytecode = Path(sys.argv[1]).read_bytes()

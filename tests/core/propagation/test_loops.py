@@ -11,7 +11,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import propagation_report
-from jax_array_info_core.layouts.spec import Spec, placement
+from jax_array_info_core.geometry.layouts.spec import Spec, placement
 from tests.core.propagation.programs import needs_shardy
 
 pytestmark = [*needs_shardy, pytest.mark.needs_devices(8)]

@@ -11,8 +11,8 @@ from jax.sharding import PartitionSpec as P
 
 from jax_array_info import to_html
 from jax_array_info_core import program_report, propagation_report
-from jax_array_info_core.propagation.graph import read_place
-from jax_array_info_core.propagation.propagation_report import at_line
+from jax_array_info_core.programs.propagation.graph import read_place
+from jax_array_info_core.programs.propagation.propagation_report import at_line
 from tests.core.propagation.programs import needs_shardy, struct
 
 pytestmark = needs_shardy

@@ -11,7 +11,7 @@ import pytest
 from jax_array_info import to_text
 from jax_array_info_core import propagation_report
 from jax_array_info_core.errors import UnsupportedValueError
-from jax_array_info_core.propagation.helper import NoAnswerError, Worker
+from jax_array_info_core.programs.propagation.helper import NoAnswerError, Worker
 from tests.core.propagation.helpers import has_ended, on_linux, worker_of
 from tests.core.propagation.programs import needs_shardy, struct
 from tests.threads import in_threads
@@ -120,7 +120,7 @@ def test_a_process_without_a_python_has_a_reason_with_its_name(monkeypatch, byte
 
 
 def test_a_crash_leaves_the_rest_of_a_report_of_a_program(tmp_path, monkeypatch):
-    monkeypatch.setattr("jax_array_info_core.propagation.helper._WORKERS", {})
+    monkeypatch.setattr("jax_array_info_core.programs.propagation.helper._WORKERS", {})
     (tmp_path / "jaxlib").mkdir()
     (tmp_path / "jaxlib" / "__init__.py").write_text(CRASHES["SIGSEGV"])
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
@@ -141,7 +141,7 @@ def test_a_version_that_lacks_a_pass_is_named(monkeypatch, version):
 
 
 def test_a_report_without_an_answer_has_what_was_requested(monkeypatch):
-    monkeypatch.setattr("jax_array_info_core.propagation.helper._WORKERS", {})
+    monkeypatch.setattr("jax_array_info_core.programs.propagation.helper._WORKERS", {})
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     report = propagation_report(jnp.sin, struct((8,), "data"))
     assert "/nowhere/python" in report.reason

@@ -9,7 +9,7 @@ from jax.sharding import PartitionSpec as P
 from jax_array_info import to_text
 from jax_array_info_core import PathRules, from_json, propagation_report, sharded_structs, to_json
 from jax_array_info_core.errors import UnsupportedValueError
-from jax_array_info_core.propagation.propagation_report import at_line
+from jax_array_info_core.programs.propagation.propagation_report import at_line
 from tests.core.propagation.programs import constrained, line_of, needs_shardy, origins, struct
 
 pytestmark = needs_shardy

@@ -8,8 +8,8 @@ from jax.sharding import PartitionSpec as P
 
 from jax_array_info import from_json, to_json, to_text
 from jax_array_info_core import propagation_report
-from jax_array_info_core.layouts.spec import effective_spec
-from jax_array_info_core.pages.propagations import value_spec_words
+from jax_array_info_core.facts.pages.propagations import value_spec_words
+from jax_array_info_core.geometry.layouts.spec import effective_spec
 from tests.core.propagation.programs import needs_shardy, origins, struct
 
 pytestmark = needs_shardy

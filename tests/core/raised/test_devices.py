@@ -10,8 +10,8 @@ import jax
 import numpy as np
 import pytest
 
-from jax_array_info_core.raised import devices
-from jax_array_info_core.raised.explain import explanation_of
+from jax_array_info_core.programs.raised import devices
+from jax_array_info_core.programs.raised.explain import explanation_of
 
 pytestmark = [pytest.mark.once_per_version, pytest.mark.needs_devices(8)]
 

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from jax_array_info_core import log_report
-from jax_array_info_core.raised.explain import explanation_of
-from jax_array_info_core.raised.kinds import KINDS
+from jax_array_info_core.programs.raised.explain import explanation_of
+from jax_array_info_core.programs.raised.kinds import KINDS
 from tests.core.raised.explicit_programs import FILE, Program, programs, source_of
 from tests.core.raised.test_devices import KINDS_OF_DEVICES
 

@@ -9,8 +9,8 @@ import weakref
 import jax
 import pytest
 
-from jax_array_info_core.raised.explain import explanation_of, explanation_of_text
-from jax_array_info_core.raised.kinds import KINDS
+from jax_array_info_core.programs.raised.explain import explanation_of, explanation_of_text
+from jax_array_info_core.programs.raised.kinds import KINDS
 from tests.core.raised.explicit_programs import FILE, PREAMBLE, Program, programs
 
 pytestmark = [
@@ -164,7 +164,7 @@ def test_hostile_messages_are_read(part):
 @pytest.mark.own_process
 def test_text_is_read_without_jax():
     code = (
-        "import sys; from jax_array_info_core.raised.explain import explanation_of_text as explain; "
+        "import sys; from jax_array_info_core.programs.raised.explain import explanation_of_text as explain; "
         "assert explain('add got incompatible shardings for broadcasting: (None,)').rule; "
         "assert 'jax' not in sys.modules"
     )

@@ -11,7 +11,7 @@ import pytest
 
 from jax_array_info_core import watch_compiles
 from jax_array_info_core.compat import compiled_calls, private
-from jax_array_info_core.recompiles import watch as watch_module
+from jax_array_info_core.programs.recompiles import watch as watch_module
 
 pytestmark = pytest.mark.once_per_version
 

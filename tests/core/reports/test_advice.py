@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from jax_array_info_core import from_json, to_json
+from jax_array_info_core.facts.reports.advice import finding_key, gain, price, tried_words
 from jax_array_info_core.layouts import MeshAxes
 from jax_array_info_core.reports import (
     AdviceReport,
@@ -16,7 +17,6 @@ from jax_array_info_core.reports import (
     Remedy,
     RemedyPlace,
 )
-from jax_array_info_core.reports.advice import finding_key, gain, price, tried_words
 from tests.goldens import NAMES, stored
 
 pytestmark = pytest.mark.oldest_and_newest

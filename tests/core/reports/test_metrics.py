@@ -24,8 +24,11 @@ from jax_array_info_core import (
     tree_report,
 )
 from jax_array_info_core.errors import ReportFormatError, UnsupportedValueError
-from jax_array_info_core.hosts.compare import Source, hosts_of
-from jax_array_info_core.hosts.summaries import arrays_of
+from jax_array_info_core.facts.reports.metrics import METRICS
+from jax_array_info_core.facts.reports.timeline import TimelineGrowth, TimelineOutOfMemory, TimelinePeak
+from jax_array_info_core.facts.reports.timeline_process import TimelineDevice, TimelineProcess
+from jax_array_info_core.jobs.hosts.compare import Source, hosts_of
+from jax_array_info_core.jobs.hosts.summaries import arrays_of
 from jax_array_info_core.reports import (
     DeviceReport,
     DevicesReport,
@@ -35,9 +38,6 @@ from jax_array_info_core.reports import (
     TimelineReport,
     UnreadHost,
 )
-from jax_array_info_core.reports.metrics import METRICS
-from jax_array_info_core.reports.timeline import TimelineGrowth, TimelineOutOfMemory, TimelinePeak
-from jax_array_info_core.reports.timeline_process import TimelineDevice, TimelineProcess
 from tests.core.hosts import samples
 from tests.schemas import admitted_by
 

@@ -28,11 +28,11 @@ from jax_array_info_core import (
     tree_diff_report,
     tree_report,
 )
-from jax_array_info_core.hosts.files import hosts_in_folder
-from jax_array_info_core.hosts.gather import _packed, _unpacked
-from jax_array_info_core.hosts.summaries import SetAsText, arrays_of, summary_of
-from jax_array_info_core.reports.json import summary_from_json, summary_to_json
-from jax_array_info_core.stored.reading import decoded_parts
+from jax_array_info_core.facts.reports.json import summary_from_json, summary_to_json
+from jax_array_info_core.jobs.hosts.files import hosts_in_folder
+from jax_array_info_core.jobs.hosts.gather import _packed, _unpacked
+from jax_array_info_core.jobs.hosts.summaries import SetAsText, arrays_of, summary_of
+from jax_array_info_core.trees.stored.reading import decoded_parts
 from tests.core.hosts.samples import ARRAYS, group, live, write
 
 pytestmark = pytest.mark.oldest_and_newest

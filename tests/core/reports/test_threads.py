@@ -10,7 +10,7 @@ READERS = """
 import sys, tempfile, threading
 import numpy
 from jax_array_info_core import load_tree, planned_mesh_report, planned_report, save_tree
-from jax_array_info_core.reports.json import from_json, to_json
+from jax_array_info_core.facts.reports.json import from_json, to_json
 file = tempfile.mktemp()
 save_tree({"w": numpy.zeros(3)}, file)
 texts = [to_json(planned_report((8, 4), {"a": 2}, ("a",))), to_json(planned_mesh_report({"data": 4}))]

@@ -8,7 +8,7 @@ import pytest
 
 from jax_array_info_core import load_tree
 from jax_array_info_core.errors import FileFormatError
-from jax_array_info_core.stored.reading import LIMITS
+from jax_array_info_core.trees.stored.reading import LIMITS
 
 pytestmark = pytest.mark.once_per_version
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from jax_array_info_core import timeline_report
-from jax_array_info_core.reports import Origin, SourceLine, TimelineReport
-from jax_array_info_core.reports.record import (
+from jax_array_info_core.facts.reports.record import (
     RecordDevice,
     RecordEnd,
     RecordGroup,
@@ -20,7 +19,8 @@ from jax_array_info_core.reports.record import (
     RecordStart,
     RecordThread,
 )
-from jax_array_info_core.timeline.segments import encoded
+from jax_array_info_core.jobs.timeline.segments import encoded
+from jax_array_info_core.reports import Origin, SourceLine, TimelineReport
 
 MIB = 2**20
 START = 1_764_115_200.0

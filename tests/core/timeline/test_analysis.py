@@ -160,8 +160,8 @@ def test_the_end_of_a_mark(
     tmp_path: Path, marks: list[tuple[int, str, bool]], expected: dict[int, str | None]
 ) -> None:
     """A mark ends with its block, else at the next mark that has none, or with the block around it."""
-    from jax_array_info_core.timeline.history import History, Room
-    from jax_array_info_core.timeline.marks import OpenMarks
+    from jax_array_info_core.jobs.timeline.history import History, Room
+    from jax_array_info_core.jobs.timeline.marks import OpenMarks
 
     history = History(Room())
     segment = history.begin(record_start())
@@ -210,7 +210,7 @@ def test_a_leak_whose_line_also_makes_other_arrays(tmp_path: Path) -> None:
 
 def test_many_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Groups past the limit are other arrays, so that the bytes add up."""
-    from jax_array_info_core.timeline import history
+    from jax_array_info_core.jobs.timeline import history
 
     monkeypatch.setattr(history, "_MOST_GROUPS", 5)
     groups = [record_group(number, 100 + number) for number in range(20)]
@@ -282,7 +282,7 @@ def test_a_peak_in_the_first_seconds_outlasts_thinning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first sample of a recorder stays: a peak of the backend is a rise since then."""
-    from jax_array_info_core.timeline import history
+    from jax_array_info_core.jobs.timeline import history
 
     samples = [
         replace(sample, peak=(900 * MIB if number else 20 * MIB,))

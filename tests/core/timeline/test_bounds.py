@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jax_array_info_core import timeline_report
-from jax_array_info_core.reports.record import RecordDevice, RecordEnd, RecordMark, RecordSample
-from jax_array_info_core.timeline import analysis, history, reading
-from jax_array_info_core.timeline import timeline_report as reports
-from jax_array_info_core.timeline.history import History, Room
-from jax_array_info_core.timeline.marks import Moment, OpenMarks, Span
-from jax_array_info_core.timeline.samples import IN_USE, NO_STEP
-from jax_array_info_core.timeline.timeline_report import Follower
+from jax_array_info_core.facts.reports.record import RecordDevice, RecordEnd, RecordMark, RecordSample
+from jax_array_info_core.jobs.timeline import analysis, history, reading
+from jax_array_info_core.jobs.timeline import timeline_report as reports
+from jax_array_info_core.jobs.timeline.history import History, Room
+from jax_array_info_core.jobs.timeline.marks import Moment, OpenMarks, Span
+from jax_array_info_core.jobs.timeline.samples import IN_USE, NO_STEP
+from jax_array_info_core.jobs.timeline.timeline_report import Follower
 
 from .samples import MIB, START, record_group, record_mark, record_start, samples_of, write_record
 

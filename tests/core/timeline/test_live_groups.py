@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_array_info_core.timeline.in_use import MOST_BYTES, MOST_RISEN, LiveGroups
+from jax_array_info_core.jobs.timeline.in_use import MOST_BYTES, MOST_RISEN, LiveGroups
 from tests.arrays import mesh_of, sharded
 from tests.growing import born, no_collector
 
@@ -68,7 +68,7 @@ def test_an_array_at_the_address_of_another_is_a_new_one(no_arrays):
 
 
 def test_no_array_is_alive_in_a_pause_that_the_program_has_dropped(no_arrays, monkeypatch):
-    monkeypatch.setattr("jax_array_info_core.live.census._LONGEST", 0)
+    monkeypatch.setattr("jax_array_info_core.arrays.live.census._LONGEST", 0)
     with no_collector():
         kept = born(1200)
         references = list(map(weakref.ref, kept))
@@ -86,7 +86,7 @@ def test_no_array_is_alive_in_a_pause_that_the_program_has_dropped(no_arrays, mo
 
 
 def test_arrays_that_are_freed_before_they_are_read_are_told(no_arrays, monkeypatch):
-    monkeypatch.setattr("jax_array_info_core.live.census._LONGEST", 0)
+    monkeypatch.setattr("jax_array_info_core.arrays.live.census._LONGEST", 0)
     kept = born(50)
     groups = LiveGroups(jax.local_devices())
     assert groups.update(jax.live_arrays, kept.clear) == 40
@@ -151,7 +151,7 @@ def test_a_leak_is_among_the_groups_of_a_model_that_is_built_later(no_arrays):
 
 
 def test_more_kinds_of_arrays_than_are_remembered_are_counted(no_arrays, monkeypatch):
-    monkeypatch.setattr("jax_array_info_core.live.census._MOST_KNOWN", 4)
+    monkeypatch.setattr("jax_array_info_core.arrays.live.census._MOST_KNOWN", 4)
     kept = [jnp.zeros((n % 9,)) for n in range(27)]
     groups = updated()
     kept += [jnp.zeros((n % 9,)) for n in range(9)]

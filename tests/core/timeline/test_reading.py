@@ -15,10 +15,10 @@ import pytest
 
 from jax_array_info_core import json_schema, timeline_report
 from jax_array_info_core.errors import FileFormatError
-from jax_array_info_core.reports.record import LINES, RecordEnd, RecordOutOfMemory, RecordSample
-from jax_array_info_core.timeline import history
-from jax_array_info_core.timeline.segments import encoded
-from jax_array_info_core.timeline.timeline_report import Follower
+from jax_array_info_core.facts.reports.record import LINES, RecordEnd, RecordOutOfMemory, RecordSample
+from jax_array_info_core.jobs.timeline import history
+from jax_array_info_core.jobs.timeline.segments import encoded
+from jax_array_info_core.jobs.timeline.timeline_report import Follower
 
 from .samples import (
     MIB,
@@ -84,7 +84,7 @@ def test_half_a_line_is_waited_for(tmp_path: Path) -> None:
 
 def test_only_new_lines_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A follower reads each line once, and finds new segments."""
-    from jax_array_info_core.timeline import reading
+    from jax_array_info_core.jobs.timeline import reading
 
     read: list[bytes] = []
     plain = reading.read_line
@@ -170,7 +170,7 @@ _LIMITED = """
 import resource, sys
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 from jax_array_info_core import json_schema, timeline_report
-from jax_array_info_core.timeline import reading, history, analysis
+from jax_array_info_core.jobs.timeline import reading, history, analysis
 import msgspec, numpy
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 report = timeline_report(sys.argv[1])

@@ -15,10 +15,10 @@ from jax.sharding import PartitionSpec as P
 from jax_array_info import report_on_oom
 from jax_array_info_core import record_memory, timeline_report
 from jax_array_info_core.errors import TrackerError, UnsupportedValueError
-from jax_array_info_core.timeline import recording
-from jax_array_info_core.timeline.in_use import BytesInUse
-from jax_array_info_core.timeline.recorder import Failure, Moment, record_program
-from jax_array_info_core.timeline.segments import segment_paths
+from jax_array_info_core.jobs.timeline import recording
+from jax_array_info_core.jobs.timeline.in_use import BytesInUse
+from jax_array_info_core.jobs.timeline.recorder import Failure, Moment, record_program
+from jax_array_info_core.jobs.timeline.segments import segment_paths
 from tests.arrays import mesh_of
 from tests.growing import born
 from tests.records import bytes_of, of_kind, record_of, recorded, sample_count, until
@@ -183,7 +183,7 @@ def test_an_error_in_the_thread_is_one_warning_and_the_end_of_the_record(tmp_pat
     def broken(self, live_arrays, pause):
         raise ZeroDivisionError("of the recorder")
 
-    monkeypatch.setattr("jax_array_info_core.timeline.in_use.LiveGroups.update", broken)
+    monkeypatch.setattr("jax_array_info_core.jobs.timeline.in_use.LiveGroups.update", broken)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with record_memory(tmp_path, every=0.01) as recorder:
@@ -253,11 +253,11 @@ def test_the_recorder_of_the_command_is_shared(no_arrays, tmp_path):
 @pytest.fixture
 def unhurried(monkeypatch):
     """Count the live arrays to the end also while other programs need the processor."""
-    monkeypatch.setattr("jax_array_info_core.timeline.in_use.LONGEST", 60.0)
+    monkeypatch.setattr("jax_array_info_core.jobs.timeline.in_use.LONGEST", 60.0)
 
 
 def test_a_mark_that_is_not_recorded_has_no_end_either(no_arrays, tmp_path, monkeypatch):
-    monkeypatch.setattr("jax_array_info_core.timeline.recorder._MOST_WAITING", 0)
+    monkeypatch.setattr("jax_array_info_core.jobs.timeline.recorder._MOST_WAITING", 0)
     with record_memory(tmp_path) as recorder, recorder.mark("tiny"):
         pass
     assert of_kind(record_of(tmp_path), "mark") == []
@@ -301,7 +301,7 @@ def test_marks_are_written_once_the_disk_has_room(no_arrays, tmp_path, monkeypat
         return write(descriptor, data)
 
     monkeypatch.setattr(recording, "_RETRY", 0.01)
-    monkeypatch.setattr("jax_array_info_core.files.descriptors.os.write", write_if)
+    monkeypatch.setattr("jax_array_info_core.base.files.descriptors.os.write", write_if)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with record_memory(tmp_path, every=0.01) as recorder:
@@ -321,7 +321,7 @@ def test_marks_that_wait_are_written_together(no_arrays, tmp_path, monkeypatch):
         sizes.append(len(data))
         return write(descriptor, data)
 
-    monkeypatch.setattr("jax_array_info_core.files.descriptors.os.write", counted)
+    monkeypatch.setattr("jax_array_info_core.base.files.descriptors.os.write", counted)
     moments = [Moment(1.0 + number, "busy", number, is_end=False) for number in range(1000)]
     lines = recorded(tmp_path, *moments, max_nbytes=2**22)
     assert [mark.step for mark in of_kind(lines, "mark")] == [*range(1000)]
@@ -346,9 +346,9 @@ def test_bytes_are_unknown_where_counting_takes_long(no_arrays, monkeypatch):
     kept = born(3)
     reader = BytesInUse(jax.local_devices())
     assert sum(reader.read().in_use) == 120
-    monkeypatch.setattr("jax_array_info_core.timeline.in_use.LONGEST", 0.0)
+    monkeypatch.setattr("jax_array_info_core.jobs.timeline.in_use.LONGEST", 0.0)
     assert reader.read() == ((), ())
-    monkeypatch.setattr("jax_array_info_core.timeline.in_use.LONGEST", 10.0)
+    monkeypatch.setattr("jax_array_info_core.jobs.timeline.in_use.LONGEST", 10.0)
     monkeypatch.setattr(reader, "_idle_until", float("inf"))
     assert reader.read() == ((), ())  # it is not tried again soon
     assert kept

@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import pytest
 
 from jax_array_info_core import record_memory, timeline_report
-from jax_array_info_core.reports.record import RecordSample
-from jax_array_info_core.timeline import recording
-from jax_array_info_core.timeline.recorder import Moment
-from jax_array_info_core.timeline.segments import encoded, segment_paths
+from jax_array_info_core.facts.reports.record import RecordSample
+from jax_array_info_core.jobs.timeline import recording
+from jax_array_info_core.jobs.timeline.recorder import Moment
+from jax_array_info_core.jobs.timeline.segments import encoded, segment_paths
 from tests.core.timeline.samples import record_start
 from tests.records import lines_in, of_kind, record_of, recorded, sample_count, until
 
@@ -119,10 +119,12 @@ def test_a_folder_that_blocks_delays_the_end_by_a_second(no_arrays, tmp_path, mo
             blocked.wait()
         return write(descriptor, data)
 
-    monkeypatch.setattr("jax_array_info_core.timeline.recorder._PATIENCE", 1000.0)  # of 10 s for a sample
+    monkeypatch.setattr(
+        "jax_array_info_core.jobs.timeline.recorder._PATIENCE", 1000.0
+    )  # of 10 s for a sample
     with record_memory(tmp_path, every=0.01) as recorder:
         until(lambda: sample_count(tmp_path))
-        monkeypatch.setattr("jax_array_info_core.files.descriptors.os.write", wait)
+        monkeypatch.setattr("jax_array_info_core.base.files.descriptors.os.write", wait)
         until(lambda: recorder._recording._in_folder is not None)
         start = time.monotonic()
         recorder.stop()
@@ -143,7 +145,7 @@ def test_nothing_follows_a_full_disk_but_one_segment(no_arrays, tmp_path, monkey
         return write(descriptor, data)
 
     with monkeypatch.context() as patched:
-        patched.setattr("jax_array_info_core.files.descriptors.os.write", write_some)
+        patched.setattr("jax_array_info_core.base.files.descriptors.os.write", write_some)
         record = recording.Recording(tmp_path, 1e-9, 2**28, lambda: None)
         for _ in range(200):
             record.sample()
@@ -159,7 +161,7 @@ def test_nothing_follows_a_full_disk_but_one_segment(no_arrays, tmp_path, monkey
     full.mkdir()
     with monkeypatch.context() as patched:
         room[0] = 10
-        patched.setattr("jax_array_info_core.files.descriptors.os.write", write_some)
+        patched.setattr("jax_array_info_core.base.files.descriptors.os.write", write_some)
         record = recording.Recording(full, 1e-9, 2**28, lambda: None)
         for _ in range(20):
             record.sample()
@@ -171,7 +173,7 @@ def test_a_full_disk_is_one_warning_also_if_warnings_are_errors(tmp_path, monkey
     def full(descriptor, data):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("jax_array_info_core.timeline.segments.os.write", full)
+    monkeypatch.setattr("jax_array_info_core.jobs.timeline.segments.os.write", full)
     with pytest.warns(UserWarning, match="No space left on device") as caught:
         recorded(tmp_path, *[Moment(1.0, "a", None, False)] * 3)
     assert len(caught) == 1
@@ -215,8 +217,8 @@ PROGRAM = '''
 import errno, json, os, sys, types, warnings
 import jax.numpy as jnp
 from jax_array_info_core import record_memory
-from jax_array_info_core.files import descriptors
-from jax_array_info_core.timeline import recorder, recording, segments
+from jax_array_info_core.base.files import descriptors
+from jax_array_info_core.jobs.timeline import recorder, recording, segments
 
 recording._RETRY = 0.0
 

@@ -9,10 +9,10 @@ import pytest
 
 from jax_array_info_core import from_json, timeline_report, to_json
 from jax_array_info_core.errors import UnsupportedValueError
-from jax_array_info_core.reports.record import RecordOutOfMemory
-from jax_array_info_core.timeline import timeline_report as reports
-from jax_array_info_core.timeline.segments import identity
-from jax_array_info_core.timeline.timeline_report import Earlier, Follower, is_restart
+from jax_array_info_core.facts.reports.record import RecordOutOfMemory
+from jax_array_info_core.jobs.timeline import timeline_report as reports
+from jax_array_info_core.jobs.timeline.segments import identity
+from jax_array_info_core.jobs.timeline.timeline_report import Earlier, Follower, is_restart
 
 from .samples import MIB, START, record_start, segment, write_record
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jax_array_info_core.files.descriptors import LostError
-from jax_array_info_core.reports.origin import Origin, SourceLine
-from jax_array_info_core.reports.record import (
+from jax_array_info_core.base.files.descriptors import LostError
+from jax_array_info_core.facts.reports.origin import Origin, SourceLine
+from jax_array_info_core.facts.reports.record import (
     LINES,
     RecordDevice,
     RecordEnd,
@@ -24,8 +24,8 @@ from jax_array_info_core.reports.record import (
     RecordStart,
     RecordThread,
 )
-from jax_array_info_core.timeline.reading import read_line
-from jax_array_info_core.timeline.segments import Segment, encoded, is_written, segment_paths
+from jax_array_info_core.jobs.timeline.reading import read_line
+from jax_array_info_core.jobs.timeline.segments import Segment, encoded, is_written, segment_paths
 from tests.records import lines_in
 
 EVERY_LINE = [
@@ -265,7 +265,7 @@ def test_a_child_holds_no_lock_of_its_parent(tmp_path, start):
 PARENT = """
 import multiprocessing, os, time
 from pathlib import Path
-from jax_array_info_core.timeline.segments import Segment, is_written
+from jax_array_info_core.jobs.timeline.segments import Segment, is_written
 from tests.core.timeline.test_segments import EVERY_LINE
 
 

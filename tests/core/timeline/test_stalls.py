@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from jax_array_info_core import record_memory, timeline_report
-from jax_array_info_core.reports.record import MOST_FRAMES, MOST_THREADS
-from jax_array_info_core.timeline import stalls
-from jax_array_info_core.timeline.segments import FEWEST, encoded, thin_segments
-from jax_array_info_core.timeline.stalls import Watch
+from jax_array_info_core.facts.reports.record import MOST_FRAMES, MOST_THREADS
+from jax_array_info_core.jobs.timeline import stalls
+from jax_array_info_core.jobs.timeline.segments import FEWEST, encoded, thin_segments
+from jax_array_info_core.jobs.timeline.stalls import Watch
 from tests.records import lines_in, of_kind, record_of, until
 
 from .samples import record_stall, record_start, samples_of, write_record

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from jax_array_info_core import timeline_report
+from jax_array_info_core.facts.reports.record import RecordEnd, RecordSample, RecordStall
+from jax_array_info_core.facts.reports.standing import standing_words
+from jax_array_info_core.facts.reports.timeline_process import TimelineProcess
+from jax_array_info_core.jobs.timeline.segments import encoded
 from jax_array_info_core.reports import SourceLine
-from jax_array_info_core.reports.record import RecordEnd, RecordSample, RecordStall
-from jax_array_info_core.reports.standing import standing_words
-from jax_array_info_core.reports.timeline_process import TimelineProcess
-from jax_array_info_core.timeline.segments import encoded
 
 from .samples import START, record_mark, record_stall, record_start, report_of, write_record
 

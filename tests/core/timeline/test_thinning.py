@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jax_array_info_core.files.descriptors import LostError, UnsuitableError
-from jax_array_info_core.reports.record import (
+from jax_array_info_core.base.files.descriptors import LostError, UnsuitableError
+from jax_array_info_core.facts.reports.record import (
     RecordEnd,
     RecordGroup,
     RecordMark,
     RecordOutOfMemory,
     RecordSample,
 )
-from jax_array_info_core.timeline import segments
-from jax_array_info_core.timeline.segments import FEWEST, Segment, segment_paths, thin_segments
+from jax_array_info_core.jobs.timeline import segments
+from jax_array_info_core.jobs.timeline.segments import FEWEST, Segment, segment_paths, thin_segments
 from tests.core.timeline.samples import record_start
 from tests.records import lines_in, of_kind, record_of
 

@@ -12,8 +12,8 @@ import pytest
 
 from jax_array_info_core import timeline_report
 from jax_array_info_core.errors import FileFormatError
-from jax_array_info_core.reports import standing
-from jax_array_info_core.timeline import timeline_report as reports
+from jax_array_info_core.facts.reports import standing
+from jax_array_info_core.jobs.timeline import timeline_report as reports
 from tests.cli.launching import jai, write_program
 from tests.processes import only_in_full
 from tests.records import until
@@ -29,7 +29,7 @@ jax.config.update("jax_cpu_collectives_implementation", "gloo")
 here = f"127.0.0.1:{port}"
 jax.distributed.initialize(here, 3, process, coordinator_bind_address=here)
 from jax_array_info_core import record_memory
-from jax_array_info_core.timeline import stalls
+from jax_array_info_core.jobs.timeline import stalls
 stalls.LEAST = 0.5
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 mesh = Mesh(np.array(jax.devices()), ("d",))
@@ -82,7 +82,7 @@ def three_processes(folder, mode):
 
 IMPATIENT = """
 from jax_array_info_core.reports import standing
-from jax_array_info_core.timeline import timeline_report
+from jax_array_info_core.jobs.timeline import timeline_report
 standing.LEAST_PATIENCE = timeline_report.LEAST_PATIENCE = 2.0
 from jax_array_info_cli import main
 main()

@@ -12,10 +12,10 @@ import pytest
 
 from jax_array_info_core import timeline_report
 from jax_array_info_core.errors import UnsupportedValueError
-from jax_array_info_core.reports.record import RecordDevice, RecordEnd, RecordOutOfMemory
-from jax_array_info_core.timeline import timeline_report as module
-from jax_array_info_core.timeline.segments import identity
-from jax_array_info_core.timeline.timeline_report import Follower
+from jax_array_info_core.facts.reports.record import RecordDevice, RecordEnd, RecordOutOfMemory
+from jax_array_info_core.jobs.timeline import timeline_report as module
+from jax_array_info_core.jobs.timeline.segments import identity
+from jax_array_info_core.jobs.timeline.timeline_report import Follower
 
 from .samples import (
     GROUP,

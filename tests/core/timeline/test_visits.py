@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jax_array_info_core import timeline_report
+from jax_array_info_core.facts.reports.record import RecordEnd, RecordLine, RecordSample
 from jax_array_info_core.reports import TimelineReport
-from jax_array_info_core.reports.record import RecordEnd, RecordLine, RecordSample
 
 from .samples import MIB, START, record_group, record_mark, record_start, write_record
 

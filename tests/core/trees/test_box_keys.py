@@ -15,8 +15,8 @@ from jax_array_info_core import (
     tree_diff_report,
     tree_report,
 )
-from jax_array_info_core.changes import tree_diff as snapshots
 from jax_array_info_core.layouts import Spec
+from jax_array_info_core.trees import tree_diff as snapshots
 
 pytestmark = pytest.mark.once_per_version
 

@@ -24,8 +24,8 @@ from jax_array_info_core import (
 )
 from jax_array_info_core.errors import FileFormatError, SpecError, UnsupportedValueError
 from jax_array_info_core.layouts import Spec
-from jax_array_info_core.stored.reading import LIMITS, Budget, StoredLeaf, StoredSharding, StoredTree
 from jax_array_info_core.trees.files import report_of_stored
+from jax_array_info_core.trees.stored.reading import LIMITS, Budget, StoredLeaf, StoredSharding, StoredTree
 
 pytestmark = pytest.mark.oldest_and_newest
 

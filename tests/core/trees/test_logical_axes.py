@@ -6,8 +6,8 @@ from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import PathRules, check_report, from_json, to_json, tree_report
 from jax_array_info_core.errors import SpecError
+from jax_array_info_core.geometry.layouts.spec import as_spec
 from jax_array_info_core.layouts import Spec
-from jax_array_info_core.layouts.spec import as_spec
 from jax_array_info_core.reports import UnmatchedAxes, UnmatchedName
 
 pytestmark = pytest.mark.oldest_and_newest

@@ -4,7 +4,7 @@ import pytest
 
 from jax_array_info_core import load_tree, tree_report
 from jax_array_info_core.layouts import MeshAxes, Spec
-from jax_array_info_core.stored.array_files import keys_of
+from jax_array_info_core.trees.stored.array_files import keys_of
 from tests.maxtext import DUMPS, flax_rules, mesh_of_dump, write_dump
 
 pytestmark = pytest.mark.oldest_and_newest

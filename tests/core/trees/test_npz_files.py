@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from jax_array_info_core import load_tree
-from jax_array_info_core.stored.reading import LIMITS
 from jax_array_info_core.trees.files import read_report
+from jax_array_info_core.trees.stored.reading import LIMITS
 from tests.core.trees.test_files import refusal, written
 
 pytestmark = pytest.mark.oldest_and_newest

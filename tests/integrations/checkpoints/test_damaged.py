@@ -13,7 +13,7 @@ import tensorstore
 
 from jax_array_info_core import load_tree
 from jax_array_info_core.errors import FileFormatError
-from jax_array_info_core.stored import orbax as orbax_files
+from jax_array_info_core.trees.stored import orbax as orbax_files
 from tests.integrations.checkpoints.states import refusal
 
 pytestmark = [pytest.mark.oldest_and_newest, pytest.mark.needs_devices(8)]

@@ -13,8 +13,8 @@ from orbax import checkpoint
 
 from jax_array_info_core import load_tree
 from jax_array_info_core.arrays.paths import SlashNotation
+from jax_array_info_core.geometry.layouts.spec import as_spec
 from jax_array_info_core.layouts import Spec
-from jax_array_info_core.layouts.spec import as_spec
 from tests.arrays import mesh_of, sharded
 from tests.integrations.checkpoints.states import refusal, saved, state
 

@@ -6,8 +6,8 @@ import pytest
 
 from jax_array_info import to_html, to_svg
 from jax_array_info.engine.html import blocks_html
-from jax_array_info_core.pages import trees
-from jax_array_info_core.pages.blocks import TIMES, Column, Entries, Note, Panel, Rule, Sentence, Table
+from jax_array_info_core.facts.pages import trees
+from jax_array_info_core.facts.pages.blocks import TIMES, Column, Entries, Note, Panel, Rule, Sentence, Table
 from tests.goldens import NAMES, stored
 from tests.rich_render.svg.reading import parsed
 from tests.rich_render.tables.test_trees import leaf, tree

@@ -33,7 +33,7 @@ from jax_array_info import (
 )
 from jax_array_info.export import document, notebook
 from jax_array_info.reports import ArrayReport, Report
-from jax_array_info_core import notebooks
+from jax_array_info_core.base import notebooks
 from tests.goldens import stored
 from tests.rich_render.svg.reading import cells
 
@@ -409,7 +409,7 @@ def test_an_error_of_a_cell_is_explained_before_its_traceback(capsys):
 
 
 def test_a_broken_explanation_leaves_the_traceback(capsys, monkeypatch):
-    from jax_array_info_core.raised import explain
+    from jax_array_info_core.programs.raised import explain
 
     def broken(error):
         raise MemoryError

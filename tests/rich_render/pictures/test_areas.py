@@ -10,7 +10,7 @@ from jax_array_info.pictures.areas import Area, AreaChart, areas_figure, areas_p
 from jax_array_info.pictures.areas_plan import axis_steps
 from jax_array_info.svg import svg
 from jax_array_info_core import format_bytes
-from jax_array_info_core.quantities import parse_bytes
+from jax_array_info_core.base.quantities import parse_bytes
 
 pytestmark = pytest.mark.oldest_and_newest
 

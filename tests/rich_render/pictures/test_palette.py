@@ -31,8 +31,8 @@ from jax_array_info.pictures.svg import layout_figures
 from jax_array_info.reports import ArrayReport
 from jax_array_info.svg import svg
 from jax_array_info_core.errors import LayoutError
-from jax_array_info_core.layouts.layout import mesh_layout
-from jax_array_info_core.reports.mesh import mesh_device_ids, shared_mesh
+from jax_array_info_core.facts.reports.mesh import mesh_device_ids, shared_mesh
+from jax_array_info_core.geometry.layouts.layout import mesh_layout
 from tests.arrays import mesh_of, sharded
 from tests.rich_render.svg.reading import cells, contrast
 

@@ -24,7 +24,7 @@ from jax_array_info.export.document import columns_of, columns_svg, html_documen
 from jax_array_info.pictures import svg_plan
 from jax_array_info.pictures.svg import MAX_CELLS, layout_figures
 from jax_array_info.svg import COLORS, GREY, svg
-from jax_array_info_core.layouts.layout import mesh_layout
+from jax_array_info_core.geometry.layouts.layout import mesh_layout
 from tests.rich_render.pictures.test_text import parts_of_layouts
 from tests.rich_render.svg.reading import cells, contrast, extent, listed, parsed, texts, words
 

@@ -21,8 +21,8 @@ from jax_array_info import (
 )
 from jax_array_info.pictures.subject import link_words
 from jax_array_info.pictures.text import array_picture
-from jax_array_info_core.layouts.layout import mesh_layout
-from jax_array_info_core.layouts.links import AxisLinks, Neighbors
+from jax_array_info_core.geometry.layouts.layout import mesh_layout
+from jax_array_info_core.geometry.layouts.links import AxisLinks, Neighbors
 from tests.arrays import mesh_of, sharded
 
 pytestmark = pytest.mark.oldest_and_newest

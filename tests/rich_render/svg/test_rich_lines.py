@@ -19,8 +19,8 @@ from jax_array_info.engine.render import render, text_of
 from jax_array_info.export.document import parts_of
 from jax_array_info.reports import ProgramReport, PropagationReport, TreeReport
 from jax_array_info.svg import ARMS, lines_figure, lines_html
-from jax_array_info_core.pages import page
-from jax_array_info_core.pages.blocks import Picture
+from jax_array_info_core.facts.pages import page
+from jax_array_info_core.facts.pages.blocks import Picture
 from tests import sample_programs
 from tests.goldens import one_of_each
 from tests.rich_render.svg.reading import parsed, words

@@ -6,8 +6,10 @@ from fractions import Fraction
 import pytest
 
 from jax_array_info_core import spec_layout
+from jax_array_info_core.facts.pages.live import live_array_rows, rest_row
+from jax_array_info_core.facts.reports.devices import lines_together
+from jax_array_info_core.facts.reports.growth import collected_together, origins_together
 from jax_array_info_core.layouts import LocalPart
-from jax_array_info_core.pages.live import live_array_rows, rest_row
 from jax_array_info_core.reports import (
     ArrayReport,
     CollectedArrays,
@@ -18,8 +20,6 @@ from jax_array_info_core.reports import (
     OriginGrowth,
     ProfileRow,
 )
-from jax_array_info_core.reports.devices import lines_together
-from jax_array_info_core.reports.growth import collected_together, origins_together
 
 BIAS = LiveArrayGroup(
     shape=(8,),

@@ -9,8 +9,8 @@ import pytest
 from jax_array_info import config, print_hosts, to_html, to_svg, to_text
 from jax_array_info.pictures.hosts import hosts_picture
 from jax_array_info_core import hosts_report
-from jax_array_info_core.hosts.compare import Source, hosts_of
-from jax_array_info_core.hosts.summaries import arrays_of
+from jax_array_info_core.jobs.hosts.compare import Source, hosts_of
+from jax_array_info_core.jobs.hosts.summaries import arrays_of
 from jax_array_info_core.reports import HostDevice, UnreadHost
 from tests.core.hosts.samples import OTHER, USUAL, summary
 

@@ -20,8 +20,8 @@ from jax_array_info import (
     watch_compiles,
 )
 from jax_array_info.errors import UnsupportedValueError
-from jax_array_info_core.pages.compilations import duration
-from jax_array_info_core.pages.devices import folded_names
+from jax_array_info_core.facts.pages.compilations import duration
+from jax_array_info_core.facts.pages.devices import folded_names
 
 pytestmark = pytest.mark.oldest_and_newest
 

@@ -6,8 +6,8 @@ import pytest
 
 from jax_array_info import to_text
 from jax_array_info.engine.render import on_console, text_of
-from jax_array_info_core.pages.blocks import Column, Table
-from jax_array_info_core.pages.folds import folded_references
+from jax_array_info_core.facts.pages.blocks import Column, Table
+from jax_array_info_core.facts.pages.folds import folded_references
 from tests.rich_render.tables.live_reports import group
 from tests.rich_render.tables.live_reports import report_of as report_of_groups
 

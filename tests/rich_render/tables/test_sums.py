@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from jax_array_info.engine.render import render, text_of, to_text
 from jax_array_info.reports import ProgramMemory
-from jax_array_info_core.pages.program_parts import memory_parts
-from jax_array_info_core.quantities import parse_bytes
+from jax_array_info_core.base.quantities import parse_bytes
+from jax_array_info_core.facts.pages.program_parts import memory_parts
 from tests.rich_render.tables.live_reports import group, report_of
 from tests.sample_programs import SCAN, STEP, program
 

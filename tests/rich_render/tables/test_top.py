@@ -8,14 +8,14 @@ from rich.cells import cell_len
 
 from jax_array_info.engine.render import text_of
 from jax_array_info.pictures.top import top_table
-from jax_array_info_core.reports import Origin, RecordStall, SourceLine, TimelineReport
-from jax_array_info_core.reports.timeline import (
+from jax_array_info_core.facts.reports.timeline import (
     TimelineMark,
     TimelineOutOfMemory,
     TimelineSeries,
     UnreadRecord,
 )
-from jax_array_info_core.reports.timeline_process import TimelineDevice, TimelineProcess
+from jax_array_info_core.facts.reports.timeline_process import TimelineDevice, TimelineProcess
+from jax_array_info_core.reports import Origin, RecordStall, SourceLine, TimelineReport
 
 pytestmark = pytest.mark.oldest_and_newest
 

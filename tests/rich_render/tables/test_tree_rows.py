@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jax_array_info import print_tree
-from jax_array_info_core.pages import trees
-from jax_array_info_core.pages.blocks import Table, cut
-from jax_array_info_core.pages.folds import number_ranges, path_keys, path_pieces
-from jax_array_info_core.pages.tree_rows import leaf_groups, leaf_sums
+from jax_array_info_core.facts.pages import trees
+from jax_array_info_core.facts.pages.blocks import Table, cut
+from jax_array_info_core.facts.pages.folds import number_ranges, path_keys, path_pieces
+from jax_array_info_core.facts.pages.tree_rows import leaf_groups, leaf_sums
 from jax_array_info_core.reports import ElsewhereBytes, LeafStatistics, TreeMesh, TreeReport, TreeRow
 
 pytestmark = pytest.mark.oldest_and_newest

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jax_array_info_core.pages.words import reason_words
+from jax_array_info_core.facts.pages.words import reason_words
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -36,7 +36,7 @@ def test_each_stored_reason_is_printed_in_plain_words(stored, printed):
 
 
 def test_every_reason_of_an_unknown_sharding_has_a_printed_form():
-    from jax_array_info_core.reports import array as unknown_reasons
+    from jax_array_info_core.facts.reports import array as unknown_reasons
 
     names = vars(unknown_reasons).items()
     stored = [text for name, text in names if name.isupper() and isinstance(text, str)]

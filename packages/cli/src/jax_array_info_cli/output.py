@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import click
 
-from jax_array_info_core.text import printable
+from jax_array_info_core.base.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -128,7 +128,7 @@ def refuse_reports(path: str, problem: str) -> None:
         problem: What the report is not, in words.
     """
     from jax_array_info_core import load_report
-    from jax_array_info_core.stored.reading import open_regular
+    from jax_array_info_core.trees.stored.reading import open_regular
 
     try:
         with open_regular(Path(path)) as file:
@@ -195,7 +195,7 @@ class Output:
             return self
         from pathlib import Path
 
-        from jax_array_info_core.files.descriptors import require_place
+        from jax_array_info_core.base.files.descriptors import require_place
 
         with _writing(self.path):
             require_place(Path(self.path))
@@ -215,7 +215,7 @@ class Output:
             return
         from pathlib import Path
 
-        from jax_array_info_core.files.descriptors import write_whole
+        from jax_array_info_core.base.files.descriptors import write_whole
 
         with _writing(self.path):
             write_whole(Path(self.path), text.encode())
@@ -263,7 +263,7 @@ def output_options(function: Callable[..., _T]) -> Callable[..., _T]:
 
 
 def _min_nbytes(ctx: click.Context, param: click.Parameter, text: str) -> int:
-    from jax_array_info_core.quantities import parse_bytes
+    from jax_array_info_core.base.quantities import parse_bytes
 
     try:
         return parse_bytes(text)
@@ -285,7 +285,7 @@ min_size_option = click.option(
 
 def _codes(ctx: click.Context, param: click.Parameter, codes: tuple[str, ...]) -> tuple[str, ...]:
     from jax_array_info_core.errors import UnsupportedValueError
-    from jax_array_info_core.reports.codes import known_codes
+    from jax_array_info_core.facts.reports.codes import known_codes
 
     try:
         known_codes(codes)

@@ -67,8 +67,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from jax_array_info_core.names import import_on_demand
-from jax_array_info_core.notebooks import show_reports_with
+from jax_array_info_core.base.names import import_on_demand
+from jax_array_info_core.base.notebooks import show_reports_with
 
 from .export.notebook import reports_bundle
 

@@ -14,7 +14,7 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.text import Text
 
-from jax_array_info_core.text import clipped, printable
+from jax_array_info_core.base.text import clipped, printable
 
 LENGTH = "bold magenta"
 SHARDED_LENGTH = "bold green"

@@ -15,7 +15,7 @@ from rich.console import Console, RenderableType
 from rich.segment import Segment
 from rich.style import Style
 
-from jax_array_info_core.text import printable
+from jax_array_info_core.base.text import printable
 
 GREY = "#767676"
 """Has a WCAG contrast ratio of 4.5:1 on white and on black."""

@@ -12,22 +12,22 @@ from dataclasses import dataclass, replace
 from types import FrameType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
-from jax_array_info_core.advice.candidates import Axes, Site, SiteValue
-from jax_array_info_core.advice.child import Parent
-from jax_array_info_core.advice.code import constraint_code
-from jax_array_info_core.advice.search import Base, figures_of
-from jax_array_info_core.advice.twins import sharding_key
+from jax_array_info_core.arrays.origins.origins import Owner, UserLines
 from jax_array_info_core.compat.lowering import require_shardy, require_types
 from jax_array_info_core.compat.modules import FAST
 from jax_array_info_core.compat.programs import module_bytecode
 from jax_array_info_core.compat.stages import is_stage, stages_of
 from jax_array_info_core.compat.values import is_mesh, is_tracer
 from jax_array_info_core.errors import UnsupportedValueError
-from jax_array_info_core.origins.origins import Owner, UserLines
-from jax_array_info_core.propagation.helper import NoAnswerError
-from jax_array_info_core.propagation.propagation_report import explanation_of
+from jax_array_info_core.facts.reports.advice import ProgramFigures
+from jax_array_info_core.programs.advice.candidates import Axes, Site, SiteValue
+from jax_array_info_core.programs.advice.child import Parent
+from jax_array_info_core.programs.advice.code import constraint_code
+from jax_array_info_core.programs.advice.search import Base, figures_of
+from jax_array_info_core.programs.advice.twins import sharding_key
+from jax_array_info_core.programs.propagation.helper import NoAnswerError
+from jax_array_info_core.programs.propagation.propagation_report import explanation_of
 from jax_array_info_core.reports import ProgramReport
-from jax_array_info_core.reports.advice import ProgramFigures
 
 from ..output import Refusal
 from ..user_code import described

@@ -6,10 +6,12 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from jax_array_info_core.advice.candidates import Edit
-from jax_array_info_core.advice.child import Child, EndedError, cpu_environment
-from jax_array_info_core.advice.code import spec_code
-from jax_array_info_core.advice.search import (
+from jax_array_info_core.facts.reports.advice import ProgramFigures, Remedy, RemedyPlace
+from jax_array_info_core.geometry.layouts.spec import Spec
+from jax_array_info_core.programs.advice.candidates import Edit
+from jax_array_info_core.programs.advice.child import Child, EndedError, cpu_environment
+from jax_array_info_core.programs.advice.code import spec_code
+from jax_array_info_core.programs.advice.search import (
     Base,
     TimeOverError,
     TryFailedError,
@@ -18,9 +20,7 @@ from jax_array_info_core.advice.search import (
     figures_of,
     resolved_by,
 )
-from jax_array_info_core.layouts.spec import Spec
 from jax_array_info_core.reports import ProgramReport
-from jax_array_info_core.reports.advice import ProgramFigures, Remedy, RemedyPlace
 
 from ..output import Refusal
 from ..user_code import FunctionName

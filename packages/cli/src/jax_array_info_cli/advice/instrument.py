@@ -11,7 +11,7 @@ from importlib.util import decode_source
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from jax_array_info_core.advice.candidates import Site
+from jax_array_info_core.programs.advice.candidates import Site
 
 CALL = "__jai_value__"
 """Name of the function that is called with each value. It ends so that no class mangles it."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from jax_array_info_core.text import printable
+from jax_array_info_core.base.text import printable
 
 from ..reporting import Context
 from ..output import Refusal, refused
@@ -147,7 +147,7 @@ class Group(click.Group):
 
 def shown_on_stderr(message: str) -> str:
     """Return a message with every character escaped that stderr cannot show or a terminal would obey."""
-    from jax_array_info_core.text import printable_lines
+    from jax_array_info_core.base.text import printable_lines
 
     # Click writes UTF-8 even if the encoding of stderr is ASCII.
     encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
@@ -223,8 +223,8 @@ def entry_of(name: str) -> Entry:
 
 
 def _entry_of_folder(folder: Path, shown: str) -> Entry:
-    from jax_array_info_core.logs import LOG_SUFFIXES
-    from jax_array_info_core.stored.orbax import METADATA
+    from jax_array_info_core.jobs.logs import LOG_SUFFIXES
+    from jax_array_info_core.trees.stored.orbax import METADATA
 
     if any(folder.glob("*.jsonl")):
         return Entry("memory", "a record of memory")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from jax_array_info_core.quantities import as_seconds
+from jax_array_info_core.base.quantities import as_seconds
 
 from ..output import Problems, ignore_codes_option, refused
 from ..reporting import Answer, report_command
@@ -18,7 +18,7 @@ from . import shown_on_stderr
 from .program import devices_options, function_options, requested
 
 if TYPE_CHECKING:
-    from jax_array_info_core.reports.advice import Remedy
+    from jax_array_info_core.facts.reports.advice import Remedy
 
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?) ?%")
 
@@ -37,7 +37,7 @@ def _percent(text: str) -> float:
 
 def _saved(remedy: Remedy) -> float:
     """Return the largest part of the bytes sent, the memory or the FLOPs that a change saves."""
-    from jax_array_info_core.advice.judging import COMPARED
+    from jax_array_info_core.programs.advice.judging import COMPARED
 
     pairs = ((getattr(remedy.before, name), getattr(remedy.after, name)) for name in COMPARED)
     return max(((old - new) / old for old, new in pairs if old and new is not None), default=0.0)
@@ -98,10 +98,10 @@ def advise(
     Exits with 0, whether a change helps or not, with 1 if the function does not compile or a change of
     --fail-on-better helps, and with 2 if there is no answer.
     """
-    from jax_array_info_core.advice.search import advised
     from jax_array_info_core.compat.topology_names import parse_topology
     from jax_array_info_core.errors import TopologyError
     from jax_array_info_core.layouts import parse_mesh
+    from jax_array_info_core.programs.advice.search import advised
 
     from ..advice.engine import SourceEngine
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from jax_array_info_core.quantities import format_number
+from jax_array_info_core.base.quantities import format_number
 
 from ..output import Problems, ignore_codes_option, line_options, min_size_option, refused, with_options
 from ..reporting import Answer, report_command
@@ -18,7 +18,7 @@ from ..user_code.compiling import NotCompiledError, Request, propagation_on, rep
 from . import shown_on_stderr
 
 if TYPE_CHECKING:
-    from jax_array_info_core.layouts.notation import ArrayNotation
+    from jax_array_info_core.geometry.layouts.notation import ArrayNotation
 
 function_options = with_options(
     click.argument("function", metavar="FILE:FUNCTION", type=click.Path()),
@@ -134,8 +134,8 @@ def program(
     """
     from jax_array_info_core.compat.topology_names import parse_topology
     from jax_array_info_core.errors import TopologyError
+    from jax_array_info_core.geometry.layouts.links import parse_bandwidths
     from jax_array_info_core.layouts import parse_mesh
-    from jax_array_info_core.layouts.links import parse_bandwidths
 
     problems = Problems()
     if dcn is not None and topology is None:
@@ -189,8 +189,8 @@ def requested(
         most_devices: Maximum number of simulated devices; None if none are needed.
         **options: Options of the report.
     """
+    from jax_array_info_core.geometry.layouts.notation import parse_array
     from jax_array_info_core.layouts import parse_mesh
-    from jax_array_info_core.layouts.notation import parse_array
 
     name = problems.catch("FILE:FUNCTION", parse_function, function)
     sizes = problems.catch("--mesh", parse_mesh, mesh)
@@ -214,7 +214,7 @@ def requested(
 
 def _misfits(text: str, array: ArrayNotation, sizes: Mapping[str, int]) -> Iterator[str]:
     """Yield the problems of an array with its spec and the mesh."""
-    from jax_array_info_core.plans.plan import strict_problems
+    from jax_array_info_core.arrays.plans.plan import strict_problems
 
     _, shape, spec = array
     found = strict_problems(shape, sizes, spec)
@@ -281,7 +281,7 @@ def why(
     because the file cannot be read, the function cannot be traced or Shardy fails.
     """
     from jax_array_info_core.errors import UnsupportedValueError
-    from jax_array_info_core.propagation.propagation_report import at_line
+    from jax_array_info_core.programs.propagation.propagation_report import at_line
 
     problems = Problems()
     if never := sorted({*fail_on} & {*ignore_codes}):

@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from jax_array_info_core.text import printable
+from jax_array_info_core.base.text import printable
 
 from ..output import (
     Output,
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from jax_array_info.pictures.top import Sort
+    from jax_array_info_core.jobs.timeline.timeline_report import Follower
     from jax_array_info_core.reports import TimelineReport
-    from jax_array_info_core.timeline.timeline_report import Follower
 
 WRITE_HOSTS = (
     'python -c "import jax; from jax_array_info import live_array_report, save_report;'
@@ -98,7 +98,7 @@ def profile(source: str) -> Answer:
     not imported, so no backend starts.
     """
     from jax_array_info_core import memory_profile_report
-    from jax_array_info_core.origins.profiles import MAX_NBYTES
+    from jax_array_info_core.arrays.origins.profiles import MAX_NBYTES
 
     with _opened(source, "device memory profile") as file:
         # Files such as /dev/zero have no end: read one byte more than the limit at most.
@@ -141,7 +141,7 @@ def hosts(folder: str, rows: bool, details: int, ignore_codes: tuple[str, ...]) 
     Exits with 0 if nothing was found, with 1 if there are findings, and with 2 if there is no answer, for
     example because the folder has no files or the output cannot be written.
     """
-    from jax_array_info_core.hosts.files import hosts_in_folder
+    from jax_array_info_core.jobs.hosts.files import hosts_in_folder
 
     with reading(folder, "and not in a folder of several") as progress:
         report = hosts_in_folder(
@@ -289,7 +289,7 @@ def top(folder: str, process: int | None, run: int | None, device: int | None, o
     """
     from jax_array_info.engine.terminal import can_show
     from jax_array_info.style import terminal_console
-    from jax_array_info_core.timeline.timeline_report import Follower
+    from jax_array_info_core.jobs.timeline.timeline_report import Follower
 
     output.require_place()
     refuse_reports(folder, "not a folder with a record")
@@ -312,7 +312,7 @@ def top(folder: str, process: int | None, run: int | None, device: int | None, o
 def _watch(console: Console, view: View) -> None:
     from jax_array_info import style
     from jax_array_info.engine.terminal import progress_bar, show_pages
-    from jax_array_info_core.text import printable
+    from jax_array_info_core.base.text import printable
 
     with progress_bar(f"reading {printable(view.folder)}"):
         view.read()  # of a long record, the first time takes seconds
@@ -344,8 +344,8 @@ class View:
         Raises:
             Refusal: If the folder cannot be read.
         """
+        from jax_array_info_core.base.text import printable
         from jax_array_info_core.errors import FileFormatError, UnsupportedValueError
-        from jax_array_info_core.text import printable
 
         folder = printable(self.folder)
         try:

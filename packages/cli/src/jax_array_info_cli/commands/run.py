@@ -125,7 +125,7 @@ def run(
     if not hasattr(os, "fork"):  # a process can be neither replaced nor stopped with all that it has started
         raise click.ClickException("os.fork is not available here: jai-cli run needs Linux or macOS")
     if record is not None:
-        from jax_array_info_core.timeline.recorder import require_folder
+        from jax_array_info_core.jobs.timeline.recorder import require_folder
 
         with refused(OSError, prefix=f"--record {record}: ", is_invalid=False):
             record = str(require_folder(record))  # the program may change the directory

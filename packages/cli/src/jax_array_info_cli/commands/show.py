@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from jax_array_info_core.quantities import format_number
+from jax_array_info_core.base.quantities import format_number
 
 from ..output import Output, Problems, output_options, refused
 from ..reporting import Answer, Command, report_command
@@ -53,8 +53,8 @@ def show(shape: str, mesh: str, specs: tuple[str, ...], dtype: str, devices: tup
     6 and 7.
     """
     from jax_array_info_core import dtype_bits, planned_report, shard_report
+    from jax_array_info_core.arrays.plans.plan import strict_problems
     from jax_array_info_core.layouts import parse_mesh, parse_shape, parse_spec
-    from jax_array_info_core.plans.plan import strict_problems
 
     problems = Problems()
     lengths = problems.catch("SHAPE", parse_shape, shape)
@@ -155,9 +155,9 @@ def explain(text: str, mesh: str | None, shape: str | None, output: Output) -> N
     In the list, k is the index of a shard along its axis, from 0. Add the term with k to each id: with
     0,1 + 2k, shard 3 is on devices 6 and 7. 0-30:2 means every second device from 0 to 30.
     """
+    from jax_array_info_core.arrays.plans.plan import xla_reports
+    from jax_array_info_core.facts.reports.codes import Code, code_of
     from jax_array_info_core.layouts import parse_mesh, parse_shape
-    from jax_array_info_core.plans.plan import xla_reports
-    from jax_array_info_core.reports.codes import Code, code_of
 
     problems = Problems()
     sizes = problems.catch("--mesh", parse_mesh, mesh)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from jax_array_info_core.text import printable
+from jax_array_info_core.base.text import printable
 
 from ..output import (
     Problems,
@@ -90,8 +90,8 @@ class Planned:
 
 def _logical_rules(text: str) -> Any:
     """Return rules for logical axis names: those in the text, or in a JSON file."""
-    from jax_array_info_core.layouts.notation import parse_logical_axes
-    from jax_array_info_core.stored.reading import Budget, json_text, parse_json, read_whole
+    from jax_array_info_core.geometry.layouts.notation import parse_logical_axes
+    from jax_array_info_core.trees.stored.reading import Budget, json_text, parse_json, read_whole
 
     if not text.endswith(".json"):
         return parse_logical_axes(text)
@@ -148,7 +148,7 @@ def planned_tree(function: Callable[..., _T]) -> Callable[..., _T]:
 def path_rules(option: str, texts: tuple[str, ...], problems: Problems) -> PathRules | None:
     """Return rules written as ``PATTERN=SPEC``, in order; None if there are none."""
     from jax_array_info_core import PathRules
-    from jax_array_info_core.layouts.notation import parse_rule
+    from jax_array_info_core.geometry.layouts.notation import parse_rule
 
     rules = [rule for text in texts if (rule := problems.catch(option, parse_rule, text)) is not None]
     patterns = [pattern for pattern, _ in rules]
@@ -329,7 +329,7 @@ def check(
     example because a file cannot be read or the output cannot be written.
     """
     from jax_array_info_core import check_report, dtype_bits
-    from jax_array_info_core.layouts.notation import parse_names
+    from jax_array_info_core.geometry.layouts.notation import parse_names
 
     problems = Problems()
     arguments = planned.arguments(problems)
@@ -372,7 +372,7 @@ def check(
 
 def _positive_bytes(text: str) -> int:
     """Parse a size of at least one byte."""
-    from jax_array_info_core.quantities import parse_bytes
+    from jax_array_info_core.base.quantities import parse_bytes
 
     nbytes = parse_bytes(text)
     if nbytes < 1:
@@ -419,10 +419,10 @@ def diff(before: str, after: str, fail_on: tuple[str, ...], values: bool) -> Ans
     with 2 if a file or a rule cannot be read, one file is a tree and the other a program, or the output
     cannot be written.
     """
-    from jax_array_info_core.changes.gates import diff_with_rules, parse_rule
-    from jax_array_info_core.changes.tree_diff import VALUES_REFUSED
     from jax_array_info_core.errors import UnsupportedValueError
+    from jax_array_info_core.programs.gates import diff_with_rules, parse_rule
     from jax_array_info_core.reports import TreeReport
+    from jax_array_info_core.trees.tree_diff import VALUES_REFUSED
 
     if values:
         raise Refusal(VALUES_REFUSED)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jax_array_info_core.text import printable_lines
+from jax_array_info_core.base.text import printable_lines
 
 if TYPE_CHECKING:
     from ..output import Output

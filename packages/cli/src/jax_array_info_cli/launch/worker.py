@@ -137,7 +137,7 @@ class _Worker:
                 os.write(self._notes, b"\n")
                 join()
         if job.record is not None:
-            from jax_array_info_core.timeline.recorder import record_program
+            from jax_array_info_core.jobs.timeline.recorder import record_program
 
             self._end_record = record_program(job.record)
 

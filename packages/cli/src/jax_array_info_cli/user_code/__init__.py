@@ -55,8 +55,8 @@ def described(error: BaseException) -> str:
 
     JAX explains its errors on further lines, for which there is no room.
     """
-    from jax_array_info_core.origins.origins import error_origin
-    from jax_array_info_core.text import plain_text
+    from jax_array_info_core.arrays.origins.origins import error_origin
+    from jax_array_info_core.base.text import plain_text
 
     message = next((line.strip() for line in plain_text(error).splitlines() if line.strip()), "")
     name = type(error).__name__
@@ -204,7 +204,7 @@ def _module_of_file(source: str, run: Run) -> ModuleType:
 def _source_code(path: str) -> bytes:
     """Return the content of a file, or end the command if it cannot be read."""
     from jax_array_info_core.errors import FileFormatError
-    from jax_array_info_core.stored.reading import Budget, read_whole
+    from jax_array_info_core.trees.stored.reading import Budget, read_whole
 
     refuse_reports(path, "not Python")
     with refused(OSError, FileFormatError, prefix=f"{path}: "):

@@ -19,7 +19,7 @@ from ..simulated_devices import use_simulated_devices
 from . import FunctionName, Run, contained, described, loaded, refused_failures, user_settings
 
 if TYPE_CHECKING:
-    from jax_array_info_core.layouts.notation import ArrayNotation
+    from jax_array_info_core.geometry.layouts.notation import ArrayNotation
     from jax_array_info_core.reports import ProgramReport, PropagationReport
 
 
@@ -126,8 +126,8 @@ def _report(
             arguments = _returned_arguments(request.args_from, code[1], mesh)
             _require_mesh_size(request.args_from, arguments, request.mesh)
     function = _fitting(request.function, code[0], arguments, mesh)
+    from jax_array_info_core.arrays.origins.origins import error_origin
     from jax_array_info_core.errors import TopologyError, UnsupportedValueError
-    from jax_array_info_core.origins.origins import error_origin
 
     try:
         with (
@@ -195,7 +195,7 @@ def _abstract_arrays(arrays: Iterable[ArrayNotation], mesh: Any) -> tuple[Any, .
     import jax
 
     from jax_array_info_core.compat.lowering import sharded_struct
-    from jax_array_info_core.layouts.dtypes import named_dtype
+    from jax_array_info_core.geometry.layouts.dtypes import named_dtype
 
     found = []
     for array in arrays:
@@ -244,7 +244,7 @@ def _fitting(
         options = {"mesh": mesh} if "mesh" in signature.parameters and "mesh" not in given else {}
         signature.bind(*arguments, **options)
     except TypeError as error:
-        from jax_array_info_core.quantities import counted
+        from jax_array_info_core.base.quantities import counted
 
         count = counted(len(arguments), "argument", "arguments")
         raise Refusal(
@@ -256,7 +256,7 @@ def _fitting(
 
 def _require_mesh_size(name: FunctionName, arguments: Sequence[Any], sizes: Mapping[str, int]) -> None:
     """End the command if arguments are on a mesh with another number of devices than that of ``--mesh``."""
-    from jax_array_info_core.layouts.notation import format_mesh
+    from jax_array_info_core.geometry.layouts.notation import format_mesh
 
     count = math.prod(sizes.values())
     for mesh in _meshes_of(arguments):

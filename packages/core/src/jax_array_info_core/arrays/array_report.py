@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..base.errors import LayoutError
+from ..base.text import plain_text
 from ..compat import values
 from ..compat.arrays import array_facts, array_like, shard_place
 from ..compat.shardings import (
@@ -21,15 +23,13 @@ from ..compat.shardings import (
     mesh_axes,
 )
 from ..compat.values import ArrayFacts, KnownSharding
-from ..errors import LayoutError
-from ..layouts.dtypes import dtype_name, packed_nbytes
-from ..layouts.layout import local_part
-from ..layouts.spec import MeshAxes, Spec, as_spec
-from ..reports.array import ArrayReport, ShardingDescription
-from ..text import plain_text
+from ..facts.reports.array import ArrayReport, ShardingDescription
+from ..geometry.layouts.dtypes import dtype_name, packed_nbytes
+from ..geometry.layouts.layout import local_part
+from ..geometry.layouts.spec import MeshAxes, Spec, as_spec
 
 if TYPE_CHECKING:
-    from ..reports.tree import VariableKind
+    from ..facts.reports.tree import VariableKind
 
 
 _LONGEST_VALUE = 1000

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from .compat.jax_stack import compiling_thread, is_foreign_thread
+from ..compat.jax_stack import compiling_thread, is_foreign_thread
 
 if TYPE_CHECKING:
-    from .reports import Report
+    from ..facts.reports import Report
 
 _R = TypeVar("_R", bound="Report")
 

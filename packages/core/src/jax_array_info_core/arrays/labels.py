@@ -6,11 +6,11 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
+from ..base.config import config
+from ..base.errors import LabelError
+from ..base.text import plain_text
 from ..compat import values
 from ..compat.arrays import label_carrier, shard_views
-from ..config import config
-from ..errors import LabelError
-from ..text import plain_text
 
 # Arrays are not hashable, so the key is their id. The weak reference removes its own entry.
 _labels: dict[int, tuple[weakref.ref[Any], str]] = {}

@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.errors import SpecError, TopologyError, UnsupportedValueError
+from ..base.quantities import counted, format_number
+from ..base.text import plain_text
 from ..compat import values
 from ..compat.shardings import device_placement, device_places, mesh_placement
 from ..compat.topologies import ordered_devices, usual_order
 from ..compat.topology_names import parse_topology
-from ..errors import SpecError, TopologyError, UnsupportedValueError
-from ..layouts.layout import Processes, mesh_layout
-from ..layouts.links import AxisLinks, Places, mesh_links
-from ..layouts.spec import MeshAxes, mesh_sizes
-from ..plans.plan import planned_axes, spec_layout
-from ..quantities import counted, format_number
-from ..reports.findings import Finding, reported
-from ..reports.mesh import MeshReport
-from ..text import plain_text
+from ..facts.reports.findings import Finding, reported
+from ..facts.reports.mesh import MeshReport
+from ..geometry.layouts.layout import Processes, mesh_layout
+from ..geometry.layouts.links import AxisLinks, Places, mesh_links
+from ..geometry.layouts.spec import MeshAxes, mesh_sizes
+from .plans.plan import planned_axes, spec_layout
 
 
 def mesh_report(mesh: Any) -> MeshReport:

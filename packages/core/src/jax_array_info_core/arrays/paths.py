@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..text import plain_text
+from ..base.text import plain_text
 
 _SPECIAL = frozenset("/'\"")
 _LITERAL = frozenset({int, float, complex, bool, str, bytes, type(None)})

@@ -8,17 +8,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..base.errors import ArrayInfoError
+from ..base.quantities import counted
+from ..base.text import plain_shape
 from ..compat.jaxprs import JaxprConstraint
 from ..compat.shardings import describe_sharding, host_memory_kind, is_named
 from ..compat.stages import ProgramLeaf
-from ..errors import ArrayInfoError
-from ..layouts.dtypes import bits_per_element, dtype_name, packed_nbytes
-from ..layouts.spec import MeshAxes, shard_dims
-from ..layouts.xla import parse_xla_sharding, spec_of_xla
-from ..quantities import counted
-from ..reports.array import ShardingDescription, same_sharding
-from ..reports.program import ProgramValue
-from ..text import plain_shape
+from ..facts.reports.array import ShardingDescription, same_sharding
+from ..facts.reports.program import ProgramValue
+from ..geometry.layouts.dtypes import bits_per_element, dtype_name, packed_nbytes
+from ..geometry.layouts.spec import MeshAxes, shard_dims
+from ..geometry.layouts.xla import parse_xla_sharding, spec_of_xla
 from .paths import distinct_paths, key_path_keys, path_text
 
 _IN_VARIABLE = re.compile(r"(?P<name>\w+)\[(?:(?P<number>\d+)|'(?P<key>\w+)')\]")

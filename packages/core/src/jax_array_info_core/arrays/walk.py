@@ -11,8 +11,8 @@ import numpy as np
 
 from ..compat import values
 from ..compat.arrays import array_facts, array_like, attribute
-from ..layouts import dtypes
-from ..reports.array import ArrayReport, ContainerLeaf
+from ..facts.reports.array import ArrayReport, ContainerLeaf
+from ..geometry.layouts import dtypes
 from .array_report import children_of, content_of, object_text
 from .paths import KeystrNotation, Notation
 

@@ -159,3 +159,5 @@ class NotationError(ArrayInfoError, ValueError):
 
 if not TYPE_CHECKING:  # mypy exports nothing from a module whose list of names is computed
     __all__ = sorted(name for name in globals() if name.endswith("Error"))
+    for _name in __all__:  # tracebacks and pickles have the documented place
+        globals()[_name].__module__ = "jax_array_info_core.errors"

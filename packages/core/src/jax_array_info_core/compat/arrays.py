@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
-from ..layouts.dtypes import bits_of_name, bits_per_element, dtype_name, packed_nbytes
-from ..layouts.spec import MeshAxes, some_axes, without_last
-from ..quantities import LARGEST
-from ..reports.array import COMPILER_DECIDES, IN_A_KERNEL, IN_A_REDUCER, BatchAxes, Dim, Transformation
-from ..text import plain_shape, plain_text
+from ..base.quantities import LARGEST
+from ..base.text import plain_shape, plain_text
+from ..facts.reports.array import COMPILER_DECIDES, IN_A_KERNEL, IN_A_REDUCER, BatchAxes, Dim, Transformation
+from ..geometry.layouts.dtypes import bits_of_name, bits_per_element, dtype_name, packed_nbytes
+from ..geometry.layouts.spec import MeshAxes, some_axes, without_last
 from . import private
 from .jax_stack import unpartitioned_context
 from .jitted import attribute_dicts

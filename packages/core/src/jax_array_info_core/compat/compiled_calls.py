@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from ..text import plain_text
+from ..base.text import plain_text
 from . import private
 from .jax_stack import COMPILE, compiling, frames, is_failing, is_in_jax, keepalives, lowering_result
 from .jitted import closed_over

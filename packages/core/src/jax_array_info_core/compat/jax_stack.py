@@ -12,8 +12,8 @@ from itertools import chain, pairwise
 from types import FrameType
 from typing import Any, Literal, NamedTuple
 
-from ..layouts.spec import MeshAxes
-from ..text import plain_text
+from ..base.text import plain_text
+from ..geometry.layouts.spec import MeshAxes
 from . import private
 from .shardings import mesh_axes, mesh_placement
 from .values import is_abstract_mesh

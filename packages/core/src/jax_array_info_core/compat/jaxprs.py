@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ..grouping import by_key
-from ..text import plain_shape
+from ..base.grouping import by_key
+from ..base.text import plain_shape
 from .shardings import mesh_axis_types
 from .values import is_sharding
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import TopologyError, UnsupportedValueError
-from ..layouts.spec import Spec, mesh_sizes
+from ..base.errors import TopologyError, UnsupportedValueError
+from ..geometry.layouts.spec import Spec, mesh_sizes
 from . import private
 from .programs import lowered_devices, platforms_of
 from .shardings import default_memory_kind, has_devices, is_named

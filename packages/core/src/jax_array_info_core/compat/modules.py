@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import UnsupportedValueError
+from ..base.errors import UnsupportedValueError
 from . import private
 from .programs import lowered_devices, module_bytecode
 from .topologies import topology_devices, topology_of

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ..errors import ProcessError
+from ..base.errors import ProcessError
 from . import private
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ..layouts.spec import MeshAxes
+from ..geometry.layouts.spec import MeshAxes
 from .shardings import has_devices, is_named, mesh_axes
 from .stages import ProgramLeaf, Stages
 

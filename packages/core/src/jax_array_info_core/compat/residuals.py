@@ -8,8 +8,8 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from ..layouts.dtypes import bits_per_element, packed_nbytes
-from ..text import plain_shape
+from ..base.text import plain_shape
+from ..geometry.layouts.dtypes import bits_per_element, packed_nbytes
 from .jaxprs import equations, inner_jaxpr, inner_jaxprs, returned_shardings, transforms_of
 from .shardings import is_named
 

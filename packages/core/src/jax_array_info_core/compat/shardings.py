@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard, cast
 
 import numpy as np
 
-from ..errors import LayoutError, NotationError
-from ..layouts.layout import (
+from ..base.errors import LayoutError, NotationError
+from ..base.text import plain_text
+from ..facts.reports.array import Dim, ShardingDescription
+from ..geometry.layouts.layout import (
     DevicePlacement,
     Processes,
     ShardingLayout,
@@ -22,18 +24,16 @@ from ..layouts.layout import (
     require_few_axes,
     slices_layout,
 )
-from ..layouts.spec import MeshAxes, as_spec
-from ..layouts.xla import parse_xla_sharding, xla_layout
-from ..layouts.xla_sharding import XlaSharding
-from ..reports.array import Dim, ShardingDescription
-from ..text import plain_text
+from ..geometry.layouts.spec import MeshAxes, as_spec
+from ..geometry.layouts.xla import parse_xla_sharding, xla_layout
+from ..geometry.layouts.xla_sharding import XlaSharding
 from . import private
 from .values import DeviceFacts, ShardingFacts, is_abstract_mesh, is_bare_xla_sharding
 
 if TYPE_CHECKING:
     from jax.sharding import NamedSharding, Sharding
 
-    from ..layouts.links import Places
+    from ..geometry.layouts.links import Places
 
 
 def sharding_facts(sharding: Any, shape: Sequence[Dim], *, is_decided: bool = True) -> ShardingFacts:
@@ -228,7 +228,7 @@ def device_places(devices: Sequence[Any]) -> Places:
     Args:
         devices: The devices, at least one.
     """
-    from ..layouts.links import Places, wraps_of  # arrays need neither
+    from ..geometry.layouts.links import Places, wraps_of  # arrays need neither
     from .topology_names import TPUS
 
     platform = devices[0].platform

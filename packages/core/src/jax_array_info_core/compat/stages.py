@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from types import FunctionType
 from typing import Any, Literal, NamedTuple
 
-from ..errors import UnsupportedValueError
+from ..base.errors import UnsupportedValueError
 from .jitted import is_jitted, unwrapped
 from .shardings import is_named
 from .topologies import topology_of

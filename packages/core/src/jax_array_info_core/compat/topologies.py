@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import TopologyError
-from ..layouts.notation import format_mesh
-from ..text import plain_text, printable
+from ..base.errors import TopologyError
+from ..base.text import plain_text, printable
+from ..geometry.layouts.notation import format_mesh
 from . import private
 from .topology_names import GPUS, GPUS_PER_HOST, TPUS, Topology, require_devices, target_config
 

@@ -7,10 +7,10 @@ import re
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ..errors import TopologyError
-from ..layouts.links import Torus
-from ..quantities import counted, format_number
-from ..text import printable
+from ..base.errors import TopologyError
+from ..base.quantities import counted, format_number
+from ..base.text import printable
+from ..geometry.layouts.links import Torus
 from .values import type_name
 
 

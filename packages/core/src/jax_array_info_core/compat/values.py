@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ..layouts.layout import ShardingLayout
-from ..layouts.spec import MeshAxes
-from ..reports.array import BatchAxes, Dim, ShardingDescription, Source, Transformation, ValueKind
+from ..facts.reports.array import BatchAxes, Dim, ShardingDescription, Source, Transformation, ValueKind
+from ..geometry.layouts.layout import ShardingLayout
+from ..geometry.layouts.spec import MeshAxes
 
 
 def type_name(value: object) -> str:

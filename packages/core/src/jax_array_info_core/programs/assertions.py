@@ -6,15 +6,15 @@ import difflib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from ..errors import CheckError, UnsupportedValueError, require_report
-from ..hlo.collectives import COLLECTIVES
-from ..layouts.links import MAY_BE, Link, as_link
-from ..layouts.notation import as_nbytes
-from ..layouts.spec import SpecLike, as_spec, same_spec
-from ..quantities import counted, format_bytes
-from ..reports.collectives import Collective, because_words, link_words, sent_by, sent_words
-from ..reports.program import ProgramReport, ProgramValue
-from ..text import printable
+from ..base.errors import CheckError, UnsupportedValueError, require_report
+from ..base.quantities import counted, format_bytes
+from ..base.text import printable
+from ..facts.reports.collectives import Collective, because_words, link_words, sent_by, sent_words
+from ..facts.reports.program import ProgramReport, ProgramValue
+from ..geometry.layouts.links import MAY_BE, Link, as_link
+from ..geometry.layouts.notation import as_nbytes
+from ..geometry.layouts.spec import SpecLike, as_spec, same_spec
+from ..xla.hlo.collectives import COLLECTIVES
 
 
 def assert_no_collective(

@@ -10,18 +10,18 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from ..grouping import by_key
-from ..hlo.module import Instruction
-from ..layouts.spec import effective_spec, same_spec
-from ..origins.origins import UserLines
-from ..propagation.explanation import MOVING, UPDATE_SLICE, Cause, Causes, Role
-from ..propagation.graph import Graph, Key, Operation, Value
-from ..propagation.helper import NoAnswerError
-from ..propagation.propagation_report import explanation_of, results_of
-from ..reports.collectives import Collective
-from ..reports.program import ProgramValue
-from ..reports.propagation import AxisOrigin, Because, ConflictOperand
+from ..arrays.origins.origins import UserLines
+from ..base.grouping import by_key
+from ..facts.reports.collectives import Collective
+from ..facts.reports.program import ProgramValue
+from ..facts.reports.propagation import AxisOrigin, Because, ConflictOperand
+from ..geometry.layouts.spec import effective_spec, same_spec
+from ..xla.hlo.module import Instruction
 from .collectives import REDUCTIONS
+from .propagation.explanation import MOVING, UPDATE_SLICE, Cause, Causes, Role
+from .propagation.graph import Graph, Key, Operation, Value
+from .propagation.helper import NoAnswerError
+from .propagation.propagation_report import explanation_of, results_of
 
 _MOST = 3
 """Maximum number of outputs that a caveat names."""

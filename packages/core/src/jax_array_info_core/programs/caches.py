@@ -7,6 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from types import MethodType
 from typing import Any, NamedTuple
 
+from ..arrays.origins.origins import Described, UserLines, code_origin, described_for_user
+from ..base.errors import FunctionNameError, UnsupportedValueError
+from ..base.reading_lock import one_at_a_time
+from ..base.text import printable
 from ..compat.jitted import (
     CompiledPrograms,
     cache_entries,
@@ -15,11 +19,7 @@ from ..compat.jitted import (
     jitted_types,
     live_jitted_functions,
 )
-from ..errors import FunctionNameError, UnsupportedValueError
-from ..origins.origins import Described, UserLines, code_origin, described_for_user
-from ..reading_lock import one_at_a_time
-from ..reports.compiles import CompileCache, CompileCachesReport
-from ..text import printable
+from ..facts.reports.compiles import CompileCache, CompileCachesReport
 
 Named = str | Callable[..., Any]
 

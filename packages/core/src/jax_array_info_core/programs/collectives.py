@@ -12,19 +12,11 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays.origins.origins import UserLines
+from ..base.grouping import by_key
+from ..base.quantities import LARGEST
 from ..compat.shardings import device_places
-from ..grouping import by_key
-from ..hlo.collectives import COLLECTIVES, Movement, movements
-from ..hlo.dataflow import Dataflow, Value
-from ..hlo.loops import Executions, loops_of
-from ..hlo.module import Instruction, Module, Passing, operations
-from ..hlo.replica_groups import ProgramSlices, group_axes, pair_axes
-from ..hlo.source import pass_of, scope_of
-from ..layouts.links import LINKS, Link, Places
-from ..layouts.spec import MeshAxes, shard_dims
-from ..origins.origins import UserLines
-from ..quantities import LARGEST
-from ..reports.collectives import (
+from ..facts.reports.collectives import (
     Collective,
     SentBytes,
     SentOverLink,
@@ -32,10 +24,18 @@ from ..reports.collectives import (
     most_nbytes,
     sent_by,
 )
-from ..reports.origin import Origin, Phase
-from ..reports.program import Constraint
-from ..reports.program_memory import Temporary
-from ..reports.propagation import Because
+from ..facts.reports.origin import Origin, Phase
+from ..facts.reports.program import Constraint
+from ..facts.reports.program_memory import Temporary
+from ..facts.reports.propagation import Because
+from ..geometry.layouts.links import LINKS, Link, Places
+from ..geometry.layouts.spec import MeshAxes, shard_dims
+from ..xla.hlo.collectives import COLLECTIVES, Movement, movements
+from ..xla.hlo.dataflow import Dataflow, Value
+from ..xla.hlo.loops import Executions, loops_of
+from ..xla.hlo.module import Instruction, Module, Passing, operations
+from ..xla.hlo.replica_groups import ProgramSlices, group_axes, pair_axes
+from ..xla.hlo.source import pass_of, scope_of
 from .control_flow import ControlFlows
 
 MOST_SCOPES = 16

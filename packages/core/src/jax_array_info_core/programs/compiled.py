@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..arrays.origins.origins import UserLines
+from ..arrays.plans.plan import spec_problems
+from ..base.errors import SpecError, TopologyError
+from ..base.quantities import bytes_apart
+from ..base.text import printable
 from ..compat.compiled_calls import refused_program
 from ..compat.lowering import lowered_for_topology, with_compiler_options
 from ..compat.processes import only_cpu
@@ -12,22 +17,17 @@ from ..compat.programs import lowered_devices, program_record
 from ..compat.stages import Stages
 from ..compat.topologies import ordered_devices, topology_of
 from ..compat.topology_names import GPUS, Topology, parse_topology
-from ..errors import SpecError, TopologyError
-from ..hlo.liveness import read_assignment
-from ..hlo.messages import program_in
-from ..hlo.module import Module
-from ..hlo.oom_logs import ListedBuffer, Refusal, read_out_of_memory
-from ..hlo.schedule import schedule_of
-from ..hlo.source import source_lines
-from ..layouts.dtypes import bits_of_name
-from ..layouts.spec import mesh_sizes
-from ..origins.origins import UserLines
-from ..plans.plan import spec_problems
-from ..quantities import bytes_apart
-from ..reports.collectives import Collective
-from ..reports.control_flow import FlopTotals
-from ..reports.program_memory import LargeBuffer, OutOfMemory, ProgramMemory
-from ..text import printable
+from ..facts.reports.collectives import Collective
+from ..facts.reports.control_flow import FlopTotals
+from ..facts.reports.program_memory import LargeBuffer, OutOfMemory, ProgramMemory
+from ..geometry.layouts.dtypes import bits_of_name
+from ..geometry.layouts.spec import mesh_sizes
+from ..xla.hlo.liveness import read_assignment
+from ..xla.hlo.messages import program_in
+from ..xla.hlo.module import Module
+from ..xla.hlo.oom_logs import ListedBuffer, Refusal, read_out_of_memory
+from ..xla.hlo.schedule import schedule_of
+from ..xla.hlo.source import source_lines
 
 if TYPE_CHECKING:
     import jax

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from ..hlo.messages import ArrayShape
-from ..hlo.oom_logs import Refusal
-from ..hlo.warnings import DonationWarning, LogFinding, LogScanner, RematerializationWarning
-from ..layouts.spec import MeshAxes
-from ..origins.origins import UserLines
-from ..reports.logs import UnusableDonation
+from ..arrays.origins.origins import UserLines
+from ..facts.reports.logs import UnusableDonation
+from ..geometry.layouts.spec import MeshAxes
+from ..xla.hlo.messages import ArrayShape
+from ..xla.hlo.oom_logs import Refusal
+from ..xla.hlo.warnings import DonationWarning, LogFinding, LogScanner, RematerializationWarning
 from .compiled import logged_errors
 from .full_replication import ranked, rematerialization
 

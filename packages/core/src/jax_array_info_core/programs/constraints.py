@@ -9,16 +9,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..arrays.origins.origins import Owner, UserLines
+from ..arrays.plans.plan import uneven_axes
 from ..arrays.stage_leaves import shard_shape
 from ..compat.arrays import traceback_lines
 from ..compat.jaxprs import JaxprConstraint, jaxpr_constraints
 from ..compat.shardings import describe_sharding
-from ..hlo.module import Module
-from ..layouts.dtypes import dtype_name
-from ..origins.origins import Owner, UserLines
-from ..plans.plan import uneven_axes
-from ..reports.array import ShardingDescription
-from ..reports.program import Constraint, ProgramValue
+from ..facts.reports.array import ShardingDescription
+from ..facts.reports.program import Constraint, ProgramValue
+from ..geometry.layouts.dtypes import dtype_name
+from ..xla.hlo.module import Module
 
 _Place = tuple[str, int] | str | None
 """File and line; the name of an operation; None for the arguments and outputs of the program."""

@@ -10,12 +10,12 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from ..hlo.dataflow import Dataflow
-from ..hlo.loops import Enclosure, Executions, Within, counted_flops
-from ..hlo.module import Instruction, Module, calls_of
-from ..origins.origins import UserLines
-from ..reports.control_flow import ControlFlow, Cost, FlopTotals, per_iteration, sums_of
-from ..reports.program import Uncounted, UncountedFlops
+from ..arrays.origins.origins import UserLines
+from ..facts.reports.control_flow import ControlFlow, Cost, FlopTotals, per_iteration, sums_of
+from ..facts.reports.program import Uncounted, UncountedFlops
+from ..xla.hlo.dataflow import Dataflow
+from ..xla.hlo.loops import Enclosure, Executions, Within, counted_flops
+from ..xla.hlo.module import Instruction, Module, calls_of
 
 
 class ControlFlows:

@@ -10,11 +10,11 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ..hlo.dataflow import Dataflow, Value
-from ..hlo.module import Module
-from ..layouts.dtypes import type_text
-from ..reports.array import ShardingDescription, same_sharding
-from ..reports.program import CALL_FAILS, Donation, ProgramValue
+from ..facts.reports.array import ShardingDescription, same_sharding
+from ..facts.reports.program import CALL_FAILS, Donation, ProgramValue
+from ..geometry.layouts.dtypes import type_text
+from ..xla.hlo.dataflow import Dataflow, Value
+from ..xla.hlo.module import Module
 
 UNUSED = "unused: the function does not need it"
 """Reason for an argument that is pruned, or without effect on the outputs."""

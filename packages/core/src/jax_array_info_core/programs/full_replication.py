@@ -11,26 +11,26 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
+from ..arrays.origins.origins import UserLines
+from ..base.errors import LayoutError, NotationError
 from ..compat.residuals import passes_are_named
-from ..errors import LayoutError, NotationError
-from ..hlo.collectives import Movement
-from ..hlo.dataflow import Dataflow, Value
-from ..hlo.loops import Executions
-from ..hlo.messages import ArrayShape
-from ..hlo.module import Module
-from ..hlo.replica_groups import group_axes
-from ..hlo.replication import COSTLY, Repeated, Replication, Source
-from ..hlo.resharding import Replicated
-from ..hlo.warnings import RematerializationWarning
-from ..layouts.dtypes import bits_of_name, packed_nbytes
-from ..layouts.spec import Spec, shard_dims
-from ..layouts.xla import parse_xla_sharding, spec_of_places, spec_of_xla
-from ..layouts.xla_sharding import XlaSharding
-from ..origins.origins import UserLines
-from ..reports.array import ShardingDescription
-from ..reports.origin import Origin
-from ..reports.program import ProgramReport, Rematerialization
-from ..reports.repeated import RepeatedValue
+from ..facts.reports.array import ShardingDescription
+from ..facts.reports.origin import Origin
+from ..facts.reports.program import ProgramReport, Rematerialization
+from ..facts.reports.repeated import RepeatedValue
+from ..geometry.layouts.dtypes import bits_of_name, packed_nbytes
+from ..geometry.layouts.spec import Spec, shard_dims
+from ..geometry.layouts.xla import parse_xla_sharding, spec_of_places, spec_of_xla
+from ..geometry.layouts.xla_sharding import XlaSharding
+from ..xla.hlo.collectives import Movement
+from ..xla.hlo.dataflow import Dataflow, Value
+from ..xla.hlo.loops import Executions
+from ..xla.hlo.messages import ArrayShape
+from ..xla.hlo.module import Module
+from ..xla.hlo.replica_groups import group_axes
+from ..xla.hlo.replication import COSTLY, Repeated, Replication, Source
+from ..xla.hlo.resharding import Replicated
+from ..xla.hlo.warnings import RematerializationWarning
 from .updates import sharded_over
 
 

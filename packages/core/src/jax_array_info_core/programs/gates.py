@@ -9,21 +9,21 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, NoReturn, get_args
 
-from ..errors import CheckError, NotationError, UnsupportedValueError, require
-from ..grouping import by_key
-from ..hlo.collectives import COLLECTIVES
-from ..layouts.links import LINKS, Link
-from ..programs.assertions import matching
-from ..programs.program_diff import all_values, is_placed_alike, program_diff_report, sent_nbytes
-from ..quantities import format_bytes, format_number, known_sum, parse_bytes
-from ..reports.changes import ChangedField, LeafChange, ProgramDiff, RuleResult, TreeDiff, rule_lines
-from ..reports.collectives import Collective, link_words
-from ..reports.program import ProgramReport, ProgramValue
-from ..reports.tree import TreeReport, TreeRow
-from ..text import printable
+from ..base.errors import CheckError, NotationError, UnsupportedValueError, require
+from ..base.grouping import by_key
+from ..base.quantities import format_bytes, format_number, known_sum, parse_bytes
+from ..base.text import printable
+from ..facts.reports.changes import ChangedField, LeafChange, ProgramDiff, RuleResult, TreeDiff, rule_lines
+from ..facts.reports.collectives import Collective, link_words
+from ..facts.reports.program import ProgramReport, ProgramValue
+from ..facts.reports.tree import TreeReport, TreeRow
+from ..geometry.layouts.links import LINKS, Link
 from ..trees.files import read_report
+from ..trees.tree_diff import tree_diff_report
 from ..trees.tree_report import tree_report
-from .tree_diff import tree_diff_report
+from ..xla.hlo.collectives import COLLECTIVES
+from .assertions import matching
+from .program_diff import all_values, is_placed_alike, program_diff_report, sent_nbytes
 
 _KINDS = COLLECTIVES - {"send"}  # a misspelt "sent" would pass as a kind that the programs lack
 _NEW = frozenset(f"new-{kind}" for kind in (*_KINDS, "collective"))

@@ -8,7 +8,9 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
+from ..arrays.origins.origins import Owner, UserLines
 from ..arrays.stage_leaves import shard_shape
+from ..base.quantities import known_sum
 from ..compat.arrays import traceback_lines
 from ..compat.jaxprs import jaxpr_names, traceback_of
 from ..compat.lowering import lowered_for_propagation
@@ -21,19 +23,9 @@ from ..compat.residuals import (
     with_further_outputs,
 )
 from ..compat.stages import ProgramLeaf, Stages, output_leaves
-from ..hlo.liveness import LiveBytes, LiveValue, Temporaries, live_bytes_of, temporaries_of
-from ..hlo.module import Module
-from ..hlo.schedule import schedule_of
-from ..hlo.source import is_nested_derivative, pass_of, scope_of
-from ..layouts.dtypes import bits_per_element, dtype_name, packed_nbytes
-from ..origins.origins import Owner, UserLines
-from ..propagation.graph import Graph, shard_of
-from ..propagation.helper import ask
-from ..propagation.propagation_report import results_of
-from ..quantities import known_sum
-from ..reports.origin import Origin
-from ..reports.program import Donation, ProgramReport, ProgramValue
-from ..reports.program_memory import (
+from ..facts.reports.origin import Origin
+from ..facts.reports.program import Donation, ProgramReport, ProgramValue
+from ..facts.reports.program_memory import (
     BackwardLine,
     LiveAtBackward,
     ProgramMemory,
@@ -42,9 +34,17 @@ from ..reports.program_memory import (
     SavedForBackward,
     Temporary,
 )
-from ..reports.timeline import MAX_POINTS, MAX_SERIES
+from ..facts.reports.timeline import MAX_POINTS, MAX_SERIES
+from ..geometry.layouts.dtypes import bits_per_element, dtype_name, packed_nbytes
+from ..xla.hlo.liveness import LiveBytes, LiveValue, Temporaries, live_bytes_of, temporaries_of
+from ..xla.hlo.module import Module
+from ..xla.hlo.schedule import schedule_of
+from ..xla.hlo.source import is_nested_derivative, pass_of, scope_of
 from .collectives import merged
 from .compiled import VMEM
+from .propagation.graph import Graph, shard_of
+from .propagation.helper import ask
+from .propagation.propagation_report import results_of
 
 _KEPT = "reduce_precision"
 """Last part of the name of a value that ``jax.checkpoint`` keeps."""

@@ -8,12 +8,11 @@ from dataclasses import replace
 from difflib import SequenceMatcher
 from typing import TypeVar
 
-from ..errors import require_report
-from ..grouping import sums_by_key
-from ..layouts.spec import other_types
-from ..quantities import counted, known_sum
-from ..reports.array import same_sharding
-from ..reports.changes import (
+from ..base.errors import require_report
+from ..base.grouping import sums_by_key
+from ..base.quantities import counted, known_sum
+from ..facts.reports.array import same_sharding
+from ..facts.reports.changes import (
     Change,
     DonationChange,
     FigureChange,
@@ -23,16 +22,17 @@ from ..reports.changes import (
     ShardingChange,
     TemporaryChange,
 )
-from ..reports.collectives import Collective
-from ..reports.origin import Origin
-from ..reports.program import (
+from ..facts.reports.collectives import Collective
+from ..facts.reports.origin import Origin
+from ..facts.reports.program import (
     Donation,
     ProgramReport,
     ProgramValue,
     uncounted_words,
     unknown_bytes,
 )
-from ..reports.program_memory import ProgramMemory, Temporary
+from ..facts.reports.program_memory import ProgramMemory, Temporary
+from ..geometry.layouts.spec import other_types
 from .memory import MOST_TEMPORARIES
 
 _Place = tuple[str, str]

@@ -11,7 +11,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..arrays.origins.origins import UserLines, code_origin, described_for_user
 from ..arrays.stage_leaves import argument_values, output_values, with_requested
+from ..base.errors import UnsupportedValueError
 from ..compat.arrays import buffer_key
 from ..compat.jaxprs import requested_outputs
 from ..compat.jitted import jitted_types, with_object_keys
@@ -41,21 +43,18 @@ from ..compat.stages import (
 from ..compat.topologies import topology_of
 from ..compat.topology_names import Topology, parse_topology
 from ..compat.values import is_sharding
-from ..errors import UnsupportedValueError
-from ..hlo.collectives import instruction_text, may_send, movements
-from ..hlo.dataflow import Dataflow
-from ..hlo.loops import executions
-from ..hlo.module import Module, read_module
-from ..hlo.resharding import replicated_values
-from ..layouts.links import Link, as_bandwidths
-from ..layouts.notation import as_nbytes
-from ..layouts.spec import mesh_sizes
-from ..origins.origins import UserLines, code_origin, described_for_user
-from ..propagation.helper import start
-from ..reports.codes import known_codes
-from ..reports.floors import MIN_NBYTES
-from ..reports.program import ProgramReport
-from ..reports.program_memory import ProgramTimelineReport
+from ..facts.reports.codes import known_codes
+from ..facts.reports.floors import MIN_NBYTES
+from ..facts.reports.program import ProgramReport
+from ..facts.reports.program_memory import ProgramTimelineReport
+from ..geometry.layouts.links import Link, as_bandwidths
+from ..geometry.layouts.notation import as_nbytes
+from ..geometry.layouts.spec import mesh_sizes
+from ..xla.hlo.collectives import instruction_text, may_send, movements
+from ..xla.hlo.dataflow import Dataflow
+from ..xla.hlo.loops import executions
+from ..xla.hlo.module import Module, read_module
+from ..xla.hlo.resharding import replicated_values
 from .because import Reasons
 from .collectives import collectives_of, devices_of, totals_of
 from .compiled import (
@@ -72,6 +71,7 @@ from .control_flow import flops_of
 from .donations import donatable, donations_of, sharing
 from .full_replication import rematerializations_of, repeated_of
 from .memory import memory_of, saved_of, timeline_of, with_host_apart
+from .propagation.helper import start
 from .updates import MOST_CALLS, next_arguments, passed_on, steady_nbytes, with_lost_axes, with_replaced
 
 

@@ -44,7 +44,7 @@ def _snapshot_of(request: Any) -> Callable[..., None]:
 
     def sharding_snapshot(tree: Any, name: str | None = None) -> None:
         __tracebackhide__ = True
-        from . import tree_diff as snapshots
+        from ..trees import tree_diff as snapshots
 
         if not isinstance(name, str | None):
             raise TypeError(f"name must be a string, got {name!r}")

@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays.array_report import content_of
+from ..arrays.plans.plan import strict_problems
 from ..arrays.walk import leaf_of
+from ..base.errors import LayoutError, SpecError
 from ..compat.arrays import attribute
 from ..compat.processes import process_index
 from ..compat.shardings import (
@@ -23,13 +25,11 @@ from ..compat.shardings import (
     sharding_layout,
 )
 from ..compat.values import ArrayFacts, is_sharding
-from ..errors import LayoutError, SpecError
-from ..layouts.layout import MAX_DEVICES, Processes, ShardingLayout, mesh_layout
-from ..layouts.spec import MeshAxes, Spec, as_spec
-from ..layouts.traffic import HeldShards, held_shards, missing_elements, missing_in_process
-from ..plans.plan import strict_problems
-from ..reports.changes import ReshardReport, ReshardRow
-from ..reports.tree import TreeMesh, TreeReport, TreeRow
+from ..facts.reports.changes import ReshardReport, ReshardRow
+from ..facts.reports.tree import TreeMesh, TreeReport, TreeRow
+from ..geometry.layouts.layout import MAX_DEVICES, Processes, ShardingLayout, mesh_layout
+from ..geometry.layouts.spec import MeshAxes, Spec, as_spec
+from ..geometry.layouts.traffic import HeldShards, held_shards, missing_elements, missing_in_process
 from ..trees.leaves import is_tree, tree_leaves
 from ..trees.plan import opened
 from ..trees.same_sharding import shard_counts

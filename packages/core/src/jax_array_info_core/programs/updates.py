@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from ..base.grouping import by_key
 from ..compat.jaxprs import Update, jaxpr_gradients, jaxpr_updates
 from ..compat.stages import ProgramLeaf, places_of_arguments, struct_as_returned
-from ..grouping import by_key
-from ..hlo.dataflow import Dataflow, Value
-from ..hlo.module import Instruction, Module
-from ..layouts.spec import effective_spec
-from ..reports.array import ShardingDescription, same_sharding
-from ..reports.program import ProgramReport, ProgramValue
+from ..facts.reports.array import ShardingDescription, same_sharding
+from ..facts.reports.program import ProgramReport, ProgramValue
+from ..geometry.layouts.spec import effective_spec
+from ..xla.hlo.dataflow import Dataflow, Value
+from ..xla.hlo.module import Instruction, Module
 from .donations import common_end
 
 _TRANSPOSED = "transpose("

@@ -14,16 +14,19 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import FileFormatError, LayoutError, ReportFormatError, require
-from ..layouts.dtypes import name_of
-from ..layouts.layout import ShardingLayout, mesh_layout
-from ..layouts.spec import MeshAxes, Spec
-from ..plans.plan import dtype_bits, spec_problems
-from ..quantities import format_number
-from ..reports import Report
-from ..reports.array import ArrayReport, ShardingDescription
-from ..reports.tree import TreeReport, TreeRow
-from ..stored.array_files import (
+from ..arrays.plans.plan import dtype_bits, spec_problems
+from ..base.errors import FileFormatError, LayoutError, ReportFormatError, require
+from ..base.quantities import format_number
+from ..base.text import printable
+from ..facts.reports import Report
+from ..facts.reports.array import ArrayReport, ShardingDescription
+from ..facts.reports.tree import TreeReport, TreeRow
+from ..geometry.layouts.dtypes import name_of
+from ..geometry.layouts.layout import ShardingLayout, mesh_layout
+from ..geometry.layouts.spec import MeshAxes, Spec
+from .rows import DeviceSets, row_of_report
+from .specs import without_box_keys
+from .stored.array_files import (
     NPY_MAGIC,
     indexed_tree,
     is_maxtext,
@@ -33,7 +36,7 @@ from ..stored.array_files import (
     npz_tree,
     safetensors_tree,
 )
-from ..stored.reading import (
+from .stored.reading import (
     Budget,
     Progress,
     StoredLeaf,
@@ -45,9 +48,6 @@ from ..stored.reading import (
     read_whole,
     size_of,
 )
-from ..text import printable
-from .rows import DeviceSets, row_of_report
-from .specs import without_box_keys
 from .totals import tree_of_rows
 
 
@@ -242,7 +242,7 @@ def _read(
     path: Path, dtype: str, item: str | None, budget: Budget, progress: Progress | None
 ) -> StoredTree | Report:
     if stat.S_ISDIR(path.stat().st_mode):
-        from ..stored.orbax import orbax_tree
+        from .stored.orbax import orbax_tree
 
         return orbax_tree(path, budget, item)
     if item is not None:
@@ -280,7 +280,7 @@ def _read_json(path: Path, dtype: str, budget: Budget, progress: Progress | None
 
 def _report(text: str, budget: Budget) -> Report:
     """Return the report in JSON."""
-    from ..reports.json import from_json
+    from ..facts.reports.json import from_json
 
     try:
         report = from_json(text)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..arrays.array_report import content_of, logical_names, variable_kind
 from ..arrays.paths import SlashNotation
 from ..arrays.walk import MAX_DEPTH, PLAIN, Entries, Walk, leaf_of
+from ..base.errors import UnsupportedValueError
 from ..compat import values
-from ..errors import UnsupportedValueError
-from ..layouts.spec import Spec
+from ..geometry.layouts.spec import Spec
 
 if TYPE_CHECKING:
-    from ..reports.tree import VariableKind
+    from ..facts.reports.tree import VariableKind
 
 
 class TreeLeaf(NamedTuple):
@@ -276,7 +276,7 @@ class _EntryWalk(_BoxWalk):
 
 def require_tree(value: Any) -> None:
     """Raise UnsupportedValueError for a value that is neither an array nor a container, such as None."""
-    from ..reports.tree import TreeReport  # panels of single arrays do not need it
+    from ..facts.reports.tree import TreeReport  # panels of single arrays do not need it
 
     if type(value) is TreeReport:
         return

@@ -11,17 +11,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..arrays.array_report import report_of_facts
+from ..arrays.plans.plan import planned_axes, spec_problems
+from ..base.errors import SpecError, UnsupportedValueError
+from ..base.notebooks import Displayed
+from ..base.text import plain_text
 from ..compat import values
 from ..compat.shardings import is_named, mesh_placement, sharding_facts
 from ..compat.values import ArrayFacts, KnownSharding
-from ..errors import SpecError, UnsupportedValueError
-from ..layouts.layout import mesh_layout
-from ..layouts.spec import MeshAxes, Spec, as_spec, mesh_sizes
-from ..notebooks import Displayed
-from ..plans.plan import planned_axes, spec_problems
-from ..reports.array import ArrayReport, ShardingDescription
-from ..reports.tree import TreeMesh, TreeReport, TreeRow, UnmatchedAxes
-from ..text import plain_text
+from ..facts.reports.array import ArrayReport, ShardingDescription
+from ..facts.reports.tree import TreeMesh, TreeReport, TreeRow, UnmatchedAxes
+from ..geometry.layouts.layout import mesh_layout
+from ..geometry.layouts.spec import MeshAxes, Spec, as_spec, mesh_sizes
 from .leaves import tree_leaves
 from .rows import DeviceSet, DeviceSets, fields_of, row_of_report, rows_of_leaves
 from .specs import LogicalAxes, LogicalRules, specs_by_path

@@ -14,15 +14,15 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from ..arrays.array_report import report_of_facts
+from ..arrays.plans.plan import uneven_axes, uneven_counts
 from ..compat import arrays, values
 from ..compat.arrays import array_facts, array_like
 from ..compat.values import ArrayFacts
-from ..layouts.dtypes import dtype_name, packed_nbytes
-from ..layouts.layout import Processes
-from ..layouts.spec import MeshAxes, Spec, UnevenAxis, advised_axes, finer_axes
-from ..plans.plan import uneven_axes, uneven_counts
-from ..reports.array import ArrayReport, Dim, ShardingDescription
-from ..reports.tree import TreeMesh, TreeReport, TreeRow
+from ..facts.reports.array import ArrayReport, Dim, ShardingDescription
+from ..facts.reports.tree import TreeMesh, TreeReport, TreeRow
+from ..geometry.layouts.dtypes import dtype_name, packed_nbytes
+from ..geometry.layouts.layout import Processes
+from ..geometry.layouts.spec import MeshAxes, Spec, UnevenAxis, advised_axes, finer_axes
 from .leaves import Structure, TreeLeaf, TreeLeaves
 
 _Found = TypeVar("_Found")

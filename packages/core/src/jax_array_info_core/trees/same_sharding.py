@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import ArrayInfoError
-from ..layouts.layout import mesh_layout
-from ..layouts.spec import effective_axes, other_types, same_spec
-from ..layouts.xla import parse_xla_sharding
-from ..reports.tree import TreeMesh, TreeRow, axes_of
+from ..base.errors import ArrayInfoError
+from ..facts.reports.tree import TreeMesh, TreeRow, axes_of
+from ..geometry.layouts.layout import mesh_layout
+from ..geometry.layouts.spec import effective_axes, other_types, same_spec
+from ..geometry.layouts.xla import parse_xla_sharding
 
 if TYPE_CHECKING:
-    from ..reports.changes import ShardingField
+    from ..facts.reports.changes import ShardingField
 
 
 def same_sharding(

@@ -9,11 +9,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from ..base.errors import SpecError
+from ..base.text import plain_text
 from ..compat import values
-from ..errors import SpecError
-from ..layouts.spec import Spec, as_spec, spec_entries
-from ..reports.tree import TreeRow, UnmatchedAxes, UnmatchedName
-from ..text import plain_text
+from ..facts.reports.tree import TreeRow, UnmatchedAxes, UnmatchedName
+from ..geometry.layouts.spec import Spec, as_spec, spec_entries
 from .leaves import entries_at
 
 

@@ -13,8 +13,8 @@ import numpy as np
 from ..compat import values
 from ..compat.arrays import call_apart, per_shard
 from ..compat.shardings import default_memory_kind, is_named, local_first
-from ..layouts.spec import as_spec, spec_entries
-from ..reports.tree import LeafStatistics, TreeReport
+from ..facts.reports.tree import LeafStatistics, TreeReport
+from ..geometry.layouts.spec import as_spec, spec_entries
 from .leaves import tree_leaves
 
 BLOCK = 2**20

@@ -9,8 +9,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..quantities import LARGEST
-from ..reports.tree import MOST_OTHER_PATHS, ExcessBytes, ExcessCause, TreeReport, TreeRow, elsewhere_bytes
+from ..base.quantities import LARGEST
+from ..facts.reports.tree import (
+    MOST_OTHER_PATHS,
+    ExcessBytes,
+    ExcessCause,
+    TreeReport,
+    TreeRow,
+    elsewhere_bytes,
+)
 from .rows import DeviceSet, replicated_axes
 
 _LARGEST_SUM = 2**62

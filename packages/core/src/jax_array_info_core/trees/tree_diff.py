@@ -9,18 +9,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import CheckError, NotationError, UnsupportedValueError
-from ..files.descriptors import write_whole
-from ..layouts.notation import parse_spec
-from ..layouts.spec import Spec, same_spec
-from ..reports.changes import ChangedField, LeafChange, TreeDiff
-from ..reports.tree import TreeMesh, TreeReport, TreeRow, axes_of
-from ..text import printable
-from ..trees.leaves import require_tree
-from ..trees.plan import opened
-from ..trees.same_sharding import differing_fields
-from ..trees.specs import matched_paths
-from ..trees.tree_report import tree_report
+from ..base.errors import CheckError, NotationError, UnsupportedValueError
+from ..base.files.descriptors import write_whole
+from ..base.text import printable
+from ..facts.reports.changes import ChangedField, LeafChange, TreeDiff
+from ..facts.reports.tree import TreeMesh, TreeReport, TreeRow, axes_of
+from ..geometry.layouts.notation import parse_spec
+from ..geometry.layouts.spec import Spec, same_spec
+from .leaves import require_tree
+from .plan import opened
+from .same_sharding import differing_fields
+from .specs import matched_paths
+from .tree_report import tree_report
 
 VALUES_REFUSED = "values of files are not compared: load them, then numpy.testing"
 """What ``values=True`` and ``--values`` answer."""

@@ -8,18 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..arrays.delivery import deliver
 from ..arrays.paths import key_path_keys, path_text
+from ..arrays.traced.traced_report import TracedValue, report_together
 from ..arrays.walk import MAX_DEPTH, PLAIN
+from ..base.errors import SpecError, UnsupportedValueError, require
+from ..base.grouping import by_key
+from ..base.quantities import counted
+from ..base.text import plain_text
 from ..compat import values
 from ..compat.values import is_array_type
-from ..delivery import deliver
-from ..errors import SpecError, UnsupportedValueError, require
-from ..grouping import by_key
-from ..quantities import counted
-from ..reports.array import ArrayReport
-from ..reports.tree import TreeReport
-from ..text import plain_text
-from ..traced.traced_report import TracedValue, report_together
+from ..facts.reports.array import ArrayReport
+from ..facts.reports.tree import TreeReport
 from .leaves import TreeLeaf, tree_leaves
 from .plan import opened, plan_tree
 from .rows import DeviceSets, leaf_report, row_of_report
@@ -159,8 +159,8 @@ def save_tree(
     >>> row.path, row.shape, row.nbytes
     ('w', (8, 4), 128)
     """
-    from ..files.descriptors import write_whole
-    from ..reports.json import to_json
+    from ..base.files.descriptors import write_whole
+    from ..facts.reports.json import to_json
 
     require(path, (str, os.PathLike), "the path of the file after the tree: save_tree(tree, 'tree.json')")
     plan = {"mesh": mesh, "specs": specs, "logical_axes": logical_axes}

@@ -10,7 +10,7 @@ from itertools import accumulate, groupby
 from rich.cells import cell_len
 from rich.style import Style
 
-from jax_array_info_core.pages.blocks import (
+from jax_array_info_core.facts.pages.blocks import (
     Block,
     Branch,
     Column,

@@ -8,7 +8,8 @@ from itertools import zip_longest
 from rich.cells import cell_len
 from rich.text import Text
 
-from jax_array_info_core.pages.blocks import (
+from jax_array_info_core.base.text import clipped, printable
+from jax_array_info_core.facts.pages.blocks import (
     AT_MOST,
     BECOMES,
     CHECK,
@@ -23,7 +24,6 @@ from jax_array_info_core.pages.blocks import (
     Rule,
     Sentence,
 )
-from jax_array_info_core.text import clipped, printable
 
 from .. import style
 from ..pictures.fitting import path_lines

@@ -13,8 +13,9 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.panel import Panel as RichPanel
 from rich.text import Text
 
-from jax_array_info_core.pages import page
-from jax_array_info_core.pages.blocks import (
+from jax_array_info_core.base.quantities import counted
+from jax_array_info_core.facts.pages import page
+from jax_array_info_core.facts.pages.blocks import (
     Block,
     Entries,
     Limited,
@@ -30,8 +31,7 @@ from jax_array_info_core.pages.blocks import (
     left_out,
     longest_list,
 )
-from jax_array_info_core.pages.folds import MaxRows
-from jax_array_info_core.quantities import counted
+from jax_array_info_core.facts.pages.folds import MaxRows
 from jax_array_info_core.reports import ArrayReport
 
 from ..pictures.fitting import LEAST_WIDTH
@@ -39,8 +39,8 @@ from ..style import ForConsole, shows_colors
 from .lines import LOOKS, Lines, Writing
 
 if TYPE_CHECKING:
+    from jax_array_info_core.facts.reports.findings import Syntax
     from jax_array_info_core.reports import Report
-    from jax_array_info_core.reports.findings import Syntax
 
 _GAP = 2
 _LEAST_COLUMN = 36

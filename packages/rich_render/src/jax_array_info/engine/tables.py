@@ -12,7 +12,7 @@ from rich.console import JustifyMethod
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from jax_array_info_core.pages.blocks import Column, Kind, Note, Row, Table
+from jax_array_info_core.facts.pages.blocks import Column, Kind, Note, Row, Table
 
 from .. import style
 from ..pictures.fitting import fit, path_lines, path_pieces

@@ -13,9 +13,10 @@ from typing import Any, Literal
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
 from jax_array_info_core import to_json
-from jax_array_info_core.pages import page
-from jax_array_info_core.pages.blocks import Block, Picture, Sentence, Source, Table
-from jax_array_info_core.pages.folds import MaxRows
+from jax_array_info_core.base.text import clipped, printable
+from jax_array_info_core.facts.pages import page
+from jax_array_info_core.facts.pages.blocks import Block, Picture, Sentence, Source, Table
+from jax_array_info_core.facts.pages.folds import MaxRows
 from jax_array_info_core.reports import (
     ArrayReport,
     ProgramReport,
@@ -24,7 +25,6 @@ from jax_array_info_core.reports import (
     Report,
     TreeReport,
 )
-from jax_array_info_core.text import clipped, printable
 
 from ..engine.html import blocks_html
 from ..engine.render import on_console, shown_blocks

@@ -6,9 +6,9 @@ import os
 from numbers import Integral, Real
 from pathlib import Path
 
+from jax_array_info_core.base.text import plain_text
 from jax_array_info_core.errors import UnsupportedValueError
 from jax_array_info_core.reports import Report
-from jax_array_info_core.text import plain_text
 
 from ..engine.render import to_text
 from ..pictures.palette import ColorMap
@@ -132,7 +132,7 @@ def save_picture(
     ...     os.listdir(folder)
     ['mesh.svg']
     """
-    from jax_array_info_core.files.descriptors import write_whole
+    from jax_array_info_core.base.files.descriptors import write_whole
 
     _check(width, scale)
     path = Path(path)

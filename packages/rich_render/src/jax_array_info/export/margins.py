@@ -7,12 +7,10 @@ from collections.abc import Iterable, Iterator
 from rich.text import Text
 
 from jax_array_info_core import format_bytes
-from jax_array_info_core.grouping import by_key
-from jax_array_info_core.layouts import MeshAxes
-from jax_array_info_core.layouts.dtypes import type_text
-from jax_array_info_core.pages.blocks import AT_MOST, counted_path, some, that_apply
-from jax_array_info_core.pages.folds import folded, split_rows
-from jax_array_info_core.pages.program_words import (
+from jax_array_info_core.base.grouping import by_key
+from jax_array_info_core.facts.pages.blocks import AT_MOST, counted_path, some, that_apply
+from jax_array_info_core.facts.pages.folds import folded, split_rows
+from jax_array_info_core.facts.pages.program_words import (
     Link,
     collective_axes_words,
     kept_words,
@@ -22,7 +20,7 @@ from jax_array_info_core.pages.program_words import (
     sharding_words,
     total_words,
 )
-from jax_array_info_core.pages.propagations import (
+from jax_array_info_core.facts.pages.propagations import (
     finding_entries,
     leaf_spec_words,
     origin_target,
@@ -30,6 +28,16 @@ from jax_array_info_core.pages.propagations import (
     value_rows,
     value_spec_words,
 )
+from jax_array_info_core.facts.reports.collectives import (
+    SLOW_LINKS,
+    because_words,
+    link_words,
+    most_nbytes,
+    sent_by,
+    sent_words,
+)
+from jax_array_info_core.geometry.layouts.dtypes import type_text
+from jax_array_info_core.layouts import MeshAxes
 from jax_array_info_core.reports import (
     AxisOrigin,
     Collective,
@@ -37,14 +45,6 @@ from jax_array_info_core.reports import (
     ProgramReport,
     PropagationReport,
     Temporary,
-)
-from jax_array_info_core.reports.collectives import (
-    SLOW_LINKS,
-    because_words,
-    link_words,
-    most_nbytes,
-    sent_by,
-    sent_words,
 )
 
 from .. import style

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from jax_array_info_core.notebooks import Bundle, Displayed
+from jax_array_info_core.base.notebooks import Bundle, Displayed
 
 if TYPE_CHECKING:
     import logging

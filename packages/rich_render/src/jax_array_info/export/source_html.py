@@ -6,8 +6,8 @@ import html
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from jax_array_info_core.pages.program_words import Link, Target, line_target
-from jax_array_info_core.quantities import counted
+from jax_array_info_core.base.quantities import counted
+from jax_array_info_core.facts.pages.program_words import Link, Target, line_target
 
 from ..engine.lines import Writing
 from ..svg import COLORS, FONT, GREY

@@ -14,14 +14,14 @@ from typing import NamedTuple, TypeVar
 from rich.text import Text
 
 from jax_array_info_core import config
+from jax_array_info_core.base.grouping import by_key
+from jax_array_info_core.base.quantities import counted
+from jax_array_info_core.base.text import clipped
 from jax_array_info_core.errors import FileFormatError
-from jax_array_info_core.grouping import by_key
-from jax_array_info_core.pages.blocks import SKIPPED_ROWS
-from jax_array_info_core.pages.program_words import Pieces, Target, line_target, text_of_pieces
-from jax_array_info_core.quantities import counted
+from jax_array_info_core.facts.pages.blocks import SKIPPED_ROWS
+from jax_array_info_core.facts.pages.program_words import Pieces, Target, line_target, text_of_pieces
 from jax_array_info_core.reports import Origin
-from jax_array_info_core.stored.reading import Budget, read_whole
-from jax_array_info_core.text import clipped
+from jax_array_info_core.trees.stored.reading import Budget, read_whole
 
 _MOST_BYTES = 2**21
 """Maximum size of a source file."""

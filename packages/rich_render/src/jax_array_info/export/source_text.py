@@ -9,9 +9,9 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.syntax import Syntax
 from rich.text import Text
 
-from jax_array_info_core.pages.blocks import Source
-from jax_array_info_core.pages.folds import split_rows
-from jax_array_info_core.quantities import counted
+from jax_array_info_core.base.quantities import counted
+from jax_array_info_core.facts.pages.blocks import Source
+from jax_array_info_core.facts.pages.folds import split_rows
 from jax_array_info_core.reports import ProgramReport, PropagationReport, Report
 
 from .. import style

@@ -12,7 +12,7 @@ from rich.style import Style
 from rich.text import Text
 
 from jax_array_info_core import format_bytes
-from jax_array_info_core.text import clipped, printable
+from jax_array_info_core.base.text import clipped, printable
 
 from ..style import marks, wrapped
 from ..svg import STEP, Element, Figure, element, stacked, text, text_width

@@ -16,7 +16,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.color import Color
 
 from jax_array_info_core import format_bytes
-from jax_array_info_core.text import clipped, printable
+from jax_array_info_core.base.text import clipped, printable
 
 from ..style import marks
 from ..svg import GREY

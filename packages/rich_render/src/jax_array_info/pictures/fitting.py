@@ -12,8 +12,8 @@ from typing import NamedTuple
 from rich.cells import cell_len, chop_cells
 
 from jax_array_info_core import format_devices
-from jax_array_info_core.quantities import format_device_ids
-from jax_array_info_core.text import printable
+from jax_array_info_core.base.quantities import format_device_ids
+from jax_array_info_core.base.text import printable
 
 from .palette import DeviceGroup
 

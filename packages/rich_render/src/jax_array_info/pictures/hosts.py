@@ -9,9 +9,9 @@ from rich.style import Style
 from rich.text import Text
 
 from jax_array_info_core import format_bytes
+from jax_array_info_core.base.text import printable
+from jax_array_info_core.facts.reports.hosts import LEVELS, HostCell
 from jax_array_info_core.reports import HostsReport
-from jax_array_info_core.reports.hosts import LEVELS, HostCell
-from jax_array_info_core.text import printable
 
 from ..style import WARNING
 from ..svg import COLORS, FONT_SIZE, Element, Figure, element, paragraph, stacked, text, text_width

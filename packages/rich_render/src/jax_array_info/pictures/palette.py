@@ -15,7 +15,7 @@ import numpy as np
 from rich.color import Color
 from rich.style import Style
 
-from jax_array_info_core.text import printable
+from jax_array_info_core.base.text import printable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

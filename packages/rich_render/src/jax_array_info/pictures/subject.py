@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from jax_array_info_core import ShardingLayout, format_bytes
+from jax_array_info_core.base.quantities import counted, format_device_ids, format_number
+from jax_array_info_core.base.text import clipped, printable, shape_text
+from jax_array_info_core.facts.pages.blocks import that_apply
+from jax_array_info_core.facts.pages.words import copies_words, mesh_words, size_words
+from jax_array_info_core.geometry.layouts.dtypes import packed_nbytes
+from jax_array_info_core.geometry.layouts.layout import Processes
 from jax_array_info_core.layouts import Grids, Spec, describe_pattern, flat_grids
-from jax_array_info_core.layouts.dtypes import packed_nbytes
-from jax_array_info_core.layouts.layout import Processes
-from jax_array_info_core.pages.blocks import that_apply
-from jax_array_info_core.pages.words import copies_words, mesh_words, size_words
-from jax_array_info_core.quantities import counted, format_device_ids, format_number
 from jax_array_info_core.reports import ArrayReport
-from jax_array_info_core.text import clipped, printable, shape_text
 
 from ..style import wrapped
 from .fitting import LISTED_WIDTH, first_and_last, listed_devices
@@ -27,9 +27,9 @@ from .palette import DeviceGroup
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from jax_array_info_core.layouts.links import AxisLinks, Neighbors
+    from jax_array_info_core.facts.reports.mesh import Placed
+    from jax_array_info_core.geometry.layouts.links import AxisLinks, Neighbors
     from jax_array_info_core.reports import MeshReport
-    from jax_array_info_core.reports.mesh import Placed
 
 Weights: TypeAlias = "NDArray[np.int8]"
 """Weights of lines: 0 between devices of one host, 1 round a host, 2 round a slice."""
@@ -180,7 +180,7 @@ def array_subject(
 
 def mesh_subject(report: MeshReport, encoding: str = "utf-8") -> Subject:
     """Return the subject of a mesh; its caption is like ``mesh data=4, model=2 (Explicit)``."""
-    from jax_array_info_core.reports.findings import findings_words  # arrays have none
+    from jax_array_info_core.facts.reports.findings import findings_words  # arrays have none
 
     mesh = report.axes
     names = tuple(printable(clipped(name), encoding) for name in mesh.names)
@@ -349,7 +349,7 @@ def link_words(links: AxisLinks) -> str:
 
     Several links are counted in pairs of neighbors, the slowest first.
     """
-    from jax_array_info_core.layouts.links import LINK_WORDS  # arrays have no links
+    from jax_array_info_core.geometry.layouts.links import LINK_WORDS  # arrays have no links
 
     kinds = {each.link for each in links.neighbors}
     if not kinds:
@@ -406,7 +406,7 @@ def _hops(each: Neighbors) -> str:
 
 def _counted(links: AxisLinks, form: str) -> str:
     """Return the links of an axis with the number of pairs of neighbors of each."""
-    from jax_array_info_core.layouts.links import LINK_WORDS
+    from jax_array_info_core.geometry.layouts.links import LINK_WORDS
 
     pieces = (
         (format_number(each.pair_count), form.format(link=LINK_WORDS[each.link], hops=_hops(each)).strip())

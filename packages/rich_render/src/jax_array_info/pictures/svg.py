@@ -10,8 +10,8 @@ from rich.cells import cell_len
 from rich.color import Color
 from rich.style import Style
 
+from jax_array_info_core.facts.reports.mesh import Placed, shared_mesh
 from jax_array_info_core.reports import Report
-from jax_array_info_core.reports.mesh import Placed, shared_mesh
 
 from ..style import marks, wrapped
 from ..svg import (

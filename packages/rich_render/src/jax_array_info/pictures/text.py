@@ -18,10 +18,11 @@ from rich.style import Style
 from rich.text import Text
 
 from jax_array_info_core import ShardingLayout
-from jax_array_info_core.errors import UnsupportedValueError, require
+from jax_array_info_core.base.errors import require
+from jax_array_info_core.base.text import plain_text, printable
+from jax_array_info_core.errors import UnsupportedValueError
 from jax_array_info_core.layouts import MeshAxes
 from jax_array_info_core.reports import ArrayReport
-from jax_array_info_core.text import plain_text, printable
 
 from .. import style
 from ..style import wrapped
@@ -85,7 +86,7 @@ def array_picture(
     └────────┴────────┘
     """
     if not isinstance(layout, ShardingLayout | ArrayReport):
-        from jax_array_info_core.reports.mesh import Placed  # arrays do not need it
+        from jax_array_info_core.facts.reports.mesh import Placed  # arrays do not need it
 
         require(layout, get_args(Placed), "a layout or the report of an array, which array_report returns")
     known = layout if isinstance(layout, ShardingLayout) else layout.layout
@@ -121,7 +122,7 @@ def array_picture(
     plan = text_plan(formats, subject.grids, canvas)
     looks: dict[DeviceGroup, Style] = {}
     if use_color:
-        from jax_array_info_core.reports.mesh import shared_mesh
+        from jax_array_info_core.facts.reports.mesh import shared_mesh
 
         cells = (group for facet in plan.groups for row in facet for group in row)
         looks = group_styles(cells, shared_mesh([report or layout]), color_map)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.text import Text
 
 from jax_array_info_core import format_bytes
-from jax_array_info_core.quantities import grouped, time_words
+from jax_array_info_core.base.quantities import grouped, time_words
 from jax_array_info_core.reports import ProgramTimelineReport, TimelineReport
 
 from ..svg import Figure

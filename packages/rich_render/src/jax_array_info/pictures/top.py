@@ -14,13 +14,13 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
-from jax_array_info_core.pages.blocks import that_apply
-from jax_array_info_core.pages.words import site_words, size_words
-from jax_array_info_core.quantities import counted, format_bytes, grouped, time_words
+from jax_array_info_core.base.quantities import counted, format_bytes, grouped, time_words
+from jax_array_info_core.base.text import clipped, printable
+from jax_array_info_core.facts.pages.blocks import that_apply
+from jax_array_info_core.facts.pages.words import site_words, size_words
+from jax_array_info_core.facts.reports.timeline import TimelineSeries
+from jax_array_info_core.facts.reports.timeline_process import TimelineDevice, TimelineProcess
 from jax_array_info_core.reports import TimelineReport
-from jax_array_info_core.reports.timeline import TimelineSeries
-from jax_array_info_core.reports.timeline_process import TimelineDevice, TimelineProcess
-from jax_array_info_core.text import clipped, printable
 
 from .. import style
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jax_array_info_core import advise_report
-from jax_array_info_core.pages.folds import MaxRows
+from jax_array_info_core.facts.pages.folds import MaxRows
 from jax_array_info_core.reports import AdviceReport
 
 from .explain import explain_errors

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from types import MethodType, TracebackType
 from typing import Any, Self, TextIO, TypeVar, cast
 
+from jax_array_info_core.arrays.live.out_of_memory import KnownErrors, shown_errors
 from jax_array_info_core.compat.jitted import is_jitted
 from jax_array_info_core.errors import UnsupportedValueError
-from jax_array_info_core.live.out_of_memory import KnownErrors, shown_errors
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 

@@ -6,10 +6,10 @@ import contextlib
 import sys
 from typing import TextIO
 
-from jax_array_info_core.live.out_of_memory import KnownErrors, shown_errors
-from jax_array_info_core.pages.blocks import Sentence
-from jax_array_info_core.raised.explanation import Explanation
-from jax_array_info_core.raised.page import explanation_lines
+from jax_array_info_core.arrays.live.out_of_memory import KnownErrors, shown_errors
+from jax_array_info_core.facts.pages.blocks import Sentence
+from jax_array_info_core.programs.raised.explanation import Explanation
+from jax_array_info_core.programs.raised.page import explanation_lines
 
 from ..engine.render import on_console
 from ..style import terminal_console
@@ -120,7 +120,7 @@ def tell_if_explained(
 
 def _explained(error: Exception, handled: KnownErrors) -> tuple[BaseException, Explanation | None]:
     """Return the first error with an explanation among those that a traceback shows, and the explanation."""
-    from jax_array_info_core.raised import explain
+    from jax_array_info_core.programs.raised import explain
 
     for cause in shown_errors(error):
         if cause not in handled:

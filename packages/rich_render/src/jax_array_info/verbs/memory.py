@@ -12,8 +12,10 @@ from jax_array_info_core import (
     memory_profile_report,
     memory_report,
 )
-from jax_array_info_core.errors import UnsupportedValueError, require_report
-from jax_array_info_core.pages.folds import MaxRows
+from jax_array_info_core.base.errors import require_report
+from jax_array_info_core.errors import UnsupportedValueError
+from jax_array_info_core.facts.pages.folds import MaxRows
+from jax_array_info_core.facts.reports.live import By, check_totals_by
 from jax_array_info_core.reports import (
     DevicesReport,
     GrowthReport,
@@ -21,7 +23,6 @@ from jax_array_info_core.reports import (
     MemoryProfileReport,
     MemoryReport,
 )
-from jax_array_info_core.reports.live import By, check_totals_by
 
 from .show import print_table, progress_line, refuse_with, verb
 

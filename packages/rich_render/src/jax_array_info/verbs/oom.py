@@ -9,15 +9,15 @@ import warnings
 from typing import TextIO
 
 from jax_array_info_core import format_bytes, live_array_report
+from jax_array_info_core.arrays.delivery import deliver
+from jax_array_info_core.arrays.live.out_of_memory import KnownErrors, failed_program, out_of_memory_errors
+from jax_array_info_core.arrays.origins.origins import UserLines
+from jax_array_info_core.base.text import printable
 from jax_array_info_core.compat.jax_stack import frames, is_staging
-from jax_array_info_core.delivery import deliver
-from jax_array_info_core.live.out_of_memory import KnownErrors, failed_program, out_of_memory_errors
-from jax_array_info_core.origins.origins import UserLines
-from jax_array_info_core.pages import page
-from jax_array_info_core.pages.blocks import said
+from jax_array_info_core.facts.pages import page
+from jax_array_info_core.facts.pages.blocks import said
+from jax_array_info_core.jobs.timeline.recorder import record_out_of_memory
 from jax_array_info_core.reports import LiveArrayReport
-from jax_array_info_core.text import printable
-from jax_array_info_core.timeline.recorder import record_out_of_memory
 
 from ..engine.render import on_console, shown_blocks
 from ..style import WIDEST

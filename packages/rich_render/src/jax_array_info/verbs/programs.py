@@ -15,9 +15,11 @@ from jax_array_info_core import (
     program_report,
     propagation_report,
 )
+from jax_array_info_core.base.errors import require_report
 from jax_array_info_core.compat.stages import is_stage
-from jax_array_info_core.errors import UnsupportedValueError, require_report
-from jax_array_info_core.pages.folds import MaxRows
+from jax_array_info_core.errors import UnsupportedValueError
+from jax_array_info_core.facts.pages.folds import MaxRows
+from jax_array_info_core.facts.reports.floors import MIN_NBYTES
 from jax_array_info_core.reports import (
     CompilationsReport,
     CompileCachesReport,
@@ -26,7 +28,6 @@ from jax_array_info_core.reports import (
     ProgramReport,
     PropagationReport,
 )
-from jax_array_info_core.reports.floors import MIN_NBYTES
 
 from .explain import explain_errors
 from .show import print_table, refuse_with, report_of, report_on_two, verb
@@ -465,7 +466,7 @@ def print_propagation(
         with explain_errors():
             report = propagation_report(f, *args, ignore_codes=ignore_codes, min_nbytes=min_nbytes, **kwargs)
     if line is not None:
-        from jax_array_info_core.propagation.propagation_report import at_line
+        from jax_array_info_core.programs.propagation.propagation_report import at_line
 
         report = at_line(report, line)
     print_table(report, with_ways=line is not None, max_rows=max_rows)

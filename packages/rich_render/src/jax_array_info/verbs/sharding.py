@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from jax_array_info_core import ShardingLayout, array_report
 from jax_array_info_core.arrays.array_report import content_of
+from jax_array_info_core.arrays.delivery import deliver
+from jax_array_info_core.base.notebooks import Displayed
+from jax_array_info_core.base.text import plain_text
 from jax_array_info_core.compat import values
-from jax_array_info_core.delivery import deliver
 from jax_array_info_core.errors import UnsupportedValueError
-from jax_array_info_core.notebooks import Displayed
 from jax_array_info_core.reports import ArrayReport
-from jax_array_info_core.text import plain_text
 from jax_array_info_core.trees.leaves import is_tree
 
 from ..style import ForConsole, folding, shows_colors, written
@@ -202,7 +202,7 @@ def tap_sharding(value: _T, name: str | None = None) -> _T:
     if not values.is_tracer(value):
         deliver(array_report(value, name), _show_panel)
         return value
-    from jax_array_info_core.traced.traced_report import tap_when_known
+    from jax_array_info_core.arrays.traced.traced_report import tap_when_known
 
     tapped: _T = tap_when_known(value, name, _show_panel)
     return tapped
@@ -218,7 +218,9 @@ def _report_when_known(value: Any, name: str | None, show: Callable[..., None]) 
     if not values.is_tracer(value):
         deliver(array_report(value, name), show)
         return
-    from jax_array_info_core.traced.traced_report import report_when_known  # only traced values need it
+    from jax_array_info_core.arrays.traced.traced_report import (
+        report_when_known,  # only traced values need it
+    )
 
     report_when_known(value, name, show)
 
@@ -298,7 +300,7 @@ def sharding_vis(
         ValueError: If ``scale`` or ``max_width`` leaves no room for a picture, or ``color_map`` does not
             return colors.
     """
-    from jax_array_info_core.pages.words import undrawn_words
+    from jax_array_info_core.facts.pages.words import undrawn_words
 
     from ..pictures.fitting import LEAST_WIDTH
     from ..pictures.palette import check_color_map

@@ -13,10 +13,10 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import RenderableType
 
 from jax_array_info_core import config
+from jax_array_info_core.arrays.delivery import deliver
+from jax_array_info_core.base.notebooks import Displayed
 from jax_array_info_core.compat import processes
-from jax_array_info_core.delivery import deliver
-from jax_array_info_core.notebooks import Displayed
-from jax_array_info_core.pages.folds import check_max_rows
+from jax_array_info_core.facts.pages.folds import check_max_rows
 
 from ..engine.render import print_page, render
 from ..export.notebook import bundle_of, display

@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from jax_array_info_core import hosts_report, program_timeline_report, timeline_report
-from jax_array_info_core.hosts.compare import MOST_DETAILS
-from jax_array_info_core.hosts.summaries import HostReport
-from jax_array_info_core.pages.folds import MaxRows
+from jax_array_info_core.facts.pages.folds import MaxRows
+from jax_array_info_core.jobs.hosts.compare import MOST_DETAILS
+from jax_array_info_core.jobs.hosts.summaries import HostReport
 from jax_array_info_core.reports import HostsReport, ProgramTimelineReport, TimelineReport
 
 from .show import print_table, refuse_with, report_of, verb

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from jax_array_info_core import check_report, reshard_report, tree_diff_report, tree_report
-from jax_array_info_core.delivery import deliver
-from jax_array_info_core.pages.findings import MIN_SHARE, check_share
-from jax_array_info_core.pages.folds import MaxRows
-from jax_array_info_core.pages.tree_rows import Sort, check_view
+from jax_array_info_core.arrays.delivery import deliver
+from jax_array_info_core.facts.pages.findings import MIN_SHARE, check_share
+from jax_array_info_core.facts.pages.folds import MaxRows
+from jax_array_info_core.facts.pages.tree_rows import Sort, check_view
+from jax_array_info_core.facts.reports.floors import MIN_NBYTES
 from jax_array_info_core.reports import CheckReport, ReshardReport, TreeDiff, TreeReport
-from jax_array_info_core.reports.floors import MIN_NBYTES
 from jax_array_info_core.trees.specs import LogicalAxes
 from jax_array_info_core.trees.tree_report import report_tree_when_known
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain, compress, repeat
 from typing import Any
 
-from ..compat.jitted import referents, referents_of_each
+from ...compat.jitted import referents, referents_of_each
 
 _CHUNK = 128
 _MOST_NEAR = 50_000

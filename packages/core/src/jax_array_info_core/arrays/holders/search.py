@@ -21,12 +21,12 @@ from time import monotonic
 from types import FrameType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
-from ..arrays.labels import bases_of_views
-from ..compat.compiled_calls import traced_constants
-from ..compat.jax_stack import frames, stacks_of_other_threads
-from ..compat.jitted import module_names, referents
-from ..config import config
-from ..errors import SearchError
+from ...base.config import config
+from ...base.errors import SearchError
+from ...compat.compiled_calls import traced_constants
+from ...compat.jax_stack import frames, stacks_of_other_threads
+from ...compat.jitted import module_names, referents
+from ..labels import bases_of_views
 from ..origins.origins import HIDDEN_MODULES, JAX_MODULES, OUR_MODULES
 from .heap import all_referrers, listed_heap, near
 from .links import (

@@ -13,15 +13,15 @@ from itertools import islice
 from operator import is_
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from ..compat.arrays import has_tracebacks, shard_views, traceback_of
-from ..compat.shardings import describe_sharding, is_named, sharding_layout
-from ..errors import LayoutError
-from ..grouping import sums_by_key
-from ..layouts.dtypes import bits_per_element, packed_nbytes, type_text
+from ...base.errors import LayoutError
+from ...base.grouping import sums_by_key
+from ...compat.arrays import has_tracebacks, shard_views, traceback_of
+from ...compat.shardings import describe_sharding, is_named, sharding_layout
+from ...facts.reports.live import LiveArrayGroup
+from ...facts.reports.origin import Origin
+from ...geometry.layouts.dtypes import bits_per_element, packed_nbytes, type_text
 from ..origins.origins import traceback_origins
 from ..origins.profiles import buffer_nbytes
-from ..reports.live import LiveArrayGroup
-from ..reports.origin import Origin
 
 _LONGEST = 0.0025
 """Seconds after which other threads run."""

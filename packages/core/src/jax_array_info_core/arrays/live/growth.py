@@ -11,14 +11,14 @@ from itertools import chain
 from types import MappingProxyType, NoneType
 from typing import Any, Literal, NamedTuple, Self, TypedDict
 
-from ..compat.jitted import attribute_dicts
-from ..config import shown_callers
-from ..errors import TrackerError, require
-from ..grouping import by_key, sums_by_key
+from ...base.config import shown_callers
+from ...base.errors import TrackerError, require
+from ...base.grouping import by_key, sums_by_key
+from ...base.reading_lock import one_at_a_time
+from ...compat.jitted import attribute_dicts
+from ...facts.reports.growth import CollectedArrays, GrowthReport, OriginGrowth
+from ...facts.reports.origin import Origin
 from ..holders.search import OnProgress, checked_seconds, find_holders
-from ..reading_lock import one_at_a_time
-from ..reports.growth import CollectedArrays, GrowthReport, OriginGrowth
-from ..reports.origin import Origin
 from .census import (
     Alive,
     Census,

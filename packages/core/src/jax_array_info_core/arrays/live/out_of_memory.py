@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from types import FrameType, TracebackType
 from typing import Any
 
-from ..compat.jitted import jitted_types
+from ...compat.jitted import jitted_types
 from ..origins.origins import HIDDEN_MODULES, JAX_MODULES, described_for_user, files_of
 
 _STATUS = "RESOURCE_EXHAUSTED"

@@ -9,14 +9,14 @@ from itertools import repeat
 from types import NoneType
 from typing import Any
 
-from ..arrays.labels import bases_of_views, labels_by_id
-from ..errors import UnsupportedValueError, require
-from ..grouping import by_key, sums_by_key
+from ...base.errors import UnsupportedValueError, require
+from ...base.grouping import by_key, sums_by_key
+from ...base.reading_lock import one_at_a_time
+from ...facts.reports.live import LiveArrayGroup, LiveArrayReport
+from ...facts.reports.origin import MOST_CALLERS
+from ...geometry.layouts.dtypes import type_text
 from ..holders.search import Holders, OnProgress, checked_seconds, find_holders
-from ..layouts.dtypes import type_text
-from ..reading_lock import one_at_a_time
-from ..reports.live import LiveArrayGroup, LiveArrayReport
-from ..reports.origin import MOST_CALLERS
+from ..labels import bases_of_views, labels_by_id
 from .census import Census, Kind, device_bytes, known_origins, profile_nbytes
 
 _Key = tuple[Kind, str | None, str | None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from ..reports.origin import Origin
+from ...facts.reports.origin import Origin
 from .census import Kind, Site
 
 _SEVERAL = 2

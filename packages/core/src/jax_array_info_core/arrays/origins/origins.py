@@ -18,13 +18,13 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from ..compat.arrays import traceback_lines
-from ..compat.jitted import is_pmapped as is_of_pmap
-from ..compat.jitted import jitted_types
-from ..config import config
-from ..hlo.source import without_repeats
-from ..reports.origin import MOST_CALLERS, Origin, SourceLine
-from ..text import clipped
+from ...base.config import config
+from ...base.text import clipped
+from ...compat.arrays import traceback_lines
+from ...compat.jitted import is_pmapped as is_of_pmap
+from ...compat.jitted import jitted_types
+from ...facts.reports.origin import MOST_CALLERS, Origin, SourceLine
+from ...xla.hlo.source import without_repeats
 
 _NAME = re.compile(r"<ipython-input-(\d{1,9})-")
 _LABEL = re.compile(r"In ?\[(\d{1,9})\]")

@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from ..compat.shardings import device_name
-from ..errors import ProfileError, UnsupportedValueError
-from ..grouping import sums_by_key
-from ..hlo.messages import message_classes
-from ..reports.devices import MemoryProfileReport, ProfileRow
-from ..reports.origin import Origin
-from ..text import printable
+from ...base.errors import ProfileError, UnsupportedValueError
+from ...base.grouping import sums_by_key
+from ...base.text import printable
+from ...compat.shardings import device_name
+from ...facts.reports.devices import MemoryProfileReport, ProfileRow
+from ...facts.reports.origin import Origin
+from ...xla.hlo.messages import message_classes
 from .origins import UserLines
 
 _AGAIN = "save it with jax.profiler.save_device_memory_profile"

@@ -9,14 +9,12 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
-from ..arrays.array_report import report_of_facts
-from ..compat.compiled_calls import ModuleListener, compilations_are_heard
-from ..compat.inspection import strip_unpartitioned_inspections
-from ..compat.jax_stack import LoweringPlace
-from ..compat.values import ArrayFacts, KnownSharding
-from ..delivery import CallSite, Order, deliver, next_number
-from ..reports import Report
-from ..reports.array import (
+from ...compat.compiled_calls import ModuleListener, compilations_are_heard
+from ...compat.inspection import strip_unpartitioned_inspections
+from ...compat.jax_stack import LoweringPlace
+from ...compat.values import ArrayFacts, KnownSharding
+from ...facts.reports import Report
+from ...facts.reports.array import (
     IN_A_REDUCER,
     NOT_AVAILABLE,
     NOT_COMPILED,
@@ -26,6 +24,8 @@ from ..reports.array import (
     ArrayReport,
     BatchAxes,
 )
+from ..array_report import report_of_facts
+from ..delivery import CallSite, Order, deliver, next_number
 from .sources import Call, Repeats, Show, from_compiler, log_failed_delivery, log_problem, unresolved
 
 _R = TypeVar("_R", bound=Report)

@@ -8,15 +8,15 @@ from collections import deque
 from collections.abc import Hashable, Iterator
 from typing import Any, NamedTuple, Protocol
 
-from ..compat.jax_stack import LoweringPlace, compilation_target
-from ..compat.shardings import device_facts, device_placement, sharding_facts
-from ..compat.values import ArrayFacts, KnownSharding, ShardingFacts
-from ..layouts.layout import DevicePlacement, ShardingLayout, mesh_layout
-from ..layouts.spec import MeshAxes, some_axes, spec_entries
-from ..layouts.xla import parse_xla_sharding, spec_of_xla, xla_layout
-from ..layouts.xla_sharding import XlaSharding
-from ..reports.array import NOT_AVAILABLE, ArrayReport, BatchAxes, ShardingDescription
-from ..text import plain_shape
+from ...base.text import plain_shape
+from ...compat.jax_stack import LoweringPlace, compilation_target
+from ...compat.shardings import device_facts, device_placement, sharding_facts
+from ...compat.values import ArrayFacts, KnownSharding, ShardingFacts
+from ...facts.reports.array import NOT_AVAILABLE, ArrayReport, BatchAxes, ShardingDescription
+from ...geometry.layouts.layout import DevicePlacement, ShardingLayout, mesh_layout
+from ...geometry.layouts.spec import MeshAxes, some_axes, spec_entries
+from ...geometry.layouts.xla import parse_xla_sharding, spec_of_xla, xla_layout
+from ...geometry.layouts.xla_sharding import XlaSharding
 
 _logger = logging.getLogger("jax_array_info")
 

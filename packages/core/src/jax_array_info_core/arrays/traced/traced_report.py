@@ -11,9 +11,10 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from ..compat.arrays import is_ref, traced_facts
-from ..compat.compiled_calls import module_listener
-from ..compat.inspection import (
+from ...base.text import plain_shape, plain_text
+from ...compat.arrays import is_ref, traced_facts
+from ...compat.compiled_calls import module_listener
+from ...compat.inspection import (
     drop_inspection_effect,
     emit_inspection,
     inspection_primitive,
@@ -21,17 +22,24 @@ from ..compat.inspection import (
     register_where_used,
     returned_key,
 )
-from ..compat.jax_stack import (
+from ...compat.jax_stack import (
     caller_outside,
     is_compiling,
     is_only_analyzed,
     lowering_place,
     will_not_compile,
 )
+from ...facts.reports import Report
+from ...facts.reports.array import (
+    IN_A_JET,
+    NOT_AVAILABLE,
+    NOT_COMPILED,
+    SPARSE,
+    TRANSPOSED,
+    ArrayReport,
+    BatchAxes,
+)
 from ..delivery import CallSite, Order, call_site
-from ..reports import Report
-from ..reports.array import IN_A_JET, NOT_AVAILABLE, NOT_COMPILED, SPARSE, TRANSPOSED, ArrayReport, BatchAxes
-from ..text import plain_shape, plain_text
 from .inspections import (
     LoweredModule,
     PendingGroup,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
-from ..quantities import counted, duration_words, format_bytes, grouped
+from ...base.quantities import counted, duration_words, format_bytes, grouped
 from ..reports import AdviceReport, Remedy
 from ..reports.advice import better_and_worse, change_words, numbers_of, pair_words, price
 from ..reports.findings import Option, Syntax

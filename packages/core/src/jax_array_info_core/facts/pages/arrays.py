@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from ..layouts import MeshAxes, ShardingLayout, format_spec
-from ..quantities import format_bytes, format_device_ids, format_devices
-from ..text import shape_text
+from ...base.quantities import format_bytes, format_device_ids, format_devices
+from ...base.text import shape_text
+from ...geometry.layouts import MeshAxes, ShardingLayout, format_spec
 from .blocks import (
     TIMES,
     Block,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
-from ..quantities import counted
+from ...base.quantities import counted
 from .folds import check_max_rows, split_rows
 
 if TYPE_CHECKING:

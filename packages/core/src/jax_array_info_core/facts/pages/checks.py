@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from ..quantities import counted
+from ...base.quantities import counted
 from ..reports import CheckReport
 from ..reports.findings import Option
 from ..reports.tree import both_memories, other_leaves_words, shorter_leaves_words

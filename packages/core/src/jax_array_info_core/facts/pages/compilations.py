@@ -6,8 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from ..grouping import by_key
-from ..quantities import counted
+from ...base.grouping import by_key
+from ...base.quantities import counted
 from ..reports import Compilation, CompilationsReport, CompileCache, CompileCachesReport
 from ..reports.compiles import total_entries
 from .blocks import Block, Column, Row, Section, Sentence, Table, limited, more

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from ..grouping import by_key
-from ..quantities import format_bytes, format_device_ids
+from ...base.grouping import by_key
+from ...base.quantities import format_bytes, format_device_ids
 from ..reports import DeviceReport, DevicesReport, MemoryProfileReport, MemoryReport
 from ..reports.devices import ProfileLine, lines_together
 from .blocks import FREE, REACHED, USED, Block, Column, Row, Sentence, Table, limited, more

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 
-from ..layouts.spec import effective_spec
-from ..quantities import format_bytes
+from ...base.quantities import format_bytes
+from ...base.text import plain_text
+from ...geometry.layouts.spec import effective_spec
 from ..reports import Finding, FindingLeaf
 from ..reports.findings import Syntax
-from ..text import plain_text
 from .blocks import TIMES, Block, Entries, Limited, Listing, Rule, Sentence, counted_path, said, that_apply
 from .folds import folded
 from .program_words import folded_text, without_indices

@@ -9,9 +9,9 @@ from itertools import accumulate, groupby, pairwise
 from operator import attrgetter
 from typing import Literal, TypeAlias, TypeVar
 
-from ..grouping import by_key
-from ..quantities import format_device_ids
-from ..text import clipped, plain_text
+from ...base.grouping import by_key
+from ...base.quantities import format_device_ids
+from ...base.text import clipped, plain_text
 
 _T = TypeVar("_T")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ..grouping import by_key
-from ..quantities import counted, format_bytes, format_devices
+from ...base.grouping import by_key
+from ...base.quantities import counted, format_bytes, format_devices
 from ..reports import CollectedArrays, GrowthReport, Origin, OriginGrowth
 from ..reports.devices import DeviceNbytes
 from ..reports.growth import collected_together, origins_together

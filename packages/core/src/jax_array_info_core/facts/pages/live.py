@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ..grouping import by_key
-from ..quantities import counted, format_bytes
+from ...base.grouping import by_key
+from ...base.quantities import counted, format_bytes
 from ..reports.live import (
     By,
     LiveArrayGroup,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ..quantities import counted, format_number, grouped
+from ...base.quantities import counted, format_number, grouped
 from ..reports import LogFinding, LogReport, RankLog
 from .blocks import Column, Entries, Limited, Listing, Row, Rule, Sentence, Table, said, that_apply
 from .findings import finding_blocks

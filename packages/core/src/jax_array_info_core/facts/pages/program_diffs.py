@@ -7,8 +7,9 @@ from itertools import chain
 from operator import itemgetter
 from typing import TypeAlias
 
-from ..layouts.dtypes import type_text
-from ..quantities import counted, format_bytes, grouped, known_sum
+from ...base.quantities import counted, format_bytes, grouped, known_sum
+from ...base.text import UNKNOWN
+from ...geometry.layouts.dtypes import type_text
 from ..reports import (
     Change,
     Donation,
@@ -23,7 +24,6 @@ from ..reports import (
 )
 from ..reports.changes import rule_lines
 from ..reports.collectives import axes_words
-from ..text import UNKNOWN
 from .blocks import (
     Block,
     Column,

@@ -6,12 +6,12 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
 
-from ..grouping import by_key
-from ..layouts.dtypes import type_text
-from ..quantities import counted, format_bytes, known_sum
+from ...base.grouping import by_key
+from ...base.quantities import counted, format_bytes, known_sum
+from ...base.text import UNKNOWN
+from ...geometry.layouts.dtypes import type_text
 from ..reports import BackwardLine, ProgramMemory, ProgramReport, ProgramValue, Temporary
 from ..reports.array import same_sharding
-from ..text import UNKNOWN
 from .blocks import Column, Listing, Row, Sentence, Table, counted_path, limited, listed, more, that_apply
 from .folds import folded, folded_paths, path_keys, split_rows
 from .program_words import kept_words, platform_words, scope_words, sharding_words, without_indices

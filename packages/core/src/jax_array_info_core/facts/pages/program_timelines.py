@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..quantities import format_bytes
+from ...base.quantities import format_bytes
 from ..reports import ProgramTimelineReport
 from .blocks import Block, Picture, Sentence, said, that_apply
 from .program_words import name_words, platform_words

@@ -6,8 +6,9 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..layouts import MeshAxes
-from ..quantities import counted, format_bytes
+from ...base.quantities import counted, format_bytes
+from ...base.text import UNKNOWN
+from ...geometry.layouts import MeshAxes
 from ..reports import (
     Collective,
     ProgramReport,
@@ -18,7 +19,6 @@ from ..reports import (
     Temporary,
 )
 from ..reports.collectives import axes_words
-from ..text import UNKNOWN
 from .blocks import AT_MOST, TIMES, some, that_apply
 from .folds import folded_paths
 from .words import mesh_words

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 
-from ..grouping import sums_by_key
-from ..layouts.dtypes import type_text
+from ...base.grouping import sums_by_key
+from ...geometry.layouts.dtypes import type_text
 from ..reports import Collective, ProgramReport, SentBytes
 from ..reports.collectives import (
     because_words,

@@ -7,11 +7,12 @@ from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple, TypeVar
 
-from .. import config
-from ..grouping import by_key
-from ..layouts.dtypes import type_text
-from ..layouts.spec import Spec, effective_spec
-from ..quantities import counted, format_bytes
+from ...base.config import config
+from ...base.grouping import by_key
+from ...base.quantities import counted, format_bytes
+from ...base.text import UNKNOWN
+from ...geometry.layouts.dtypes import type_text
+from ...geometry.layouts.spec import Spec, effective_spec
 from ..reports import (
     AxisOrigin,
     Conflict,
@@ -24,7 +25,6 @@ from ..reports import (
     ReplicatedValue,
 )
 from ..reports.propagation import OperationFact
-from ..text import UNKNOWN
 from .blocks import (
     SKIPPED_COLUMNS,
     Block,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ..layouts import Spec
-from ..quantities import counted, format_bytes
+from ...base.quantities import counted, format_bytes
+from ...geometry.layouts import Spec
 from ..reports import ReshardReport, ReshardRow
 from ..reports.tree import shorter_leaves_words
 from .blocks import Block, Column, Note, Row, Sentence, Table, counted_path, limited, said, that_apply

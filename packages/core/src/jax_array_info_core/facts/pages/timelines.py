@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
-from ..quantities import format_bytes, grouped
+from ...base.quantities import format_bytes, grouped
 from ..reports import TimelineReport
 from ..reports.standing import standing_groups
 from ..reports.timeline import TimelineGroup, TimelineJump, TimelineMark, TimelinePeak

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ..layouts.dtypes import type_text
-from ..layouts.spec import effective_spec
-from ..quantities import counted, format_bytes, format_number
+from ...base.quantities import counted, format_bytes, format_number
+from ...geometry.layouts.dtypes import type_text
+from ...geometry.layouts.spec import effective_spec
 from ..reports import Change, TreeDiff, TreeMesh, TreeRow
 from ..reports.changes import ChangedField, rule_lines
 from .blocks import Block, Column, Row, Sentence, Table, counted_path, limited, said, that_apply

@@ -8,9 +8,9 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Literal, get_args
 
-from ..grouping import by_key
+from ...base.grouping import by_key
+from ...base.text import clipped, plain_text
 from ..reports.tree import ElsewhereBytes, TreeReport, TreeRow, elsewhere_bytes
-from ..text import clipped, plain_text
 from .folds import folded, path_keys
 
 Sort = Literal["tree", "waste", "nan"]

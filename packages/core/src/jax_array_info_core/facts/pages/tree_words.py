@@ -8,10 +8,11 @@ from itertools import chain
 from operator import itemgetter
 from typing import TypeAlias
 
-from ..layouts import MeshAxes, Spec, UnevenAxis
-from ..layouts.dtypes import type_text
-from ..layouts.spec import effective_spec
-from ..quantities import LARGEST, counted, format_bytes, format_devices, format_number, grouped
+from ...base.quantities import LARGEST, counted, format_bytes, format_devices, format_number, grouped
+from ...base.text import clipped
+from ...geometry.layouts import MeshAxes, Spec, UnevenAxis
+from ...geometry.layouts.dtypes import type_text
+from ...geometry.layouts.spec import effective_spec
 from ..reports import (
     ExcessBytes,
     ReshardReport,
@@ -23,7 +24,6 @@ from ..reports import (
     UnmatchedName,
 )
 from ..reports.tree import both_memories, other_leaves_words, shorter_leaves_words
-from ..text import clipped
 from .blocks import AT_MOST, TIMES, Note, counted_path, more, some, that_apply
 from .tree_rows import LeafGroup, LeafSums, is_counted, is_finite
 from .words import copies_words, mesh_words, reason_words

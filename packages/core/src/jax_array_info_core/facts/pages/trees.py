@@ -7,9 +7,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
-from ..grouping import by_key
-from ..layouts.dtypes import type_text
-from ..quantities import counted, format_bytes, grouped
+from ...base.grouping import by_key
+from ...base.quantities import counted, format_bytes, grouped
+from ...geometry.layouts.dtypes import type_text
 from ..reports import LeafStatistics, TreeReport
 from .blocks import (
     Branch,

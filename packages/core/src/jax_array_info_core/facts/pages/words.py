@@ -6,12 +6,11 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from .. import config
-from ..config import shown_callers
-from ..layouts import MeshAxes
-from ..quantities import format_bytes, format_number
+from ...base.config import config, shown_callers
+from ...base.quantities import format_bytes, format_number
+from ...base.text import UNKNOWN
+from ...geometry.layouts import MeshAxes
 from ..reports import array as unknown_reasons
-from ..text import UNKNOWN
 from .blocks import Sentence
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..names import import_on_demand
+from ...base.names import import_on_demand
 
 if TYPE_CHECKING:
     from .all_reports import *  # noqa: F403
@@ -28,8 +28,8 @@ _PLACES = {
     ".findings": "Finding FindingLeaf",
     ".growth": "CollectedArrays GrowthReport OriginGrowth",
     ".hosts": "HostArray HostDevice HostDifference HostSummary HostsReport UnreadHost",
-    "..layouts.layout": "ShardingLayout",
-    "..layouts.links": "AxisLinks Neighbors",
+    "...geometry.layouts.layout": "ShardingLayout",
+    "...geometry.layouts.links": "AxisLinks Neighbors",
     ".live": "LiveArrayGroup LiveArrayReport",
     ".logs": "LogEvent LogFinding LogReport RankLog UnusableDonation",
     ".mesh": "MeshReport ShardReport XlaReport",

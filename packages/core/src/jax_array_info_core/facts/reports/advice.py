@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from .. import quantities
-from ..layouts.spec import MeshAxes
-from ..notebooks import Displayed
-from ..quantities import counted, format_bytes, grouped
+from ...base import quantities
+from ...base.notebooks import Displayed
+from ...base.quantities import counted, format_bytes, grouped
+from ...geometry.layouts.spec import MeshAxes
 from .findings import Finding
 from .origin import Origin
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..layouts.layout import ShardingLayout as ShardingLayout
-from ..layouts.links import (
+from ...geometry.layouts.layout import ShardingLayout as ShardingLayout
+from ...geometry.layouts.links import (
     AxisLinks as AxisLinks,
     Neighbors as Neighbors,
 )

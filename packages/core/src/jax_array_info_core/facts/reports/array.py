@@ -8,12 +8,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from .. import quantities
-from ..layouts.dtypes import bits_of_name, packed_nbytes, type_text
-from ..layouts.layout import LocalPart, ShardingLayout
-from ..layouts.notation import format_mesh
-from ..layouts.spec import MeshAxes, Spec, effective_spec, other_types, require_names, same_spec
-from ..notebooks import Displayed
+from ...base import quantities
+from ...base.notebooks import Displayed
+from ...geometry.layouts.dtypes import bits_of_name, packed_nbytes, type_text
+from ...geometry.layouts.layout import LocalPart, ShardingLayout
+from ...geometry.layouts.notation import format_mesh
+from ...geometry.layouts.spec import MeshAxes, Spec, effective_spec, other_types, require_names, same_spec
 
 if TYPE_CHECKING:
     from fractions import Fraction

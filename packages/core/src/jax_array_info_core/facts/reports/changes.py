@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from .. import quantities
-from ..layouts.spec import Spec
-from ..notebooks import Displayed
+from ...base import quantities
+from ...base.notebooks import Displayed
+from ...geometry.layouts.spec import Spec
 from .array import Leaf, ShardingDescription
 from .origin import Origin
 from .program import Donation

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from .. import quantities
-from ..layouts.notation import format_mesh
-from ..layouts.spec import MIN_SHARD_ELEMENTS, MeshAxes
-from ..notebooks import Displayed
-from ..quantities import bytes_apart, counted, format_bytes
-from ..text import printable
+from ...base import quantities
+from ...base.notebooks import Displayed
+from ...base.quantities import bytes_apart, counted, format_bytes
+from ...base.text import printable
+from ...geometry.layouts.notation import format_mesh
+from ...geometry.layouts.spec import MIN_SHARD_ELEMENTS, MeshAxes
 from .codes import FindingKind
 from .findings import Finding, Syntax, findings_words
 from .floors import Limits

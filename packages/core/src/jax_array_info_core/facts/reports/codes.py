@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-from ..errors import UnsupportedValueError
-from ..text import plain_text
+from ...base.errors import UnsupportedValueError
+from ...base.text import plain_text
 
 FindingKind = Literal[
     "not checked",
@@ -81,7 +81,7 @@ class Code(NamedTuple):
         """The page in Markdown: its title and its meaning, then the file about it."""
         from importlib.resources import files
 
-        file = files(__package__.partition(".")[0]) / "explained" / f"{self.code}.md"
+        file = files(__package__.rpartition(".")[0]) / "explained" / f"{self.code}.md"
         return f"# {self}\n\n{self.meaning} Severity: {self.severity}.\n\n{file.read_text('utf-8')}"
 
     def __str__(self) -> str:

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from .. import quantities
-from ..layouts.links import LINK_WORDS, Link
-from ..layouts.spec import MeshAxes
-from ..quantities import format_bytes, least_seconds_words
+from ...base import quantities
+from ...base.quantities import format_bytes, least_seconds_words
+from ...geometry.layouts.links import LINK_WORDS, Link
+from ...geometry.layouts.spec import MeshAxes
 from .array import ArrayType
 from .control_flow import ControlFlow, Cost, PerIteration, per_iteration, per_iteration_words, sums_of
 from .origin import Origin, Phase

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .. import quantities
-from ..notebooks import Displayed
+from ...base import quantities
+from ...base.notebooks import Displayed
 from .origin import Origin
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from .. import quantities
-from ..quantities import format_bytes, format_count, grouped
+from ...base import quantities
+from ...base.quantities import format_bytes, format_count, grouped
 from .origin import Origin
 
 

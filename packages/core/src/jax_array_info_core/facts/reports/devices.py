@@ -6,9 +6,9 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
-from .. import quantities
-from ..grouping import by_key, sums_by_key
-from ..notebooks import Displayed
+from ...base import quantities
+from ...base.grouping import by_key, sums_by_key
+from ...base.notebooks import Displayed
 from .origin import Origin
 
 DeviceNbytes: TypeAlias = "tuple[tuple[int, quantities.Size], ...]"

@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypedDict, get_args
 
-from .. import quantities
-from ..layouts.spec import Spec
-from ..quantities import counted, format_bytes
-from ..text import printable
+from ...base import quantities
+from ...base.quantities import counted, format_bytes
+from ...base.text import printable
+from ...geometry.layouts.spec import Spec
 from .array import Leaf
 from .codes import CODES, Code, FindingKind, Severity
 from .floors import Limits

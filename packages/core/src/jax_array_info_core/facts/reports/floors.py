@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..quantities import bytes_apart, format_bytes, shares_apart
+from ...base.quantities import bytes_apart, format_bytes, shares_apart
 
 if TYPE_CHECKING:
     from .codes import FindingKind

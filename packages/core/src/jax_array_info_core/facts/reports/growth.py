@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from .. import quantities
-from ..notebooks import Displayed
+from ...base import quantities
+from ...base.notebooks import Displayed
 from .devices import DeviceNbytes, added_nbytes, fullest_nbytes
 from .origin import Origin
 

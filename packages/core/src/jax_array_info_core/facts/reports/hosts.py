@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from .. import quantities
-from ..notebooks import Displayed
-from ..quantities import counted, format_bytes, format_device_ids
-from ..text import printable
+from ...base import quantities
+from ...base.notebooks import Displayed
+from ...base.quantities import counted, format_bytes, format_device_ids
+from ...base.text import printable
 from .array import ArrayType
 from .findings import Finding, Syntax
 

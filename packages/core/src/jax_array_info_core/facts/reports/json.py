@@ -10,11 +10,11 @@ from typing import Any, get_args
 
 import numpy as np
 
-from ..errors import ReportFormatError, UnsupportedValueError, require
-from ..layouts.layout import MAX_DEVICES
-from ..quantities import format_number
-from ..reading_lock import prepared
-from ..text import printable
+from ...base.errors import ReportFormatError, UnsupportedValueError, require
+from ...base.quantities import format_number
+from ...base.reading_lock import prepared
+from ...base.text import printable
+from ...geometry.layouts.layout import MAX_DEVICES
 from . import Report
 from .changes import TreeDiff
 from .hosts import MAX_PROCESSES, HostSummary

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from .. import quantities
-from ..grouping import by_key, sums_by_key
-from ..notebooks import Displayed
-from ..text import UNKNOWN
+from ...base import quantities
+from ...base.grouping import by_key, sums_by_key
+from ...base.notebooks import Displayed
+from ...base.text import UNKNOWN
 from .array import ArrayType
 from .devices import DeviceNbytes, fullest_nbytes
 from .origin import Origin

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
-from ..quantities import counted
-from ..text import printable
+from ...base.quantities import counted
+from ...base.text import printable
 from .findings import Finding, FindingLeaf, reported
 from .logs import LogEvent, LogFinding, LogReport
 from .program_findings import full_replication, refusal, unread_lines

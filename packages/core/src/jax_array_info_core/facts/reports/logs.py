@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from .. import quantities
-from ..layouts.spec import MeshAxes
-from ..notebooks import Displayed
-from ..quantities import grouped
+from ...base import quantities
+from ...base.notebooks import Displayed
+from ...base.quantities import grouped
+from ...geometry.layouts.spec import MeshAxes
 from .array import ArrayType
 from .codes import CODES, Code
 from .findings import Finding, findings_words

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import quantities
-from ..layouts.layout import Processes, ShardingLayout
-from ..layouts.links import AxisLinks
-from ..layouts.spec import MeshAxes, Spec
-from ..notebooks import Displayed
+from ...base import quantities
+from ...base.notebooks import Displayed
+from ...geometry.layouts.layout import Processes, ShardingLayout
+from ...geometry.layouts.links import AxisLinks
+from ...geometry.layouts.spec import MeshAxes, Spec
 from .array import ArrayReport, ShardingDescription
 from .findings import Finding
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from ..errors import UnsupportedValueError, require
+from ...base.errors import UnsupportedValueError, require
 from .devices import DevicesReport
 from .growth import GrowthReport
 from .hosts import HostsReport

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from .. import quantities
-from ..grouping import by_key
-from ..layouts.spec import MeshAxes, Spec, effective_spec
-from ..notebooks import Displayed
-from ..quantities import counted, format_bytes
+from ...base import quantities
+from ...base.grouping import by_key
+from ...base.notebooks import Displayed
+from ...base.quantities import counted, format_bytes
+from ...geometry.layouts.spec import MeshAxes, Spec, effective_spec
 from .advice import AdviceReport
 from .array import ArrayType, Leaf, ShardingDescription, require_own_paths, same_sharding
 from .collectives import Collective, SentTotals

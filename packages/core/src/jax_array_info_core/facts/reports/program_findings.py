@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..grouping import by_key
-from ..layouts.spec import MeshAxes
-from ..quantities import counted, format_bytes
+from ...base.grouping import by_key
+from ...base.quantities import counted, format_bytes
+from ...geometry.layouts.spec import MeshAxes
 from .advice import tried_words
 from .codes import FindingKind
 from .findings import Finding, FindingLeaf, accepted_words, most_first, reported

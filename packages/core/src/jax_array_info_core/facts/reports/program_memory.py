@@ -6,9 +6,9 @@ import itertools
 from dataclasses import dataclass
 from typing import Literal
 
-from .. import quantities
-from ..notebooks import Displayed
-from ..quantities import bytes_apart, format_bytes
+from ...base import quantities
+from ...base.notebooks import Displayed
+from ...base.quantities import bytes_apart, format_bytes
 from .array import ArrayType
 from .origin import Origin
 from .timeline import MAX_POINTS as MAX_POINTS

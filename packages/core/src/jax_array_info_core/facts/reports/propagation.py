@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from .. import quantities
-from ..layouts.spec import MeshAxes, Spec
-from ..notebooks import Displayed
-from ..quantities import counted
+from ...base import quantities
+from ...base.notebooks import Displayed
+from ...base.quantities import counted
+from ...geometry.layouts.spec import MeshAxes, Spec
 from .array import Leaf
 from .codes import FindingKind
 from .findings import Finding, FindingLeaf, accepted_words, findings_words, reported

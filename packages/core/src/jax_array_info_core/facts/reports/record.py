@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from .. import quantities
+from ...base import quantities
 from .array import ArrayType
 from .origin import Origin, SourceLine
 

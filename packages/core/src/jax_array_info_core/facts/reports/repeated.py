@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from .. import quantities
-from ..layouts.dtypes import type_text
-from ..quantities import counted, format_bytes, grouped
+from ...base import quantities
+from ...base.quantities import counted, format_bytes, grouped
+from ...geometry.layouts.dtypes import type_text
 from .array import ArrayType
 from .findings import Finding, FindingLeaf
 from .origin import Origin

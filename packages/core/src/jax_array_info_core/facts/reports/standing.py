@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from ..quantities import counted, format_device_ids, grouped
+from ...base.quantities import counted, format_device_ids, grouped
 from .timeline_process import TimelineProcess
 
 LEAST_PATIENCE, PATIENCE = 15.0, 5

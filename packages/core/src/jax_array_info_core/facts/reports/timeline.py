@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from .. import quantities
-from ..notebooks import Displayed
-from ..quantities import bytes_apart, counted, duration_words, format_bytes, grouped, time_words
-from ..text import printable
+from ...base import quantities
+from ...base.notebooks import Displayed
+from ...base.quantities import bytes_apart, counted, duration_words, format_bytes, grouped, time_words
+from ...base.text import printable
 from .origin import Origin
 from .standing import standing_words
 from .timeline_process import TimelineDevice, TimelineProcess

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from .. import quantities
+from ...base import quantities
 from .record import RecordStall
 
 _LONGEST_MESSAGE = 120

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from .. import quantities
-from ..grouping import by_key
-from ..layouts.spec import MeshAxes, Spec, UnevenAxis, require_names
-from ..notebooks import Displayed
-from ..quantities import counted, format_bytes, format_number, grouped
+from ...base import quantities
+from ...base.grouping import by_key
+from ...base.notebooks import Displayed
+from ...base.quantities import counted, format_bytes, format_number, grouped
+from ...geometry.layouts.spec import MeshAxes, Spec, UnevenAxis, require_names
 from .array import Dim, Elsewhere, Leaf, Source, ValueKind, elsewhere, require_own_paths
 
 ExcessCause = Literal[

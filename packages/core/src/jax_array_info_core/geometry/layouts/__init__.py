@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..names import import_on_demand
+from ...base.names import import_on_demand
 
 if TYPE_CHECKING:
     from .grid import (

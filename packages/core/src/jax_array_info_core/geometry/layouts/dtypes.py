@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..quantities import LARGEST
-from ..text import plain_text
+from ...base.quantities import LARGEST
+from ...base.text import plain_text
 
 _SHORT_NAMES = {"pred": "bool", "bf16": "bfloat16", "c64": "complex64", "c128": "complex128"}
 _KEY_BITS = {"key<fry>": 64, "key<rbg>": 128, "key<urbg>": 128}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..quantities import format_device_ids
+from ...base.quantities import format_device_ids
 from .layout import ShardingLayout
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..errors import LayoutError, UnsupportedValueError
-from ..grouping import by_key
-from ..notebooks import Displayed
-from ..quantities import counted, format_device_ids
-from ..text import plain_text
+from ...base.errors import LayoutError, UnsupportedValueError
+from ...base.grouping import by_key
+from ...base.notebooks import Displayed
+from ...base.quantities import counted, format_device_ids
+from ...base.text import plain_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -16,10 +16,10 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import quantities
-from ..errors import UnsupportedValueError
-from ..quantities import parse_bandwidth
-from ..text import plain_text
+from ...base import quantities
+from ...base.errors import UnsupportedValueError
+from ...base.quantities import parse_bandwidth
+from ...base.text import plain_text
 
 Link = Literal["same-chip", "same-host", "ici", "unknown", "other-process", "other-host", "dcn"]
 """What connects two devices, fastest first. ``MAY_BE`` has what ``unknown`` and ``other-process`` can be."""

@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, NoReturn, TypeVar
 
-from ..errors import NotationError, UnsupportedValueError
-from ..quantities import parse_bytes
-from ..text import plain_text, unquoted
+from ...base.errors import NotationError, UnsupportedValueError
+from ...base.quantities import parse_bytes
+from ...base.text import plain_text, unquoted
 from .dtypes import is_full_name, named_in_full
 from .spec import Spec, mesh_sizes
 

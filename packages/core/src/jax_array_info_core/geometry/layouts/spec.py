@@ -11,9 +11,9 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from ..errors import LayoutError, SpecError, UnsupportedValueError
-from ..quantities import LARGEST, format_number
-from ..text import plain_text
+from ...base.errors import LayoutError, SpecError, UnsupportedValueError
+from ...base.quantities import LARGEST, format_number
+from ...base.text import plain_text
 
 
 @dataclass(frozen=True, slots=True)

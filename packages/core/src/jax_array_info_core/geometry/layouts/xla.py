@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..quantities import format_number
+from ...base.quantities import format_number
 from .layout import MAX_AXES, DevicePlacement, ShardingLayout
 from .notation import Scanner, parse_array
 from .spec import Spec, mesh_sizes

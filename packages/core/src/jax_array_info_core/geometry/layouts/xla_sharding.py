@@ -13,8 +13,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import LayoutError
-from ..quantities import format_number
+from ...base.errors import LayoutError
+from ...base.quantities import format_number
 from .layout import MAX_AXES, MAX_DEVICES
 from .notation import Scanner
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ..compat.shardings import default_memory_kind, device_name
-from ..errors import UnsupportedValueError
-from ..live.report import live_array_report
-from ..quantities import LARGEST
-from ..reports.devices import DeviceReport, DevicesReport, MemoryReport
-from ..text import plain_text
+from ...arrays.live.report import live_array_report
+from ...base.errors import UnsupportedValueError
+from ...base.quantities import LARGEST
+from ...base.text import plain_text
+from ...compat.shardings import default_memory_kind, device_name
+from ...facts.reports.devices import DeviceReport, DevicesReport, MemoryReport
 
 
 def memory_report(device: Any, stats: Mapping[str, Any] | None = None) -> MemoryReport:

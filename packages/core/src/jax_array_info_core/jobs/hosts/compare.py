@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ..quantities import counted
-from ..reports.findings import Finding, FindingLeaf, Syntax, reported
-from ..reports.hosts import (
+from ...base.quantities import counted
+from ...facts.reports.findings import Finding, FindingLeaf, Syntax, reported
+from ...facts.reports.hosts import (
     HostArray,
     HostDifference,
     HostsReport,

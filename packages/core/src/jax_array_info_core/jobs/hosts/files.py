@@ -10,14 +10,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from ..errors import FileFormatError, ReportFormatError
-from ..files.descriptors import write_whole
-from ..reports import Report
-from ..reports.findings import Syntax
-from ..reports.hosts import HostsReport, HostSummary, UnreadHost
-from ..reports.json import from_json, is_summary, summary_from_json, summary_to_json, to_json
-from ..reports.tree import TreeRow
-from ..stored.reading import Budget, Progress, decoded_parts, json_text, open_regular, read_whole, size_of
+from ...base.errors import FileFormatError, ReportFormatError
+from ...base.files.descriptors import write_whole
+from ...facts.reports import Report
+from ...facts.reports.findings import Syntax
+from ...facts.reports.hosts import HostsReport, HostSummary, UnreadHost
+from ...facts.reports.json import from_json, is_summary, summary_from_json, summary_to_json, to_json
+from ...facts.reports.tree import TreeRow
+from ...trees.stored.reading import (
+    Budget,
+    Progress,
+    decoded_parts,
+    json_text,
+    open_regular,
+    read_whole,
+    size_of,
+)
 from .compare import MOST_DETAILS, Source, UnreadError, hosts_of
 from .summaries import ArraySet, ComparedFields, HostReport, set_of_groups, set_of_rows, summary_of
 

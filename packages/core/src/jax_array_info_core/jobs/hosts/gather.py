@@ -18,14 +18,20 @@ import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, get_args
 
-from ..compat import processes
-from ..compat.processes import KeyValueStore
-from ..errors import FileFormatError, ProcessTimeoutError, ReportFormatError, UnsupportedValueError, require
-from ..reports import Report
-from ..reports.codes import known_codes
-from ..reports.hosts import HostsReport, HostSummary, UnreadHost
-from ..reports.json import from_json, summary_from_json, summary_to_json, to_json
-from ..stored.reading import decoded_parts
+from ...base.errors import (
+    FileFormatError,
+    ProcessTimeoutError,
+    ReportFormatError,
+    UnsupportedValueError,
+    require,
+)
+from ...compat import processes
+from ...compat.processes import KeyValueStore
+from ...facts.reports import Report
+from ...facts.reports.codes import known_codes
+from ...facts.reports.hosts import HostsReport, HostSummary, UnreadHost
+from ...facts.reports.json import from_json, summary_from_json, summary_to_json, to_json
+from ...trees.stored.reading import decoded_parts
 from .compare import MOST_DETAILS, Source, UnreadError, hosts_of
 from .summaries import ArraySet, HostReport, SetAsText, arrays_of, require_host_report, summary_of
 

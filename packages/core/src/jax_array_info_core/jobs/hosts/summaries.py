@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from .. import quantities
-from ..compat import processes
+from ...base import quantities
+from ...base.errors import UnsupportedValueError
+from ...base.quantities import LARGEST
+from ...base.text import clipped, printable
+from ...compat import processes
+from ...facts.reports.array import Dim
+from ...facts.reports.devices import DevicesReport
+from ...facts.reports.hosts import MAX_DEVICES, HostArray, HostDevice, HostSummary
+from ...facts.reports.live import LiveArrayGroup, LiveArrayReport
+from ...facts.reports.tree import TreeReport, TreeRow
 from ..devices.memory import device_memory
-from ..errors import UnsupportedValueError
-from ..quantities import LARGEST
-from ..reports.array import Dim
-from ..reports.devices import DevicesReport
-from ..reports.hosts import MAX_DEVICES, HostArray, HostDevice, HostSummary
-from ..reports.live import LiveArrayGroup, LiveArrayReport
-from ..reports.tree import TreeReport, TreeRow
-from ..text import clipped, printable
 
 HostReport: TypeAlias = LiveArrayReport | TreeReport | DevicesReport
 """Reports of a process that can be compared with those of others."""

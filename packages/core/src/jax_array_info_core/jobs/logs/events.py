@@ -8,17 +8,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import takewhile
 from typing import Final, NamedTuple
 
-from ..hlo.oom_logs import nbytes_of
-from ..origins.origins import UserLines
-from ..quantities import LARGEST
-from ..reports.logs import LogCategory, LogEvent, LogRole
-from ..text import printable
-from .job_kinds import JOB_KINDS
-from .kinds import Kind, compiled
+from ...arrays.origins.origins import UserLines
+from ...base.quantities import LARGEST
+from ...base.text import printable
+from ...facts.reports.logs import LogCategory, LogEvent, LogRole
+from ...programs.log_kinds.job_kinds import JOB_KINDS
+from ...programs.log_kinds.kinds import Kind, compiled
+from ...programs.log_kinds.memory_kinds import MEMORY_KINDS
+from ...programs.log_kinds.memory_words import memory_numbers, memory_words
+from ...programs.log_kinds.program_kinds import PROGRAM_KINDS
+from ...xla.hlo.oom_logs import nbytes_of
 from .lines import TRACEBACK, Line, read_line, seconds_at, time_place
-from .memory_kinds import MEMORY_KINDS
-from .memory_words import memory_numbers, memory_words
-from .program_kinds import PROGRAM_KINDS
 from .scanner import Candidate, Progress, context_of, is_progress
 
 KINDS: tuple[Kind, ...] = (*PROGRAM_KINDS[:3], *MEMORY_KINDS, *PROGRAM_KINDS[3:], *JOB_KINDS)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ..quantities import format_number, grouped
-from ..reports.logs import LogEvent
-from ..text import printable
+from ...base.quantities import format_number, grouped
+from ...base.text import printable
+from ...facts.reports.logs import LogEvent
+from ...programs.log_kinds.memory_words import memory_numbers, memory_words
 from .events import NOT_INTERPRETED, Found, numbers_agree
 from .lines import YEAR
-from .memory_words import memory_numbers, memory_words
 from .ranks import OneRank, clock, shape_of
 
 _MEMORY = ("program memory", "other memory")
@@ -90,7 +90,7 @@ def explained(found: Found) -> LogEvent:
     event = found.event
     if event.role != "root" or event.words:
         return event
-    from ..raised.explain import explanation_of_text  # many rules, which few logs need
+    from ...programs.raised.explain import explanation_of_text  # many rules, which few logs need
 
     known = explanation_of_text(found.record)
     if known is None:

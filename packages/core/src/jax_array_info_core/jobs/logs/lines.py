@@ -8,7 +8,7 @@ import re
 from datetime import date
 from typing import NamedTuple
 
-from ..text import ESCAPE_SEQUENCE
+from ...base.text import ESCAPE_SEQUENCE
 
 _RANK = (
     r"\[(?:rank|worker|process)?[ =]?(?P<a>\d{1,6})\]:? "

@@ -8,16 +8,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..compat.shardings import mesh_axes
-from ..compat.values import is_mesh
-from ..errors import FileFormatError, SpecError, require
-from ..layouts.spec import MeshAxes, mesh_sizes
-from ..origins.origins import UserLines
-from ..plans.plan import planned_axes, spec_problems
-from ..programs.compiler_log import CompilerLog
-from ..reports.codes import known_codes
-from ..reports.logs import LogReport
-from ..text import plain_text
+from ...arrays.origins.origins import UserLines
+from ...arrays.plans.plan import planned_axes, spec_problems
+from ...base.errors import FileFormatError, SpecError, require
+from ...base.text import plain_text
+from ...compat.shardings import mesh_axes
+from ...compat.values import is_mesh
+from ...facts.reports.codes import known_codes
+from ...facts.reports.logs import LogReport
+from ...geometry.layouts.spec import MeshAxes, mesh_sizes
+from ...programs.compiler_log import CompilerLog
 from . import LOG_SUFFIXES
 from .events import Found, found_in
 from .failures import equal_once, explained, failures_of, with_stalls

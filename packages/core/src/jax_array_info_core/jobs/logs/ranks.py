@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from ..quantities import counted, format_number
-from ..reports.logs import LogEvent, RankEnd, RankLog
+from ...base.quantities import counted, format_number
+from ...facts.reports.logs import LogEvent, RankEnd, RankLog
 from .events import FIRST_AT_SHUTDOWN, NOT_INTERPRETED, Found
 from .lines import YEAR
 from .scanner import Progress

@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..grouping import by_key
-from ..live.census import Site
-from ..live.trends import Level, Trend, Trends
-from ..reports.timeline import (
+from ...arrays.live.census import Site
+from ...arrays.live.trends import Level, Trend, Trends
+from ...base.grouping import by_key
+from ...facts.reports.timeline import (
     LEAST_SAMPLES,
     MAX_POINTS,
     MAX_SERIES,

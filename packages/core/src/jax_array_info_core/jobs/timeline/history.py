@@ -12,8 +12,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ..errors import FileFormatError
-from ..reports.record import (
+from ...base.errors import FileFormatError
+from ...base.text import clipped
+from ...facts.reports.record import (
     RecordDevice,
     RecordEnd,
     RecordGroup,
@@ -24,7 +25,6 @@ from ..reports.record import (
     RecordStall,
     RecordStart,
 )
-from ..text import clipped
 from .marks import Moment, Span, spans_of
 from .samples import IN_USE, MOST_OF_GROUP, OTHER, PEAK, Numbers, Samples, Sites, device_key
 

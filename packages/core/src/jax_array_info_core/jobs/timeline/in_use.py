@@ -12,13 +12,13 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from ..compat.arrays import shard_views
-from ..compat.processes import has_backends
-from ..compat.shardings import default_memory_kind
-from ..config import shown_callers
+from ...arrays.live.census import Census, Kind, is_in_host_memory
+from ...base.config import shown_callers
+from ...compat.arrays import shard_views
+from ...compat.processes import has_backends
+from ...compat.shardings import default_memory_kind
+from ...facts.reports.record import RecordGroup
 from ..devices.memory import device_memory
-from ..live.census import Census, Kind, is_in_host_memory
-from ..reports.record import RecordGroup
 
 LONGEST = 0.005
 """Seconds after which the live arrays are left uncounted."""

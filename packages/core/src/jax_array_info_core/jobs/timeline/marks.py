@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..reports.record import RecordMark
-from ..text import clipped
+from ...base.text import clipped
+from ...facts.reports.record import RecordMark
 from .samples import Numbers, Times
 
 _MOST_AROUND = 1000

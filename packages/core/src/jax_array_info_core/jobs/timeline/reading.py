@@ -13,9 +13,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias, get_type_hints
 
-from ..errors import FileFormatError
-from ..reading_lock import prepared
-from ..reports.record import (
+from ...base.errors import FileFormatError
+from ...base.reading_lock import prepared
+from ...base.text import clipped, printable
+from ...facts.reports.record import (
     LINES,
     RecordEnd,
     RecordGroup,
@@ -26,8 +27,7 @@ from ..reports.record import (
     RecordStall,
     RecordStart,
 )
-from ..stored.reading import open_regular
-from ..text import clipped, printable
+from ...trees.stored.reading import open_regular
 from .history import History, Numbering
 
 TimedLine: TypeAlias = RecordStart | RecordSample | RecordMark | RecordOutOfMemory | RecordStall | RecordEnd

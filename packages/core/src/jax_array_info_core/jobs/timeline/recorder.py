@@ -18,13 +18,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from ..compat.processes import has_backends
-from ..errors import TrackerError, UnsupportedValueError, require
-from ..hlo.oom_logs import read_failed_allocation
-from ..live.out_of_memory import KnownErrors, out_of_memory_errors
-from ..quantities import LARGEST, format_number, parse_bytes
-from ..reports.record import EndReason
-from ..text import clipped, plain_text
+from ...arrays.live.out_of_memory import KnownErrors, out_of_memory_errors
+from ...base.errors import TrackerError, UnsupportedValueError, require
+from ...base.quantities import LARGEST, format_number, parse_bytes
+from ...base.text import clipped, plain_text
+from ...compat.processes import has_backends
+from ...facts.reports.record import EndReason
+from ...xla.hlo.oom_logs import read_failed_allocation
 from .in_use import MOST_ARRAYS, BytesInUse, InUse
 from .recording import End, Failure, Moment, Recording, Request
 from .stalls import MOST_MOVES, Moves

@@ -15,12 +15,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from ..compat.processes import has_backends, process_count, process_index
-from ..compat.shardings import device_name
-from ..devices.memory import device_memory
-from ..files.descriptors import LostError
-from ..live.census import known_origins
-from ..reports.record import (
+from ...arrays.live.census import known_origins
+from ...base.files.descriptors import LostError
+from ...base.text import plain_text
+from ...compat.processes import has_backends, process_count, process_index
+from ...compat.shardings import device_name
+from ...facts.reports.record import (
     EndReason,
     RecordDevice,
     RecordEnd,
@@ -30,7 +30,7 @@ from ..reports.record import (
     RecordStall,
     RecordStart,
 )
-from ..text import plain_text
+from ..devices.memory import device_memory
 from .in_use import InUse, LiveGroup, LiveGroups
 from .segments import Segment, identity, thin_segments
 from .stalls import Moves, Watch

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..live.census import Site
-from ..reports.origin import Origin
-from ..reports.record import RecordGroup
+from ...arrays.live.census import Site
+from ...facts.reports.origin import Origin
+from ...facts.reports.record import RecordGroup
 
 Numbers = npt.NDArray[np.int64]
 Times = npt.NDArray[np.float64]

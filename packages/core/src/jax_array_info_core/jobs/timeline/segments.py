@@ -15,8 +15,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..compat.processes import job_of, launcher_rank
-from ..files.descriptors import (
+from ...base.files.descriptors import (
     Descriptor,
     LostError,
     UnsuitableError,
@@ -31,8 +30,9 @@ from ..files.descriptors import (
     replace_file,
     write_all,
 )
-from ..reports.record import LINES, RecordLine, RecordStart
-from ..text import clipped, plain_text
+from ...base.text import clipped, plain_text
+from ...compat.processes import job_of, launcher_rank
+from ...facts.reports.record import LINES, RecordLine, RecordStart
 
 FEWEST = 8
 """A segment with at most this number of samples loses none."""

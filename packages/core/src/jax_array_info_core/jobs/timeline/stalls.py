@@ -13,10 +13,10 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ..compat.jax_stack import stack
-from ..origins.origins import Owner, UserLines, cell_number, files_of
-from ..reports.origin import SourceLine
-from ..reports.record import MOST_FRAMES, MOST_THREADS, RecordStall, RecordThread
+from ...arrays.origins.origins import Owner, UserLines, cell_number, files_of
+from ...compat.jax_stack import stack
+from ...facts.reports.origin import SourceLine
+from ...facts.reports.record import MOST_FRAMES, MOST_THREADS, RecordStall, RecordThread
 
 LEAST = 60.0
 """Least seconds of a stall."""

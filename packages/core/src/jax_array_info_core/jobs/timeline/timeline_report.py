@@ -18,14 +18,14 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-from ..errors import FileFormatError, UnsupportedValueError
-from ..quantities import format_device_ids
-from ..reports.record import RecordDevice, RecordEnd, RecordStart
-from ..reports.standing import LEAST_PATIENCE, PATIENCE
-from ..reports.timeline import TimelineOutOfMemory, TimelineReport, UnreadRecord
-from ..reports.timeline_process import ProcessState, TimelineDevice, TimelineProcess
-from ..stored.reading import Progress
-from ..text import printable
+from ...base.errors import FileFormatError, UnsupportedValueError
+from ...base.quantities import format_device_ids
+from ...base.text import printable
+from ...facts.reports.record import RecordDevice, RecordEnd, RecordStart
+from ...facts.reports.standing import LEAST_PATIENCE, PATIENCE
+from ...facts.reports.timeline import TimelineOutOfMemory, TimelineReport, UnreadRecord
+from ...facts.reports.timeline_process import ProcessState, TimelineDevice, TimelineProcess
+from ...trees.stored.reading import Progress
 from .analysis import DeviceHistory
 from .history import History, Room
 from .marks import OpenMarks

@@ -7,11 +7,14 @@ import time
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ..compat.lowering import lowered_for_topology, sharded_struct
-from ..compat.modules import LoweredModule, has_spans, lowered_for_cpu, lowered_module
-from ..compat.processes import only_cpu
-from ..compat.shardings import has_devices, is_named
-from ..compat.stages import (
+from ...base.errors import UnsupportedValueError
+from ...base.quantities import as_seconds
+from ...base.text import printable
+from ...compat.lowering import lowered_for_topology, sharded_struct
+from ...compat.modules import LoweredModule, has_spans, lowered_for_cpu, lowered_module
+from ...compat.processes import only_cpu
+from ...compat.shardings import has_devices, is_named
+from ...compat.stages import (
     Stages,
     argument_leaves,
     array_leaves,
@@ -19,15 +22,12 @@ from ..compat.stages import (
     places_of_arguments,
     stages_of,
 )
-from ..compat.topology_names import Topology, parse_topology
-from ..compat.values import is_sharding
-from ..errors import UnsupportedValueError
-from ..programs.program_report import program_report
+from ...compat.topology_names import Topology, parse_topology
+from ...compat.values import is_sharding
+from ...facts.reports.advice import AdviceReport, ProgramFigures, Remedy, RemedyPlace
+from ...facts.reports.program import ProgramReport
+from ..program_report import program_report
 from ..propagation.helper import NoAnswerError, ask
-from ..quantities import as_seconds
-from ..reports.advice import AdviceReport, ProgramFigures, Remedy, RemedyPlace
-from ..reports.program import ProgramReport
-from ..text import printable
 from .candidates import Edit, Site
 from .child import Child, RefusedError, cpu_environment
 from .code import constraint_code, spec_code
@@ -36,7 +36,7 @@ from .search import Base, TryFailedError, TwinError, advised, because_of
 from .sites import Expression, Sources, expressions, present_shardings
 from .worker import Question
 
-_WORKER = "jax_array_info_core.advice.worker"
+_WORKER = "jax_array_info_core.programs.advice.worker"
 _NO_SPANS = "Expressions have no constraints tried: the lines of operations are exact on JAX 0.12 and later."
 _EXPLICIT = (
     "Expressions have no constraints tried: axes of the mesh are Explicit, where JAX shards each value."

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import NamedTuple
 
-from ..grouping import by_key
-from ..layouts.spec import Spec
-from ..pages.folds import path_pieces
-from ..reports.advice import RemedyKind
-from ..reports.array import Dim
-from ..reports.collectives import Collective
-from ..reports.origin import SourceLine
-from ..reports.program import ProgramReport, ProgramValue
+from ...base.grouping import by_key
+from ...facts.pages.folds import path_pieces
+from ...facts.reports.advice import RemedyKind
+from ...facts.reports.array import Dim
+from ...facts.reports.collectives import Collective
+from ...facts.reports.origin import SourceLine
+from ...facts.reports.program import ProgramReport, ProgramValue
+from ...geometry.layouts.spec import Spec
 
 Axes = tuple[tuple[str, ...], ...]
 """Mesh axes of each dimension."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..compat.shardings import mesh_axes
-from ..compat.values import is_abstract_mesh, is_mesh
-from ..layouts.spec import MeshAxes, Spec, require_names
+from ...compat.shardings import mesh_axes
+from ...compat.values import is_abstract_mesh, is_mesh
+from ...geometry.layouts.spec import MeshAxes, Spec, require_names
 from ..raised.site import entry
 from ..raised.source import at_path, shortest_name
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, TypeVar
 
-from ..reports.advice import FIGURES, MARGIN, ProgramFigures
+from ...facts.reports.advice import FIGURES, MARGIN, ProgramFigures
 
 Verdict = Literal["better", "trade", "no"]
 """Whether a change makes a figure better and none worse, one better and one worse, or none better."""

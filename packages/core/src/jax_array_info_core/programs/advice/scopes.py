@@ -8,7 +8,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-from ..origins.origins import code_of, wrapped_functions
+from ...arrays.origins.origins import code_of, wrapped_functions
 from ..raised.source import Source
 from .candidates import Site
 

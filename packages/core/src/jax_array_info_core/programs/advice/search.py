@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
-from ..programs.assertions import collective_words
-from ..quantities import counted, known_sum
-from ..reports.advice import AdviceReport, ProgramFigures, Remedy, finding_key
-from ..reports.collectives import because_words
-from ..reports.program import ProgramReport
+from ...base.quantities import counted, known_sum
+from ...facts.reports.advice import AdviceReport, ProgramFigures, Remedy, finding_key
+from ...facts.reports.collectives import because_words
+from ...facts.reports.program import ProgramReport
+from ..assertions import collective_words
 from .candidates import Edit, SiteValue, edits_in_order, pointed_at, weights_of
 from .judging import MOST_REMEDIES, MOST_TRADES, best_of, verdict
 

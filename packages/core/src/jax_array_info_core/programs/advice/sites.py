@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ..origins.origins import Owner, UserLines
+from ...arrays.origins.origins import Owner, UserLines
 from ..propagation.graph import Place, read_place
 from ..raised.source import Source, source_of
 from .candidates import Axes, Site, SiteValue

@@ -10,18 +10,18 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ..compat.modules import FAST, CompiledModule, LoweredModule, compiled_module, parsed_module
-from ..compat.programs import memory_analysis, program_record, xla_flops
-from ..compat.topology_names import parse_topology
-from ..hlo.collectives import instruction_text, may_send
-from ..hlo.loops import executions
-from ..hlo.module import read_module
-from ..origins.origins import UserLines
-from ..programs.collectives import collectives_of, totals_of
-from ..programs.control_flow import flops_of
-from ..programs.memory import memory_of
-from ..reports.advice import ProgramFigures
-from ..reports.program import ProgramReport
+from ...arrays.origins.origins import UserLines
+from ...compat.modules import FAST, CompiledModule, LoweredModule, compiled_module, parsed_module
+from ...compat.programs import memory_analysis, program_record, xla_flops
+from ...compat.topology_names import parse_topology
+from ...facts.reports.advice import ProgramFigures
+from ...facts.reports.program import ProgramReport
+from ...xla.hlo.collectives import instruction_text, may_send
+from ...xla.hlo.loops import executions
+from ...xla.hlo.module import read_module
+from ..collectives import collectives_of, totals_of
+from ..control_flow import flops_of
+from ..memory import memory_of
 from .candidates import Axes
 from .child import serve
 from .search import figures_of

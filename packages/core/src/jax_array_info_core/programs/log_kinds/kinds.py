@@ -6,8 +6,8 @@ import functools
 import re
 from typing import NamedTuple
 
-from ..hlo.oom_logs import SIZE
-from ..reports.logs import LogCategory, LogRole
+from ...facts.reports.logs import LogCategory, LogRole
+from ...xla.hlo.oom_logs import SIZE
 
 
 class Kind(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..hlo.oom_logs import FAILED_ALLOCATION, GIVEN_UP, NO_ROOM_AT_COMPILATION
+from ...xla.hlo.oom_logs import FAILED_ALLOCATION, GIVEN_UP, NO_ROOM_AT_COMPILATION
 from .kinds import Kind
 
 _STATISTICS = (

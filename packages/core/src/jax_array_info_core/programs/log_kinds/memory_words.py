@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..quantities import bytes_apart, format_bytes
+from ...base.quantities import bytes_apart, format_bytes
 from .kinds import Kind
 
 

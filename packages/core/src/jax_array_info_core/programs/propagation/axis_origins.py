@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
-from ..origins.origins import UserLines
-from ..reports.origin import Origin, SourceLine
-from ..reports.propagation import AxisOrigin, OriginKind
+from ...arrays.origins.origins import UserLines
+from ...facts.reports.origin import Origin, SourceLine
+from ...facts.reports.propagation import AxisOrigin, OriginKind
 from .graph import Axes, Graph, Operation, Place, Value
 
 OWN = ("sharding_constraint", "reshard", "mesh_cast")

@@ -10,17 +10,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
-from ..grouping import by_key
-from ..hlo.source import pass_of
-from ..layouts.dtypes import bits_of_name, named_in_full, packed_nbytes
-from ..layouts.spec import MeshAxes, Spec
-from ..reports.propagation import (
+from ...base.grouping import by_key
+from ...facts.reports.propagation import (
     Conflict,
     ConflictOperand,
     Loss,
     LossReason,
     PropagatedValue,
 )
+from ...geometry.layouts.dtypes import bits_of_name, named_in_full, packed_nbytes
+from ...geometry.layouts.spec import MeshAxes, Spec
+from ...xla.hlo.source import pass_of
 from .axis_origins import OWN, AxisOrigins, remembered
 from .graph import NOWHERE, Axes, Operation, Part, Place, Rule, Value, letter_of, shard_of
 

@@ -9,8 +9,8 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
-from ..layouts.spec import MIN_SHARD_ELEMENTS, MeshAxes, advised_axes
-from ..reports.propagation import Because, Conflict, Loss, PropagatedValue, ReplicatedValue
+from ...facts.reports.propagation import Because, Conflict, Loss, PropagatedValue, ReplicatedValue
+from ...geometry.layouts.spec import MIN_SHARD_ELEMENTS, MeshAxes, advised_axes
 from .axis_origins import remembered
 from .conflicts import MOST_STEPS, Conflicts, Letter, dtype_of, most_first, value_of
 from .graph import NOWHERE, Axes, Graph, Key, Operation, Rule, Value, shard_of

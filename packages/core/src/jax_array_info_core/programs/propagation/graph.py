@@ -11,8 +11,8 @@ from functools import cached_property, lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
-from ..grouping import by_key
-from ..hlo.source import Frame
+from ...base.grouping import by_key
+from ...xla.hlo.source import Frame
 
 Axes = tuple[tuple[str, ...], ...]
 """Mesh axes, or parts of them, of each dimension."""

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..files.descriptors import Descriptor, LostError
+from ...base.files.descriptors import Descriptor, LostError
 
 TIMEOUT_SECONDS = 30
 _END_SECONDS = 5

@@ -8,22 +8,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..arrays.stage_leaves import argument_values, output_values
-from ..compat.jitted import with_object_keys
-from ..compat.lowering import lowered_for_propagation, require_shardy
-from ..compat.programs import argument_locations, module_bytecode, module_name, program_name
-from ..compat.stages import argument_leaves, array_leaves, output_leaves, stages_of
-from ..errors import CheckError, UnsupportedValueError, require_report
-from ..layouts.notation import as_nbytes
-from ..layouts.spec import MeshAxes, Spec
-from ..origins.origins import UserLines
-from ..quantities import counted, format_bytes
-from ..reports.codes import known_codes
-from ..reports.floors import MIN_NBYTES
-from ..reports.origin import Origin
-from ..reports.program import ProgramValue
-from ..reports.propagation import AxisOrigin, Conflict, OriginKind, PropagatedLeaf, PropagationReport
-from ..text import plain_text, printable
+from ...arrays.origins.origins import UserLines
+from ...arrays.stage_leaves import argument_values, output_values
+from ...base.errors import CheckError, UnsupportedValueError, require_report
+from ...base.quantities import counted, format_bytes
+from ...base.text import plain_text, printable
+from ...compat.jitted import with_object_keys
+from ...compat.lowering import lowered_for_propagation, require_shardy
+from ...compat.programs import argument_locations, module_bytecode, module_name, program_name
+from ...compat.stages import argument_leaves, array_leaves, output_leaves, stages_of
+from ...facts.reports.codes import known_codes
+from ...facts.reports.floors import MIN_NBYTES
+from ...facts.reports.origin import Origin
+from ...facts.reports.program import ProgramValue
+from ...facts.reports.propagation import AxisOrigin, Conflict, OriginKind, PropagatedLeaf, PropagationReport
+from ...geometry.layouts.notation import as_nbytes
+from ...geometry.layouts.spec import MeshAxes, Spec
 from .explanation import Explanation
 from .graph import Axes, Graph, Value, read_place
 from .helper import NoAnswerError, ask, start

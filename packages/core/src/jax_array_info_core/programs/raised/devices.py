@@ -7,14 +7,14 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ..compat.arrays import buffer_key, is_committed
-from ..compat.jitted import donated_parameters
-from ..compat.shardings import device_assignment
-from ..compat.values import is_abstract_mesh, is_array, is_mesh, is_tracer
-from ..holders.search import find_holders
-from ..origins.origins import cell_number
-from ..quantities import format_device_ids
-from ..reports.origin import SourceLine
+from ...arrays.holders.search import find_holders
+from ...arrays.origins.origins import cell_number
+from ...base.quantities import format_device_ids
+from ...compat.arrays import buffer_key, is_committed
+from ...compat.jitted import donated_parameters
+from ...compat.shardings import device_assignment
+from ...compat.values import is_abstract_mesh, is_array, is_mesh, is_tracer
+from ...facts.reports.origin import SourceLine
 from .explanation import Edit, Operand
 from .kind import Facts
 from .site import Site

@@ -9,10 +9,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ..compat.shardings import mesh_axes
-from ..compat.values import is_mesh
-from ..errors import LayoutError
-from ..text import plain_text
+from ...base.errors import LayoutError
+from ...base.text import plain_text
+from ...compat.shardings import mesh_axes
+from ...compat.values import is_mesh
 from .explanation import Edit, Explanation, Operand
 from .kind import Facts, Kind
 from .kinds import KINDS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .. import quantities
+from ...base import quantities
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

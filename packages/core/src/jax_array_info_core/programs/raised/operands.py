@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..compat.values import is_tracer
-from ..quantities import known_sum
+from ...base.quantities import known_sum
+from ...compat.values import is_tracer
 from .explanation import Operand
 from .source import FUNCTIONS, MISSING, Place, at_path
 from .types import ArrayType, Axes, type_of

@@ -6,11 +6,11 @@ import re
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from ..origins.origins import cell_number
-from ..pages.blocks import Look, Note
-from ..quantities import format_bytes
-from ..reports.origin import SourceLine
-from ..text import clipped, printable
+from ...arrays.origins.origins import cell_number
+from ...base.quantities import format_bytes
+from ...base.text import clipped, printable
+from ...facts.pages.blocks import Look, Note
+from ...facts.reports.origin import SourceLine
 from .explanation import Edit, Explanation, Operand
 
 MOST_LINES = 12

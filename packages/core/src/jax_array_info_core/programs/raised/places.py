@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from ..compat.values import is_array
-from ..layouts.spec import as_spec
+from ...compat.values import is_array
+from ...geometry.layouts.spec import as_spec
 from .operands import operand_nodes
 from .source import Place
 from .types import Axes, specs_in

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from ..hlo.collectives import sent_nbytes
+from ...xla.hlo.collectives import sent_nbytes
 from .explanation import Edit
 from .operands import Array
 from .site import RESHARD, Recipe, Site

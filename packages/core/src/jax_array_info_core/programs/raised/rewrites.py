@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from ..compat.values import is_abstract_mesh, is_mesh
+from ...compat.values import is_abstract_mesh, is_mesh
 from .explanation import Edit
 from .places import component, written
 from .recipes import distinct

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..layouts.spec import MeshAxes
-from ..origins.origins import code_of, wrapped_functions
-from ..quantities import known_sum
+from ...arrays.origins.origins import code_of, wrapped_functions
+from ...base.quantities import known_sum
+from ...geometry.layouts.spec import MeshAxes
 from .explanation import Edit
 from .operands import Array, receiver_of
 from .source import MISSING, Place, at_path

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from types import FrameType, ModuleType, TracebackType
 from typing import Any
 
-from ..compat.arrays import attribute
-from ..holders.links import frame_locals
-from ..origins.origins import Owner, UserLines
+from ...arrays.holders.links import frame_locals
+from ...arrays.origins.origins import Owner, UserLines
+from ...compat.arrays import attribute
 
 Expression = ast.expr | ast.AugAssign
 """An expression, or the operation and assignment ``z += y``."""

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from ..compat.arrays import array_facts, known_by_type
-from ..compat.values import is_array, is_tracer
-from ..errors import LayoutError
-from ..layouts.dtypes import bits_of_name, named_in_full, packed_nbytes
-from ..layouts.layout import mesh_layout
-from ..layouts.spec import MeshAxes, Spec, as_spec, effective_axes, shard_dims
-from ..layouts.traffic import held_shards, missing_elements
+from ...base.errors import LayoutError
+from ...compat.arrays import array_facts, known_by_type
+from ...compat.values import is_array, is_tracer
+from ...geometry.layouts.dtypes import bits_of_name, named_in_full, packed_nbytes
+from ...geometry.layouts.layout import mesh_layout
+from ...geometry.layouts.spec import MeshAxes, Spec, as_spec, effective_axes, shard_dims
+from ...geometry.layouts.traffic import held_shards, missing_elements
 
 Axes = tuple[tuple[str, ...], ...]
 """Mesh axes of each array axis."""

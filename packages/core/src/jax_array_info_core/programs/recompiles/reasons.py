@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ..compat.jax_stack import SETTINGS, ContextValue
-from ..grouping import by_key
-from ..layouts.spec import other_types
-from ..text import printable, shape_text
+from ...base.grouping import by_key
+from ...base.text import printable, shape_text
+from ...compat.jax_stack import SETTINGS, ContextValue
+from ...geometry.layouts.spec import other_types
 from .signatures import COMPILER_OPTION, CallLeaf, SharedOver, Signature, Tree
 from .statics import Part, Static
 

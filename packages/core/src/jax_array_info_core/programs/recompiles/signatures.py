@@ -9,17 +9,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays.paths import SlashNotation, key_text
-from ..compat.arrays import is_committed
-from ..compat.compiled_calls import CompiledCall, Kind, jit_options, jit_parameters
-from ..compat.jax_stack import ContextValue, trace_context
-from ..compat.shardings import host_memory_kind, sharding_facts
-from ..compat.stages import slash_names
-from ..compat.values import is_array, is_sharding, type_name
-from ..layouts.spec import MeshAxes, effective_spec
-from ..origins.origins import code_of, wrapped_functions
-from ..quantities import format_devices
-from ..text import plain_shape, plain_text
+from ...arrays.origins.origins import code_of, wrapped_functions
+from ...arrays.paths import SlashNotation, key_text
+from ...base.quantities import format_devices
+from ...base.text import plain_shape, plain_text
+from ...compat.arrays import is_committed
+from ...compat.compiled_calls import CompiledCall, Kind, jit_options, jit_parameters
+from ...compat.jax_stack import ContextValue, trace_context
+from ...compat.shardings import host_memory_kind, sharding_facts
+from ...compat.stages import slash_names
+from ...compat.values import is_array, is_sharding, type_name
+from ...geometry.layouts.spec import MeshAxes, effective_spec
 from .statics import PYTHON, Part, Reader, Serials, Static, identity_of
 
 _MOST_NODES = 10_000

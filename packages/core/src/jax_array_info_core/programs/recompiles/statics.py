@@ -15,12 +15,12 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ..arrays.paths import key_text
-from ..compat.jitted import graph_statics, jitted_types, static_field_names
-from ..compat.values import is_array, is_partition_spec, is_structure, type_name
-from ..layouts.dtypes import type_text
-from ..origins.origins import code_of, code_origin, wrapped_functions
-from ..text import plain_shape, plain_text
+from ...arrays.origins.origins import code_of, code_origin, wrapped_functions
+from ...arrays.paths import key_text
+from ...base.text import plain_shape, plain_text
+from ...compat.jitted import graph_statics, jitted_types, static_field_names
+from ...compat.values import is_array, is_partition_spec, is_structure, type_name
+from ...geometry.layouts.dtypes import type_text
 
 
 class Serials:

@@ -12,19 +12,7 @@ import weakref
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple, Self
 
-from ..arrays.paths import SlashNotation, key_text
-from ..compat.compiled_calls import CompiledCall, CompileEvent, add_compile_listener, remove_compile_listener
-from ..compat.jitted import (
-    STATES,
-    cache_entries,
-    jitted_types,
-    live_jitted_functions,
-    nnx_states,
-    position_names,
-)
-from ..errors import CheckError, TrackerError, UnsupportedValueError
-from ..grouping import by_key
-from ..origins.origins import (
+from ...arrays.origins.origins import (
     JAX_MODULES,
     UserLines,
     code_of,
@@ -33,10 +21,22 @@ from ..origins.origins import (
     files_of,
     wrapped_functions,
 )
-from ..quantities import counted
-from ..reports.compiles import Compilation, CompilationsReport
-from ..reports.origin import Origin
-from ..text import plain_text, printable
+from ...arrays.paths import SlashNotation, key_text
+from ...base.errors import CheckError, TrackerError, UnsupportedValueError
+from ...base.grouping import by_key
+from ...base.quantities import counted
+from ...base.text import plain_text, printable
+from ...compat.compiled_calls import CompiledCall, CompileEvent, add_compile_listener, remove_compile_listener
+from ...compat.jitted import (
+    STATES,
+    cache_entries,
+    jitted_types,
+    live_jitted_functions,
+    nnx_states,
+    position_names,
+)
+from ...facts.reports.compiles import Compilation, CompilationsReport
+from ...facts.reports.origin import Origin
 from .reasons import COMPILED_BEFORE, FIRST, UNREADABLE, reason_of
 from .signatures import Signature, functions_of, signature_of, tree_of
 from .statics import Reader, Serials

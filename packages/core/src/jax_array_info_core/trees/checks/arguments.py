@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from ..compat import values
-from ..compat.jitted import referents
-from ..errors import SpecError, UnsupportedValueError
-from ..layouts.dtypes import name_of
-from ..layouts.notation import as_nbytes
-from ..plans.plan import dtype_bits
-from ..quantities import counted
-from ..reports.findings import Finding, FindingLeaf, Option, remedies
-from ..reports.tree import TreeMesh, TreeRow
-from ..text import plain_text
-from ..trees.specs import path_matches, unmatched_problem
+from ...arrays.plans.plan import dtype_bits
+from ...base.errors import SpecError, UnsupportedValueError
+from ...base.quantities import counted
+from ...base.text import plain_text
+from ...compat import values
+from ...compat.jitted import referents
+from ...facts.reports.findings import Finding, FindingLeaf, Option, remedies
+from ...facts.reports.tree import TreeMesh, TreeRow
+from ...geometry.layouts.dtypes import name_of
+from ...geometry.layouts.notation import as_nbytes
+from ..specs import path_matches, unmatched_problem
 from .memory import MOMENTS
 
 

@@ -6,21 +6,21 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
-from ..errors import CheckError, UnsupportedValueError
-from ..grouping import by_key
-from ..layouts.notation import as_nbytes
-from ..layouts.spec import Spec
-from ..reports.checks import CheckReport
-from ..reports.codes import known_codes
-from ..reports.findings import Finding, reported
-from ..reports.floors import MIN_NBYTES, Limits
-from ..reports.tree import TreeReport, TreeRow, elsewhere_bytes
-from ..trees.leaves import require_tree
-from ..trees.plan import PlannedTree, opened, plan_tree
-from ..trees.rows import Avoidable, avoidable
-from ..trees.same_sharding import same_sharding
-from ..trees.specs import LogicalAxes
-from ..trees.totals import holds_fullest, tree_of_rows
+from ...base.errors import CheckError, UnsupportedValueError
+from ...base.grouping import by_key
+from ...facts.reports.checks import CheckReport
+from ...facts.reports.codes import known_codes
+from ...facts.reports.findings import Finding, reported
+from ...facts.reports.floors import MIN_NBYTES, Limits
+from ...facts.reports.tree import TreeReport, TreeRow, elsewhere_bytes
+from ...geometry.layouts.notation import as_nbytes
+from ...geometry.layouts.spec import Spec
+from ..leaves import require_tree
+from ..plan import PlannedTree, opened, plan_tree
+from ..rows import Avoidable, avoidable
+from ..same_sharding import same_sharding
+from ..specs import LogicalAxes
+from ..totals import holds_fullest, tree_of_rows
 from .arguments import (
     checked_devices,
     checked_limit,

@@ -7,16 +7,16 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..compat import values
-from ..grouping import by_key
-from ..layouts.spec import MeshAxes, as_spec, other_types
-from ..quantities import counted, format_bytes, format_devices
-from ..reports.findings import Finding, FindingLeaf, Option, most_first, remedies
-from ..reports.tree import TreeMesh, TreeRow, axes_of
-from ..trees.plan import PlannedTree, Planner
-from ..trees.rows import DeviceSets, kept_for_last_rows
-from ..trees.same_sharding import differing_fields, same_sharding
-from ..trees.specs import specs_by_path, without_surplus
+from ...base.grouping import by_key
+from ...base.quantities import counted, format_bytes, format_devices
+from ...compat import values
+from ...facts.reports.findings import Finding, FindingLeaf, Option, most_first, remedies
+from ...facts.reports.tree import TreeMesh, TreeRow, axes_of
+from ...geometry.layouts.spec import MeshAxes, as_spec, other_types
+from ..plan import PlannedTree, Planner
+from ..rows import DeviceSets, kept_for_last_rows
+from ..same_sharding import differing_fields, same_sharding
+from ..specs import specs_by_path, without_surplus
 from .findings import (
     has_known_sharding,
     is_scalar_or_key,

@@ -7,15 +7,15 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from ..grouping import by_key
-from ..layouts.spec import Spec, effective_axes
-from ..quantities import counted, format_bytes, shares_apart
-from ..reports.codes import FindingKind
-from ..reports.findings import Finding, FindingLeaf, Fix, Option, most_first, remedies
-from ..reports.floors import Limits
-from ..reports.tree import TreeMesh, TreeReport, TreeRow, axes_of
-from ..trees.plan import PlannedTree
-from ..trees.rows import UNNAMED_AXIS, Avoidable, avoidable
+from ...base.grouping import by_key
+from ...base.quantities import counted, format_bytes, shares_apart
+from ...facts.reports.codes import FindingKind
+from ...facts.reports.findings import Finding, FindingLeaf, Fix, Option, most_first, remedies
+from ...facts.reports.floors import Limits
+from ...facts.reports.tree import TreeMesh, TreeReport, TreeRow, axes_of
+from ...geometry.layouts.spec import Spec, effective_axes
+from ..plan import PlannedTree
+from ..rows import UNNAMED_AXIS, Avoidable, avoidable
 
 
 def is_sharded_further(row: TreeRow, other: TreeRow, meshes: Sequence[TreeMesh]) -> bool:

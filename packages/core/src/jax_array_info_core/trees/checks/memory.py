@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays.meshes import devices_per_host
-from ..layouts.dtypes import bits_of_name, packed_nbytes
-from ..quantities import bytes_apart, counted, format_bytes
-from ..reports.checks import HostUnit
-from ..reports.findings import Finding, Option, remedies
-from ..reports.tree import TreeReport, TreeRow
-from ..trees.rows import DeviceSet, kept_for_last_rows
-from ..trees.totals import hosted_per_device
+from ...arrays.meshes import devices_per_host
+from ...base.quantities import bytes_apart, counted, format_bytes
+from ...facts.reports.checks import HostUnit
+from ...facts.reports.findings import Finding, Option, remedies
+from ...facts.reports.tree import TreeReport, TreeRow
+from ...geometry.layouts.dtypes import bits_of_name, packed_nbytes
+from ..rows import DeviceSet, kept_for_last_rows
+from ..totals import hosted_per_device
 from .findings import leaf_of
 
 _STATE_KEYS = frozenset({"mu", "nu", "trace"})

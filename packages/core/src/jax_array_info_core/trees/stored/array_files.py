@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from ..arrays.paths import path_text
-from ..errors import FileFormatError
-from ..layouts.dtypes import bits_of_name, is_full_name
-from ..layouts.spec import Spec
-from ..reading_lock import prepared
-from ..text import printable, unquoted
+from ...arrays.paths import path_text
+from ...base.errors import FileFormatError
+from ...base.reading_lock import prepared
+from ...base.text import printable, unquoted
+from ...geometry.layouts.dtypes import bits_of_name, is_full_name
+from ...geometry.layouts.spec import Spec
 from .reading import (
     Budget,
     Progress,

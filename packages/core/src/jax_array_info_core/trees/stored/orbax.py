@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from ..arrays.paths import path_text
-from ..errors import FileFormatError
-from ..layouts.spec import as_spec
-from ..text import printable
+from ...arrays.paths import path_text
+from ...base.errors import FileFormatError
+from ...base.text import printable
+from ...geometry.layouts.spec import as_spec
 from . import ocdbt
 from .array_files import dtype_of_code
 from .reading import LIMITS, Budget, StoredLeaf, StoredSharding, StoredTree, decoded, errors_about, read_whole

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, TypeVar
 
-from ..errors import FileFormatError
-from ..layouts.spec import Spec
-from ..reading_lock import prepared
-from ..reports.array import Leaf
-from ..text import printable
+from ...base.errors import FileFormatError
+from ...base.reading_lock import prepared
+from ...base.text import printable
+from ...facts.reports.array import Leaf
+from ...geometry.layouts.spec import Spec
 
 Progress = Callable[[int, int], None]
 """Is called with the number of parts that were read, and the number of all parts."""

@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..grouping import sums_by_key
+from ...base.grouping import sums_by_key
 from .buffers import Buffer, Writer, result_places, root_parts, updates_in_place
 from .collectives import COLLECTIVES
 from .dataflow import Dataflow, Value

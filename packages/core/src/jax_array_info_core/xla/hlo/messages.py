@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ..layouts.dtypes import bits_of_name, named_in_full, packed_nbytes
+from ...geometry.layouts.dtypes import bits_of_name, named_in_full, packed_nbytes
 
 
 def message_classes(name: str, messages: Mapping[str, str]) -> dict[str, Any]:

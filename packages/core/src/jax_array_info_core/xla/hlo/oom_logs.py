@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ..quantities import LARGEST
-from ..text import ESCAPE_SEQUENCE
+from ...base.quantities import LARGEST
+from ...base.text import ESCAPE_SEQUENCE
 from .messages import ArrayShape
 from .source import Frame, read_array, read_metadata
 

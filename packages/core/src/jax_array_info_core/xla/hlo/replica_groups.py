@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..layouts.layout import MAX_DEVICES
-from ..layouts.xla_sharding import arranged
+from ...geometry.layouts.layout import MAX_DEVICES
+from ...geometry.layouts.xla_sharding import arranged
 from .messages import NEWEST_FIELD, unknown_fields
 from .module import Instruction
 

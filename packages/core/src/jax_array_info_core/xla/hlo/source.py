@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from ..layouts.dtypes import bits_of_name, packed_nbytes
+from ...geometry.layouts.dtypes import bits_of_name, packed_nbytes
 from .messages import WITHOUT_DATA, ArrayShape, dtype_of
 
 _Frame = tuple[str, int, int, str]

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ..layouts.dtypes import bits_of_name, packed_nbytes
-from ..text import ESCAPE_SEQUENCE
+from ...base.text import ESCAPE_SEQUENCE
+from ...geometry.layouts.dtypes import bits_of_name, packed_nbytes
 from .messages import ArrayShape, dtype_of
 from .oom_logs import WORDS, ErrorScanner, Refusal, positions
 from .source import MOST_AXES, Frame, read_array, read_metadata

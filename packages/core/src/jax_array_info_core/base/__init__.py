@@ -1,0 +1,1 @@
+"""Text, quantities, errors, settings and files, which every other module may use."""

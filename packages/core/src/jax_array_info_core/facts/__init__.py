@@ -1,0 +1,1 @@
+"""Reports, the pages that say them, and the texts about codes of findings."""

@@ -1,0 +1,1 @@
+"""Facts about a job over time and over processes: records of memory, logs, hosts and devices."""

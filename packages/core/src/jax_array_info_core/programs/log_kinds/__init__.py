@@ -1,0 +1,1 @@
+"""Kinds of lines in logs: wordings, roles, causes and remedies."""
