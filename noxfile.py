@@ -206,7 +206,7 @@ def fuzz(session: nox.Session) -> None:
     """Mutated inputs of every reader, 20,000 files of each format, interrupts, and advice on 300 programs."""
     session.install("-e", ".[cli,test,checkpoint]", f"jax=={NEWEST}", "orbax-checkpoint", "safetensors")
     session.env["JAI_FUZZ"] = "long"
-    rooms = ("tests/fuzz", "tests/core/logs/test_mutations.py", "tests/cli/test_advise.py")
+    rooms = ("tests/fuzz", "tests/core/jobs/logs/test_mutations.py", "tests/cli/test_advise.py")
     run_tests(session, *rooms)
 
 
@@ -247,7 +247,7 @@ def bare(session: nox.Session) -> None:
         session, "-m", "not own_process", "tests/rich_render/test_who_prints.py", "tests/rich_render/tables"
     )
     session.run("uv", "pip", "uninstall", "rich", external=True, silent=True)
-    rooms = [f"tests/core/{room}" for room in ("arrays", "changes", "live", "plans", "programs", "trees")]
+    rooms = [f"tests/core/{room}" for room in ("arrays", "programs", "trees")]
     run_tests(session, "-m", "once_per_version and not own_process", *rooms)
 
 

@@ -8,8 +8,8 @@ import pytest
 from jax_array_info_core.facts.pages import REPORTS
 from jax_array_info_core.facts.reports.record import RecordSample
 from tests.cli.launching import jai
-from tests.core.hosts.samples import USUAL, write
-from tests.core.timeline.samples import START, record_start, write_record
+from tests.core.jobs.hosts.samples import USUAL, write
+from tests.core.jobs.timeline.samples import START, record_start, write_record
 
 pytestmark = [pytest.mark.own_process, pytest.mark.newest]
 

@@ -8,9 +8,9 @@ import sys
 import pytest
 
 from jax_array_info import from_json
-from tests.core.logs.sample import FOLDER
-from tests.core.logs.test_honesty import HEALTHY
-from tests.core.logs.test_ranks import RAISED, STEPS, TRACEBACK
+from tests.core.jobs.logs.sample import FOLDER
+from tests.core.jobs.logs.test_honesty import HEALTHY
+from tests.core.jobs.logs.test_ranks import RAISED, STEPS, TRACEBACK
 
 pytestmark = pytest.mark.newest
 

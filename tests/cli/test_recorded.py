@@ -14,8 +14,8 @@ import pytest
 from jax_array_info import from_json, memory_profile_report, to_text
 from jax_array_info_core.arrays.origins import profiles
 from tests.cli.launching import jai
-from tests.core.hosts.samples import OTHER, USUAL, write
-from tests.core.timeline.samples import MIB, START, record_group, record_start, samples_of, write_record
+from tests.core.jobs.hosts.samples import OTHER, USUAL, write
+from tests.core.jobs.timeline.samples import MIB, START, record_group, record_start, samples_of, write_record
 from tests.logs import DONATIONS, REFUSED, REMATERIALIZATION
 
 once = pytest.mark.oldest_and_newest

@@ -4,7 +4,7 @@ import pytest
 
 from tests.cli.launching import MAIN, jai, write_program
 from tests.cli.terminals import run_into_pipe, run_on_terminal
-from tests.core.hosts.samples import OTHER, USUAL, write
+from tests.core.jobs.hosts.samples import OTHER, USUAL, write
 
 pytestmark = [pytest.mark.own_process, pytest.mark.newest]
 

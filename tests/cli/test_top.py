@@ -14,7 +14,7 @@ from jax_array_info_core.facts.reports.record import RecordDevice, RecordMark, R
 from jax_array_info_core.jobs.timeline.segments import encoded
 from jax_array_info_core.jobs.timeline.timeline_report import Follower
 from tests.cli.terminals import COMMAND, PATIENCE, Terminal, run_into_pipe, run_on_terminal
-from tests.core.timeline.samples import START, record_group, record_start, samples_of, write_record
+from tests.core.jobs.timeline.samples import START, record_group, record_start, samples_of, write_record
 
 pytestmark = [pytest.mark.own_process, pytest.mark.newest]
 

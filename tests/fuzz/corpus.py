@@ -15,9 +15,9 @@ from jax_array_info_core import devices_report, json_schema, to_json, tree_repor
 from jax_array_info_core.facts.reports.record import RecordEnd, RecordOutOfMemory
 from jax_array_info_core.jobs.timeline.segments import encoded
 from tests.arrays import mesh_of, sharded
-from tests.core.hosts import samples
-from tests.core.reports.test_json import every_report
-from tests.core.timeline import samples as timelines
+from tests.core.facts.reports.test_json import every_report
+from tests.core.jobs.hosts import samples
+from tests.core.jobs.timeline import samples as timelines
 from tests.hlo_texts import FOLDER
 from tests.logs import ALLOCATOR, DONATIONS, FAILED_ON_GPU, FAILED_ON_TPU, REFUSED, WORDINGS
 from tests.maxtext import DUMPS, dump

@@ -57,7 +57,7 @@ from jax_array_info_core import timeline_report
 from jax_array_info_core.jobs.timeline.reading import read_line
 from jax_array_info_core.jobs.timeline.segments import Segment, segment_paths
 from jax_array_info_core.jobs.timeline.segments import thin_segments
-from tests.core.timeline.samples import record_start, samples_of
+from tests.core.jobs.timeline.samples import record_start, samples_of
 folder, samples = pathlib.Path("record").absolute(), samples_of([], {}, 200)
 folder.mkdir()
 for number in range(60):

@@ -88,7 +88,7 @@ import jax
 from jax._src import distributed
 from jax_array_info_core.compat import processes
 from jax_array_info_core.jobs.hosts import gather as room
-from tests.core.hosts.samples import OTHER, USUAL
+from tests.core.jobs.hosts.samples import OTHER, USUAL
 
 with socket.socket() as probe:
     probe.bind(("127.0.0.1", 0))

@@ -10,7 +10,7 @@ from jax_array_info import save_picture, to_html, to_svg, to_text
 from jax_array_info.engine.render import on_console, text_of
 from jax_array_info.export.notebook import reports_bundle
 from jax_array_info_core.facts.pages.blocks import Rule, Verbatim
-from tests.core.reports.test_surrogates import TEXTS, reports_with
+from tests.core.facts.reports.test_surrogates import TEXTS, reports_with
 
 pytestmark = pytest.mark.oldest_and_newest
 

@@ -11,7 +11,7 @@ from jax_array_info.engine.render import render, text_of
 from jax_array_info_core import from_json, json_schema, to_json
 from jax_array_info_core.base.text import printable
 from jax_array_info_core.errors import ReportFormatError
-from tests.core.reports.test_json import every_report
+from tests.core.facts.reports.test_json import every_report
 from tests.rendered import as_pages, as_text, harmful
 from tests.schemas import admitted_by, changed, complete
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jax_array_info import collect_reports, sharding_info, sharding_vis
-from tests.core.layouts.test_layout import public_sharding
+from tests.core.geometry.layouts.test_layout import public_sharding
 
 pytestmark = pytest.mark.needs_devices(8)
 

@@ -14,7 +14,7 @@ from jax_array_info_core import (
 )
 from jax_array_info_core.errors import SpecError
 from tests.arrays import mesh_of
-from tests.core.checks.findings import abstract
+from tests.core.trees.checks.findings import abstract
 
 pytestmark = pytest.mark.once_per_version
 

@@ -10,7 +10,7 @@ from jax_array_info import propagation_report, to_html, to_svg
 from jax_array_info.export import margins, source_html
 from jax_array_info.export.document import parts_html, parts_of
 from jax_array_info.reports import AxisOrigin, PropagatedLeaf, PropagationReport
-from tests.core.propagation.programs import struct
+from tests.core.programs.propagation.programs import struct
 from tests.rich_render.export.test_program_html import links, rows
 from tests.rich_render.svg.reading import parsed, words
 from tests.sample_programs import WHY, line

@@ -4,7 +4,7 @@ import pytest
 
 from jax_array_info import to_text
 from jax_array_info_core import array_report
-from tests.core.changes.test_axis_types import AxisType, auto, explicit, mixed, struct, tree
+from tests.core.trees.test_axis_types import AxisType, auto, explicit, mixed, struct, tree
 
 pytestmark = [
     pytest.mark.once_per_version,

@@ -12,7 +12,7 @@ from jax_array_info_core import hosts_report
 from jax_array_info_core.jobs.hosts.compare import Source, hosts_of
 from jax_array_info_core.jobs.hosts.summaries import arrays_of
 from jax_array_info_core.reports import HostDevice, UnreadHost
-from tests.core.hosts.samples import OTHER, USUAL, summary
+from tests.core.jobs.hosts.samples import OTHER, USUAL, summary
 
 pytestmark = pytest.mark.oldest_and_newest
 

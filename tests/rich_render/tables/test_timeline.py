@@ -11,7 +11,7 @@ import pytest
 
 from jax_array_info import print_timeline, timeline_report, to_html, to_svg
 from jax_array_info.reports import TimelineReport
-from tests.core.timeline.samples import (
+from tests.core.jobs.timeline.samples import (
     START,
     record_group,
     record_mark,
