@@ -383,5 +383,5 @@ def test_a_contradiction_cannot_be_made_either():
 
 
 def test_the_schema_in_the_docs_is_current():
-    path = Path(__file__).parents[3] / "docs" / "schema.json"
+    path = Path(__file__).parents[4] / "docs" / "schema.json"
     assert json.loads(path.read_text()) == json_schema(), "write json_schema() to docs/schema.json"

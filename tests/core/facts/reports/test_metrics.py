@@ -43,7 +43,7 @@ from tests.schemas import admitted_by
 
 pytestmark = pytest.mark.oldest_and_newest
 
-ROOT = Path(__file__).parent.parent.parent.parent
+ROOT = Path(__file__).parents[4]
 NAMES = [
     "bytes_in_use/device_{device}",
     "peak_bytes_in_use/device_{device}",

@@ -5,7 +5,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-FOLDER = Path(__file__).parents[2] / "data" / "logs"
+FOLDER = Path(__file__).parents[3] / "data" / "logs"
 MIB, GIB = 1 << 20, 1 << 30
 
 

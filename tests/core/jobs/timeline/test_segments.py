@@ -251,7 +251,7 @@ def test_a_child_holds_no_lock_of_its_parent(tmp_path, start):
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         check=False,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[4])},
     )
     child = int((tmp_path / "child").read_text())
     try:

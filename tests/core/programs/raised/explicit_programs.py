@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-FILE = Path(__file__).parents[2] / "data" / "explicit" / "programs.toml"
+FILE = Path(__file__).parents[3] / "data" / "explicit" / "programs.toml"
 PREAMBLE = """\
 import numpy as np
 import jax, jax.numpy as jnp

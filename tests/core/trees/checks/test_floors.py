@@ -20,7 +20,7 @@ from tests.core.trees.checks.findings import abstract, kinds, paths, the_finding
 
 pytestmark = pytest.mark.oldest_and_newest
 
-PAGE = Path(__file__).parents[3] / "docs" / "findings" / "index.md"
+PAGE = Path(__file__).parents[4] / "docs" / "findings" / "index.md"
 ACCEPTED_SMALL = "in leaves whose shards would hold fewer than 1,024 elements"
 
 

@@ -26,7 +26,7 @@ from tests.programs import abstract, line
 
 pytestmark = [pytest.mark.oldest_and_newest, pytest.mark.needs_devices(8)]
 
-PAGE = Path(__file__).parents[3] / "docs" / "findings" / "index.md"
+PAGE = Path(__file__).parents[4] / "docs" / "findings" / "index.md"
 REMEDIES = {}
 FSDP = {"fsdp": 8}
 

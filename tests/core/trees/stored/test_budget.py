@@ -50,6 +50,6 @@ def test_files_are_refused_before_they_take_memory(tmp_path, content):
 
 
 def test_the_limits_are_those_in_the_docs():
-    page = Path(__file__).parents[3] / "docs" / "reference" / "observers-oath.md"
+    page = Path(__file__).parents[4] / "docs" / "reference" / "observers-oath.md"
     table = page.read_text("utf-8").partition("#### Limits of files")[2].partition("#### ")[0]
     assert all(f"| {limit:,}" in table for limit in LIMITS.values())

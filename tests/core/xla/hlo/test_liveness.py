@@ -10,7 +10,7 @@ from tests.hlo_texts import ACCELERATORS, CPU, EVERYWHERE, entry_of, stored
 
 pytestmark = pytest.mark.oldest_and_newest
 
-PROGRAMS = (Path(__file__).parents[2] / "data" / "hlo" / "programs.py").read_text().splitlines()
+PROGRAMS = (Path(__file__).parents[3] / "data" / "hlo" / "programs.py").read_text().splitlines()
 
 # What XLA reports as the temporary bytes of the two scans, from `compiled.memory_analysis()`.
 TEMPORARY_NBYTES = {

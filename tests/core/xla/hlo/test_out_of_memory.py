@@ -28,7 +28,7 @@ TUPLES = MODULE.replace(
 
 
 def data(name):
-    return (Path(__file__).parents[2] / "data" / "hlo" / f"oom_{name}.txt").read_text()
+    return (Path(__file__).parents[3] / "data" / "hlo" / f"oom_{name}.txt").read_text()
 
 
 @pytest.mark.parametrize(
