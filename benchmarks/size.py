@@ -1,4 +1,4 @@
-"""Size of the project: counts per package, and the files that one call enters, which a reader must follow."""
+"""Size of the project: counts per package, large functions, vague names, and the files that a call enters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import re
 import runpy
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -23,6 +25,9 @@ PACKAGES = {
     "cli": "cli/src/jax_array_info_cli",
 }
 IMPORTS = (ast.Import, ast.ImportFrom)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+VAGUE = ["one", "found", "each", "own", "rest", "left", "of", "told", "same"]
+"""Names of variables that say nothing about their values."""
 
 
 def is_docstring(node: ast.AST) -> bool:
@@ -34,12 +39,29 @@ def is_docstring(node: ast.AST) -> bool:
     )
 
 
-def counts(files: Iterable[Path]) -> tuple[int, int, int]:
-    """Return the statements without docstrings and imports, the imports, and the files."""
-    trees = [ast.parse(file.read_text(encoding="utf-8")) for file in files]
-    found = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.stmt)]
-    imports = sum(isinstance(node, IMPORTS) for node in found)
-    return len(found) - imports - sum(map(is_docstring, found)), imports, len(trees)
+def counts(nodes: Iterable[ast.AST]) -> tuple[int, int]:
+    """Return the statements without docstrings and imports, and the imports."""
+    statements = [node for node in nodes if isinstance(node, ast.stmt)]
+    imports = sum(isinstance(node, IMPORTS) for node in statements)
+    return len(statements) - imports - sum(map(is_docstring, statements)), imports
+
+
+def vague_names(nodes: Iterable[ast.AST]) -> Counter[str]:
+    """Return how often variables and parameters have a name that says nothing."""
+    variables = (node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+    parameters = (node.arg for node in nodes if isinstance(node, ast.arg))
+    return Counter(name for name in chain(variables, parameters) if name in VAGUE)
+
+
+def large_functions(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """Yield functions with more than 60 lines of body, without the docstring, or more than 10 parameters."""
+    for node in nodes:
+        if isinstance(node, FUNCTIONS):
+            first = node.body[is_docstring(node.body[0]) and len(node.body) > 1]
+            lines = (node.body[-1].end_lineno or 0) - first.lineno + 1
+            parameters = sum(isinstance(part, ast.arg) for part in ast.walk(node.args))
+            if lines > 60 or parameters > 10:
+                yield f"{node.name}: {lines} lines, {parameters} parameters"
 
 
 def journey(call: Callable[[], object]) -> tuple[int, int, int]:
@@ -111,12 +133,24 @@ def journeys() -> None:
 
 
 if __name__ == "__main__":
-    total = [0, 0, 0]
+    nodes: list[ast.AST] = []
+    file_count = 0
     for package, place in PACKAGES.items():
-        found = counts((ROOT / "packages" / place).rglob("*.py"))
-        total = [sum(pair) for pair in zip(total, found, strict=True)]
-        print("{}: {} statements, {} imports, {} files".format(package, *found))
-    print("in total: {} statements without docstrings and imports, {} imports, {} files".format(*total))
+        files = sorted((ROOT / "packages" / place).rglob("*.py"))
+        inside = [node for file in files for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))]
+        print("{}: {} statements, {} imports, {} files".format(package, *counts(inside), len(files)))
+        nodes += inside
+        file_count += len(files)
+    print(
+        "in total: {} statements without docstrings and imports, {} imports, {} files".format(
+            *counts(nodes), file_count
+        )
+    )
+    print(*large_functions(nodes), sep="\n")
+    vague = vague_names(nodes)
+    print(
+        f"vague names: {vague.total()},", ", ".join(f"{name} {count}" for name, count in vague.most_common())
+    )
     import jax_array_info
     import jax_array_info_core
 
@@ -124,6 +158,6 @@ if __name__ == "__main__":
         rooms = (module.errors, module.layouts, module.reports)
         listed = ", ".join(f"{len(room.__all__)} in {room.__name__.rpartition('.')[2]}" for room in rooms)
         print(f"{module.__name__}: {len(module.__all__)} public names, and {listed}")
-    lines = sum(len(file.read_text(encoding="utf-8").splitlines()) for file in (ROOT / "tests").rglob("*.py"))
-    print(f"tests: {lines} lines")
+    tests = [len(file.read_text(encoding="utf-8").splitlines()) for file in (ROOT / "tests").rglob("*.py")]
+    print(f"tests: {sum(tests)} lines, {len(tests)} files")
     journeys()

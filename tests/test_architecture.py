@@ -5,7 +5,6 @@ import importlib
 import re
 import subprocess
 import sys
-from collections import Counter
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -154,19 +153,33 @@ def test_public_names_of_the_core_are_re_exported():
         assert getattr(home, name) is getattr(jax_array_info_core, name)
 
 
-def test_the_core_is_divided_into_subpackages_of_moderate_size():
-    texts = [
-        (path.relative_to(PACKAGES[0]), text) for path, text in modules() if path.parts[0] == PACKAGES[0]
-    ]
-    lines = {path: len(text.splitlines()) for path, text in texts}
-    rooms = Counter()
-    for path, count in lines.items():
-        rooms[path.parent] += count
-    at_the_top = [path for path in lines if path.parent == Path()]
-    del rooms[Path()]
-    assert len(at_the_top) <= 10, at_the_top
-    assert len(rooms) >= 8
-    assert max(rooms.values()) <= sum(lines.values()) / 4, rooms.most_common(1)
+def test_the_core_has_nine_wings_and_three_modules_beside_them():
+    home = Path(str(resources.files("jax_array_info_core")))
+    wings = {path.parent.name for path in home.glob("*/__init__.py")}
+    assert wings == {"jobs", "programs", "trees", "arrays", "compat", "facts", "xla", "geometry", "base"}
+    assert {path.stem for path in home.glob("*.py")} == {"__init__", "errors", "layouts", "reports"}
+    for wing in wings:
+        doc = importlib.import_module(f"jax_array_info_core.{wing}").__doc__
+        assert 3 <= len(doc.strip().splitlines()) <= 4, wing  # a line, an empty one, and what stands where
+
+
+def public_names():
+    """Return the public names by documented module, as tests/data/public_names.txt lists them."""
+    text = Path(__file__).with_name("data").joinpath("public_names.txt").read_text()
+    return {words[0]: words[1:] for words in map(str.split, re.split(r"\n(?! )", text)) if words}
+
+
+@pytest.mark.parametrize(("name", "names"), public_names().items(), ids=[*public_names()])
+def test_public_names_stay_in_their_documented_place(name, names):
+    module = importlib.import_module(name)
+    assert module.__all__ == names
+    run(f"from {name} import {', '.join(names)}")
+
+
+def test_exceptions_have_their_documented_place():
+    from jax_array_info_core import errors
+
+    assert {getattr(errors, name).__module__ for name in errors.__all__} == {"jax_array_info_core.errors"}
 
 
 def test_private_names_are_imported_only_within_their_subpackage():

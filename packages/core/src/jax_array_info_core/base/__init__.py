@@ -1,1 +1,4 @@
-"""Text, quantities, errors, settings and files, which every other module may use."""
+"""Tools that every other module may use: text, quantities, grouping, errors, settings and names.
+
+files: whole files, written or absent, and file descriptors.
+"""

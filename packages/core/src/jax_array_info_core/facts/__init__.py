@@ -1,1 +1,5 @@
-"""Reports, the pages that say them, and the texts about codes of findings."""
+"""Facts and their words, without JAX.
+
+reports: frozen dataclasses, their JSON, and the findings with their codes. pages: what each report says, as
+plain blocks. explained: a text about each code.
+"""

@@ -1,1 +1,5 @@
-"""Facts about a job over time and over processes: records of memory, logs, hosts and devices."""
+"""Facts about a job, over time and over processes.
+
+timeline: memory over time, and the recorder. logs: dead jobs, from their logs. hosts: what differs between
+processes, and saved reports. devices: memory statistics.
+"""
