@@ -1,11 +1,23 @@
-"""Griffe extensions: code fences for docstring examples, and the names of modules that re-export others."""
+"""Griffe extensions: code fences for examples, shared options, and names of modules that re-export others."""
 
 from __future__ import annotations
 
+import inspect
 import re
+from importlib import import_module
 from typing import Any
 
-from griffe import Alias, Extension, GriffeLoader, Module, Object
+from griffe import (
+    Alias,
+    ExprSubscript,
+    Extension,
+    Function,
+    GriffeLoader,
+    Module,
+    Object,
+    Parameter,
+    ParameterKind,
+)
 
 EXAMPLE = re.compile(r"^>>> .*?(?=\n\n|\Z)", re.MULTILINE | re.DOTALL)
 RE_EXPORTED = {
@@ -13,6 +25,32 @@ RE_EXPORTED = {
     "errors": "jax_array_info_core.base.errors",
 }
 """Modules of ``jax_array_info`` whose lists of names are computed, with the modules that define the names."""
+
+
+class Options(Extension):
+    """Griffe extension that shows ``**options: Unpack[…]`` as ``help()`` does: as the options that it is."""
+
+    def on_function(self, *, func: Function, loader: GriffeLoader, **kwargs: Any) -> None:
+        """Put the options into the signature and the docstring of a function that takes them."""
+        unpacked = func.parameters["options"].annotation if "options" in func.parameters else None
+        if not isinstance(unpacked, ExprSubscript) or unpacked.canonical_path != "typing.Unpack":
+            return
+        known = {parameter.name: parameter for parameter in func.parameters}
+        types = loader.modules_collection[unpacked.slice.canonical_path]
+        function = getattr(import_module(func.module.path), func.name)
+        func.docstring.value = inspect.getdoc(function)
+        for name in known:
+            del func.parameters[name]
+        for name, parameter in inspect.signature(function).parameters.items():
+            func.parameters.add(
+                known.get(name)
+                or Parameter(
+                    name,
+                    annotation=types[name].annotation,
+                    kind=ParameterKind.keyword_only,
+                    default=repr(parameter.default),
+                )
+            )
 
 
 class Examples(Extension):

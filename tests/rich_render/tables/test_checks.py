@@ -1,5 +1,7 @@
 """Text of checks of trees."""
 
+import inspect
+import re
 from dataclasses import replace
 
 import jax
@@ -7,11 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jax_array_info
 from jax_array_info import (
     check_report,
     to_text,
 )
 from jax_array_info.reports import CheckReport, Finding, FindingLeaf
+from jax_array_info_core.trees.checks.check import CheckOptions
 
 pytestmark = pytest.mark.oldest_and_newest
 
@@ -60,3 +64,21 @@ def test_other_leaves_share_no_buffer(make):
 def test_of_many_shared_buffers_a_few_are_named():
     tree = {f"layer_{number}": [array] * 2 for number, array in enumerate(map(jnp.ones, range(2, 8)))}
     assert "and 3 more buffers are shared by leaves" in check_report(tree).accepted
+
+
+@pytest.mark.parametrize("name", ["check_report", "assert_tree", "print_check"])
+def test_the_options_of_a_check_are_parameters_with_defaults_and_meanings(name):
+    function = getattr(jax_array_info, name)
+    parameters = inspect.signature(function).parameters
+    assert set(CheckOptions.__annotations__) < set(parameters)
+    assert "options" not in parameters
+    assert parameters["max_replicated"].default == 0.02
+    assert parameters["mesh"].default is None
+    section = inspect.getdoc(function).partition("\nArgs:\n")[2].partition("\n\n")[0]
+    assert re.findall(r"^    (\w+): ", section, re.MULTILINE) == list(parameters)
+
+
+@pytest.mark.parametrize("name", ["check_report", "assert_tree", "print_check"])
+def test_an_unknown_option_of_a_check_is_refused_by_name(name):
+    with pytest.raises(TypeError, match=rf"^{name}\(\) got an unexpected keyword argument 'meshes'$"):
+        getattr(jax_array_info, name)({}, meshes=1)

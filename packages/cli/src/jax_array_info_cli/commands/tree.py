@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -79,7 +80,7 @@ class Planned:
         """Yield the options that a tree needs, and those that it lacks the names for."""
         source = printable(self.source)
         logical = [name for row in tree.rows if row.logical for names in row.logical.axes for name in names]
-        if (self.specs or self.axes) and mesh is None and not any(found.axes for found in tree.meshes):
+        if (self.specs or self.axes) and mesh is None and not any(used.axes for used in tree.meshes):
             yield f"{'--spec' if self.specs else '--axes'} needs --mesh: {source} has no mesh"
         if self.axes and not self.specs and not logical:
             yield f"--axes needs logical axis names, but {source} has none: pass them with --spec"
@@ -302,18 +303,10 @@ def check(
     planned: Planned,
     hbm: str | None,
     host_memory: str | None,
-    hosts: int | None,
-    optimizer: str | None,
-    moment_dtype: str | None,
     replicated_over: tuple[str, ...],
-    max_replicated: float,
-    devices: int | None,
-    ignore: tuple[str, ...],
-    ignore_codes: tuple[str, ...],
-    min_nbytes: int,
     min_share: float,
-    allow_empty: bool,
     expect: tuple[str, ...],
+    **options: Any,
 ) -> Answer:
     """Check a tree for leaves that are replicated or padded without need, and whether it fits.
 
@@ -334,37 +327,21 @@ def check(
     problems = Problems()
     arguments = planned.arguments(problems)
     names = [problems.catch("--replicated-over", parse_names, text) or () for text in replicated_over]
-    hbm_nbytes = problems.catch("--hbm", _positive_bytes, hbm)
-    host_nbytes = problems.catch("--host-memory", _positive_bytes, host_memory)
-    if hosts is not None and host_memory is None:
+    options["replicated_over"] = tuple(itertools.chain(*names))
+    options["hbm_nbytes"] = problems.catch("--hbm", _positive_bytes, hbm)
+    options["host_nbytes"] = problems.catch("--host-memory", _positive_bytes, host_memory)
+    if options["hosts"] is not None and host_memory is None:
         problems.add(["--hosts needs --host-memory, the memory of one"])
-    if not 0 <= max_replicated <= 1:
-        problems.add([f"--max-replicated must be a fraction from 0 to 1, got {max_replicated:g}"])
-    expected = path_rules("--expect", expect, problems)
-    if moment_dtype is not None:
-        problems.catch("--moment-dtype", dtype_bits, moment_dtype)
-        if optimizer is None:
+    if not 0 <= options["max_replicated"] <= 1:
+        problems.add([f"--max-replicated must be a fraction from 0 to 1, got {options['max_replicated']:g}"])
+    options["expect"] = path_rules("--expect", expect, problems)
+    if options["moment_dtype"] is not None:
+        problems.catch("--moment-dtype", dtype_bits, options["moment_dtype"])
+        if options["optimizer"] is None:
             problems.add(["--moment-dtype needs --optimizer, such as adam"])
     problems.refuse()
-    checked = functools.partial(
-        check_report,
-        planned.read(arguments, problems),
-        **arguments,
-        expect=expected,
-        max_replicated=max_replicated,
-        devices=devices,
-        replicated_over=tuple(name for found in names for name in found),
-        ignore=ignore,
-        ignore_codes=ignore_codes,
-        min_nbytes=min_nbytes,
-        allow_empty=allow_empty,
-        hbm_nbytes=hbm_nbytes,
-        host_nbytes=host_nbytes,
-        hosts=hosts,
-        optimizer=optimizer,
-        moment_dtype=moment_dtype,
-    )
-    report = problems.catch("", checked)
+    tree = planned.read(arguments, problems)
+    report = problems.catch("", lambda: check_report(tree, **arguments, **options))
     problems.refuse()
     assert report is not None
     return Answer(replace(report, syntax="shell"), not report.passed, {"min_share": min_share})
@@ -427,7 +404,7 @@ def diff(before: str, after: str, fail_on: tuple[str, ...], values: bool) -> Ans
     if values:
         raise Refusal(VALUES_REFUSED)
     problems = Problems()
-    texts = [text for given in fail_on for text in given.split(",")]
+    texts = [text for option in fail_on for text in option.split(",")]
     rules = [rule for text in texts if (rule := problems.catch("--fail-on", parse_rule, text))]
     problems.refuse()
     first, second = _named_report(before), _named_report(after)
@@ -436,8 +413,8 @@ def diff(before: str, after: str, fail_on: tuple[str, ...], values: bool) -> Ans
         raise Refusal(f"{tree} is a tree, and {program} a compiled program: compare two of the same")
     with refused(UnsupportedValueError, prefix="--fail-on "):
         report = diff_with_rules(first, second, rules)
-    found = not all(result.passed for result in report.rules) if rules else not report.is_empty
-    return Answer(report, found)
+    has_failed = not all(result.passed for result in report.rules) if rules else not report.is_empty
+    return Answer(report, has_failed)
 
 
 def _named_report(path: str) -> TreeReport | ProgramReport:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
-from typing import Any
+from typing import Any, Unpack
 
 from jax_array_info_core import check_report, reshard_report, tree_diff_report, tree_report
 from jax_array_info_core.arrays.delivery import deliver
 from jax_array_info_core.facts.pages.findings import MIN_SHARE, check_share
 from jax_array_info_core.facts.pages.folds import MaxRows
 from jax_array_info_core.facts.pages.tree_rows import Sort, check_view
-from jax_array_info_core.facts.reports.floors import MIN_NBYTES
 from jax_array_info_core.reports import CheckReport, ReshardReport, TreeDiff, TreeReport
+from jax_array_info_core.trees.checks.check import CheckOptions, takes_check_options
 from jax_array_info_core.trees.specs import LogicalAxes
 from jax_array_info_core.trees.tree_report import report_tree_when_known
 
@@ -152,7 +151,7 @@ def print_tree_diff(
         ValueError: If ``max_rows`` is negative, or as for ``tree_diff_report``.
     """
     report = report_on_two(
-        before, after, TreeDiff, lambda one, other: tree_diff_report(one, other, values=values)
+        before, after, TreeDiff, lambda first, second: tree_diff_report(first, second, values=values)
     )
     print_table(report, max_rows=max_rows)
 
@@ -203,35 +202,21 @@ def print_reshard(tree: Any, target: Any = None, *, max_rows: MaxRows = "fit") -
 
 
 @verb
+@takes_check_options
 def print_check(
     tree: Any,
     *,
-    mesh: Any = None,
-    specs: Any = None,
-    logical_axes: LogicalAxes | None = None,
-    expect: Any = None,
-    max_replicated: float = 0.02,
-    min_nbytes: int | str = MIN_NBYTES,
-    replicated_over: str | Iterable[str] = (),
-    devices: int | None = None,
-    ignore: str | Iterable[str] = (),
-    ignore_codes: str | Iterable[str] = (),
-    allow_empty: bool = False,
-    hbm_nbytes: int | str | None = None,
-    host_nbytes: int | str | None = None,
-    hosts: int | None = None,
-    optimizer: str | None = None,
-    moment_dtype: Any = None,
     min_share: float = MIN_SHARE,
     max_rows: MaxRows = "fit",
+    **options: Unpack[CheckOptions],
 ) -> None:
     """Print whether a tree is sharded as meant and fits the memory of a device.
 
     The findings are those of ``check_report``: arrays that are not checked, avoidable replication, leaves on
     fewer devices than the mesh, padding, invalid specs, unused mesh axes, unexpected shardings, leaves that
     are the odd one out of many, optimizer state that is sharded differently from its parameter, and too
-    little memory. Each finding lists the leaves
-    with the most bytes; the error of ``assert_tree`` lists all. The first line is the answer.
+    little memory. Each finding lists the leaves with the most bytes; the error of ``assert_tree`` lists all.
+    The first line is the answer.
 
     >>> import jax, jax.numpy as jnp
     >>> from jax.sharding import PartitionSpec as P
@@ -269,36 +254,9 @@ def print_check(
     Args:
         tree: The tree, a ``TreeReport``, the path of a file or a directory, as for ``load_tree``, or a
             ``CheckReport``, which is printed as it is.
-        mesh: Mesh to plan for: a mapping from axis names to sizes, a Mesh or an AbstractMesh.
-        specs: Specs to plan with: a tree or a prefix of PartitionSpecs or Shardings, or ``PathRules``.
-        logical_axes: Rules for logical axis names, as in ``tree_report``: Flax's list of pairs, or a mapping
-            such as ``{"embed": "fsdp"}``.
-        expect: Expected spec or sharding of each leaf, in the forms of ``specs``.
-        max_replicated: Bytes of all avoidable replicas that are accepted, as a fraction from 0 to 1 of the
-            bytes of the fullest device.
-        min_nbytes: Bytes per device, or a size such as ``"1MiB"``, below which replicas and leaves on fewer
-            devices are no finding. 0 accepts none.
-        replicated_over: Mesh axes over which replication is intended, such as ``("data",)``.
-        devices: Least number of devices of each leaf, other than scalars and keys. ``devices=1`` accepts
-            leaves, and a whole tree, on one device. None is the number of devices of ``mesh``, or of the
-            largest mesh of the tree, and accepts NamedShardings on other meshes.
-        ignore: Path patterns of leaves that no finding is about. Their bytes still count as memory.
-        ignore_codes: Codes of findings to leave out, such as ``"JAI101"``.
+        **options: The options of ``check_report``.
         min_share: Part of the bytes per device, from 0 to 1. The smallest leaves of a finding that take less
             together share one line.
-        allow_empty: Whether to accept a tree without arrays, such as the state of ``optax.sgd``. Objects with
-            arrays in them are still a finding.
-        hbm_nbytes: Memory of a device in bytes, or a size such as ``"16GiB"``. Gradients and activations are
-            not counted, and leaves in host memory neither.
-        host_nbytes: Memory of one host for leaves in host memory, in bytes, or a size such as ``"512GiB"``.
-            They are summed over the devices of a process, which is a host of TPUs; where it is not known,
-            over all devices.
-        hosts: Number of hosts, each with the same number of devices of consecutive ids, in place of
-            processes.
-        optimizer: Optimizer whose state will be added, sharded like the parameters: ``"adam"`` and
-            ``"adamw"`` add two moments of each parameter, ``"lion"`` and ``"momentum"`` one.
-        moment_dtype: Dtype of all moments that ``optimizer`` adds, such as ``"float32"``. None is that of
-            each parameter, as in optax.
         max_rows: Maximum number of rows of each finding; None for all.
 
     Raises:
@@ -308,25 +266,5 @@ def print_check(
         ValueError: If ``min_share`` is not from 0 to 1, or ``max_rows`` is negative.
     """
     check_share(min_share)
-    report = report_of(
-        tree,
-        CheckReport,
-        check_report,
-        mesh=mesh,
-        specs=specs,
-        logical_axes=logical_axes,
-        expect=expect,
-        max_replicated=max_replicated,
-        min_nbytes=min_nbytes,
-        replicated_over=replicated_over,
-        devices=devices,
-        ignore=ignore,
-        ignore_codes=ignore_codes,
-        allow_empty=allow_empty,
-        hbm_nbytes=hbm_nbytes,
-        host_nbytes=host_nbytes,
-        hosts=hosts,
-        optimizer=optimizer,
-        moment_dtype=moment_dtype,
-    )
+    report = report_of(tree, CheckReport, check_report, **options)
     print_table(report, min_share=min_share, max_rows=max_rows)

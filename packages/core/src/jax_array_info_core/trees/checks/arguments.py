@@ -19,6 +19,7 @@ from ...facts.reports.tree import TreeMesh, TreeRow
 from ...geometry.layouts.dtypes import name_of
 from ...geometry.layouts.notation import as_nbytes
 from ..specs import path_matches, unmatched_problem
+from .findings import has_known_sharding
 from .memory import MOMENTS
 
 
@@ -107,9 +108,9 @@ def ignored_paths(ignore: str | Iterable[str], leaves: Sequence[Sequence[str]]) 
     ignored: set[str] = set()
     problems = []
     for pattern in patterns:
-        found = [paths[0] for paths in leaves if any(path_matches(pattern, path) for path in paths)]
-        ignored.update(found)
-        if not found:
+        matching = [paths[0] for paths in leaves if any(path_matches(pattern, path) for path in paths)]
+        ignored.update(matching)
+        if not matching:
             problems.append(f"ignore: {unmatched_problem(pattern)}")
     if problems:
         raise SpecError(problems)
@@ -121,12 +122,12 @@ def _names(argument: str, names: Any) -> tuple[str, ...]:
     if isinstance(names, str):
         return (names,)
     try:
-        found = tuple(names)
+        known = tuple(names)
     except TypeError:
-        found = (names,)
-    if not all(isinstance(name, str) for name in found):
+        known = (names,)
+    if not all(isinstance(name, str) for name in known):
         raise UnsupportedValueError(f"{argument} must be a tuple of strings, got {plain_text(names, repr)}")
-    return found
+    return known
 
 
 _MAX_OBJECTS = 10_000
@@ -155,30 +156,29 @@ def opaque_leaves(objects: Sequence[tuple[str, Any]]) -> list[FindingLeaf]:
 
 
 def not_checked(
-    rows: Sequence[TreeRow], opaque: Sequence[FindingLeaf], unknown_count: int, *, others: int, is_empty: bool
+    rows: Sequence[TreeRow], opaque: Sequence[FindingLeaf], *, others: int, is_empty: bool
 ) -> Finding | None:
     """Return the finding on arrays that no other finding can be about.
 
     Args:
         rows: All leaves.
         opaque: Objects with arrays in them.
-        unknown_count: Number of leaves whose sharding is unknown.
         others: Number of leaves that are not arrays.
         is_empty: Whether a tree without arrays is accepted.
     """
     if opaque:
-        one = len(opaque) == 1
+        is_single = len(opaque) == 1
         return Finding(
             kind="not checked",
             problem=(
                 f"{counted(len(opaque), 'leaf is an object', 'leaves are objects')} that JAX does not "
-                f"flatten. The arrays in {'it' if one else 'them'} are not checked."
+                f"flatten. The arrays in {'it' if is_single else 'them'} are not checked."
             ),
             **remedies(
                 "Pass the arrays in {them}, or register the class as a pytree. To accept {them}, list the "
                 "{paths} in {ignore}.",
-                them="it" if one else "them",
-                paths="path" if one else "paths",
+                them="it" if is_single else "them",
+                paths="path" if is_single else "paths",
                 ignore=Option("ignore"),
             ),
             leaves=tuple(opaque),
@@ -193,7 +193,7 @@ def not_checked(
                 option=Option("allow_empty", True),
             ),
         )
-    if rows and unknown_count == len(rows):
+    if rows and not any(map(has_known_sharding, rows)):
         return Finding(
             kind="not checked",
             problem=f"The sharding of {'each leaf' if len(rows) > 1 else 'the leaf'} is unknown: nothing was "
@@ -205,16 +205,16 @@ def not_checked(
 
 def _has_array(value: Any) -> bool:
     """Return whether an object refers to a JAX array, directly or through objects other than functions."""
-    found = [value]
+    objects = [value]
     known: set[int] = set()
-    while found and len(known) < _MAX_OBJECTS:
+    while objects and len(known) < _MAX_OBJECTS:
         new = []
-        for thing in found:
+        for thing in objects:
             if id(thing) in known or issubclass(type(thing), _NOT_SEARCHED):
                 continue
             if values.is_array_type(thing):
                 return True
             known.add(id(thing))
             new.append(thing)
-        found = referents(*new)
+        objects = referents(*new)
     return False

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import replace
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from ...base.errors import CheckError, UnsupportedValueError
 from ...base.grouping import by_key
+from ...base.options import takes
 from ...facts.reports.checks import CheckReport
 from ...facts.reports.codes import known_codes
-from ...facts.reports.findings import Finding, reported
+from ...facts.reports.findings import reported
 from ...facts.reports.floors import MIN_NBYTES, Limits
 from ...facts.reports.tree import TreeReport, TreeRow, elsewhere_bytes
 from ...geometry.layouts.notation import as_nbytes
-from ...geometry.layouts.spec import Spec
 from ..leaves import require_tree
 from ..plan import PlannedTree, opened, plan_tree
-from ..rows import Avoidable, avoidable
 from ..same_sharding import same_sharding
 from ..specs import LogicalAxes
-from ..totals import holds_fullest, tree_of_rows
 from .arguments import (
     checked_devices,
     checked_limit,
@@ -29,61 +26,88 @@ from .arguments import (
     checked_optimizer,
     ignored_paths,
     known_axes,
-    not_checked,
     opaque_leaves,
 )
-from .differing import (
-    differing_moments,
-    expectation,
-    incompatible_devices,
-    odd_one_out,
-    odd_ones,
-    unexpected_shardings,
-)
-from .findings import (
-    avoidable_replication,
-    fewer_devices,
-    has_known_sharding,
-    invalid_specs,
-    not_finite,
-    padded_leaves,
-    unused_axes,
-    unused_mesh_axes,
-)
-from .memory import (
-    AddedMoments,
-    added_moments,
-    exceeded_host_memory,
-    exceeded_memory,
-    host_bytes,
-    moments_of,
-)
-
-UNPLACED = ("abstract", "planned")
-"""Kinds of leaves that count in full on each device if they have no sharding."""
-_UNSHARDED = Spec(())
+from .differing import expectation
+from .findings import has_known_sharding, unused_axes
+from .memory import moments_of, required_memory
+from .rules import UNPLACED, Question, answers_to, wasteful_leaves
 
 
-def check_report(
-    tree: Any,
-    *,
-    mesh: Any = None,
-    specs: Any = None,
-    logical_axes: LogicalAxes | None = None,
-    expect: Any = None,
-    max_replicated: float = 0.02,
-    min_nbytes: int | str = MIN_NBYTES,
-    replicated_over: str | Iterable[str] = (),
-    devices: int | None = None,
-    ignore: str | Iterable[str] = (),
-    ignore_codes: str | Iterable[str] = (),
-    allow_empty: bool = False,
-    hbm_nbytes: int | str | None = None,
-    host_nbytes: int | str | None = None,
-    hosts: int | None = None,
-    optimizer: str | None = None,
-    moment_dtype: Any = None,
-) -> CheckReport:
+class CheckOptions(TypedDict, total=False):
+    """Options of a check of a tree.
+
+    Args:
+        mesh: Mesh to plan for: a mapping from axis names to sizes, a Mesh or an AbstractMesh.
+        specs: Specs to plan with, in place of those that arrays have (``expect`` compares these): a tree or a
+            prefix of PartitionSpecs or Shardings, or ``PathRules``.
+        logical_axes: Rules for logical axis names, as in ``tree_report``: Flax's list of pairs, or a mapping
+            such as ``{"embed": "fsdp"}``.
+        expect: Expected spec or sharding of each leaf, in the forms of ``specs``. None in it matches any
+            sharding. Equivalent specs are equal: with or without a trailing None, mesh axes of size 1, or
+            tuples of one name. Leaves with fewer axes than a spec for all leaves are expected to be
+            replicated.
+        max_replicated: Bytes of all avoidable replicas that are accepted, as a fraction from 0 to 1 of the
+            bytes of the fullest device.
+        min_nbytes: Bytes per device, or a size such as ``"1MiB"``, below which replicas and leaves on fewer
+            devices are no finding. 0 accepts none.
+        replicated_over: Mesh axes over which replication is intended, such as ``("data",)``.
+        devices: Least number of devices of each leaf, other than scalars and keys. ``devices=1`` accepts
+            leaves, and a whole tree, on one device. None is the number of devices of ``mesh``, or of the
+            largest mesh of the tree, and accepts NamedShardings on other meshes.
+        ignore: Path patterns of leaves that no finding is about, as in ``PathRules``. Their bytes still count
+            as memory.
+        ignore_codes: Codes of findings to leave out, such as ``"JAI101"``.
+        allow_empty: Whether to accept a tree without arrays, such as the state of ``optax.sgd``. Objects with
+            arrays in them are still a finding, and so is a TreeReport with leaves that are not arrays.
+        hbm_nbytes: Memory of a device in bytes, or a size such as ``"16GiB"``. Gradients and activations are
+            not counted, and leaves in host memory neither.
+        host_nbytes: Memory of one host for leaves in host memory, in bytes, or a size such as ``"512GiB"``.
+            They are summed over the devices of a process, which is a host of TPUs; where it is not known,
+            over all devices.
+        hosts: Number of hosts, each with the same number of devices of consecutive ids, in place of
+            processes.
+        optimizer: Optimizer whose state will be added, sharded like the parameters: ``"adam"`` and
+            ``"adamw"`` add two moments of each parameter, ``"lion"`` and ``"momentum"`` one. Nothing is
+            added if the tree already has them: below ``mu`` and ``nu``, ``mu``, or ``trace``, as in optax.
+            Parameters are the floating-point leaves below ``params``; in a tree without this key, those in
+            an ``nnx.Param``, else all but the state of another optimizer, which counts as it is.
+        moment_dtype: Dtype of all moments that ``optimizer`` adds, such as ``"float32"``. None is that of
+            each parameter, as in optax.
+    """
+
+    mesh: Any
+    specs: Any
+    logical_axes: LogicalAxes | None
+    expect: Any
+    max_replicated: float
+    min_nbytes: int | str
+    replicated_over: str | Iterable[str]
+    devices: int | None
+    ignore: str | Iterable[str]
+    ignore_codes: str | Iterable[str]
+    allow_empty: bool
+    hbm_nbytes: int | str | None
+    host_nbytes: int | str | None
+    hosts: int | None
+    optimizer: str | None
+    moment_dtype: Any
+
+
+takes_check_options = takes(
+    CheckOptions,
+    max_replicated=0.02,
+    min_nbytes=MIN_NBYTES,
+    replicated_over=(),
+    ignore=(),
+    ignore_codes=(),
+    allow_empty=False,
+)
+"""Decorator of the functions that take the options of a check."""
+
+
+@takes_check_options
+def check_report(tree: Any, **options: Unpack[CheckOptions]) -> CheckReport:
     """Return the findings about the sharding of a tree: replicas, padding, optimizer state, memory.
 
     The findings are, each with its code:
@@ -119,41 +143,7 @@ def check_report(
 
     Args:
         tree: The tree, a TreeReport, or the path of a file or a directory, as for ``load_tree``.
-        mesh: Mesh to plan for, as in ``tree_report``.
-        specs: Specs to plan with, as in ``tree_report``, in place of those that arrays have: ``expect``
-            compares these.
-        logical_axes: Rules for logical axis names, as in ``tree_report``.
-        expect: Expected spec or sharding of each leaf, in the forms of ``specs``. None in it matches any
-            sharding. Equivalent specs are equal: with or without a trailing None, mesh axes of size 1, or
-            tuples of one name. Leaves with fewer axes than a spec for all leaves are expected to be
-            replicated.
-        max_replicated: Bytes of all avoidable replicas that are accepted, as a fraction from 0 to 1 of the
-            bytes of the fullest device.
-        min_nbytes: Bytes per device, or a size such as ``"1MiB"``, below which replicas and leaves on fewer
-            devices are no finding. 0 accepts none.
-        replicated_over: Mesh axes over which replication is intended, such as ``("data",)``.
-        devices: Least number of devices of each leaf, other than scalars and keys. ``devices=1`` accepts
-            leaves, and a whole tree, on one device. None is the number of devices of ``mesh``, or of the
-            largest mesh of the tree, and accepts NamedShardings on other meshes.
-        ignore: Path patterns of leaves that no finding is about, as in ``PathRules``. Their bytes still count
-            as memory.
-        ignore_codes: Codes of findings to leave out, such as ``"JAI101"``.
-        allow_empty: Whether to accept a tree without arrays, such as the state of ``optax.sgd``. Objects with
-            arrays in them are still a finding, and so is a TreeReport with leaves that are not arrays.
-        hbm_nbytes: Memory of a device in bytes, or a size such as ``"16GiB"``. Gradients and activations are
-            not counted, and leaves in host memory neither.
-        host_nbytes: Memory of one host for leaves in host memory, in bytes, or a size such as ``"512GiB"``.
-            They are summed over the devices of a process, which is a host of TPUs; where it is not known,
-            over all devices.
-        hosts: Number of hosts, each with the same number of devices of consecutive ids, in place of
-            processes.
-        optimizer: Optimizer whose state will be added, sharded like the parameters: ``"adam"`` and
-            ``"adamw"`` add two moments of each parameter, ``"lion"`` and ``"momentum"`` one. Nothing is
-            added if the tree already has them: below ``mu`` and ``nu``, ``mu``, or ``trace``, as in optax.
-            Parameters are the floating-point leaves below ``params``; in a tree without this key, those in
-            an ``nnx.Param``, else all but the state of another optimizer, which counts as it is.
-        moment_dtype: Dtype of all moments that ``optimizer`` adds, such as ``"float32"``. None is that of
-            each parameter, as in optax.
+        **options: The options of a check.
 
     Raises:
         SpecError: (a ValueError) If ``specs`` or ``expect`` does not fit the tree, or a pattern or all
@@ -172,159 +162,12 @@ def check_report(
     "shard axis 0 over 'expert'"
     """
     tree = opened(tree)
-    limit, least = checked_limit(max_replicated), as_nbytes("min_nbytes", min_nbytes)
-    hbm, host_limit = checked_nbytes("hbm_nbytes", hbm_nbytes), checked_nbytes("host_nbytes", host_nbytes)
-    if hosts is not None and host_limit is None:
-        raise UnsupportedValueError("hosts needs host_nbytes, the memory of one")
-    optimizer = checked_optimizer(optimizer)
-    moment_dtype = checked_moment_dtype(moment_dtype, optimizer)
-    devices = checked_devices(devices)
-    codes = known_codes(ignore_codes)
-    if devices == 1 and specs is None and logical_axes is None and _is_on_one_device(tree):
-        mesh = None
-    planned = plan_tree(tree, mesh=mesh, specs=specs, logical_axes=logical_axes)
-    report = planned.report
-    intended = known_axes(replicated_over, report.meshes)
-    opaque = opaque_leaves(planned.objects)
-    all_paths = [row.paths for row in report.rows] + [(leaf.path,) for leaf in opaque] if ignore else []
-    ignored = ignored_paths(ignore, all_paths)
-    rows = [row for row in report.rows if row.path not in ignored] if ignored else report.rows
-    expected = None if expect is None else expectation(expect, planned)
-    free = rows if expected is None else [row for row in rows if expected.accepts_any(row)]
-    apart = incompatible_devices(free, planned, devices)
-    refused = set() if apart is None or apart.code in codes else {leaf.path for leaf in apart.leaves}
-    fewer = fewer_devices([row for row in free if row.path not in refused], planned, devices, intended)
-    found = refused | (set() if fewer is None else {leaf.path for leaf in fewer.leaves})
-    candidates = [row for row in rows if row.path not in found]
-    wasteful = _wasteful(candidates, planned, intended)
-    limits = Limits(min_nbytes=least, max_replicated=limit, total_nbytes=report.fullest_device_nbytes)
-    unused = unused_axes(report, intended)
-    moments = moments_of(report.rows)
-    unknown_count = sum(not has_known_sharding(row) for row in rows)
-    findings: list[Finding | None] = [
-        not_checked(
-            rows,
-            [leaf for leaf in opaque if leaf.path not in ignored],
-            unknown_count,
-            others=report.others,
-            is_empty=bool(ignored) or (allow_empty and not (report.others and type(tree) is TreeReport)),
-        ),
-        avoidable_replication(
-            wasteful, lambda axes: _wasteful(candidates, planned, axes), limits, unused, intended
-        ),
-        apart,
-        fewer,
-        padded_leaves(rows, report.meshes),
-        invalid_specs(rows, planned.problems),
-        unused_mesh_axes(unused, intended),
-        not_finite(rows),
-    ]
-    if expected is not None:
-        findings.append(unexpected_shardings(rows, report.meshes, expected))
-    # A leaf on fewer devices has one finding, unless its code is ignored.
-    listed = refused | {leaf.path for one in reported([fewer], codes, limits) for leaf in one.leaves}
-    listed.update(() if expected is None else expected.named)
-    findings.append(odd_one_out(odd_ones(report.rows, report.meshes), rows, listed))
-    told = refused if fewer is None or fewer.code in codes else found
-    findings.append(differing_moments(moments, [row for row in rows if row.path not in told], report.meshes))
-    added = (
-        added_moments(optimizer, moment_dtype, report.rows, moments) if optimizer else AddedMoments([], "")
-    )
-    required = tree_of_rows([*report.rows, *added.rows], planned.devices) if added.rows else report
-    uncounted = [
-        row
-        for row in report.rows
-        if row.shard_nbytes is None
-        and has_known_sharding(row)
-        and not row.is_deleted
-        and row.elsewhere is None
-    ]
-    on_host = host_bytes(required, planned.devices, hosts)
-    optimizer_hosted = required.host_nbytes - report.host_nbytes
-    if host_limit is not None:
-        words = added.words if optimizer_hosted else ""
-        untold = uncounted if hbm is None else []
-        findings.insert(0, exceeded_host_memory(on_host, host_limit, words, untold))
-    if hbm is not None:
-        findings.insert(0, exceeded_memory(report, required, uncounted, hbm, added.words))
-    unplaced = [row for row in rows if row.mesh is None or row.shard_shape is None]
-    return CheckReport(
-        name=report.name,
-        findings=reported(findings, codes, limits),
-        meshes=tuple(dict.fromkeys(mesh.axes for mesh in report.meshes if mesh.axes is not None)),
-        leaf_count=len(rows),
-        ignored_count=len(report.rows) - len(rows),
-        numpy_count=sum(row.kind == "numpy" for row in rows),
-        elsewhere=elsewhere_bytes(rows),
-        unsharded_count=sum(
-            row.sharding is None and row.mesh is None and row.kind in UNPLACED for row in unplaced
-        ),
-        unknown_count=unknown_count,
-        replanned_count=_replanned_count(tree, planned, ignored),
-        uncounted_count=len(uncounted),
-        other_count=report.others,
-        other_paths=report.other_paths,
-        device_count=report.device_count,
-        fullest_device_nbytes=report.fullest_device_nbytes,
-        # The devices of several meshes in a file are not known: each mesh may hold the fullest.
-        avoidable_nbytes=min(sum(saving.nbytes for _, saving in wasteful), report.fullest_device_nbytes),
-        small_shard_nbytes=min(
-            sum(saving.nbytes - saving.advised_nbytes for _, saving in wasteful),
-            report.fullest_device_nbytes,
-        ),
-        fewer_devices_nbytes=0 if fewer is None else fewer.nbytes or 0,
-        optimizer_nbytes=required.fullest_device_nbytes - report.fullest_device_nbytes,
-        optimizer_words=added.words,
-        required_nbytes=required.fullest_device_nbytes,
-        hbm_nbytes=hbm,
-        hosted_nbytes=report.host_nbytes,
-        host_memory_kinds=report.host_memory_kinds,
-        optimizer_hosted_nbytes=optimizer_hosted,
-        required_host_nbytes=on_host.nbytes,
-        host_unit=on_host.unit,
-        host_device_count=on_host.device_count,
-        host_nbytes=host_limit,
-        unmatched_axes=report.unmatched_axes,
-        shared=_shared(rows),
-        shorter_count=report.shorter_count,
-        expected_shorter_count=0 if expected is None else len(set(expected.shorter).difference(ignored)),
-        ignored_codes=codes,
-        max_replicated=limit,
-        min_nbytes=least,
-        is_uncompared=expect is None and specs is None and logical_axes is None,
-    )
+    question = _question(tree, options)
+    return _report(tree, options, question)
 
 
-def _shared(rows: Iterable[TreeRow]) -> tuple[tuple[str, ...], ...]:
-    """Return the paths of each array that is at several of them. A plan has no arrays yet."""
-    paths = by_key(
-        (row.same_as or row.path, row.path or "(root)")
-        for row in rows
-        if row.kind == "array" and not row.is_deleted
-    )
-    return tuple(tuple(ones) for ones in paths.values() if len(ones) > 1)
-
-
-def assert_tree(
-    tree: Any,
-    *,
-    mesh: Any = None,
-    specs: Any = None,
-    logical_axes: LogicalAxes | None = None,
-    expect: Any = None,
-    max_replicated: float = 0.02,
-    min_nbytes: int | str = MIN_NBYTES,
-    replicated_over: str | Iterable[str] = (),
-    devices: int | None = None,
-    ignore: str | Iterable[str] = (),
-    ignore_codes: str | Iterable[str] = (),
-    allow_empty: bool = False,
-    hbm_nbytes: int | str | None = None,
-    host_nbytes: int | str | None = None,
-    hosts: int | None = None,
-    optimizer: str | None = None,
-    moment_dtype: Any = None,
-) -> None:
+@takes_check_options
+def assert_tree(tree: Any, **options: Unpack[CheckOptions]) -> None:
     """Raise CheckError if a tree is not sharded as meant, or does not fit a device.
 
     The arguments and the findings are those of ``check_report``. The message of the error lists every finding
@@ -336,22 +179,7 @@ def assert_tree(
 
     Args:
         tree: The tree, a TreeReport, or the path of a file or a directory, as for ``load_tree``.
-        mesh: Mesh to plan for.
-        specs: Specs to plan with.
-        logical_axes: Rules for logical axis names.
-        expect: Expected spec or sharding of each leaf.
-        max_replicated: Largest accepted fraction of avoidable replicas.
-        min_nbytes: Bytes per device below which replicas and leaves on fewer devices are accepted.
-        replicated_over: Mesh axes over which replication is intended.
-        devices: Least number of devices of each leaf.
-        ignore: Path patterns of leaves that no finding is about.
-        ignore_codes: Codes of findings to leave out, such as ``"JAI101"``.
-        allow_empty: Whether to accept a tree without arrays.
-        hbm_nbytes: Memory of a device in bytes, or a size such as ``"16GiB"``.
-        host_nbytes: Memory of one host for leaves in host memory, in bytes, or a size such as ``"512GiB"``.
-        hosts: Number of hosts, each with the same number of devices of consecutive ids.
-        optimizer: Optimizer whose state will be added.
-        moment_dtype: Dtype of that state; None is that of the parameters.
+        **options: The options of a check.
 
     Raises:
         CheckError: (an AssertionError) If there are findings, or ``specs`` is not what arrays have, without
@@ -374,32 +202,119 @@ def assert_tree(
     """
     __tracebackhide__ = True  # pytest then shows the line of the test
     tree = opened(tree)
-    report = check_report(
-        tree,
-        mesh=mesh,
-        specs=specs,
-        logical_axes=logical_axes,
-        expect=expect,
-        max_replicated=max_replicated,
-        min_nbytes=min_nbytes,
-        replicated_over=replicated_over,
-        devices=devices,
-        ignore=ignore,
-        ignore_codes=ignore_codes,
-        allow_empty=allow_empty,
-        hbm_nbytes=hbm_nbytes,
-        host_nbytes=host_nbytes,
-        hosts=hosts,
-        optimizer=optimizer,
-        moment_dtype=moment_dtype,
-    )
-    if not report.leaf_count and not (allow_empty and tree is None):
+    report = check_report(tree, **options)
+    if not report.leaf_count and not (options["allow_empty"] and tree is None):
         require_tree(tree)
-    if report.findings or (report.replanned_count and expect is None):
+    if report.findings or (report.replanned_count and options["expect"] is None):
         raise CheckError(str(report), report)
 
 
-def _replanned_count(tree: Any, planned: PlannedTree, ignored: Collection[str]) -> int:
+def _question(tree: Any, options: CheckOptions) -> Question:
+    """Return what a check asks, or raise the error of the first option that is not valid."""
+    limit, least = checked_limit(options["max_replicated"]), as_nbytes("min_nbytes", options["min_nbytes"])
+    hbm = checked_nbytes("hbm_nbytes", options["hbm_nbytes"])
+    host_nbytes = checked_nbytes("host_nbytes", options["host_nbytes"])
+    if options["hosts"] is not None and host_nbytes is None:
+        raise UnsupportedValueError("hosts needs host_nbytes, the memory of one")
+    optimizer = checked_optimizer(options["optimizer"])
+    moment_dtype = checked_moment_dtype(options["moment_dtype"], optimizer)
+    devices, codes = checked_devices(options["devices"]), known_codes(options["ignore_codes"])
+    mesh, specs, logical_axes = options["mesh"], options["specs"], options["logical_axes"]
+    if devices == 1 and specs is None and logical_axes is None and _is_on_one_device(tree):
+        mesh = None
+    planned = plan_tree(tree, mesh=mesh, specs=specs, logical_axes=logical_axes)
+    report = planned.report
+    intended = known_axes(options["replicated_over"], report.meshes)
+    opaque, ignore = opaque_leaves(planned.objects), options["ignore"]
+    all_paths = [row.paths for row in report.rows] + [(leaf.path,) for leaf in opaque] if ignore else []
+    ignored = ignored_paths(ignore, all_paths)
+    has_others = bool(report.others) and type(tree) is TreeReport
+    moments = moments_of(report.rows)
+    return Question(
+        planned=planned,
+        rows=[row for row in report.rows if row.path not in ignored] if ignored else report.rows,
+        opaque=[leaf for leaf in opaque if leaf.path not in ignored],
+        is_empty_accepted=bool(ignored) or (options["allow_empty"] and not has_others),
+        expected=None if options["expect"] is None else expectation(options["expect"], planned),
+        devices=devices,
+        intended=intended,
+        unused=unused_axes(report, intended),
+        ignored_codes=codes,
+        limits=Limits(min_nbytes=least, max_replicated=limit, total_nbytes=report.fullest_device_nbytes),
+        hbm_nbytes=hbm,
+        host_nbytes=host_nbytes,
+        moments=moments,
+        required=required_memory(planned, moments, optimizer, moment_dtype, options["hosts"]),
+    )
+
+
+def _report(tree: Any, options: CheckOptions, question: Question) -> CheckReport:
+    """Return the report with the answers to a question, and the figures of the tree that it is about."""
+    report, rows, required, limits = question.report, question.rows, question.required, question.limits
+    answers = answers_to(question)
+    by_kind = {answer.rule.kind: answer for answer in answers}
+    fewer = by_kind["fewer devices"].finding
+    wasteful = wasteful_leaves(by_kind["avoidable replication"].rows, question.planned, question.intended)
+    checked = {row.path for row in rows}
+    shorter = () if question.expected is None else question.expected.shorter
+    return CheckReport(
+        name=report.name,
+        findings=reported((answer.finding for answer in answers), question.ignored_codes, limits),
+        meshes=tuple(dict.fromkeys(mesh.axes for mesh in report.meshes if mesh.axes is not None)),
+        leaf_count=len(rows),
+        ignored_count=len(report.rows) - len(rows),
+        numpy_count=sum(row.kind == "numpy" for row in rows),
+        elsewhere=elsewhere_bytes(rows),
+        unsharded_count=sum(
+            row.sharding is None and row.mesh is None and row.kind in UNPLACED for row in rows
+        ),
+        unknown_count=sum(not has_known_sharding(row) for row in rows),
+        replanned_count=_replanned_count(tree, question.planned, checked),
+        uncounted_count=len(required.uncounted),
+        other_count=report.others,
+        other_paths=report.other_paths,
+        device_count=report.device_count,
+        fullest_device_nbytes=report.fullest_device_nbytes,
+        # The devices of several meshes in a file are not known: each mesh may hold the fullest.
+        avoidable_nbytes=min(sum(saving.nbytes for _, saving in wasteful), report.fullest_device_nbytes),
+        small_shard_nbytes=min(
+            sum(saving.nbytes - saving.advised_nbytes for _, saving in wasteful),
+            report.fullest_device_nbytes,
+        ),
+        fewer_devices_nbytes=0 if fewer is None else fewer.nbytes or 0,
+        optimizer_nbytes=required.tree.fullest_device_nbytes - report.fullest_device_nbytes,
+        optimizer_words=required.words,
+        required_nbytes=required.tree.fullest_device_nbytes,
+        hbm_nbytes=question.hbm_nbytes,
+        hosted_nbytes=report.host_nbytes,
+        host_memory_kinds=report.host_memory_kinds,
+        optimizer_hosted_nbytes=required.tree.host_nbytes - report.host_nbytes,
+        required_host_nbytes=required.on_host.nbytes,
+        host_unit=required.on_host.unit,
+        host_device_count=required.on_host.device_count,
+        host_nbytes=question.host_nbytes,
+        unmatched_axes=report.unmatched_axes,
+        shared=_shared(rows),
+        shorter_count=report.shorter_count,
+        expected_shorter_count=len(checked.intersection(shorter)),
+        ignored_codes=question.ignored_codes,
+        max_replicated=limits.max_replicated,
+        min_nbytes=limits.min_nbytes,
+        is_uncompared=options["expect"] is options["specs"] is options["logical_axes"] is None,
+    )
+
+
+def _shared(rows: Iterable[TreeRow]) -> tuple[tuple[str, ...], ...]:
+    """Return the paths of each array that is at several of them. A plan has no arrays yet."""
+    paths = by_key(
+        (row.same_as or row.path, row.path or "(root)")
+        for row in rows
+        if row.kind == "array" and not row.is_deleted
+    )
+    return tuple(tuple(group) for group in paths.values() if len(group) > 1)
+
+
+def _replanned_count(tree: Any, planned: PlannedTree, checked: Collection[str]) -> int:
     """Return the number of arrays that a plan shards otherwise on the mesh that they are on.
 
     A plan for another mesh, and of arrays that are not on a mesh yet, says nothing about the arrays in any
@@ -408,10 +323,10 @@ def _replanned_count(tree: Any, planned: PlannedTree, ignored: Collection[str]) 
     if type(tree) is TreeReport or planned.own is None:
         return 0
     rows, sets = planned.own
-    own_meshes, meshes = [one.mesh for one in sets], planned.report.meshes
+    own_meshes, meshes = [devices.mesh for devices in sets], planned.report.meshes
     return sum(
         row.kind == "array"
-        and row.path not in ignored
+        and row.path in checked
         and row.mesh is not None
         and new.mesh is not None
         and own_meshes[row.mesh].axes == meshes[new.mesh].axes
@@ -424,30 +339,3 @@ def _is_on_one_device(tree: Any) -> bool:
     """Return whether all arrays of a tree are on the same device."""
     report = plan_tree(tree).report
     return report.device_count == 1 and bool(report.meshes)
-
-
-def _wasteful(
-    rows: Iterable[TreeRow], planned: PlannedTree, intended: Collection[str]
-) -> list[tuple[TreeRow, Avoidable]]:
-    """Return the leaves on the fullest device that could be sharded further, with what this would save.
-
-    An abstract leaf without a sharding counts as replicated over the mesh of the other leaves.
-    """
-    meshes = planned.report.meshes
-    is_full = holds_fullest(planned.report.rows, planned.devices) if len(meshes) > 1 else [True]
-    savings: dict[tuple[object, ...], Avoidable] = {}
-    found = []
-    for row in rows:
-        if row.mesh is None and row.kind in UNPLACED and len(meshes) == 1:
-            row = replace(row, mesh=0, spec=_UNSHARDED, replicas=meshes[0].device_count)
-        elif not row.avoidable_nbytes:
-            continue
-        if row.mesh is not None and is_full[row.mesh] and row.same_as is None and row.is_on_devices:
-            # Leaves that are alike share their spec object.
-            key = row.mesh, id(row.spec), row.shape, row.shard_shape, row.dtype, row.replicas
-            saving = savings.get(key)
-            if saving is None:
-                saving = savings[key] = avoidable(row, meshes[row.mesh], intended)
-            if saving.nbytes:
-                found.append((row, saving))
-    return found

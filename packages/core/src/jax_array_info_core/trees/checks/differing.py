@@ -41,12 +41,11 @@ class Expectation(NamedTuple):
     named: frozenset[str]
     """Paths of the leaves that have an expected sharding."""
 
+    changed: frozenset[str]
+    """Paths of those of them whose expected spec is another one, or invalid."""
+
     shorter: Collection[str]
     """Paths of leaves with fewer axes than a spec for all leaves, which are expected to be replicated."""
-
-    def accepts_any(self, row: TreeRow) -> bool:
-        """Return whether any sharding of a leaf is as expected."""
-        return self.rows[row.path] is row and row.path not in self.problems
 
 
 def expectation(expect: Any, planned: PlannedTree) -> Expectation:
@@ -94,13 +93,17 @@ def expectation(expect: Any, planned: PlannedTree) -> Expectation:
         for path, problem in planner.problems:
             problems[path] = f"{problems[path]}; {problem}" if path in problems else problem
     named_paths = frozenset(row.path for row, entry in zip(rows, entries, strict=True) if entry is not None)
-    return Expectation(by_path, [found.mesh for found in devices.sets], problems, named_paths, shorter)
+    changed = frozenset(row.path for row in rows if by_path[row.path] is not row).union(problems)
+    meshes_of_rows = [used.mesh for used in devices.sets]
+    return Expectation(by_path, meshes_of_rows, problems, named_paths, changed, shorter)
 
 
 def unexpected_shardings(
-    rows: Iterable[TreeRow], meshes: Sequence[TreeMesh], expected: Expectation
+    rows: Iterable[TreeRow], meshes: Sequence[TreeMesh], expected: Expectation | None
 ) -> Finding | None:
-    """Return the finding on leaves whose sharding is not the expected one."""
+    """Return the finding on leaves whose sharding is not the expected one; None if none is expected."""
+    if expected is None:
+        return None
     leaves = []
     for row in rows:
         wanted = expected.rows[row.path]
@@ -185,7 +188,7 @@ def sharding_words(
     if axes is not None and wanted_axes is not None and other_types(axes, wanted_axes):
         words.append(f"axis types {axes.types_text}, expected {wanted_axes.types_text}")
     if row.host_memory_kind != wanted.host_memory_kind:
-        kinds = (one.host_memory_kind or "device memory" for one in (row, wanted))
+        kinds = (leaf.host_memory_kind or "device memory" for leaf in (row, wanted))
         words.append("in {}, expected in {}".format(*kinds))
     return ", ".join(words)
 
@@ -255,18 +258,15 @@ def _alternates(places: Sequence[int], count: int) -> bool:
     return len(steps) == 1 and (step := steps.pop()) > places[0] and places[-1] + step >= count
 
 
-def odd_one_out(
-    odd: Sequence[FindingLeaf], rows: Iterable[TreeRow], listed: Collection[str]
-) -> Finding | None:
+def odd_one_out(odd: Sequence[FindingLeaf], rows: Iterable[TreeRow]) -> Finding | None:
     """Return the finding on leaves that are sharded differently from the others of their kind.
 
     Args:
         odd: The leaves.
         rows: The leaves that the finding may be about.
-        listed: Paths of leaves that another finding or the caller's expectation is about.
     """
     paths = {row.path for row in rows} if odd else set()
-    leaves = most_first(leaf for leaf in odd if leaf.path in paths.difference(listed))
+    leaves = most_first(leaf for leaf in odd if leaf.path in paths)
     if not leaves:
         return None
     are = counted(len(leaves), "leaf is", "leaves are")
@@ -335,8 +335,8 @@ def incompatible_devices(
 def _ids(planned: PlannedTree, number: int) -> tuple[int, ...] | None:
     """Return the ids of the devices of a set, ascending; None if they are not known."""
     mesh, known = planned.report.meshes[number], planned.devices[number].ids
-    found = mesh.devices if known is None else known.tolist()
-    return None if found is None else tuple(sorted(found))
+    ids = mesh.devices if known is None else known.tolist()
+    return None if ids is None else tuple(sorted(ids))
 
 
 def _words(ids: tuple[int, ...] | None, mesh: TreeMesh) -> str:

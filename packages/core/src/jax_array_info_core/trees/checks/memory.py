@@ -15,9 +15,10 @@ from ...facts.reports.checks import HostUnit
 from ...facts.reports.findings import Finding, Option, remedies
 from ...facts.reports.tree import TreeReport, TreeRow
 from ...geometry.layouts.dtypes import bits_of_name, packed_nbytes
+from ..plan import PlannedTree
 from ..rows import DeviceSet, kept_for_last_rows
-from ..totals import hosted_per_device
-from .findings import leaf_of
+from ..totals import hosted_per_device, tree_of_rows
+from .findings import has_known_sharding, leaf_of
 
 _STATE_KEYS = frozenset({"mu", "nu", "trace"})
 """Keys in the states of optax below which the tree of the parameters is repeated."""
@@ -387,3 +388,52 @@ def exceeded_host_memory(
         f"{format_bytes(required.nbytes - limit)} more than the {format_bytes(limit)} of a host.",
         **fix,
     )
+
+
+class Required(NamedTuple):
+    """The memory that a tree takes with the optimizer state that will be added."""
+
+    tree: TreeReport
+    """The tree with that state."""
+
+    words: str
+    """That state in words; empty if no optimizer is given."""
+
+    uncounted: Sequence[TreeRow]
+    """Leaves of unknown size per device."""
+
+    on_host: HostBytes
+
+
+def required_memory(
+    planned: PlannedTree,
+    moments: Sequence[Moment],
+    optimizer: str | None,
+    moment_dtype: str | None,
+    hosts: int | None,
+) -> Required:
+    """Return the memory that a tree takes.
+
+    Args:
+        planned: The tree.
+        moments: The optimizer state in the tree.
+        optimizer: A key of ``MOMENTS``, for the state that will be added.
+        moment_dtype: Dtype of the moments that are added.
+        hosts: Number of hosts, as in ``host_bytes``.
+
+    Raises:
+        SpecError: (a ValueError) If the devices cannot be divided among the hosts.
+        UnsupportedValueError: (a ValueError) If ``hosts`` is not an integer.
+    """
+    rows = planned.report.rows
+    added = added_moments(optimizer, moment_dtype, rows, moments) if optimizer else AddedMoments([], "")
+    tree = tree_of_rows([*rows, *added.rows], planned.devices) if added.rows else planned.report
+    uncounted = [
+        row
+        for row in rows
+        if row.shard_nbytes is None
+        and has_known_sharding(row)
+        and not row.is_deleted
+        and row.elsewhere is None
+    ]
+    return Required(tree, added.words, uncounted, host_bytes(tree, planned.devices, hosts))
