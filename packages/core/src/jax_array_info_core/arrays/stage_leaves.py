@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Sequence
@@ -34,10 +35,7 @@ def argument_values(leaves: Sequence[ProgramLeaf], mesh: MeshAxes | None) -> tup
     """
     paths = distinct_paths([_argument_path(leaf) for leaf in leaves])
     is_single = mesh is None or math.prod(mesh.sizes) == 1
-    return tuple(
-        _value(path, leaf, mesh, is_whole=is_single or leaf.is_pruned)
-        for path, leaf in zip(paths, leaves, strict=True)
-    )
+    return _values(paths, leaves, mesh, [is_single or leaf.is_pruned for leaf in leaves])
 
 
 def output_values(leaves: Sequence[ProgramLeaf], mesh: MeshAxes | None) -> tuple[ProgramValue, ...]:
@@ -48,7 +46,19 @@ def output_values(leaves: Sequence[ProgramLeaf], mesh: MeshAxes | None) -> tuple
         mesh: Mesh of the program, for shardings without a spec.
     """
     paths = distinct_paths([path_text(["outputs", *key_path_keys(leaf.keys)]) for leaf in leaves])
-    return tuple(_value(path, leaf, mesh, is_whole=False) for path, leaf in zip(paths, leaves, strict=True))
+    return _values(paths, leaves, mesh, [False] * len(leaves))
+
+
+def _values(
+    paths: Sequence[str], leaves: Sequence[ProgramLeaf], mesh: MeshAxes | None, whole: Sequence[bool]
+) -> tuple[ProgramValue, ...]:
+    """Return arguments or outputs. Thousands of them differ in their paths only."""
+    describe = functools.cache(functools.partial(_value, mesh))
+    kinds = (leaf._replace(keys=(), name=None, label=None) for leaf in leaves)
+    return tuple(
+        replace(describe(kind, is_whole), path=path)
+        for path, kind, is_whole in zip(paths, kinds, whole, strict=True)
+    )
 
 
 def with_requested(
@@ -84,13 +94,12 @@ def _argument_path(leaf: ProgramLeaf) -> str:
     return path_text([*name, *key_path_keys(leaf.keys)])
 
 
-def _value(path: str, leaf: ProgramLeaf, mesh: MeshAxes | None, *, is_whole: bool) -> ProgramValue:
-    """Return an argument or an output.
+def _value(mesh: MeshAxes | None, leaf: ProgramLeaf, is_whole: bool) -> ProgramValue:
+    """Return an argument or an output without its path.
 
     Args:
-        path: Its path.
-        leaf: The leaf, as JAX's stages describe it.
         mesh: Mesh of the program.
+        leaf: The leaf, as JAX's stages describe it.
         is_whole: Whether a device has all of a leaf without a sharding. Else its bytes are unknown, such as
             those of the outputs of a program that was refused.
     """
@@ -99,7 +108,7 @@ def _value(path: str, leaf: ProgramLeaf, mesh: MeshAxes | None, *, is_whole: boo
     got = None if leaf.got is None else described(leaf.got, len(shape), mesh)
     sharding = leaf.asked if leaf.got is None else leaf.got
     return ProgramValue(
-        path=path,
+        path="",
         shape=shape,
         dtype=dtype_name(leaf.dtype),
         bits=bits_per_element(leaf.dtype),

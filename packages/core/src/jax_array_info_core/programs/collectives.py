@@ -44,12 +44,11 @@ MOST_SCOPES = 16
 _Row = TypeVar("_Row", Collective, Temporary)
 
 
-def merged(rows: Iterable[_Row]) -> list[_Row]:
-    """Return rows with those merged that differ at most in their scopes, in the order of the first."""
-    scopes = by_key((replace(row, scopes=()), row.scopes) for row in rows)
+def merged(rows: Iterable[tuple[_Row, str]]) -> list[_Row]:
+    """Return rows with equal ones merged, in the order of the first, with the named scopes of each."""
     return [
-        replace(row, count=len(found), scopes=tuple(dict.fromkeys(sum(found, ())))[:MOST_SCOPES])
-        for row, found in scopes.items()
+        replace(row, count=len(scopes), scopes=tuple(dict.fromkeys(filter(None, scopes)))[:MOST_SCOPES])
+        for row, scopes in by_key(rows).items()
     ]
 
 
@@ -191,30 +190,35 @@ class _Describer:
         self.places = places
         self.flows = ControlFlows(dataflow, lines)
         self.group_axes: dict[int, tuple[str, ...] | None] = {}
-        self.group_links: dict[int, Link | None] = {}
+        self.group_links: dict[int, tuple[Link | None, bool]] = {}
         self.own: dict[Value, list[Instruction]] = {}
 
-    def collectives(self, moved: Movement) -> Iterator[Collective]:
-        """Yield the facts on a collective, once for each way through loops and branches to it."""
+    def collectives(self, moved: Movement) -> Iterator[tuple[Collective, str]]:
+        """Yield the facts on a collective, with its scope, for each way through loops and branches to it."""
         runs = self.executions[moved.value.computation].runs
-        found = self._collective(moved)
-        if runs is None:
-            yield replace(found, times=None)
-        elif not runs:
-            yield replace(found, times=0)
+        users = self._users(moved.value)
+        row, scope = self._collective(moved, users), self._scope(moved, users)
+        if not runs:
+            yield replace(row, times=None if runs is None else 0), scope
         for within, times in (runs or {}).items():
             is_exact = not (within or moved.depends_on_data)
-            yield replace(
-                found,
-                times=times if is_exact else None,
-                at_most=None if is_exact or loops_of(within) else times,
-                within=self.flows.around(within),
-                times_within=times if within else None,
+            if is_exact and times == row.times:
+                yield row, scope
+                continue
+            yield (
+                replace(
+                    row,
+                    times=times if is_exact else None,
+                    at_most=None if is_exact or loops_of(within) else times,
+                    within=self.flows.around(within),
+                    times_within=times if within else None,
+                ),
+                scope,
             )
 
-    def _collective(self, moved: Movement) -> Collective:
-        """Return the facts on a collective, without its executions."""
-        users = self._users(moved.value)
+    def _collective(self, moved: Movement, users: Sequence[Instruction]) -> Collective:
+        """Return the facts on a collective, without its executions and scopes."""
+        link, is_over_link_alone = self._link(moved)
         found = Collective(
             kind=moved.kind,
             axes=self._axes(moved),
@@ -226,10 +230,9 @@ class _Describer:
             origin=self._origin(moved, users),
             path=self._path(moved),
             phase=self._phase(moved, users),
-            scopes=self._scopes(moved, users),
             is_async=moved.is_async,
-            link=self._link(moved),
-            is_over_link_alone=self._is_over_link_alone(moved),
+            link=link,
+            is_over_link_alone=is_over_link_alone,
         )
         if self.because is None:
             return found
@@ -249,18 +252,18 @@ class _Describer:
             self.group_axes[key] = group_axes(moved.groups, self.mesh)
         return self.group_axes[key]
 
-    def _link(self, moved: Movement) -> Link | None:
-        """Return the slowest link between the devices that exchange data; None if it is not known."""
+    def _link(self, moved: Movement) -> tuple[Link | None, bool]:
+        """Return the slowest link between the devices that exchange data, and whether all of it takes this.
+
+        The link is None if it is not known. Of pairs, it is that of the slowest pair.
+        """
         devices = moved.pairs if moved.groups is None else moved.groups
         if self.places is None or devices is None:
-            return None
+            return None, True
         if id(devices) not in self.group_links:
-            self.group_links[id(devices)] = self.places.slowest(devices)
+            is_alone = moved.groups is None or self.places.is_uniform(moved.groups)
+            self.group_links[id(devices)] = self.places.slowest(devices), is_alone
         return self.group_links[id(devices)]
-
-    def _is_over_link_alone(self, moved: Movement) -> bool:
-        """Return whether all of a collective takes its slowest link; of pairs, that of the slowest pair."""
-        return self.places is None or moved.groups is None or self.places.is_uniform(moved.groups)
 
     def _path(self, moved: Movement) -> str | None:
         """Return the path of the argument that is moved; None if something else is."""
@@ -351,11 +354,10 @@ class _Describer:
         )
         return next((pass_of(one.op_name) for one in filter(self._has_stack, around)), None)
 
-    def _scopes(self, moved: Movement, users: Sequence[Instruction]) -> tuple[str, ...]:
+    def _scope(self, moved: Movement, users: Sequence[Instruction]) -> str:
         """Return the named scopes of a collective, or those of the first operation that uses its array."""
         named = self._named(moved) or next(iter(users), None)
-        scope = scope_of(None if named is None else named.op_name)
-        return (scope,) if scope else ()
+        return scope_of(None if named is None else named.op_name)
 
     def _has_stack(self, instruction: Instruction) -> bool:
         """Return whether the name of an instruction tells its transformations, unlike that of an argument."""

@@ -23,8 +23,8 @@ from ..facts.reports.program_memory import LargeBuffer, OutOfMemory, ProgramMemo
 from ..geometry.layouts.dtypes import bits_of_name
 from ..geometry.layouts.spec import mesh_sizes
 from ..xla.hlo.liveness import read_assignment
-from ..xla.hlo.messages import program_in
-from ..xla.hlo.module import Module
+from ..xla.hlo.messages import ArrayShape, program_in
+from ..xla.hlo.module import Computation, Module
 from ..xla.hlo.oom_logs import ListedBuffer, Refusal, read_out_of_memory
 from ..xla.hlo.schedule import schedule_of
 from ..xla.hlo.source import source_lines
@@ -296,8 +296,7 @@ def caveats_of(
         dots: Its dots and convolutions.
         ffts: Its Fourier transforms.
     """
-    instructions = (one for each in module.computations.values() for one in each.instructions)
-    values = [(one.opcode, shape) for one in instructions for shape in one.shapes]
+    values = {value for computation in module.computations.values() for value in computation.once(_values)}
     if platform == "tpu" and any(shape.memory_space == VMEM for _, shape in values):
         return ("Values in VMEM are not among the temporaries that are listed.",)
     if platform != "cpu":
@@ -315,6 +314,11 @@ def caveats_of(
     if any(opcode == "dot" and shape.dtype.startswith("complex") for opcode, shape in values):
         caveats.append("TPU computes a product of complex numbers as 3 real ones, not 4: FLOPs are fewer.")
     return tuple(caveats)
+
+
+def _values(computation: Computation) -> set[tuple[str, ArrayShape]]:
+    """Return the types of the values in a computation, each with the operation that makes it."""
+    return {(one.opcode, shape) for one in computation.instructions for shape in one.shapes}
 
 
 def _widened(dtypes: Collection[str], collectives: Collection[Collective]) -> dict[int, list[str]]:

@@ -100,8 +100,13 @@ def memory_of(
     figures = statistics or MemoryStatistics()
     names = None if traced is None else CheckpointNames(traced.jaxpr, lines)
     is_traced = traced is not None
-    tells_passes = passes_are_named(traced) and not is_nested(module, saved, is_traced=is_traced)
-    found = temporaries_of(module, lines.nearest, tells_passes=tells_passes)
+    is_nested = _is_nested(module, saved, is_traced=is_traced)
+    found = temporaries_of(module, lines.nearest, tells_passes=passes_are_named(traced) and not is_nested)
+    at_backward = (
+        LiveAtBackward(reason=_NESTED)
+        if is_nested
+        else _live_at_backward(found, module, saved, lines, is_traced=is_traced)
+    )
     return ProgramMemory(
         argument_nbytes=figures.argument_nbytes,
         output_nbytes=figures.output_nbytes,
@@ -117,7 +122,7 @@ def memory_of(
         temporaries=_merged(found.highest, lines, names)[:MOST_TEMPORARIES],
         live_nbytes=sum(value.shape.nbytes for value in found.highest),
         saved=saved,
-        live_at_backward=live_at_backward(found, module, saved, lines, is_traced=is_traced),
+        live_at_backward=at_backward,
         elsewhere=_merged(found.elsewhere, lines, names)[:MOST_TEMPORARIES],
     )
 
@@ -127,15 +132,17 @@ def _merged(
 ) -> tuple[Temporary, ...]:
     """Return equal values of the same line together, those with the most bytes first."""
     rows = merged(
-        Temporary(
-            shape=value.shape.dims,
-            dtype=value.shape.dtype,
-            nbytes=value.shape.nbytes,
-            origin=(origin := lines.origin(value.frames)),
-            checkpoint_name=None if names is None else names.of(value, origin),
-            scopes=(scope,) if (scope := scope_of(value.op_name)) else (),
-            is_kept=value.is_kept,
-            is_for_backward=value.is_for_backward,
+        (
+            Temporary(
+                shape=value.shape.dims,
+                dtype=value.shape.dtype,
+                nbytes=value.shape.nbytes,
+                origin=(origin := lines.origin(value.frames)),
+                checkpoint_name=None if names is None else names.of(value, origin),
+                is_kept=value.is_kept,
+                is_for_backward=value.is_for_backward,
+            ),
+            scope_of(value.op_name),
         )
         for value in values
     )
@@ -336,7 +343,7 @@ def _propagated(
     return found
 
 
-def live_at_backward(
+def _live_at_backward(
     found: Temporaries,
     module: Module,
     saved: SavedForBackward | None,
@@ -353,12 +360,12 @@ def live_at_backward(
         lines: The search for the user's line.
         is_traced: Whether the trace of the program is known.
     """
-    if is_nested(module, saved, is_traced=is_traced):
-        return LiveAtBackward(reason=_NESTED)
+    if found.at_backward is None and found.tells_passes:
+        return None
     if found.at_backward is None:
         named = (one.op_name for each in module.computations.values() for one in each.instructions)
         has_backward = saved is not None if is_traced else "backward" in map(pass_of, named)
-        return LiveAtBackward(reason=_UNNAMED) if has_backward and not found.tells_passes else None
+        return LiveAtBackward(reason=_UNNAMED) if has_backward else None
     in_main = [one for one in found.at_backward if one.shape.memory_space == 0]
     in_vmem = (one for one in found.at_backward if one.shape.memory_space == VMEM)
     sized = [(_line_of(one, lines), (one.shape.nbytes, None)) for one in in_main]
@@ -369,7 +376,7 @@ def live_at_backward(
     )
 
 
-def is_nested(module: Module, saved: SavedForBackward | None, *, is_traced: bool) -> bool:
+def _is_nested(module: Module, saved: SavedForBackward | None, *, is_traced: bool) -> bool:
     """Return whether a program differentiates a derivative: by its trace, else by its scheduled operations.
 
     Args:
@@ -379,7 +386,7 @@ def is_nested(module: Module, saved: SavedForBackward | None, *, is_traced: bool
     """
     if is_traced:
         return saved is not None and saved.reason is not None
-    return any(is_nested_derivative(one.op_name) for one in module.once(schedule_of).operations)
+    return any(map(is_nested_derivative, {one.op_name for one in module.once(schedule_of).operations}))
 
 
 def _line_of(value: LiveValue, lines: UserLines) -> BackwardLine:

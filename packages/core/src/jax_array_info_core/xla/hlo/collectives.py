@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from .dataflow import Dataflow, Value
 from .messages import ArrayShape
 from .module import Computation, Instruction, Module
 from .replica_groups import (
+    DEVICE_LISTS,
     ProgramSlices,
     has_devices,
     is_between_slices,
@@ -207,6 +209,7 @@ class _Reader:
         self.dataflow = dataflow
         self.slices = slices
         self.device_count = dataflow.module.device_count
+        self.listed: dict[tuple[bytes, ...], NDArray[np.int64]] = {}
         self.groups: dict[tuple[tuple[int, ...], bytes], NDArray[np.int64]] = {}
         """Groups. Few of them differ: equal ones are one array."""
         self.started: dict[tuple[str, str], int] = {}
@@ -286,13 +289,22 @@ class _Reader:
         if kind == "collective-permute":
             pairs_of_slice = pairs_of(op, self.device_count)
             return None, pairs_of_slice if self.slices is None else self.slices.everywhere(pairs_of_slice)
-        groups = replica_groups(op, self.device_count)
+        groups = self._groups(op)
         is_of_replicas = kind in _OF_REPLICAS and not op.use_global_device_ids
         if groups.shape == (1, 1) and not groups.any() and is_of_replicas and op.channel_id > 0:
             # JAX's programs have one replica, with all devices.
             groups = np.arange(self.device_count)[None]
         groups = groups if self.slices is None else self.slices.everywhere(groups)
         return self.groups.setdefault((groups.shape, groups.tobytes()), groups), None
+
+    def _groups(self, op: Any) -> NDArray[np.int64]:
+        """Return the groups that the message of a collective lists. Most list them alike."""
+        key = tuple(getattr(op, name).SerializeToString() for name in DEVICE_LISTS)
+        if not any(key):
+            return replica_groups(op, self.device_count)
+        if key not in self.listed:
+            self.listed[key] = replica_groups(op, self.device_count)
+        return self.listed[key]
 
     def read_between_slices(self, computation: Computation, send: Instruction) -> Movement:
         """Return the array that a collective between slices moves.

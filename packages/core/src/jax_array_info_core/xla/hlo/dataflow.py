@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property
-from operator import itemgetter
 from typing import NamedTuple
 
 from .module import (
@@ -56,8 +55,8 @@ class CallSite(NamedTuple):
     """Index of the operand that is the computation's parameter 0."""
 
 
-_Use = tuple[int, Instruction, int]
-"""A use of a value: place of the user in its computation, the user, and the index of the operand."""
+_Use = tuple[Instruction, int]
+"""A use of a value: the user, and the index of the operand."""
 
 
 class Step(NamedTuple):
@@ -79,7 +78,6 @@ class Dataflow:
     def __init__(self, module: Module) -> None:
         self.module = module
         self._invariant: dict[tuple[str, int], bool] = {}
-        self._users: dict[str, dict[str, dict[int | None, list[_Use]]]] = {}
         self._following: dict[Value, tuple[Value, ...]] = {}
 
     @cached_property
@@ -300,7 +298,7 @@ class Dataflow:
     def steps(self, value: Value) -> Iterator[Step]:
         """Yield each value that is computed from a value in one step."""
         within, element = value.computation, value.element
-        for _, user, operand in self.users(value):
+        for user, operand in self.users(value):
             if user.opcode == "get-tuple-element":
                 yield Step(user, operand, Value(within, user.name))
             elif user.opcode == "tuple":
@@ -325,26 +323,37 @@ class Dataflow:
 
     def users(self, value: Value) -> Sequence[_Use]:
         """Return the users of a value in its computation, in the order of the schedule."""
-        by_element = self._users_in(value.computation).get(value.name, {})
+        computation = self.module.computations[value.computation]
+        by_element = computation.once(_uses).get(computation.by_name[value.name].place, {})
         # A combined collective may have thousands of elements.
         elements = by_element if value.element is None else {value.element, None} & by_element.keys()
-        return sorted((use for element in elements for use in by_element[element]), key=itemgetter(0))
+        uses = sorted(use for element in elements for use in by_element[element])
+        return [(computation.instructions[place], operand) for place, operand in uses]
 
-    def _users_in(self, name: str) -> dict[str, dict[int | None, list[_Use]]]:
-        """Return the users of each value in a computation, by the element of a tuple that they take."""
-        if name not in self._users:
-            users = self._users[name] = {}
-            for place, one in enumerate(self.module.computations[name].instructions):
-                for index, operand in enumerate(one.operands):
-                    users.setdefault(operand, {}).setdefault(one.element, []).append((place, one, index))
-        return self._users[name]
+
+def _uses(computation: Computation) -> dict[int, dict[int | None, list[tuple[int, int]]]]:
+    """Return the users of each value and the index of the operand, by the element of a tuple that they take.
+
+    The values and their users are places.
+    """
+    uses: dict[int, dict[int | None, list[tuple[int, int]]]] = {}
+    for user in computation.instructions:
+        for index, name in enumerate(user.operands):
+            by_element = uses.setdefault(computation.by_name[name].place, {})
+            by_element.setdefault(user.element, []).append((user.place, index))
+    return uses
+
+
+def _between_slices(computation: Computation) -> list[int]:
+    """Return the places of sends and recvs."""
+    return [one.place for one in computation.instructions if one.opcode in ("send", "recv")]
 
 
 def _ends_between_slices(computation: Computation) -> dict[tuple[str, str], Instruction]:
     """Return the recv of each send between slices of a computation, and the send of each recv."""
+    instructions = computation.where(_between_slices)
     sends, recvs = (
-        {rendezvous(one): one for one in computation.instructions if one.opcode == opcode}
-        for opcode in ("send", "recv")
+        {rendezvous(one): one for one in instructions if one.opcode == opcode} for opcode in ("send", "recv")
     )
     found = {}
     for name in sends.keys() & recvs.keys() - {None}:

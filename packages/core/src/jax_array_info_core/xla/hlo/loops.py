@@ -425,11 +425,10 @@ def counted_flops(module: Module, executions: Mapping[str, Executions]) -> Flops
     for name, computation in module.computations.items():
         runs = executions[name].runs
         for place, products, transforms in () if runs == {} else computation.once(_costs):
-            instruction = computation.instructions[place]
             if products is None:
-                size_unknown.append(instruction)
+                size_unknown.append(computation.instructions[place])
             elif runs is None:
-                runs_unknown.append(instruction)
+                runs_unknown.append(computation.instructions[place])
             else:
                 for within, times in runs.items():
                     dots[within] += 2 * products * times

@@ -53,15 +53,14 @@ class Instruction:
     such as ``slice-start``. Then ``op`` is that of what is started.
     """
 
-    __slots__ = ("_module", "_outer", "_type", "calls", "name", "op", "opcode", "operands")
+    __slots__ = ("_calls", "_computation", "_operands", "_outer", "_type", "name", "op", "opcode", "place")
 
-    def __init__(self, module: Module, message: Any, operands: tuple[str, ...], started: Any) -> None:
+    def __init__(self, computation: Computation, message: Any, started: Any) -> None:
         """Describe a message.
 
         Args:
-            module: The program.
+            computation: The computation.
             message: The ``HloInstructionProto``.
-            operands: Names of the operands.
             started: The message of the operation that an asynchronous one starts; None for others.
         """
         self.name: str = message.name
@@ -70,27 +69,44 @@ class Instruction:
         """Name of the operation, such as ``all-gather-start``."""
         if started is not None:
             self.opcode = started.opcode + self.opcode.removeprefix("async")
-        self.operands = operands
-        """Names of the operands."""
         self.op: Any = message if started is None else started
-        self._outer, self._module = message, module
+        self.place = -1
+        """Its place in the order of its computation."""
+        self._outer, self._computation = message, computation
+        # Decoded where they are asked for: most instructions are in fusions, and few of these are looked at.
         self._type: Type | None = None
-        self.calls: tuple[Call, ...] = ()
-        """The computations that it names, in XLA's order; an update or a done has none."""
-        if self.op.called_computation_ids and not self.opcode.endswith(("-update", "-done")):
-            roles = _ROLES.get(self.op.opcode, ("element",))
-            self.calls = tuple(
-                Call(module.names[number], roles[min(place, len(roles) - 1)])
-                for place, number in enumerate(self.op.called_computation_ids)
-            )
+        self._operands: tuple[str, ...] | None = None
+        self._calls: tuple[Call, ...] | None = None
 
     def __repr__(self) -> str:
         return f"%{self.name} = {self.opcode}({', '.join(f'%{name}' for name in self.operands)})"
 
     @property
+    def operands(self) -> tuple[str, ...]:
+        """Names of the operands."""
+        if self._operands is None:
+            by_id = self._computation.by_id
+            self._operands = tuple([by_id[number].name for number in self._outer.operand_ids])
+        return self._operands
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """The computations that it names, in XLA's order; an update or a done has none."""
+        if self._calls is None:
+            is_end = self.opcode.endswith(("-update", "-done"))
+            numbers = () if is_end else self.op.called_computation_ids
+            self._calls = self._calls_by_id(numbers) if numbers else ()
+        return self._calls
+
+    def _calls_by_id(self, numbers: Sequence[int]) -> tuple[Call, ...]:
+        names, roles = self._computation.module.names, _ROLES.get(self.op.opcode, ("element",))
+        last = len(roles) - 1
+        return tuple(Call(names[number], roles[min(place, last)]) for place, number in enumerate(numbers))
+
+    @property
     def _of_result(self) -> Type:
         if self._type is None:
-            self._type = self._module.types.of(self._outer.shape)
+            self._type = self._computation.module.types.of(self._outer.shape)
         return self._type
 
     @property
@@ -112,7 +128,7 @@ class Instruction:
     def frames(self) -> tuple[Frame, ...]:
         """Source lines, innermost first; empty if there are none."""
         metadata = self._outer.metadata
-        found = self._module.stacks.of(metadata.stack_frame_id)
+        found = self._computation.module.stacks.of(metadata.stack_frame_id)
         own = metadata.source_file, metadata.source_line
         # JAX 0.7 has both, and the numbers of another table in partitioned programs.
         return (Frame(*own, ""),) if own[0] and (not found or found[0][:2] != own) else found
@@ -122,7 +138,7 @@ class Instruction:
         """Column of the innermost source line at which it begins, from 0; 0 also if it is unknown."""
         frames = self.frames
         return (
-            self._module.stacks.column(self._outer.metadata.stack_frame_id)
+            self._computation.module.stacks.column(self._outer.metadata.stack_frame_id)
             if frames and frames[0].function
             else 0
         )
@@ -169,7 +185,7 @@ class Instruction:
     def backend_config(self) -> str:
         """What only the backend understands, mostly as JSON; empty if there is nothing."""
         payload = self._outer.backend_config_payload
-        data, payloads = self._outer.backend_config or payload.value, self._module.payloads
+        data, payloads = self._outer.backend_config or payload.value, self._computation.module.payloads
         if not data and 0 < payload.id <= len(payloads):
             data = payloads[payload.id - 1]
         return bytes(data).decode("utf-8", "replace")
@@ -206,6 +222,17 @@ def _once(made: dict[Any, Any], make: Callable[[_Of], _Made], of: _Of) -> _Made:
     return found
 
 
+def _parameters(computation: Computation) -> list[int]:
+    """Return the places of the parameters, in order of their numbers."""
+    parameters = [one for one in computation.instructions if one.opcode == "parameter"]
+    return [one.place for one in sorted(parameters, key=lambda one: one.parameter_number)]
+
+
+def representative(computation: Computation) -> Computation:
+    """Return the first of the fused computations that ``once`` does not tell apart, if it is called by it."""
+    return computation
+
+
 def calling(computation: Computation) -> tuple[int, ...]:
     """Return the places of the instructions that name computations."""
     return tuple(place for place, one in enumerate(computation.instructions) if one.calls)
@@ -226,30 +253,32 @@ class Computation:
         """Name."""
         self.message = message
         """XLA's message."""
-        self._module, self._order = module, order
+        self.module = module
+        """The program."""
+        self._order = order
 
     @cached_property
     def by_id(self) -> Mapping[int, Instruction]:
         """Instructions by the ids of their messages, operands before their users."""
-        names, starts = dict[int, str](), dict[int, Any]()
+        starts: dict[int, Any] = {}
         made: dict[int, Instruction] = {}
         for message in self.message.instructions:
             number, started = message.id, None
-            operands = message.operand_ids
             if message.opcode.startswith("async-"):
                 # Newer versions name the computation in the start only.
-                started = self._module.started.get(number) or starts.get(operands[0] if operands else 0)
+                started = self.module.started.get(number) or starts.get((*message.operand_ids, 0)[0])
                 starts[number] = started
-            names[number] = message.name
-            named = tuple([names[operand] for operand in operands])
-            made[number] = Instruction(self._module, message, named, started)
+            made[number] = Instruction(self, message, started)
         return made
 
     @cached_property
     def instructions(self) -> tuple[Instruction, ...]:
         """Instructions, in the order of the schedule."""
-        order = self.by_id if self._order is None else self._order
-        return tuple(self.by_id[number] for number in order)
+        by_id = self.by_id
+        ordered = by_id.values() if self._order is None else [by_id[number] for number in self._order]
+        for place, instruction in enumerate(ordered):
+            instruction.place = place
+        return tuple(ordered)
 
     @cached_property
     def by_name(self) -> Mapping[str, Instruction]:
@@ -264,12 +293,11 @@ class Computation:
     @cached_property
     def parameters(self) -> tuple[Instruction, ...]:
         """Parameters, in order of their numbers."""
-        found = (one for one in self.instructions if one.opcode == "parameter")
-        return tuple(sorted(found, key=lambda one: one.parameter_number))
+        return tuple(self.where(_parameters))
 
     @cached_property
     def _made(self) -> dict[Any, Any]:
-        return {} if self.is_scheduled else self._module.made.setdefault(_content(self.message), {})
+        return {} if self.is_scheduled else self.module.made.setdefault(_content(self.message), {})
 
     def once(self, make: Callable[[Computation], _Made]) -> _Made:
         """Return what a function makes of the computation.
@@ -289,21 +317,24 @@ class Computation:
         return self._order is not None
 
 
-def _content(message: Any) -> bytes:
-    """Return the known fields of an ``HloComputationProto`` without names, ids and metadata."""
+def _content(message: Any) -> tuple[bytes, tuple[int, ...]]:
+    """Return the known fields of an ``HloComputationProto`` without names, ids and metadata.
+
+    The operands, which are ids, are the places of their instructions, and -1 behind those of each.
+    """
     copy = type(message)()
     copy.CopyFrom(message)
     copy.DiscardUnknownFields()
-    places = {one.id: place for place, one in enumerate(copy.instructions)}
-    for place, one in enumerate(copy.instructions):
-        one.ClearField("name")
-        one.ClearField("metadata")
-        one.id = place
-        one.operand_ids[:] = [places[number] for number in one.operand_ids]
+    places = {instruction.id: place for place, instruction in enumerate(copy.instructions)}
+    places[0] = -1
+    operands = [places[number] for one in copy.instructions for number in (*one.operand_ids, 0)]
+    for instruction in copy.instructions:
+        for name in ("name", "metadata", "id", "operand_ids"):
+            instruction.ClearField(name)
     copy.ClearField("name")
     copy.ClearField("id")
     copy.root_id = places.get(copy.root_id, 0)  # a text may leave out a computation
-    return bytes(copy.SerializeToString(deterministic=True))
+    return bytes(copy.SerializeToString(deterministic=True)), tuple(operands)
 
 
 class Alias(NamedTuple):
@@ -344,10 +375,12 @@ class Module:
             for one in message.input_output_alias.entries
         )
         """Outputs that reuse the memory of an argument."""
+        order = {one.key: one.value.instruction_ids for one in message.schedule.sequences}
         bodies = {one.id: one for one in message.computations}
         starts = [
             (one.id, bodies[one.called_computation_ids[0]])
-            for computation in message.computations
+            for number, computation in bodies.items()
+            if number in order or not order
             for one in computation.instructions
             if one.opcode == "async-start"
         ]
@@ -356,7 +389,6 @@ class Module:
         }
         """Messages of the operations that asynchronous ones start, by the id of the start."""
         hidden = {body.id for number, body in starts if number in self.started}
-        order = {one.key: one.value.instruction_ids for one in message.schedule.sequences}
         self.computations: Mapping[str, Computation] = {
             one.name: Computation(self, one, order.get(one.id))
             for one in message.computations

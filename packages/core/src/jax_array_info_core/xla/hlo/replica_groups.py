@@ -74,10 +74,13 @@ def replica_groups(op: Any, device_count: int) -> NDArray[np.int64]:
     return groups
 
 
+DEVICE_LISTS = ("collective_device_list", "iota_collective_device_list", "mesh_axes_replica_group_list")
+"""Messages of an instruction that list groups of devices, in newer versions."""
+
+
 def has_devices(op: Any) -> bool:
     """Return whether an instruction names groups or pairs of devices."""
-    messages = ("collective_device_list", "iota_collective_device_list", "mesh_axes_replica_group_list")
-    return bool(op.replica_groups or op.source_target_pairs) or any(map(op.HasField, messages))
+    return bool(op.replica_groups or op.source_target_pairs) or any(map(op.HasField, DEVICE_LISTS))
 
 
 def _arranged(dims: Sequence[int], permutation: Sequence[int], device_count: int) -> NDArray[np.int64]:

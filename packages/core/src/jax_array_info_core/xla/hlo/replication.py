@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import chain
 from operator import or_
@@ -17,7 +17,17 @@ from .collectives import COLLECTIVES, Movement
 from .dataflow import Value
 from .loops import fft_flops, multiply_adds
 from .messages import ArrayShape
-from .module import PASSING, Computation, Instruction, Module, Passing, called, calls_of, operations
+from .module import (
+    PASSING,
+    Computation,
+    Instruction,
+    Module,
+    Passing,
+    called,
+    calls_of,
+    operations,
+    representative,
+)
 
 _MOST_NUMBERS = 1 << 16
 _SAME_NUMBERS = operations(Passing.NUMBER) | {"broadcast"}
@@ -97,6 +107,8 @@ class Axes:
         """Length of the axis of each bit."""
         self.all = self.of(mesh)
         """All axes."""
+        self._spanned: dict[int, int] = {}
+        """Axes that groups span, by the identity of their array, which collectives share."""
 
     def of(self, names: Collection[str]) -> int:
         """Return the axes of whole mesh axes."""
@@ -115,6 +127,11 @@ class Axes:
 
     def spanned(self, groups: NDArray[np.int64] | None) -> int:
         """Return the axes whose devices are together in each group, of shape (groups, devices in each)."""
+        if id(groups) not in self._spanned:
+            self._spanned[id(groups)] = self._spanned_by(groups)
+        return self._spanned[id(groups)]
+
+    def _spanned_by(self, groups: NDArray[np.int64] | None) -> int:
         if groups is None or groups.size != self.count(self.all) or int(np.min(groups)) < 0:
             return 0
         owners = np.empty((groups.size, 1), np.int64)
@@ -214,11 +231,15 @@ class Replication:
         self._movements: dict[tuple[str, str], list[Movement]] = {}
         for one in movements:
             self._movements.setdefault((one.value.computation, one.instruction.name), []).append(one)
+        self._moving = {name for name, _ in self._movements}
         self._parameters = [self._unknown if one is None else Held(self._axes.of(one)) for one in parameters]
         self._is_numbered = is_numbered
         self._sources: dict[Value, Source] = {}
         self._sums: dict[Value, Movement] = {}
         self._found: dict[tuple[str, ...], Sequence[Repeated]] = {}
+        self._results: dict[Hashable, State] = {}
+        self._walked: set[tuple[str, ...]] = set()
+        """Fusions that may have added to what is found: a later turn of their loop takes it back."""
 
     def repeated(self) -> tuple[Repeated, ...]:
         """Return the whole values, in the order of the program."""
@@ -372,18 +393,36 @@ class Replication:
                     return after
                 state = after
             return self._unknown
+        if one.opcode == "fusion":
+            return self._fused(computations[calls_of(one)[0].name], operands, path)
         results = [
             self._run(
                 computations[call.name],
                 [operands[place]] if call.role == "branch" else operands,
                 (*path, call.name),
-                is_fused=one.opcode == "fusion",
+                is_fused=False,
             )
             for place, call in enumerate(calls_of(one), 1)
         ]
         if one.opcode == "conditional":
             results.append(Held(self._joined(operands[0]).varies))
         return self._merged(results)
+
+    def _fused(self, fused: Computation, operands: Sequence[State], path: tuple[str, ...]) -> State:
+        """Return the result of a fusion. If it repeats nothing, it is that of all alike ones."""
+        facts = tuple(map(_facts, operands))
+        is_plain = fused.name not in self._moving and None not in facts
+        key = (fused.once(representative).name, facts) if is_plain else None
+        if key in self._results and path not in self._walked:
+            return self._results[key]
+        result = self._run(fused, operands, (*path, fused.name), is_fused=True)
+        if key is None:
+            self._walked.add(path)
+        else:
+            self._walked.discard(path)
+            if _is_computed(result):
+                self._results[key] = result
+        return result
 
     def _joined(self, state: State) -> Held:
         """Return what is known of all elements of a tuple together."""
@@ -449,6 +488,20 @@ def _is_scatter(one: Instruction) -> bool:
 def _scattered(one: Instruction, parts: list[State]) -> State:
     """Return the result of a loop that is a scatter."""
     return [each._replace(scatter=one) if isinstance(each, Held) else each for each in parts]
+
+
+def _facts(state: State) -> Hashable:
+    """Return what is known of an array; None for one that is whole after a collective, and for tuples."""
+    if isinstance(state, list) or state.sources or state.scatter:
+        return None
+    return state.varies, None if state.numbers is None else (state.numbers.shape, state.numbers.tobytes())
+
+
+def _is_computed(state: State) -> bool:
+    """Return whether a state knows no instruction: neither that of a fusion, nor that of its operands."""
+    if isinstance(state, list):
+        return all(map(_is_computed, state))
+    return not (state.sources or state.maker or state.scatter)
 
 
 def _axes_of(state: State) -> object:

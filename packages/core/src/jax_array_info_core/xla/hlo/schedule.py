@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
+from ...base.grouping import by_key
 from .buffers import (
     Buffer,
     Buffers,
@@ -299,13 +300,24 @@ def _turns(schedule: Schedule, module: Module) -> dict[str, int]:
     return {name: _turn(found) for name, found in marks.items() if both <= {of for _, of in found}}
 
 
+def _counted(computation: Computation) -> Mapping[str, Sequence[int]]:
+    """Return the places of the instructions that may tell a pass, by their operations."""
+    opcodes = _COUNTED | {"reduce"}
+    return by_key((one.opcode, one.place) for one in computation.instructions if one.opcode in opcodes)
+
+
 def _main_passes(module: Module) -> Callable[[Instruction], _Pass]:
     """Return a function that returns the pass of an instruction, by its main operations."""
 
     def inside(one: Instruction, opcodes: Collection[str]) -> set[_Pass]:
         computations = (module.computations[call.name] for call in calls_of(one))
-        parts = (each for computation in computations for each in computation.instructions)
-        return {main_pass(each) for each in parts if each.opcode in opcodes} - {None}
+        parts = (
+            computation.instructions[place]
+            for computation in computations
+            for opcode, places in computation.once(_counted).items()
+            for place in (places if opcode in opcodes else ())
+        )
+        return {main_pass(part) for part in parts} - {None}
 
     @functools.cache
     def main_pass(one: Instruction) -> _Pass:
