@@ -1,5 +1,6 @@
 """Hypothesis strategies for the JSON that a JSON schema accepts."""
 
+from itertools import product
 from random import Random
 
 from hypothesis import strategies as st
@@ -80,7 +81,24 @@ PLAIN = {
 }
 
 
-def complete(schema, name, turn, text):
+def covering(schema, name, text, turns):
+    """Return values of ``complete``: those that have each pair of alternatives of a definition, and the others."""
+    values = []
+    for turn in range(turns):
+        chosen = set()
+        value = complete(schema, name, turn, text, chosen)
+        pairs = {(first, second) for first, second in product(chosen, repeat=2) if first[0] == second[0]}
+        values.append((value, pairs))
+    missing, cover = set().union(*(pairs for _, pairs in values)), []
+    while missing or not cover:
+        best = max(values, key=lambda candidate: len(candidate[1] & missing))
+        values.remove(best)
+        missing -= best[1]
+        cover.append(best[0])
+    return cover, [value for value, _ in values]
+
+
+def complete(schema, name, turn, text, chosen):
     """Return a value of a definition with every optional field present.
 
     Args:
@@ -88,15 +106,23 @@ def complete(schema, name, turn, text):
         name: Name of a definition in it.
         turn: Seed of the choices between alternatives.
         text: Function from the name of a definition and of its field to the text of that field.
+        chosen: Set to which each choice is added: its place, the field, and the number of the alternative. The
+            place is the definition; many words are a place of their own, since they make too many pairs.
     """
 
     random = Random(turn)
 
+    def choice(alternatives, place, field):
+        number = random.randrange(len(alternatives))
+        chosen.add((place, field, number))
+        return alternatives[number]
+
     def of(node, definition, field):
         if "const" in node or "enum" in node:
-            return random.choice(node.get("enum") or [node["const"]])
+            words = node.get("enum") or [node["const"]]
+            return choice(words, (definition, field) if len(words) > 4 else definition, field)
         if "anyOf" in node:
-            return of(random.choice(node["anyOf"]), definition, field)
+            return of(choice(node["anyOf"], definition, field), definition, field)
         if "$ref" in node:
             return named(node["$ref"].rpartition("/")[2])
         match node["type"]:

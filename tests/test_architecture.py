@@ -14,7 +14,7 @@ import pytest
 import jax_array_info
 import jax_array_info_core
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 PACKAGES = ["jax_array_info_core", "jax_array_info", "jax_array_info_cli"]
 

@@ -11,7 +11,7 @@ from docs_hooks.column_page import column_page, tables_of_pages
 from jax_array_info_core import from_json, json_schema
 from jax_array_info_core.facts.pages import REPORTS, blocks, page
 from tests.goldens import NAMES, stored
-from tests.schemas import complete
+from tests.schemas import covering
 from tests.test_voice import PACKAGES, PAGES, docstrings_of, strings_of, tree_of
 
 pytestmark = pytest.mark.newest
@@ -59,8 +59,7 @@ def reports():
     schema = json_schema()
     for choice in schema["oneOf"]:
         name = choice["$ref"].rpartition("/")[2]
-        for turn in range(TURNS):
-            made = complete(schema, name, turn, lambda *_: "qx")
+        for made in covering(schema, name, lambda *_: "qx", TURNS)[0]:
             yield from_json(json.dumps({"report": name, "schema_version": 2, **made}))
 
 

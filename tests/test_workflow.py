@@ -52,7 +52,7 @@ INNER = "@pytest.mark.own_process\ndef test_some(): ...\n"
         ("everywhere", ONE, True),
         ("everywhere", TWO, True),
         ("everywhere", INNER, False),
-        ("not own_process and not oldest_and_newest", ONE, False),
+        ("not own_process and not once_per_version", ONE, False),
         ("not own_process and not newest", ONE, True),
         ("not own_process", TWO, True),
         ("not own_process", INNER, False),

@@ -13,7 +13,7 @@ import pytest
 
 from jax_array_info_core import planned_mesh_report, save_tree, to_json
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 
 def bad_files(folder):

@@ -14,7 +14,7 @@ from jax_array_info_cli.advice.instrument import CALL, Source, _Replacing
 from jax_array_info_core.programs.advice.candidates import Site
 from tests.cli.constructs import CONSTRUCTS
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 each = pytest.mark.parametrize("name", CONSTRUCTS)
 

@@ -8,7 +8,7 @@ import pytest
 
 from jax_array_info_cli.launch.start import LONGEST, Relay, split_lines
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 CHATTER = b"[Gloo] Rank 0 is connected to 1 peer ranks. Expected number of connected peer ranks is : 1"
 

@@ -11,7 +11,7 @@ from jax_array_info import from_json, to_text, xla_report
 from tests.cli.launching import jai
 from tests.rich_render.svg.reading import cells, parsed
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 
 def test_show_draws_a_mesh_that_does_not_exist(call):

@@ -19,7 +19,7 @@ from tests.cli.launching import jai, write_program
 from tests.cli.step_file import MESH, STEP  # noqa: F401
 
 pytestmark = [
-    pytest.mark.oldest_and_newest,
+    pytest.mark.newest,
     pytest.mark.needs_devices(8),
     pytest.mark.usefixtures("folder"),
 ]

@@ -20,7 +20,7 @@ from jax_array_info_core.layouts import MeshAxes
 from jax_array_info_core.programs.collectives import totals_of
 from jax_array_info_core.reports import Collective, ProgramReport
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 GATHER = Collective(
     kind="all-gather", axes=("fsdp",), group_size=2, dtype="float32", shape=(512,), sent_nbytes=1024

@@ -8,7 +8,7 @@ import pytest
 from jax_array_info.engine import terminal as module
 from jax_array_info.engine.terminal import progress_bar
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 
 class Stderr(io.StringIO):

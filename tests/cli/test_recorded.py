@@ -18,7 +18,7 @@ from tests.core.jobs.hosts.samples import OTHER, USUAL, write
 from tests.core.jobs.timeline.samples import MIB, START, record_group, record_start, samples_of, write_record
 from tests.logs import DONATIONS, REFUSED, REMATERIALIZATION
 
-once = pytest.mark.oldest_and_newest
+once = pytest.mark.newest
 LOG = "\n".join([REMATERIALIZATION, *DONATIONS.values()])
 # Without a timestamp, which would change the names of tests.
 packed = functools.partial(gzip.compress, mtime=0)

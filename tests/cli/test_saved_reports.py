@@ -13,7 +13,7 @@ from jax_array_info import save_report, save_tree, to_json
 from jax_array_info_core import devices_report, from_json, live_array_report, load_report, tree_report
 from tests.core.facts.reports.test_json import every_report
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 COMMANDS = {
     "tree": ["tree", "{}"],

@@ -28,7 +28,7 @@ from jax_array_info.layouts import Spec
 from jax_array_info.reports import TreeMesh
 from tests.maxtext import DUMPS, write_dump
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 
 def leaf(*shape, dtype=jnp.float32):

@@ -14,7 +14,7 @@ from tests.cli.launching import jai, write_program
 needs_shardy = pytest.mark.skipif(
     jax.__version_info__ < (0, 10, 1), reason="Shardy tells origins from JAX 0.10.1 on"
 )
-pytestmark = [pytest.mark.oldest_and_newest, pytest.mark.usefixtures("folder")]
+pytestmark = [pytest.mark.newest, pytest.mark.usefixtures("folder")]
 
 COMMAND = "why"
 

@@ -5,7 +5,7 @@ import importlib
 
 import pytest
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 MODULES = [
     "jobs.devices.memory",

@@ -4,7 +4,7 @@ import pytest
 
 from jax_array_info_core.compat.processes import RANK_VARIABLES, job_of, launcher_rank
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 
 @pytest.mark.parametrize("name", RANK_VARIABLES)

@@ -16,7 +16,7 @@ from jax_array_info_core.xla.hlo.source import read_array, scope_of
 from jax_array_info_core.xla.hlo.warnings import DONATION, warnings_in
 from tests.logs import REMATERIALIZATION
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 HBM = "TPU TensorCore Hbm usage: 1,"
 

@@ -8,7 +8,7 @@ from orbax import checkpoint
 from jax_array_info_core import PathRules, load_tree, tree_diff_report, tree_report
 from jax_array_info_core.layouts import Spec
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 
 def test_the_save_of_an_nnx_state_has_the_paths_of_the_state(tmp_path):

@@ -12,7 +12,7 @@ from jax_array_info.export.notebook import reports_bundle
 from jax_array_info_core.facts.pages.blocks import Rule, Verbatim
 from tests.core.facts.reports.test_surrogates import TEXTS, reports_with
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 
 @settings(max_examples=30)

@@ -4,7 +4,7 @@ import pytest
 
 from tests.documents import run_python
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 # CPython 3.12.0 to 3.12.5 keep freed iterators of futures in a free list. `gc.get_referents` revives them,
 # and then the next collection never ends.

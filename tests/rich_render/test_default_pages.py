@@ -34,6 +34,8 @@ FIRST = 15
 """Number of lines that a reader sees at a glance."""
 SIZE = re.compile(r"([0-9.]+ [KMGT]?i?B)( each)?")
 TIMES = re.compile(r" \ufdd0([0-9]+)")
+NARROW = (30, 50, 79)
+"""Widths of which each page has one, besides the narrowest; the stored pages have five others."""
 MANY = 5
 """Number of findings that may need more lines, since each keeps its title, its problem and its fix."""
 MADE_UP = {name for name in NAMES if "\\u202e" in (FOLDER / f"{name}.json").read_text()}
@@ -87,31 +89,33 @@ def assert_sum(sizes, total):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_default_page_has_at_most_40_lines(name):
+def test_a_default_page_fits_a_screen_of_any_width_and_tells_how_many_rows_are_left_out(name):
     report = report_of(name)
     lines = lines_of(shown(name))
-    has_many_findings = len(getattr(report, "findings", ())) >= MANY
-    if (name in MADE_UP or has_many_findings) and len(lines) > MOST_LINES:
-        none, one = (
-            lines_of([block for block in cut(page(report), most) if not isinstance(block, Picture)])
-            for most in (0, 1)
-        )
-        assert MOST_LINES <= len(none) < len(lines) <= len(one)
-    else:
-        assert len(lines) <= MOST_LINES
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_one_line_tells_how_many_rows_are_left_out(name):
-    report = report_of(name)
-    words = re.findall(r"(\d+) rows? (?:is|are) left out: max_rows=None shows all", to_text(report))
-    rows = left_out(page(report), 0)
+    assert_at_most_40(lines, report, name in MADE_UP)
+    words = re.findall(r"(\d+) rows? (?:is|are) left out: max_rows=None shows all", " ".join(lines))
     assert len(words) <= 1
-    assert "left out: max_rows" not in text_of(on_console(shown_blocks([*page(report)], None)))
-    assert not words or 0 < int(words[0]) <= rows
-    if not words:
-        every = [block for block in cut(page(report), None) if not isinstance(block, Picture)]
-        assert lines_of(every) == lines_of(shown(name))
+    every = [block for block in cut(page(report), None) if not isinstance(block, Picture)]
+    whole = lines_of(every)
+    assert "left out: max_rows" not in " ".join(whole)
+    assert 0 < int(words[0]) <= left_out(page(report), 0) if words else whole == lines
+    blocks = [block for block in page_of(name) if not (isinstance(block, Verbatim) and block.is_whole)]
+    for width in (20, NARROW[NAMES.index(name) % len(NARROW)]):
+        text = text_of(on_console(blocks, width=width), width=width)
+        assert max(map(cell_len, text.splitlines())) <= width
+
+
+def assert_at_most_40(lines, report, is_made_up):
+    """Assert that a page is a screen, or that its findings alone are more and it has no other row."""
+    has_many_findings = len(getattr(report, "findings", ())) >= MANY
+    if len(lines) <= MOST_LINES:
+        return
+    assert is_made_up or has_many_findings
+    none, one = (
+        lines_of([block for block in cut(page(report), most) if not isinstance(block, Picture)])
+        for most in (0, 1)
+    )
+    assert MOST_LINES <= len(none) < len(lines) <= len(one)
 
 
 @pytest.mark.parametrize("name", names(TreeReport))
@@ -181,14 +185,6 @@ def test_a_tree_begins_with_its_total_what_can_be_saved_and_its_largest_leaf(nam
     leaves = [row for row in report.rows if is_counted(row)]
     if largest := max(leaves, key=lambda row: row.shard_nbytes, default=None):
         assert largest.path.split("/")[-1] in first
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_no_line_is_wider_than_the_console_but_for_code_to_copy(name):
-    blocks = [block for block in page_of(name) if not (isinstance(block, Verbatim) and block.is_whole)]
-    for width in (20, 30, 50, 79):
-        text = text_of(on_console(blocks, width=width), width=width)
-        assert max(map(cell_len, text.splitlines())) <= width
 
 
 class Terminal(StringIO):

@@ -10,7 +10,7 @@ import pytest
 import jax_array_info
 from tests.documents import run_python
 
-pytestmark = [pytest.mark.oldest_and_newest, pytest.mark.needs_devices(8)]
+pytestmark = [pytest.mark.newest, pytest.mark.needs_devices(8)]
 
 needs_shardy = pytest.mark.skipif(
     jax.__version_info__ < (0, 10, 1), reason="Shardy tells origins from JAX 0.10.1 on"

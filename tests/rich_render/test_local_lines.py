@@ -7,7 +7,7 @@ from jax_array_info import to_text
 from jax_array_info.reports import ArrayReport
 from jax_array_info_core.geometry.layouts.layout import local_part, mesh_layout
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 
 def lines(shape, sizes, axes, owners, process=1, bits=32):

@@ -31,7 +31,7 @@ MESH = {"data": 2, "model": 4}
 SPEC = Spec((("data",), ()), unreduced=("model",))
 
 
-@pytest.mark.oldest_and_newest
+@pytest.mark.newest
 def test_replicas_of_a_partial_sum_are_neighbors_in_a_layout():
     layout = spec_layout((8,), {"a": 2, "b": 2, "c": 3}, Spec((), unreduced=("c",)))
     assert (layout.partial_sums, layout.replicas, layout.unreduced) == (3, 4, ("c",))
@@ -40,7 +40,7 @@ def test_replicas_of_a_partial_sum_are_neighbors_in_a_layout():
     assert spec_layout((8,), {"a": 2, "one": 1}, Spec((), unreduced=("one",))).unreduced == ()
 
 
-@pytest.mark.oldest_and_newest
+@pytest.mark.newest
 def test_a_planned_unreduced_array_has_partial_sums():
     report = planned_report((8, 32), MESH, SPEC)
     assert from_json(to_json(report)) == report
@@ -52,7 +52,7 @@ def test_a_planned_unreduced_array_has_partial_sums():
     assert "4 partial sums over model" in to_svg(report)
 
 
-@pytest.mark.oldest_and_newest
+@pytest.mark.newest
 def test_partial_sums_and_replicas_of_an_xla_sharding_are_told_apart():
     report = xla_report(
         "{devices=[2,2,2]<=[8] last_tile_dims={replicated, unreduced}}", {"a": 2, "b": 2, "c": 2}
@@ -65,7 +65,7 @@ def test_partial_sums_and_replicas_of_an_xla_sharding_are_told_apart():
     assert "each cell: 2 partial sums over c, 2 replicas of each" in to_text(report)
 
 
-@pytest.mark.oldest_and_newest
+@pytest.mark.newest
 def test_a_tree_counts_partial_sums_apart_from_replicas():
     plan = {"w": jax.ShapeDtypeStruct((8, 32), jnp.float32), "v": jax.ShapeDtypeStruct((8,), jnp.float32)}
     specs = {"w": parse_spec("P('data', unreduced={'model'})"), "v": parse_spec("P(unreduced={'model'})")}
@@ -85,7 +85,7 @@ def test_a_tree_counts_partial_sums_apart_from_replicas():
     assert from_json(to_json(report)) == report
 
 
-@pytest.mark.oldest_and_newest
+@pytest.mark.newest
 def test_the_padding_of_an_unreduced_leaf_is_that_of_its_shards():
     tree = {"w": jax.ShapeDtypeStruct((17,), jnp.int8)}
     report = check_report(tree, mesh=MESH, specs=Spec((("data",),), unreduced=("model",)))

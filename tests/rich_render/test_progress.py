@@ -12,7 +12,7 @@ from jax_array_info import config, print_array_stats, print_growth, track_arrays
 from jax_array_info.verbs.show import progress_line
 from jax_array_info_core.arrays.holders import search as holders_search
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 
 class Terminal(io.StringIO):

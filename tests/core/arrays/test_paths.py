@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from jax_array_info_core.arrays.paths import KeystrNotation, SlashNotation, key_text, path_text
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from jax_array_info_core import ArrayInfoError, Config
 from jax_array_info_core.compat import processes
 from jax_array_info_core.errors import ConfigError
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 
 @pytest.mark.parametrize("value", ["all", 0, 7])

@@ -15,7 +15,7 @@ from jax_array_info_core.errors import (
 )
 from jax_array_info_core.layouts import parse_mesh, parse_spec
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from jax_array_info_core.base.quantities import (
 from jax_array_info_core.base.text import printable
 from jax_array_info_core.compat.shardings import device_name
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 
 @pytest.mark.parametrize(

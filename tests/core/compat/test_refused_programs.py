@@ -8,7 +8,7 @@ import pytest
 
 from jax_array_info_core.compat.compiled_calls import refused_program
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 
 class Refused:

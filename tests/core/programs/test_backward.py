@@ -14,7 +14,7 @@ from jax_array_info_core.compat.arrays import per_shard
 from jax_array_info_core.compat.lowering import OLDEST
 from tests.programs import abstract, line
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 POLICIES = jax.checkpoint_policies
 OFFLOAD = POLICIES.save_and_offload_only_these_names(

@@ -103,7 +103,7 @@ def executed(parts, choose, turns):
     return sent
 
 
-@pytest.mark.oldest_and_newest
+@pytest.mark.newest
 @settings(max_examples=150, deadline=None)
 @given(st.lists(TREES, min_size=1, max_size=3), st.randoms(use_true_random=False))
 def test_no_execution_of_loops_and_conditionals_sends_more_than_is_said(parts, chance):
@@ -121,14 +121,14 @@ def test_no_execution_of_loops_and_conditionals_sends_more_than_is_said(parts, c
             assert nbytes <= most if figure.is_bound else nbytes == most
 
 
-@pytest.mark.oldest_and_newest
+@pytest.mark.newest
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=4))
 def test_the_bound_of_a_conditional_is_that_of_its_larger_side(sides):
     totals = totals_of(of_text(Text([7, ("cond", sides)]).text, DP))
     assert (totals.nbytes, totals.bound_nbytes) == (28, 28 + 4 * max(sides))
 
 
-@pytest.mark.oldest_and_newest
+@pytest.mark.newest
 @given(st.data())
 def test_a_ragged_all_to_all_never_sends_more_than_its_bound_and_may_send_it(data):
     count, rows = data.draw(st.integers(2, 9)), data.draw(st.integers(1, 9))
@@ -138,7 +138,7 @@ def test_a_ragged_all_to_all_never_sends_more_than_its_bound_and_may_send_it(dat
     assert 4 * sum(sizes[1:]) <= bound == 4 * rows * (count - 1)
 
 
-@pytest.mark.oldest_and_newest
+@pytest.mark.newest
 def test_costs_of_no_side_and_of_no_loop_are_a_plain_sum():
     ((_, *none),) = sums_of([])
     ((_, *two),) = sums_of([Cost((), 3), Cost((), 4, is_bound=True)])

@@ -147,7 +147,7 @@ def test_a_dot_in_a_loop_of_unknown_length_is_named_and_the_rest_is_known():
     assert diff.unknown == (f"second program: flops: {words}",)
 
 
-@pytest.mark.oldest_and_newest
+@pytest.mark.newest
 def test_operations_are_named_by_line_or_else_by_name():
     rows = [UncountedFlops(reason="size", operation=f"dot{number}", count=2) for number in range(5)]
     kernel = UncountedFlops(reason="kernel", operation="tpu_custom_call")

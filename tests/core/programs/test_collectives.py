@@ -15,7 +15,7 @@ from jax_array_info_core.xla.hlo.module import read_module
 from tests.core.programs.collectives_of_text import DP, FSDP, of_module, of_text
 from tests.hlo_texts import CPU, EVERYWHERE, records, stored
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 XY = MeshAxes(("x", "y"), (4, 2))
 MESHES = {"convolution": DP, "uneven": DP, "donated": DP, "donor": DP, "rematerialized": XY}

@@ -21,7 +21,7 @@ from jax_array_info_core.reports import (
     ShardingDescription,
 )
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 MESH = MeshAxes(("fsdp", "one"), (8, 1))
 

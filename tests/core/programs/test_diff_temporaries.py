@@ -57,7 +57,7 @@ def value(size, line=1, **facts):
     return Temporary(shape=(size,), dtype="int8", nbytes=size, origin=origin, **facts)
 
 
-@pytest.mark.oldest_and_newest
+@pytest.mark.newest
 def test_values_are_compared_by_function_and_type_and_not_by_line():
     before, after = (
         program(value(8), value(4, count=2)),
@@ -88,7 +88,7 @@ def test_values_that_are_live_away_from_the_peak_are_said_to_be():
     assert [(one.is_elsewhere_before, one.is_elsewhere_after) for one in moved.temporaries] == [(False, True)]
 
 
-@pytest.mark.oldest_and_newest
+@pytest.mark.newest
 def test_values_below_the_last_row_of_a_report_are_not_said_to_appear():
     rows = [value(size) for size in range(100, 100 - MOST_TEMPORARIES, -1)]
     before = program(*rows)

@@ -12,7 +12,7 @@ from jax_array_info_core.layouts import MeshAxes, Spec
 from jax_array_info_core.programs.donations import _fits, _Outputs, _same_memory, common_end, donatable
 from jax_array_info_core.reports import Donation, ProgramValue, ShardingDescription
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 MESHES = [MeshAxes(("d", "e"), sizes, types) for sizes in ((4, 1), (2, 2)) for types in ((), ("Auto",) * 2)]
 SPECS = [Spec(()), Spec(((), ())), Spec((("d",),)), Spec((("d", "e"),)), Spec((("e",),)), Spec(((), ("d",)))]

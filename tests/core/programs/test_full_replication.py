@@ -17,7 +17,7 @@ from jax_array_info_core import log_report, program_report
 from tests.programs import abstract, cube
 from tests.resharded import AFTER, BEFORE, CALLBACK, REPLICATED, RIGHT, array, grid, layers, moment, to
 
-pytestmark = [pytest.mark.oldest_and_newest, pytest.mark.needs_devices(8)]
+pytestmark = [pytest.mark.newest, pytest.mark.needs_devices(8)]
 
 ROOT = str(Path(__file__).parents[3])
 PROGRAMS = """

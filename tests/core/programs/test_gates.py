@@ -22,7 +22,7 @@ from jax_array_info_core.reports import (
     ShardingDescription,
 )
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 MESH = MeshAxes(("fsdp", "tensor"), (4, 2))
 MIB = 1 << 20

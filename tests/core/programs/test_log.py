@@ -23,7 +23,7 @@ from tests.logs import (
     WORDINGS,
 )
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 MESH = {"x": 4, "y": 2}
 LOG = "\n".join(["step 1", *WORDINGS.values(), *DONATIONS.values(), REMATERIALIZATION, "step 2"])

@@ -17,7 +17,7 @@ from jax_array_info_core.reports import ProgramReport, ProgramTimelineReport
 from tests.hlo_texts import EVERYWHERE, stored
 from tests.programs import refuse
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 
 def abstract(*shape):

@@ -14,7 +14,7 @@ from jax_array_info_core import to_json  # noqa: F401  loaded before the runs, w
 from jax_array_info_core.trees import tree_diff as snapshots
 from jax_array_info_core.trees.tree_report import tree_report
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 PLANNED = """
 import jax, jax.numpy as jnp, numpy as np

@@ -264,7 +264,7 @@ def test_a_transform_of_a_scattered_array_has_the_remedy_of_transforms():
     assert "transform the axes that a device has whole" in finding.remedy
 
 
-@pytest.mark.oldest_and_newest
+@pytest.mark.newest
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_that_divides_its_work_repeats_nothing(name):
     f, arguments = compiled_for(name)

@@ -17,7 +17,7 @@ from jax_array_info_core.xla.hlo.dataflow import Dataflow
 from tests.arrays import mesh_of
 from tests.programs import abstract
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 
 @pytest.fixture

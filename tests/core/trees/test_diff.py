@@ -15,7 +15,7 @@ from jax_array_info_core.trees.tree_diff import tree_diff_report
 from jax_array_info_core.trees.tree_report import tree_report
 from tests.arrays import mesh_of, sharded
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 MESH = {"x": 4, "y": 2, "one": 1}
 

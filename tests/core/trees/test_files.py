@@ -27,7 +27,7 @@ from jax_array_info_core.layouts import Spec
 from jax_array_info_core.trees.files import report_of_stored
 from jax_array_info_core.trees.stored.reading import LIMITS, Budget, StoredLeaf, StoredSharding, StoredTree
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 MESH = {"axis_names": ["fsdp", "tensor"], "shape": {"fsdp": 4, "tensor": 2}}
 

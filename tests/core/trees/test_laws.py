@@ -15,7 +15,7 @@ from jax.sharding import PartitionSpec as P
 from jax_array_info_core import PathRules, from_json, to_json, tree_diff_report, tree_report
 from tests.arrays import mesh_of
 
-pytestmark = [pytest.mark.oldest_and_newest, pytest.mark.needs_devices(8)]
+pytestmark = [pytest.mark.newest, pytest.mark.needs_devices(8)]
 
 few = settings(max_examples=30)
 AXES = ("x", "y", "z")

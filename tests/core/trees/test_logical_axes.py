@@ -10,7 +10,7 @@ from jax_array_info_core.geometry.layouts.spec import as_spec
 from jax_array_info_core.layouts import Spec
 from jax_array_info_core.reports import UnmatchedAxes, UnmatchedName
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 MESH = {"fsdp": 4, "tensor": 2, "sequence": 2}
 

@@ -7,7 +7,7 @@ from jax_array_info_core.layouts import MeshAxes, Spec
 from jax_array_info_core.trees.stored.array_files import keys_of
 from tests.maxtext import DUMPS, flax_rules, mesh_of_dump, write_dump
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 QWEN, DEEPSEEK, EXPERT = DUMPS
 

@@ -14,7 +14,7 @@ from jax_array_info_core.trees.files import read_report
 from jax_array_info_core.trees.stored.reading import LIMITS
 from tests.core.trees.test_files import refusal, written
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 
 def test_npz_headers(tmp_path):

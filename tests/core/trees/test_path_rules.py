@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from jax_array_info_core import PathRules
 from jax_array_info_core.trees.specs import path_matches
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 
 @given(st.text("ab?*", max_size=8), st.text("ab*\n", max_size=10))

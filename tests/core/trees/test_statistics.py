@@ -25,7 +25,7 @@ from jax_array_info_core.trees.statistics import BLOCK, _program, leaf_statistic
 from tests.arrays import mesh_of
 from tests.contexts import CONTEXTS, expected
 
-pytestmark = [pytest.mark.oldest_and_newest, pytest.mark.needs_devices(8)]
+pytestmark = [pytest.mark.newest, pytest.mark.needs_devices(8)]
 
 NOTHING = LeafStatistics(mean=None, std=None, least=None, greatest=None, zeros=0, nans=0, infinities=0)
 

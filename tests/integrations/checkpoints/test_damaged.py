@@ -16,7 +16,7 @@ from jax_array_info_core.errors import FileFormatError
 from jax_array_info_core.trees.stored import orbax as orbax_files
 from tests.integrations.checkpoints.states import refusal
 
-pytestmark = [pytest.mark.oldest_and_newest, pytest.mark.needs_devices(8)]
+pytestmark = [pytest.mark.newest, pytest.mark.needs_devices(8)]
 
 
 @pytest.mark.parametrize("damaged", ["_METADATA", "_sharding", "manifest.ocdbt"])

@@ -18,7 +18,7 @@ from jax_array_info_core.layouts import Spec
 from tests.arrays import mesh_of, sharded
 from tests.integrations.checkpoints.states import refusal, saved, state
 
-pytestmark = [pytest.mark.oldest_and_newest, pytest.mark.needs_devices(8)]
+pytestmark = [pytest.mark.newest, pytest.mark.needs_devices(8)]
 
 
 def test_checkpoint_has_the_shardings_of_the_arrays(manager):

@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 from jax_array_info_core import load_tree
 from tests.integrations.checkpoints.states import refusal
 
-pytestmark = [pytest.mark.oldest_and_newest, pytest.mark.needs_devices(8)]
+pytestmark = [pytest.mark.newest, pytest.mark.needs_devices(8)]
 
 
 def test_safetensors(tmp_path):

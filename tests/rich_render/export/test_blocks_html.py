@@ -12,7 +12,7 @@ from tests.goldens import NAMES, stored
 from tests.rich_render.svg.reading import parsed
 from tests.rich_render.tables.test_trees import leaf, tree
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 
 def text_of(element):

@@ -16,7 +16,7 @@ from jax_array_info_core.reports import ProgramMemory, SourceLine, Temporary
 from tests.rich_render.svg.reading import parsed, words
 from tests.sample_programs import STEP, gather, line, program
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 TRAIN = '''"""A model."""
 

@@ -15,7 +15,7 @@ from tests.rich_render.export.test_program_html import links, rows
 from tests.rich_render.svg.reading import parsed, words
 from tests.sample_programs import WHY, line
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 CODE = '    h = jax.nn.gelu(x @ params["wi"])'
 COLUMNS = (CODE.index("x @"), len(CODE) - 1)

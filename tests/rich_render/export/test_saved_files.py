@@ -16,7 +16,7 @@ from jax_array_info import planned_report, save_picture, spec_layout, to_html, t
 from jax_array_info_core.base.files import descriptors
 from tests.rich_render.svg.reading import parsed, words
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 REPORT = planned_report((16, 8), {"data": 4, "model": 2}, ("data", "model"), name="<wé>")
 

@@ -12,7 +12,7 @@ from jax_array_info.svg import svg
 from jax_array_info_core import format_bytes
 from jax_array_info_core.base.quantities import parse_bytes
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 MiB = 2**20
 

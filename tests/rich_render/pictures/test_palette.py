@@ -36,7 +36,7 @@ from jax_array_info_core.geometry.layouts.layout import mesh_layout
 from tests.arrays import mesh_of, sharded
 from tests.rich_render.svg.reading import cells, contrast
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 PARTS = st.floats(0, 1)
 ANY_AXES = ["alpha", "beta", "gamma", "delta"]

@@ -28,7 +28,7 @@ from jax_array_info_core.geometry.layouts.layout import mesh_layout
 from tests.rich_render.pictures.test_text import parts_of_layouts
 from tests.rich_render.svg.reading import cells, contrast, extent, listed, parsed, texts, words
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 TWO_AXES = planned_report(
     (1024, 2048), {"data": 4, "model": 2}, ("data", "model"), dtype="bfloat16", name="params"

@@ -25,7 +25,7 @@ from jax_array_info_core.geometry.layouts.layout import mesh_layout
 from jax_array_info_core.geometry.layouts.links import AxisLinks, Neighbors
 from tests.arrays import mesh_of, sharded
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 STRUCT = jax.ShapeDtypeStruct((4,), jnp.float32)
 TWO_AXES = mesh_layout((16, 8), {"a": 4, "b": 2}, [["a"], ["b"]], platform="cpu")

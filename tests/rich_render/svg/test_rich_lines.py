@@ -25,7 +25,7 @@ from tests import sample_programs
 from tests.goldens import one_of_each
 from tests.rich_render.svg.reading import parsed, words
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 
 def reports():

@@ -17,7 +17,7 @@ from jax_array_info import (
 from jax_array_info.reports import CheckReport, Finding, FindingLeaf
 from jax_array_info_core.trees.checks.check import CheckOptions
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 
 def test_leaves_that_are_not_arrays_are_counted():

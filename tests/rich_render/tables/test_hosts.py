@@ -14,7 +14,7 @@ from jax_array_info_core.jobs.hosts.summaries import arrays_of
 from jax_array_info_core.reports import HostDevice, UnreadHost
 from tests.core.jobs.hosts.samples import OTHER, USUAL, summary
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 GIB = 2**30
 DEVICE = HostDevice(id=0, nbytes=GIB, bytes_in_use=2 * GIB, peak_bytes_in_use=3 * GIB, bytes_limit=4 * GIB)

@@ -13,7 +13,7 @@ from jax_array_info.errors import UnsupportedValueError
 from tests.arrays import mesh_of, sharded
 from tests.rich_render.tables.live_reports import group, report_of, rows
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 
 @pytest.mark.needs_devices(8)

@@ -23,7 +23,7 @@ from jax_array_info.errors import UnsupportedValueError
 from jax_array_info_core.facts.pages.compilations import duration
 from jax_array_info_core.facts.pages.devices import folded_names
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 
 def cells(text):

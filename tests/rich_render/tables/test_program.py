@@ -19,7 +19,7 @@ from jax_array_info.reports import (
 )
 from tests.sample_programs import STEP, WHY, gather, line, program, reduction
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 
 def test_print_program_shows_a_number_of_rows(capsys):

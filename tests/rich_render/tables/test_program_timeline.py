@@ -21,7 +21,7 @@ from jax_array_info.engine.render import render
 from jax_array_info_core.reports import ProgramReport
 from tests.sample_programs import TIMELINE
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 
 def test_svg_and_html_have_the_areas_in_place_of_the_text():

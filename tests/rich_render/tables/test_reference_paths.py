@@ -11,7 +11,7 @@ from jax_array_info_core.facts.pages.folds import folded_references
 from tests.rich_render.tables.live_reports import group
 from tests.rich_render.tables.live_reports import report_of as report_of_groups
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 
 @pytest.mark.parametrize(

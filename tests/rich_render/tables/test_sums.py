@@ -14,7 +14,7 @@ from jax_array_info_core.facts.pages.program_parts import memory_parts
 from tests.rich_render.tables.live_reports import group, report_of
 from tests.sample_programs import SCAN, STEP, program
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 SIZE = re.compile(r"(?P<size>[0-9.]+ [KMG]?i?B)(?P<each> each)?")
 TIMES = re.compile(r"×(?P<count>[0-9]+)")

@@ -20,7 +20,7 @@ from tests.core.jobs.timeline.samples import (
     write_record,
 )
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 WEIGHTS, LEAK, BATCH = record_group(0, 3, mib=64), record_group(1, 7), record_group(2, 9, mib=4)
 

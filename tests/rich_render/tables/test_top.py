@@ -17,7 +17,7 @@ from jax_array_info_core.facts.reports.timeline import (
 from jax_array_info_core.facts.reports.timeline_process import TimelineDevice, TimelineProcess
 from jax_array_info_core.reports import Origin, RecordStall, SourceLine, TimelineReport
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 GIB = 2**30
 AT = 1_700_000_000.0

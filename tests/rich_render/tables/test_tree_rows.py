@@ -13,7 +13,7 @@ from jax_array_info_core.facts.pages.folds import number_ranges, path_keys, path
 from jax_array_info_core.facts.pages.tree_rows import leaf_groups, leaf_sums
 from jax_array_info_core.reports import ElsewhereBytes, LeafStatistics, TreeMesh, TreeReport, TreeRow
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 
 def leaf(path, **fields):

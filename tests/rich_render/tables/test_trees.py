@@ -22,7 +22,7 @@ from jax_array_info.style import wrapped
 from jax_array_info_core.trees.rows import DeviceSet
 from jax_array_info_core.trees.totals import tree_of_rows
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 MESH = TreeMesh(axes=MeshAxes(("data", "model", "one"), (4, 2, 1)), device_count=8, platform="cpu")
 DEVICES = [DeviceSet(MESH, np.arange(8))]

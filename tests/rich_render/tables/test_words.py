@@ -4,7 +4,7 @@ import pytest
 
 from jax_array_info_core.facts.pages.words import reason_words
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 
 @pytest.mark.parametrize(

@@ -352,7 +352,7 @@ def test_a_step_during_tracing_disturbs_nothing(no_arrays):
     assert growth.report().steps == 1
 
 
-@pytest.mark.oldest_and_newest
+@pytest.mark.newest
 @pytest.mark.needs_devices(8)  # takes seconds, so only once per JAX version
 def test_reports_are_right_while_sixteen_threads_create_delete_and_step(no_arrays):
     threads, kept = 16, 4

@@ -182,7 +182,7 @@ def test_replacing_arrays_that_were_alive_at_entry_is_not_a_rise(no_arrays):
     assert (found.count, found.freed_count, found.rose_every_step) == (6, 6, False)
 
 
-@pytest.mark.oldest_and_newest
+@pytest.mark.newest
 def test_the_memory_of_a_tracker_does_not_grow_with_its_steps(no_arrays):
     def take_steps(number):
         nonlocal params

@@ -172,7 +172,7 @@ def test_frames_of_hidden_modules_are_skipped(no_arrays):
     assert len(arrays) == 2
 
 
-@pytest.mark.oldest_and_newest
+@pytest.mark.newest
 @pytest.mark.needs_devices(8)  # takes seconds, so only once per JAX version
 def test_reports_are_right_while_sixteen_threads_create_and_delete_arrays(no_arrays, monkeypatch):
     """No report exceeds the most arrays that can be alive, and the last one has the arrays that are left."""

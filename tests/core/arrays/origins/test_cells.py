@@ -8,7 +8,7 @@ import pytest
 from jax_array_info_core.arrays.origins.origins import UserLines, cell_number, code_origin
 from jax_array_info_core.reports import Origin
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 KERNEL = "/tmp/ipykernel_12/3456789.py"
 

@@ -16,7 +16,7 @@ from jax_array_info_core.errors import ProfileError, UnsupportedValueError
 from jax_array_info_core.facts.reports.origin import Origin
 from tests.arrays import mesh_of, sharded
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 # A fixed time stamp, since the data are in the test ids.
 packed = functools.partial(gzip.compress, mtime=0)

@@ -9,7 +9,7 @@ from jax_array_info_core import config
 from jax_array_info_core.arrays.origins.origins import Owner, UserLines
 from jax_array_info_core.facts.reports.origin import MOST_CALLERS
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 SITE = "/home/me/.venv/lib/python3.12/site-packages"
 JAX, FLAX, HALIAX = f"{SITE}/jax/a.py", f"{SITE}/flax/b.py", f"{SITE}/haliax/c.py"

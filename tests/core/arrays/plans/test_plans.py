@@ -36,7 +36,7 @@ from jax_array_info_core.layouts import (
 from jax_array_info_core.reports import ShardReport
 from tests.arrays import abstract_mesh, mesh_of
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 MESH = {"data": 8, "fsdp": 4, "model": 2}
 

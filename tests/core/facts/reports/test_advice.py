@@ -19,7 +19,7 @@ from jax_array_info_core.reports import (
 )
 from tests.goldens import NAMES, stored
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 MIB = 2**20
 BASE = ProgramFigures(sent_nbytes=100 * MIB, memory_nbytes=200 * MIB, flops=1000, xla_flops=1000)

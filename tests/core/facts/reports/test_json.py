@@ -40,7 +40,7 @@ from tests.goldens import one_of_each
 from tests.logs import REFUSED, REMATERIALIZATION
 from tests.sample_programs import DIFFERENCE, SCAN, STEP, TOO_LARGE
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 
 def tree_reports():

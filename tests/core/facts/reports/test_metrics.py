@@ -41,7 +41,7 @@ from jax_array_info_core.reports import (
 from tests.core.jobs.hosts import samples
 from tests.schemas import admitted_by
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 ROOT = Path(__file__).parents[4]
 NAMES = [

@@ -35,7 +35,7 @@ from jax_array_info_core.jobs.hosts.summaries import SetAsText, arrays_of, summa
 from jax_array_info_core.trees.stored.reading import decoded_parts
 from tests.core.jobs.hosts.samples import ARRAYS, group, live, write
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 TEXTS = st.text(st.characters(exclude_categories=()), max_size=12) | st.sampled_from(
     ["caf\udce9.npz", "\ud800", "\udc00\ud800", "\ud83d\ude00", '"\\ud800', "\ud800\udc00 \\"]

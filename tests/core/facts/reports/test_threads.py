@@ -4,7 +4,7 @@ import pytest
 
 from tests.documents import run_python
 
-pytestmark = [pytest.mark.oldest_and_newest, pytest.mark.own_process]
+pytestmark = [pytest.mark.newest, pytest.mark.own_process]
 
 READERS = """
 import sys, tempfile, threading

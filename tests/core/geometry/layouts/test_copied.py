@@ -11,7 +11,7 @@ from jax_array_info_core.errors import NotationError, UnsupportedValueError
 from jax_array_info_core.geometry.layouts.xla import parse_copied
 from jax_array_info_core.layouts import Spec
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 MESH = {"x": 4, "y": 2}
 TILED = "{devices=[4,1,2]<=[8] last_tile_dim_replicate}"

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from jax_array_info_core.geometry.layouts.spec import finer_axes
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 
 @pytest.mark.parametrize(

@@ -227,13 +227,13 @@ def test_a_layout_lists_the_devices_of_each_process():
     assert layout != mesh_layout((8,), {"a": 4}, [["a"]], layout.device_ids.ravel(), "cpu")
 
 
-@pytest.mark.oldest_and_newest
+@pytest.mark.newest
 def test_names_that_are_not_mesh_axes_and_surplus_entries_are_kept():
     """An invalid spec does not equal a valid one."""
     assert effective_axes(Spec((("w",), ("x",))), {"x": 8}, 1) == (("w",), ("x",))
 
 
-@pytest.mark.oldest_and_newest
+@pytest.mark.newest
 def test_no_spec_has_an_unconstrained_entry_beyond_its_axes():
     assert effective_spec(Spec(((), ()), unconstrained=(1,)), {}).axes == ((), ())
     with pytest.raises(LayoutError, match=r"a spec of 1 entries that leaves axis 4\.6e\+18 to XLA"):

@@ -15,7 +15,7 @@ from jax_array_info_core.layouts import flat_grids
 from tests.arrays import FakeDevice
 from tests.conftest import DEVICE_COUNT
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 DEVICES = [FakeDevice(number) for number in range(4**4)]
 # All examples once per version of JAX: the other test runs differ only in real devices, which are not used.

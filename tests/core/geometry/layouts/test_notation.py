@@ -209,7 +209,7 @@ def test_errors_mark_the_position_with_a_caret(function, text, shown):
     assert str(raised.value) == f"cannot be read: {shown}"
 
 
-@pytest.mark.oldest_and_newest
+@pytest.mark.newest
 @given(st.text(max_size=30))
 def test_any_other_text_raises_only_notation_errors(text):
     parsers = (parse_mesh, parse_shape, parse_spec, parse_xla_sharding)

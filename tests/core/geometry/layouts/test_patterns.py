@@ -12,7 +12,7 @@ from jax_array_info_core import ShardingLayout, sharding_layout, spec_layout
 from jax_array_info_core.layouts import describe_pattern
 from tests.core.geometry.layouts.test_layout_laws import CASES, named_shardings
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 REGULAR = re.compile(
     r"axis (\d+): (\d+) shards, shard k on (?:devices?|(\d+) devices) ([\d,:.-]+?)(?: ([+-]) (\d*)k)?"

@@ -20,7 +20,7 @@ from jax_array_info_core.trees.same_sharding import differing_fields
 from jax_array_info_core.trees.same_sharding import same_sharding as sharded_alike
 from jax_array_info_core.trees.tree_report import tree_report
 
-pytestmark = [pytest.mark.oldest_and_newest, pytest.mark.needs_devices(8)]
+pytestmark = [pytest.mark.newest, pytest.mark.needs_devices(8)]
 
 SHAPE = (16, 32)
 

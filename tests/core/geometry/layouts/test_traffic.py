@@ -12,7 +12,7 @@ from jax_array_info_core import ShardingLayout
 from jax_array_info_core.geometry.layouts.layout import mesh_layout
 from jax_array_info_core.geometry.layouts.traffic import held_shards, missing_elements, missing_in_process
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 
 def elements_on(layout):

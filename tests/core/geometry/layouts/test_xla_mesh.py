@@ -13,7 +13,7 @@ from jax_array_info_core.geometry.layouts.layout import mesh_layout
 from jax_array_info_core.geometry.layouts.xla import mesh_of_xla
 from jax_array_info_core.layouts import Spec, parse_xla_sharding, spec_of_xla
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 MESH = {"x": 4, "y": 2}
 

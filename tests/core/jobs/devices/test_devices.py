@@ -104,7 +104,7 @@ def test_a_report_adds_no_array_and_keeps_none_alive(no_arrays):
     assert report.devices
 
 
-@pytest.mark.oldest_and_newest
+@pytest.mark.newest
 @pytest.mark.parametrize(
     ("own", "given", "count", "stats"),
     [
@@ -127,7 +127,7 @@ def test_the_statistics_are_those_of_the_device_or_given_ones_which_stay(own, gi
     assert from_json(to_json(report)) == report
 
 
-@pytest.mark.oldest_and_newest
+@pytest.mark.newest
 @pytest.mark.parametrize(
     ("options", "given", "allocator", "reason"),
     [
@@ -147,7 +147,7 @@ def test_a_report_without_statistics_has_the_reason(options, given, allocator, r
     assert (report.stats, report.missing_reason) == (None, reason)
 
 
-@pytest.mark.oldest_and_newest
+@pytest.mark.newest
 @pytest.mark.parametrize("value", [3, None, "cpu"])
 def test_what_is_not_a_device_is_refused(value):
     assert memory_report(jax.devices()[0]).device == "cpu:0"

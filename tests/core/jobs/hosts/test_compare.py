@@ -12,7 +12,7 @@ from jax_array_info_core.jobs.hosts.compare import Source, UnreadError, hosts_of
 from jax_array_info_core.jobs.hosts.summaries import arrays_of
 from tests.core.jobs.hosts.samples import ARRAYS, OTHER, USUAL, group, live, summary
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 
 def compared(reports, *, count=None, **options):

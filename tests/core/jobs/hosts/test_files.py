@@ -25,7 +25,7 @@ from jax_array_info_core.errors import FileFormatError, ReportFormatError, Unsup
 from jax_array_info_core.jobs.hosts.files import hosts_in_folder
 from tests.core.jobs.hosts.samples import ARRAYS, OTHER, USUAL, live, write
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 
 def tree():

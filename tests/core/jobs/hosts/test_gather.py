@@ -25,7 +25,7 @@ from jax_array_info_core.jobs.hosts import gather
 from jax_array_info_core.jobs.hosts.files import LONGEST_SUMMARY
 from tests.core.jobs.hosts.samples import ARRAYS, OTHER, USUAL, group, live
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 LONG = 120.0
 SHORT = 1.0

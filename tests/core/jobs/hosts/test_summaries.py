@@ -26,7 +26,7 @@ from jax_array_info_core.jobs.hosts.summaries import arrays_of, summary_of
 from jax_array_info_core.reports import DevicesReport, HostSummary
 from tests.core.jobs.hosts.samples import ARRAYS, OTHER, USUAL, group, live, summary
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 TREE = {"w": jax.ShapeDtypeStruct((8, 4), jnp.float32), "b": jax.ShapeDtypeStruct((4,), jnp.int8)}
 

@@ -22,7 +22,7 @@ from .samples import (
     write_record,
 )
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 STEADY = [record_group(number, 100 + number) for number in range(200)]
 LEAK, CACHE, EVALUATION = record_group(300, 7), record_group(301, 8), record_group(302, 9)

@@ -19,7 +19,7 @@ from jax_array_info_core.jobs.timeline.timeline_report import Follower
 
 from .samples import MIB, START, record_group, record_mark, record_start, samples_of, write_record
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 GROUP = record_group(0, 7)
 MARK = Moment(0.0, "", False, (), 0.0)

@@ -31,7 +31,7 @@ from .samples import (
     write_record,
 )
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 GROUP = record_group(0, 7)
 

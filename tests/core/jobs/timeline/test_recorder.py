@@ -23,7 +23,7 @@ from tests.arrays import mesh_of
 from tests.growing import born
 from tests.records import bytes_of, of_kind, record_of, recorded, sample_count, until
 
-pytestmark = [pytest.mark.oldest_and_newest, pytest.mark.usefixtures("devices", "unhurried")]
+pytestmark = [pytest.mark.newest, pytest.mark.usefixtures("devices", "unhurried")]
 
 
 def test_a_record_has_devices_groups_samples_marks_steps_and_an_end(no_arrays, tmp_path):

@@ -21,7 +21,7 @@ from jax_array_info_core.jobs.timeline.segments import encoded, segment_paths
 from tests.core.jobs.timeline.samples import record_start
 from tests.records import lines_in, of_kind, record_of, recorded, sample_count, until
 
-pytestmark = [pytest.mark.oldest_and_newest, pytest.mark.usefixtures("devices")]
+pytestmark = [pytest.mark.newest, pytest.mark.usefixtures("devices")]
 
 
 def test_a_folder_that_vanishes_is_one_warning_and_is_made_again_later(tmp_path, monkeypatch):

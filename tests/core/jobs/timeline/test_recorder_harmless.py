@@ -19,7 +19,7 @@ from tests.growing import born, no_collector
 from tests.records import of_kind, record_of, sample_count, until
 from tests.threads import in_threads
 
-pytestmark = [pytest.mark.oldest_and_newest, pytest.mark.usefixtures("devices")]
+pytestmark = [pytest.mark.newest, pytest.mark.usefixtures("devices")]
 
 
 def more_samples(folder, number=3):

@@ -16,7 +16,7 @@ from jax_array_info_core.jobs.timeline.timeline_report import Earlier, Follower,
 
 from .samples import MIB, START, record_start, segment, write_record
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 HOUR = 3600.0
 

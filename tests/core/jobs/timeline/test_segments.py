@@ -80,7 +80,7 @@ EVERY_LINE = [
 ]
 
 
-@pytest.mark.oldest_and_newest
+@pytest.mark.newest
 def test_each_line_is_read_as_it_was_written(tmp_path):
     segment = Segment(tmp_path, 1, 0.0)
     for line in EVERY_LINE:
@@ -94,7 +94,7 @@ def test_each_line_is_read_as_it_was_written(tmp_path):
     assert list(map(repr, found)) == list(map(repr, EVERY_LINE))
 
 
-@pytest.mark.oldest_and_newest
+@pytest.mark.newest
 @given(st.text(st.characters(), max_size=20), st.sampled_from(EVERY_LINE))
 def test_every_text_is_read_as_it_was_written(text, line):
     for field in dataclasses.fields(line):
@@ -106,7 +106,7 @@ def test_every_text_is_read_as_it_was_written(text, line):
 LITERAL = ("reason", "in_use_source", "origins_known")
 
 
-@pytest.mark.oldest_and_newest
+@pytest.mark.newest
 def test_two_segments_of_one_moment_have_different_names(tmp_path):
     segments = [Segment(tmp_path, process, 0.9995) for process in (10, 2, 2)]
     names = [path.name for path in segment_paths(tmp_path)]
@@ -124,7 +124,7 @@ def test_two_segments_of_one_moment_have_different_names(tmp_path):
     assert [is_written(path) for path in segment_paths(tmp_path)] == [False] * 3
 
 
-@pytest.mark.oldest_and_newest
+@pytest.mark.newest
 def test_half_a_line_on_a_full_disk_is_removed(tmp_path, monkeypatch):
     segment = Segment(tmp_path, 0, 0.0)
     segment.write(EVERY_LINE[2])
@@ -148,7 +148,7 @@ def test_half_a_line_on_a_full_disk_is_removed(tmp_path, monkeypatch):
     segment.close()
 
 
-@pytest.mark.oldest_and_newest
+@pytest.mark.newest
 def test_an_empty_segment_is_removed_and_nothing_else_in_its_place(tmp_path):
     segment = Segment(tmp_path, 0, 0.0)
     segment.close()
@@ -160,7 +160,7 @@ def test_an_empty_segment_is_removed_and_nothing_else_in_its_place(tmp_path):
     assert segment.path.read_text() == "mine"
 
 
-@pytest.mark.oldest_and_newest
+@pytest.mark.newest
 @pytest.mark.parametrize("of", ["file", "folder", "pipe", "the segment, for reading", "none"])
 def test_a_descriptor_that_the_program_takes_is_neither_written_nor_closed(tmp_path, of):
     """A program closes descriptors that it does not know, and opens its own under their numbers."""
@@ -187,7 +187,7 @@ def test_a_descriptor_that_the_program_takes_is_neither_written_nor_closed(tmp_p
     segment.path.unlink()
 
 
-@pytest.mark.oldest_and_newest
+@pytest.mark.newest
 def test_a_new_file_with_the_inode_of_the_segment_is_left_alone(tmp_path):
     """File systems give the inode of a removed file to the next one: its size tells them apart."""
     segment = Segment(tmp_path, 0, 0.0)
@@ -201,7 +201,7 @@ def test_a_new_file_with_the_inode_of_the_segment_is_left_alone(tmp_path):
     assert segment.path.read_bytes() == b"mine"
 
 
-@pytest.mark.oldest_and_newest
+@pytest.mark.newest
 def test_a_descriptor_that_is_closed_after_the_check_is_lost(tmp_path, monkeypatch):
     segment = Segment(tmp_path, 0, 0.0)
     number = segment._file.number
@@ -217,7 +217,7 @@ def test_a_descriptor_that_is_closed_after_the_check_is_lost(tmp_path, monkeypat
             segment.write(EVERY_LINE[2])
 
 
-@pytest.mark.oldest_and_newest
+@pytest.mark.newest
 def test_a_link_in_the_place_of_the_folder_is_not_followed(tmp_path):
     other = tmp_path / "other"
     other.mkdir()
@@ -231,7 +231,7 @@ def test_a_link_in_the_place_of_the_folder_is_not_followed(tmp_path):
     assert list(other.iterdir()) == []
 
 
-@pytest.mark.oldest_and_newest
+@pytest.mark.newest
 def test_whether_a_file_is_written_is_known_without_waiting(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to("/dev/zero")

@@ -21,7 +21,7 @@ from tests.records import lines_in, of_kind, record_of, until
 
 from .samples import record_stall, record_start, samples_of, write_record
 
-pytestmark = [pytest.mark.oldest_and_newest, pytest.mark.usefixtures("devices")]
+pytestmark = [pytest.mark.newest, pytest.mark.usefixtures("devices")]
 
 
 def elsewhere(work, *args):

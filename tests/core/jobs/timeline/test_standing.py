@@ -16,7 +16,7 @@ from jax_array_info_core.reports import SourceLine
 
 from .samples import START, record_mark, record_stall, record_start, report_of, write_record
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 
 def process(number: int, step: int | None = 1200, **fields: object) -> TimelineProcess:

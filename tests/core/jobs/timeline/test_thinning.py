@@ -21,7 +21,7 @@ from jax_array_info_core.jobs.timeline.segments import FEWEST, Segment, segment_
 from tests.core.jobs.timeline.samples import record_start
 from tests.records import lines_in, of_kind, record_of
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 START = record_start(time=0.0)
 
 

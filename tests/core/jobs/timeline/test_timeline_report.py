@@ -28,7 +28,7 @@ from .samples import (
     write_record,
 )
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 
 def test_a_restarted_process_is_one(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from jax_array_info_core.reports import TimelineReport
 
 from .samples import MIB, START, record_group, record_mark, record_start, write_record
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 ONE, OTHER = record_group(1, 7), record_group(2, 8)
 

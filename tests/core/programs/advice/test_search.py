@@ -14,7 +14,7 @@ from jax_array_info_core.programs.advice.search import (
 from jax_array_info_core.reports import Remedy, RemedyPlace
 from tests.goldens import stored
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 
 class Clock:

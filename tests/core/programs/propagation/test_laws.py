@@ -13,7 +13,7 @@ from jax_array_info_core import propagation_report
 from jax_array_info_core.geometry.layouts.spec import Spec, placement
 
 pytestmark = [
-    pytest.mark.oldest_and_newest,
+    pytest.mark.newest,
     pytest.mark.needs_devices(8),
     pytest.mark.skipif(jax.__version_info__ < (0, 10, 1), reason="Shardy tells origins from JAX 0.10.1 on"),
 ]

@@ -26,7 +26,7 @@ from jax_array_info_core.layouts import Spec
 from tests.arrays import mesh_of, sharded
 from tests.core.trees.checks.findings import abstract, kinds, paths, the_finding
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 
 def test_key_heads_on_more_shards_than_there_are_are_padded():

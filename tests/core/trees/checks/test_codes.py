@@ -18,7 +18,7 @@ from jax_array_info_core.facts.reports.codes import CODES, code_of
 from jax_array_info_core.reports import Donation, LargeBuffer, OutOfMemory, Rematerialization, RepeatedValue
 from tests.sample_programs import SCAN, STEP, WHY, leaf, program
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 W = jax.ShapeDtypeStruct((1024, 1024), jnp.float32)
 ADAM = {"params": {"w": W}, "opt_state": {"mu": {"w": W}}}

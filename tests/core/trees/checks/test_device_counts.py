@@ -21,7 +21,7 @@ from jax_array_info_core import (
 from tests.arrays import mesh_of, sharded
 from tests.core.trees.checks.findings import abstract, kinds, paths, the_finding
 
-pytestmark = [pytest.mark.oldest_and_newest, pytest.mark.needs_devices(8)]
+pytestmark = [pytest.mark.newest, pytest.mark.needs_devices(8)]
 
 MIB = 2**20
 

@@ -15,7 +15,7 @@ from jax_array_info_core.reports import OutOfMemory
 from tests.arrays import mesh_of, sharded
 from tests.core.trees.checks.findings import abstract, kinds, paths, the_finding
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 
 def test_surplus_entries_of_none_are_expected_of_any_leaf():

@@ -18,7 +18,7 @@ from jax_array_info_core.geometry.layouts.spec import MIN_SHARD_ELEMENTS, advise
 from tests.arrays import mesh_of, sharded
 from tests.core.trees.checks.findings import abstract, kinds, paths, the_finding
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 PAGE = Path(__file__).parents[4] / "docs" / "findings" / "index.md"
 ACCEPTED_SMALL = "in leaves whose shards would hold fewer than 1,024 elements"

@@ -19,7 +19,7 @@ from jax_array_info_core.trees.totals import tree_of_rows
 from tests.arrays import FakeDevice, abstract_mesh, mesh_of
 from tests.core.trees.checks.findings import the_finding
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 KIB = 1024
 

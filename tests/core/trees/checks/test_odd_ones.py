@@ -13,7 +13,7 @@ from tests.arrays import mesh_of, sharded
 from tests.core.trees.checks.findings import abstract, kinds, paths, the_finding
 from tests.maxtext import DUMPS, write_dump
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 MESH = {"fsdp": 4, "tensor": 2}
 ROWS, COLUMNS = P("fsdp", "tensor"), P("tensor", "fsdp")

@@ -24,7 +24,7 @@ from tests.ahead_of_time.test_remedies import ON_ACCELERATORS
 from tests.arrays import FakeDevice, mesh_of
 from tests.programs import abstract, line
 
-pytestmark = [pytest.mark.oldest_and_newest, pytest.mark.needs_devices(8)]
+pytestmark = [pytest.mark.newest, pytest.mark.needs_devices(8)]
 
 PAGE = Path(__file__).parents[4] / "docs" / "findings" / "index.md"
 REMEDIES = {}

@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec as P
 from jax_array_info_core import check_report, tree_diff_report
 from tests.arrays import mesh_of
 
-pytestmark = [pytest.mark.oldest_and_newest, pytest.mark.needs_devices(8)]
+pytestmark = [pytest.mark.newest, pytest.mark.needs_devices(8)]
 
 ENTRIES = [None, "data", "model", ("data", "model"), ("model", "data"), ("data", "one")]
 

@@ -13,7 +13,7 @@ import pytest
 from jax_array_info_core import CheckError, assert_tree, check_report, from_json, to_json, tree_report
 from tests.core.trees.checks.findings import abstract, kinds, paths, the_finding
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 
 class Model:

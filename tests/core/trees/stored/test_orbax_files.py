@@ -10,7 +10,7 @@ from jax_array_info_core import load_tree
 from jax_array_info_core.errors import FileFormatError
 from jax_array_info_core.layouts import Spec
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 
 def entry(*keys, value="jax.Array", skip=False):

@@ -10,7 +10,7 @@ from jax_array_info_core.errors import FileFormatError
 from jax_array_info_core.trees.stored.orbax import item_of
 from jax_array_info_core.trees.stored.reading import Budget
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 UNFINISHED = "an Orbax checkpoint that is not completely written: use an earlier step, or wait for the save"
 
 

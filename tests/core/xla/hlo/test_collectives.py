@@ -6,7 +6,7 @@ from jax_array_info_core.xla.hlo.collectives import movements, sent_nbytes
 from jax_array_info_core.xla.hlo.dataflow import Dataflow
 from tests.hlo_texts import entry_of
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 
 def moved(*lines, before=""):

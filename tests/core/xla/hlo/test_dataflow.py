@@ -5,7 +5,7 @@ import pytest
 from jax_array_info_core.xla.hlo.dataflow import Dataflow, Value
 from tests.hlo_texts import EVERYWHERE, module_of, stored
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 LOOP = """HloModule jit_f
 

@@ -8,7 +8,7 @@ from jax_array_info_core.xla.hlo.loops import executions as found_executions
 from jax_array_info_core.xla.hlo.module import calls_of, read_module
 from tests.hlo_texts import CPU, EVERYWHERE, module_of, records, stored
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 
 class Executions(NamedTuple):

@@ -13,7 +13,7 @@ from jax_array_info_core.xla.hlo.messages import hlo_classes
 from jax_array_info_core.xla.hlo.module import read_module
 from tests.hlo_texts import CPU, EVERYWHERE, entry_of, module_of, records, stored
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 
 def flops(module):

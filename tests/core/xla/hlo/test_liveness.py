@@ -8,7 +8,7 @@ from jax_array_info_core.xla.hlo.liveness import live_bytes_of, temporaries_of
 from jax_array_info_core.xla.hlo.schedule import schedule_of
 from tests.hlo_texts import ACCELERATORS, CPU, EVERYWHERE, entry_of, stored
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 PROGRAMS = (Path(__file__).parents[3] / "data" / "hlo" / "programs.py").read_text().splitlines()
 

@@ -10,7 +10,7 @@ from jax_array_info_core.xla.hlo.module import _content, calling, read_module
 from jax_array_info_core.xla.hlo.schedule import schedule_of
 from tests.hlo_texts import EVERYWHERE, records
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 FACTS = (calling, _costs, _moving, elementwise_parameters, fused_updates)
 

@@ -14,7 +14,7 @@ from jax_array_info_core.xla.hlo.oom_logs import ALLOCATOR as ALLOCATOR_WORDS
 from jax_array_info_core.xla.hlo.oom_logs import STATUS, ErrorScanner, ListedBuffer, Refusal
 from tests.logs import ALLOCATOR, FAILED_ON_GPU, FAILED_ON_TPU, REFUSED
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 GIB = 2**30
 ATTENTION = ListedBuffer(

@@ -10,7 +10,7 @@ from jax_array_info_core.xla.hlo.oom_logs import ListedBuffer, read_out_of_memor
 from jax_array_info_core.xla.hlo.source import Frame
 from tests.hlo_texts import module_of
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 HBM = round(15.75 * 2**30)
 MODULE = """HloModule jit_f, is_scheduled=true
 

@@ -12,7 +12,7 @@ from jax_array_info_core.xla.hlo.messages import MESSAGES, PRIMITIVES, program_i
 from jax_array_info_core.xla.hlo.module import Call, read_module
 from tests.hlo_texts import EVERYWHERE, entry_of, module_of, records, stored
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 
 @pytest.mark.parametrize("where", EVERYWHERE)

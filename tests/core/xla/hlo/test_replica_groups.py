@@ -19,7 +19,7 @@ from jax_array_info_core.xla.hlo.replica_groups import (
 )
 from tests.hlo_assembler import add_groups
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 
 def read_groups(text, count):

@@ -23,7 +23,7 @@ def places(axes):
     return np.array(np.unravel_index(np.arange(count), axes.lengths))
 
 
-@pytest.mark.oldest_and_newest
+@pytest.mark.newest
 @given(SIZES, st.data())
 def test_groups_along_axes_span_these_axes_and_their_devices(sizes, data):
     axes = Axes(dict(enumerate(sizes)))
@@ -39,7 +39,7 @@ def test_groups_along_axes_span_these_axes_and_their_devices(sizes, data):
     assert groups.shape[1] == axes.count(chosen)
 
 
-@pytest.mark.oldest_and_newest
+@pytest.mark.newest
 @given(SIZES, st.data())
 def test_of_any_groups_devices_along_spanned_axes_are_together_and_no_others_exchange(sizes, data):
     axes = Axes(dict(enumerate(sizes)))
@@ -59,7 +59,7 @@ def test_of_any_groups_devices_along_spanned_axes_are_together_and_no_others_exc
         assert exchanged >> bit & 1 or not differ
 
 
-@pytest.mark.oldest_and_newest
+@pytest.mark.newest
 @given(SIZES, st.data())
 def test_values_differ_along_the_axes_that_they_depend_on(sizes, data):
     axes = Axes(dict(enumerate(sizes)))
@@ -69,7 +69,7 @@ def test_values_differ_along_the_axes_that_they_depend_on(sizes, data):
     assert axes.varied(values) == chosen
 
 
-@pytest.mark.oldest_and_newest
+@pytest.mark.newest
 def test_groups_that_are_not_known_span_no_axes_and_exchange_along_all():
     axes = Axes({"x": 2, "y": 4})
     for groups in (None, np.array([[0, 1]]), np.array([[-1, 0, 1, 2, 3, 4, 5, 6]])):

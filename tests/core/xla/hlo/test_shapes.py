@@ -6,7 +6,7 @@ from jax_array_info_core.xla.hlo.messages import ArrayShape, dtype_of
 from jax_array_info_core.xla.hlo.source import read_array
 from tests.hlo_texts import entry_of
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 
 @pytest.mark.parametrize(

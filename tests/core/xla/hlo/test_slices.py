@@ -18,7 +18,7 @@ from jax_array_info_core.xla.hlo.loops import executions
 from jax_array_info_core.xla.hlo.replica_groups import ProgramSlices
 from tests.hlo_texts import entry_of
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 RUNTIME = '_xla_host_transfer_handler_name="xla_megascale_runtime"'
 SLICES = np.array([0] * 4 + [1] * 4)

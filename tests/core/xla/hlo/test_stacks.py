@@ -7,7 +7,7 @@ from jax_array_info_core.xla.hlo.source import Frame, scope_of
 from tests.hlo_assembler import assembled
 from tests.hlo_texts import module_of, stored
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 MLIR = """\
 #loc1 = loc("x")

@@ -22,7 +22,7 @@ from jax_array_info_core.xla.hlo.warnings import (
 from tests.core.xla.hlo.test_oom_logs import ON_GPU, REFUSAL
 from tests.logs import DONATIONS, FAILED_ON_GPU, REFUSED, REMATERIALIZATION, WORDINGS
 
-pytestmark = pytest.mark.oldest_and_newest
+pytestmark = pytest.mark.newest
 
 TILES = ("{devices=[2,1,4]<=[4,2]T(1,0)}", "{devices=[1,8,1]<=[8]}")
 SHAPE = ArrayShape("float32", (8, 16, 4), 2048)
