@@ -350,3 +350,58 @@ def test_a_spec_with_more_entries_than_the_array_has_axes_leaves_the_sharding_un
     assert row(report, "w").shard_shape is None
     assert from_json(to_json(report)) == report
     assert [finding.name for finding in check_report({"w": leaf}).findings] == ["not-checked"]
+
+
+STATE = {"w": shape_of(16, 8), "v": shape_of(16, 8)}
+PLAN = {"mesh": {"x": 4}, "specs": P("x")}
+
+
+def test_a_tree_that_is_planned_again_has_the_same_report():
+    report = tree_report(STATE, **PLAN)
+    assert tree_report(STATE, **PLAN) is report
+    assert tree_report({**STATE}, mesh={"x": 4}, specs={"w": P("x"), "v": P("x")}).rows == report.rows
+    assert tree_report(STATE, "named", **PLAN) == dataclasses.replace(report, name="named")
+
+
+CHANGES = {
+    "a mesh": (STATE, {"mesh": {"x": 8}, "specs": P("x")}),
+    "the name of an axis": (STATE, {"mesh": {"y": 4}, "specs": P()}),
+    "specs": (STATE, {"mesh": {"x": 4}, "specs": P(None, "x")}),
+    "a spec": (STATE, {"mesh": {"x": 4}, "specs": {"w": P("x"), "v": P()}}),
+    "rules": (STATE, {"mesh": {"x": 4}, "specs": PathRules({"w": P("x"), "*": P()})}),
+    "logical axes": (STATE, {"mesh": {"x": 4}, "specs": P("a"), "logical_axes": {"a": "x"}}),
+    "no specs": (STATE, {"mesh": {"x": 4}}),
+    "a shape": ({**STATE, "v": shape_of(16, 4)}, PLAN),
+    "a dtype": ({**STATE, "v": shape_of(16, 8, dtype=jnp.bfloat16)}, PLAN),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_plan_of_other_leaves_or_of_another_mesh_is_made_anew(name):
+    tree, plan = CHANGES[name]
+    tree_report(STATE, **PLAN)
+    report = tree_report(tree, **plan)
+    assert report != tree_report(STATE, **PLAN)
+    tree_report({"other": shape_of(2)})
+    assert tree_report(tree, **plan) == report
+
+
+def test_rules_that_changed_in_place_are_planned_anew():
+    entry = ["x"]
+    rules = PathRules({"*": entry})
+    before = tree_report(STATE, mesh={"x": 4}, specs=rules)
+    entry[0] = None
+    assert [str(row.spec) for row in before.rows] == ["P('x',)"] * 2
+    assert [str(row.spec) for row in tree_report(STATE, mesh={"x": 4}, specs=rules).rows] == ["P(None,)"] * 2
+
+
+def test_what_jax_does_not_flatten_is_that_of_the_planned_tree():
+    class Model:
+        def __init__(self, leaf):
+            self.leaf = leaf
+
+    def checked(entry):
+        return check_report({**STATE, "model": entry}, mesh={"x": 4}, specs=P("x"), min_nbytes=2**20)
+
+    assert [finding.kind for finding in checked(Model(jnp.ones(2))).findings] == ["not checked"]
+    assert checked(Model(2)).findings == ()

@@ -23,8 +23,8 @@ from ..facts.reports.tree import TreeMesh, TreeReport, TreeRow, UnmatchedAxes
 from ..geometry.layouts.layout import mesh_layout
 from ..geometry.layouts.spec import MeshAxes, Spec, as_spec, mesh_sizes
 from .leaves import tree_leaves
-from .rows import DeviceSet, DeviceSets, fields_of, row_of_report, rows_of_leaves
-from .specs import LogicalAxes, LogicalRules, specs_by_path
+from .rows import DeviceSet, DeviceSets, LeafRows, row_like, row_of_report, rows_of_leaves
+from .specs import LogicalAxes, LogicalRules, specs_by_path, specs_key
 from .totals import tree_of_rows
 
 
@@ -53,8 +53,8 @@ class Planner:
         self._rules = None if logical_axes is None else LogicalRules(logical_axes)
         self._has_specs = has_specs
         self._has_leaves = False
-        self._known: dict[Hashable, dict[str, Any]] = {}
-        """Fields of a planned row, by what leaves that are alike have in common."""
+        self._known: dict[Hashable, TreeRow] = {}
+        """A planned row, by what leaves that are alike have in common."""
 
     def planned(self, row: TreeRow, entry: Any) -> TreeRow:
         """Return the row of a leaf with another spec or on another mesh.
@@ -77,6 +77,12 @@ class Planner:
             self.problems.append((row.path, "the leaf has no mesh for its spec: pass mesh="))
             return row
         return self._on_mesh(row, spec, index, axes)
+
+    def plan(self, mesh: Any, specs: Any) -> tuple[Any, ...] | None:
+        """Return what a plan depends on beside the leaves; None if it cannot be compared with another one."""
+        rules = None if self._rules is None else self._rules.rules
+        key = specs_key(specs)
+        return None if key is None else (mesh if values.is_mesh(mesh) else None, self.mesh, key, rules)
 
     def unmatched_axes(self) -> UnmatchedAxes | None:
         """Return the logical axes that did not match, once all leaves are planned; None without rules.
@@ -116,8 +122,8 @@ class Planner:
     def _on_mesh(self, row: TreeRow, spec: Spec, index: int, axes: MeshAxes) -> TreeRow:
         """Return the row of a leaf with a spec on a mesh."""
         key = (row.shape, row.dtype, spec, index, row.memory_kind, row.is_in_host_memory, row.nbytes)
-        fields = self._known.get(key)
-        if fields is None:
+        planned = self._known.get(key)
+        if planned is None:
             shape: tuple[int, ...] = row.shape  # type: ignore[assignment]  # checked by the caller
             problems = spec_problems(shape, axes.shape, spec)
             is_own = spec is row.spec
@@ -139,11 +145,14 @@ class Planner:
                 sharding=ShardingDescription(type="NamedSharding", spec=spec, mesh=axes),
                 layout=layout,
             )
-            fields = fields_of(row_of_report("", report, self._devices, index=index))
-            fields |= {"memory_kind": row.memory_kind, "is_in_host_memory": row.is_in_host_memory}
+            planned = replace(
+                row_of_report("", report, self._devices, index=index),
+                memory_kind=row.memory_kind,
+                is_in_host_memory=row.is_in_host_memory,
+            )
             if not problems:  # each leaf reports its own
-                self._known[key] = fields
-        return _with_identity(row, fields)
+                self._known[key] = planned
+        return _with_identity(row, planned)
 
     def _sharded(self, row: TreeRow, sharding: Any) -> TreeRow:
         """Return the row of a leaf with another sharding."""
@@ -169,23 +178,25 @@ class Planner:
             if report.layout is None:
                 self.problems.append((row.path, f"{type(sharding).__name__} does not fit shape {shape}"))
                 return row
-            self._known[key] = fields_of(row_of_report("", report, self._devices))
+            self._known[key] = row_of_report("", report, self._devices)
         return _with_identity(row, self._known[key])
 
 
-def _with_identity(row: TreeRow, fields: Mapping[str, Any]) -> TreeRow:
+_IDENTITY = ("path", "full_path", "logical", "variable", "weak_type", "same_as", "statistics")
+
+
+def _with_identity(row: TreeRow, planned: TreeRow) -> TreeRow:
     """Return a row with new facts about its sharding, and the path and the identity of another."""
-    own = ("path", "full_path", "logical", "variable", "weak_type", "same_as", "statistics")
-    return TreeRow(**{**fields, **{name: getattr(row, name) for name in own}})
+    return row_like(planned, **{name: getattr(row, name) for name in _IDENTITY})
 
 
 def _valid_part(spec: Spec, axes: MeshAxes, ndim: int) -> Spec:
     """Return a spec without unknown and repeated names and without entries beyond the axes of the array."""
-    left = {name for name, size in axes.shape.items() if size > 0}
+    unused = {name for name, size in axes.shape.items() if size > 0}
     entries = []
     for names in spec.axes[:ndim]:
-        entries.append(tuple(name for name in dict.fromkeys(names) if name in left))
-        left.difference_update(names)
+        entries.append(tuple(name for name in dict.fromkeys(names) if name in unused))
+        unused.difference_update(names)
     return Spec(tuple(entries), tuple(axis for axis in spec.unconstrained if axis < ndim))
 
 
@@ -202,10 +213,10 @@ def _mesh_index(mesh: Any, devices: DeviceSets) -> int:
     if ids is None:
         return devices.add_mesh(axes)
     ascending = np.sort(ids, axis=None)
-    found = TreeMesh(
+    placed = TreeMesh(
         axes=axes, device_count=ids.size, platform=platform, process_count=max(1, len(processes))
     )
-    return devices.add((axes, tuple(ascending.tolist())), DeviceSet(found, ascending, processes))
+    return devices.add((axes, tuple(ascending.tolist())), DeviceSet(placed, ascending, processes))
 
 
 class TreeRows(NamedTuple):
@@ -221,6 +232,8 @@ class TreeRows(NamedTuple):
     """Paths at which the tree has no array: other leaves, and containers without entries."""
     objects: Sequence[tuple[str, Any]] = ()
     """Path and value of each leaf that is neither an array nor a number, a string or None."""
+    known: LeafRows | None = None
+    """The rows as they are kept for the next call; None for a report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,41 +290,54 @@ def plan_tree(
     """
     tree = opened(tree)
     title = None if name is None else plain_text(name)
-    if mesh is None and specs is None and logical_axes is None:
-        as_it_is = _as_it_is(tree)
-        return as_it_is if title is None else replace(as_it_is, report=replace(as_it_is.report, name=title))
-    found = _rows_of_tree(tree)
-    planner = Planner(found.devices, mesh, logical_axes, has_specs=specs is not None)
-    wanted = specs_by_path(specs, found.rows, found.side_paths)
+    is_plan = mesh is not None or specs is not None or logical_axes is not None
+    planned = _planned(tree, mesh, specs, logical_axes) if is_plan else _as_it_is(tree)
+    return planned if title is None else replace(planned, report=replace(planned.report, name=title))
+
+
+def _planned(tree: Any, mesh: Any, specs: Any, logical_axes: LogicalAxes | None) -> PlannedTree:
+    """Return a planned tree. Its report is the same object while the leaves and the plan stay alike."""
+    leaves = _rows_of_tree(tree)
+    planner = Planner(leaves.devices, mesh, logical_axes, has_specs=specs is not None)
+    plan = planner.plan(mesh, specs)
+    if leaves.known is not None and leaves.known.planned is not None and plan is not None:
+        last, planned = leaves.known.planned
+        if plan == last:
+            return replace(planned, objects=leaves.objects)
+    wanted = specs_by_path(specs, leaves.rows, leaves.side_paths)
     rows, devices = used_sets(
-        [planner.planned(row, spec) for row, spec in zip(found.rows, wanted.entries, strict=True)],
-        found.devices.sets,
+        [planner.planned(row, spec) for row, spec in zip(leaves.rows, wanted.entries, strict=True)],
+        leaves.devices.sets,
     )
     report = tree_of_rows(
         rows,
         devices,
-        name=found.name if title is None else title,
-        type_name=found.type_name,
-        others=found.others,
-        other_paths=found.other_paths,
+        name=leaves.name,
+        type_name=leaves.type_name,
+        others=leaves.others,
+        other_paths=leaves.other_paths,
+        unmatched_axes=planner.unmatched_axes(),
+        shorter_count=len(wanted.shorter),
     )
-    report = replace(report, unmatched_axes=planner.unmatched_axes(), shorter_count=len(wanted.shorter))
-    sets = found.devices.sets
+    sets = leaves.devices.sets
     unspecified = {
         row.path: (row, sets[row.mesh].mesh)
-        for row in found.rows
+        for row in leaves.rows
         if mesh is not None and specs is None and row.mesh is not None and row.spec is row.logical is None
     }
-    return PlannedTree(
+    planned = PlannedTree(
         report,
         tuple(planner.problems),
         tuple(devices),
-        found.side_paths,
-        found.objects,
+        leaves.side_paths,
+        leaves.objects,
         planner.mesh,
         unspecified,
-        (found.rows, sets),
+        (leaves.rows, sets),
     )
+    if leaves.known is not None:
+        leaves.known.planned = plan, replace(planned, objects=())  # keeps no leaf alive
+    return planned
 
 
 def _as_it_is(tree: Any) -> PlannedTree:
@@ -319,17 +345,17 @@ def _as_it_is(tree: Any) -> PlannedTree:
     if type(tree) is TreeReport:
         return PlannedTree(tree, (), tuple(_sets_of(tree)))
     leaves = tree_leaves(tree)
-    found, others = rows_of_leaves(leaves), len(leaves.other_paths)
-    report = found.report
+    kept, others = rows_of_leaves(leaves), len(leaves.other_paths)
+    report = kept.report
     if report is None or report.type_name != leaves.type_name or report.others != others:
-        report = found.report = tree_of_rows(
-            found.rows,
-            found.devices.sets,
+        report = kept.report = tree_of_rows(
+            kept.rows,
+            kept.devices.sets,
             type_name=leaves.type_name,
             others=others,
             other_paths=leaves.other_paths,
         )
-    return PlannedTree(report, (), tuple(found.devices.sets), leaves.side_paths, leaves.objects)
+    return PlannedTree(report, (), tuple(kept.devices.sets), leaves.side_paths, leaves.objects)
 
 
 def _rows_of_tree(tree: Any) -> TreeRows:
@@ -339,10 +365,17 @@ def _rows_of_tree(tree: Any) -> TreeRows:
         devices.sets = _sets_of(tree)
         return TreeRows(tree.rows, devices, tree.type_name, tree.others, tree.other_paths, tree.name)
     leaves = tree_leaves(tree)
-    found = rows_of_leaves(leaves)
-    others, sides = leaves.other_paths, leaves.side_paths
+    known, others = rows_of_leaves(leaves), leaves.other_paths
     return TreeRows(
-        found.rows, found.devices.copy(), leaves.type_name, len(others), others, None, sides, leaves.objects
+        known.rows,
+        known.devices.copy(),
+        leaves.type_name,
+        len(others),
+        others,
+        None,
+        leaves.side_paths,
+        leaves.objects,
+        known,
     )
 
 

@@ -89,17 +89,17 @@ BOX_KEYS = ("value", "0", "data_array")
 
 def matched_paths(rows: Sequence[TreeRow], others: Collection[TreeRow]) -> list[str]:
     """Return the path of each leaf; if another tree has the leaf with other keys of boxes, its path there."""
-    own = {row.path for row in rows}
+    paths = {row.path for row in rows}
     exact = {row.path for row in others}
-    similar = {path: row.path for row in others if row.path not in own for path in row.paths}
-    found: dict[str, None] = {}
+    similar = {path: row.path for row in others if row.path not in paths for path in row.paths}
+    matched: dict[str, None] = {}
     for row in rows:
         path = row.path
         if path not in exact:
-            names = (name for name in row.paths if name in similar and similar[name] not in found)
+            names = (name for name in row.paths if name in similar and similar[name] not in matched)
             path = next(map(similar.__getitem__, names), path)
-        found[path] = None
-    return list(found)
+        matched[path] = None
+    return list(matched)
 
 
 def without_box_keys(paths: Sequence[str]) -> list[str]:
@@ -155,8 +155,8 @@ def specs_by_path(
             raise SpecError(problems, _firsts(problems))
         rules = [specs.rule_of(*row.paths) for row in rows]
         shared = [pattern == "*" or pattern.endswith("/*") for pattern, _ in rules]
-        found = [(pattern, values.without_format(spec)) for pattern, spec in rules]
-        return _fitted(found, shared, rows)
+        placed = [(pattern, values.without_format(spec)) for pattern, spec in rules]
+        return _fitted(placed, shared, rows)
     entries = {path: values.without_format(entry) for path, entry in entries_at(specs, is_entry)}
     prefixes = [_longest_prefix(row.paths, entries) for row in rows]
     used = {*prefixes, *(_longest_prefix((path,), entries) for path in side_paths)}
@@ -182,23 +182,33 @@ def specs_by_path(
             "of it, or PathRules({'*/kernel': P('data'), '*': P()})"
         )
         raise SpecError(problems, [*_firsts(wrong, missing, surplus), forms])
-    found = [(prefix, entries[prefix]) for prefix in prefixes if prefix is not None]
-    return _fitted(found, [prefix not in row.paths for prefix, row in zip(prefixes, rows, strict=True)], rows)
+    placed = [(prefix, entries[prefix]) for prefix in prefixes if prefix is not None]
+    return _fitted(
+        placed, [prefix not in row.paths for prefix, row in zip(prefixes, rows, strict=True)], rows
+    )
 
 
-def _fitted(found: Sequence[tuple[str, Any]], shared: Sequence[bool], rows: Sequence[TreeRow]) -> LeafSpecs:
+def specs_key(specs: Any) -> Any:
+    """Return a value that is equal for equal specs; None for specs that have other entries than specs."""
+    if isinstance(specs, PathRules):
+        return specs, repr(specs)
+    entries = entries_at(specs, is_entry)
+    return entries if all(is_entry(entry) for _, entry in entries) else None
+
+
+def _fitted(placed: Sequence[tuple[str, Any]], shared: Sequence[bool], rows: Sequence[TreeRow]) -> LeafSpecs:
     """Return the entry of each leaf. Of one that leaves share, those with fewer axes are replicated.
 
     Args:
-        found: The place of each leaf's entry in ``specs``, and the entry.
+        placed: The place of each leaf's entry in ``specs``, and the entry.
         shared: Whether the entry of each leaf is for all leaves at that place.
         rows: The leaves.
     """
-    entries: list[Any] = [entry for _, entry in found]
+    entries: list[Any] = [entry for _, entry in placed]
     shorter: dict[int, str] = {}
     used: set[str] = set()
     specs: dict[int, Spec | None] = {}
-    for number, ((place, entry), row) in enumerate(zip(found, rows, strict=True)):
+    for number, ((place, entry), row) in enumerate(zip(placed, rows, strict=True)):
         if not shared[number] or entry is None or values.is_sharding(entry) or row.is_deleted:
             continue
         if id(entry) not in specs:
@@ -235,9 +245,10 @@ def without_surplus(spec: Spec, ndim: int) -> Spec | None:
 def _firsts(*kinds: Sequence[str]) -> list[str]:
     """Return the first problem of each kind, with the number of the others of its kind."""
     return [
-        found[0] + (f" (and {len(found) - 1} more: see the error's problems)" if len(found) > 1 else "")
-        for found in kinds
-        if found
+        problems[0]
+        + (f" (and {len(problems) - 1} more: see the error's problems)" if len(problems) > 1 else "")
+        for problems in kinds
+        if problems
     ]
 
 
@@ -257,13 +268,13 @@ def _shown(path: str) -> str:
 
 def _longest_prefix(paths: Iterable[str], entries: Collection[str]) -> str | None:
     """Return the longest path, of a leaf or above it, that is among the entries."""
-    found = None
+    longest = None
     for path in paths:
         while path not in entries and path:
             path = path.rpartition("/")[0]
-        if path in entries and (found is None or len(path) > len(found)):
-            found = path
-    return found
+        if path in entries and (longest is None or len(path) > len(longest)):
+            longest = path
+    return longest
 
 
 LogicalAxes = Mapping[str, Any] | Iterable[tuple[str, Any]]
@@ -292,8 +303,8 @@ class LogicalRules:
     """
 
     def __init__(self, rules: LogicalAxes) -> None:
-        self._rules = _parsed(rules)
-        self._names = dict.fromkeys(rule.name for rule in self._rules)
+        self.rules = _parsed(rules)
+        self._names = dict.fromkeys(rule.name for rule in self.rules)
         self._found: dict[str, None] = {}
         """Logical axis names of the leaves."""
         self._left_out: dict[str, None] = {}
@@ -328,7 +339,7 @@ class LogicalRules:
         self._found |= dict.fromkeys(places)
         taken = {name for names in axes for name in names}
         unconstrained = set(logical.unconstrained)
-        for rule in self._rules:
+        for rule in self.rules:
             if rule.name not in places:
                 continue
             self._left_out |= dict.fromkeys(name for name in rule.axes if name not in mesh)
@@ -342,11 +353,11 @@ class LogicalRules:
 
     def unmatched(self) -> UnmatchedAxes:
         """Return the names that did not match, or raise SpecError if no rule matches a leaf."""
-        found, rules = list(self._found), list(self._names)
-        unruled = [name for name in found if name not in self._names]
+        names, rules = list(self._found), list(self._names)
+        unruled = [name for name in names if name not in self._names]
         unused = [_unmatched(name, unruled) for name in rules if name not in self._found]
         if len(unused) == len(rules):
-            have = _listed(found) if found else "none: pass them in specs"
+            have = _listed(names) if names else "none: pass them in specs"
             raise SpecError(
                 [
                     f"no leaf has a logical axis of the rules, {_listed(unused) or 'which are empty'}: "
@@ -363,25 +374,25 @@ class LogicalRules:
 def _parsed(rules: Any) -> tuple[_Rule, ...]:
     """Return rules in order, or raise SpecError, which has the first pair that is not a rule."""
     parsed = []
-    found = rules
+    pair = rules
     try:
         if isinstance(rules, str):
             raise TypeError
-        for found in rules.items() if isinstance(rules, Mapping) else rules:
-            name, axes = found
+        for pair in rules.items() if isinstance(rules, Mapping) else rules:
+            name, axes = pair
             if values.is_partition_spec(axes):
                 axes = spec_entries(axes)
             spec = as_spec((axes,))
             several = isinstance(axes, (tuple, list))
             names = axes if several else () if axes is None or spec.unconstrained else (axes,)
-            if isinstance(found, str) or not all(isinstance(each, str) for each in (name, *names)):
+            if isinstance(pair, str) or not all(isinstance(part, str) for part in (name, *names)):
                 raise TypeError
             parsed.append(_Rule(plain_text(name), spec.axes[0], bool(spec.unconstrained)))
     except (TypeError, ValueError):
         raise SpecError(
             [
                 "logical_axes must be pairs of a logical axis name and its mesh axes, as Flax's rules, or a "
-                f"mapping, got {_shortened(plain_text(found, repr))}"
+                f"mapping, got {_shortened(plain_text(pair, repr))}"
             ]
         ) from None
     return tuple(parsed)

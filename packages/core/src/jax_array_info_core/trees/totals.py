@@ -16,6 +16,7 @@ from ..facts.reports.tree import (
     ExcessCause,
     TreeReport,
     TreeRow,
+    UnmatchedAxes,
     elsewhere_bytes,
 )
 from .rows import DeviceSet, replicated_axes
@@ -31,6 +32,8 @@ def tree_of_rows(
     type_name: str = "dict",
     others: int = 0,
     other_paths: Sequence[str] = (),
+    unmatched_axes: UnmatchedAxes | None = None,
+    shorter_count: int = 0,
 ) -> TreeReport:
     """Return the report of a tree with its totals.
 
@@ -41,6 +44,8 @@ def tree_of_rows(
         type_name: Name of the tree's class.
         others: Number of leaves that are not arrays.
         other_paths: Their paths, if they are known.
+        unmatched_axes: Logical axes and rules of a plan that did not match.
+        shorter_count: Number of leaves that are planned as replicated since they are shorter than the spec.
     """
     once = [row for row in rows if row.same_as is None]
     on_devices = [row for row in once if row.is_on_devices]
@@ -52,7 +57,7 @@ def tree_of_rows(
     most = int(per_device[fullest]) if len(per_device) else 0
     least = int(per_device.min()) if len(per_device) else 0
     ideal = -(-nbytes // count)
-    is_full = [_holds(found, universe, fullest) for found in devices]
+    is_full = [_holds(device_set, universe, fullest) for device_set in devices]
     params = [row for row in once if row.variable == "parameter" or f"{row.path}/".startswith("params/")]
     # Of several meshes in a file, each may have the fullest device.
     avoidable = sum(row.avoidable_nbytes for row in on_devices if row.mesh is not None and is_full[row.mesh])
@@ -60,7 +65,7 @@ def tree_of_rows(
         name=name,
         type_name=type_name,
         rows=tuple(rows),
-        meshes=tuple(found.mesh for found in devices),
+        meshes=tuple(device_set.mesh for device_set in devices),
         others=others,
         other_paths=tuple(other_paths[:MOST_OTHER_PATHS]),
         elements=_elements(once),
@@ -79,6 +84,8 @@ def tree_of_rows(
         unknown_count=sum(
             row.shard_nbytes is None and not row.is_deleted and row.elsewhere is None for row in once
         ),
+        unmatched_axes=unmatched_axes,
+        shorter_count=shorter_count,
     )
 
 
@@ -105,7 +112,7 @@ def holds_fullest(rows: Iterable[TreeRow], devices: Sequence[DeviceSet]) -> list
     counted = [row for row in once if row.is_on_devices]
     universe = _universe(once, devices)
     fullest = int(np.argmax(_per_device(counted, devices, universe)))
-    return [_holds(found, universe, fullest) for found in devices]
+    return [_holds(device_set, universe, fullest) for device_set in devices]
 
 
 def _elements(rows: Iterable[TreeRow]) -> int | None:
@@ -117,8 +124,8 @@ def _elements(rows: Iterable[TreeRow]) -> int | None:
     return count if count <= LARGEST else None
 
 
-def _ids(found: DeviceSet) -> np.ndarray[Any, Any]:
-    return np.arange(found.mesh.device_count) if found.ids is None else found.ids
+def _ids(devices: DeviceSet) -> np.ndarray[Any, Any]:
+    return np.arange(devices.mesh.device_count) if devices.ids is None else devices.ids
 
 
 def _universe(rows: Iterable[TreeRow], devices: Sequence[DeviceSet]) -> np.ndarray[Any, Any]:
@@ -150,9 +157,9 @@ def _per_device(
     return totals
 
 
-def _holds(found: DeviceSet, universe: np.ndarray[Any, Any], position: int) -> bool:
+def _holds(devices: DeviceSet, universe: np.ndarray[Any, Any], position: int) -> bool:
     """Return whether a device set contains the device at a position of ``universe``."""
-    return bool(len(universe)) and bool((_ids(found) == universe[position]).any())
+    return bool(len(universe)) and bool((_ids(devices) == universe[position]).any())
 
 
 class _Cause(NamedTuple):
@@ -175,7 +182,7 @@ def _excess(
     is padding.
     """
     # Every term is a multiple of 1 / scale bytes.
-    scale = math.lcm(device_count, *(found.mesh.device_count for found in devices))
+    scale = math.lcm(device_count, *(device_set.mesh.device_count for device_set in devices))
     exact: dict[_Cause, int] = defaultdict(int)
     leaves: dict[_Cause, int] = defaultdict(int)
 
@@ -210,11 +217,11 @@ def _excess(
     return _rounded(exact, leaves, scale, difference)
 
 
-def _replication(row: TreeRow, found: DeviceSet, parts: int) -> _Cause:
+def _replication(row: TreeRow, devices: DeviceSet, parts: int) -> _Cause:
     """Return the cause of the replicas of a leaf with a number of shards or partial sums."""
     if parts == 1:
         return _Cause("fully replicated")
-    return _Cause("replicated over", tuple(name for name, _ in replicated_axes(row, found.mesh)))
+    return _Cause("replicated over", tuple(name for name, _ in replicated_axes(row, devices.mesh)))
 
 
 def _rounded(

@@ -6,6 +6,7 @@ They are named tuples: each call that prints imports them all, and a dataclass t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
@@ -141,8 +142,8 @@ class Limited(NamedTuple, Generic[_T, _S]):
     """Maximum number that is shown, where a table has all."""
     is_apart: bool = False
     """Whether the row for the others is a section of its own."""
-    size: Callable[[_T], int] | None = None
-    """Function by which the largest things are the first ones, where not all are shown."""
+    largest: Callable[[], Sequence[_T]] | None = None
+    """Function that returns the largest things first, for where not all are shown."""
     is_whole: bool = False
     """Whether nothing stands for the others, either, if none is shown: the line above has their sum."""
 
@@ -150,8 +151,8 @@ class Limited(NamedTuple, Generic[_T, _S]):
         """Return the rows of the first things, and those for the others."""
         limit = min((limit for limit in (most, self.most) if limit is not None), default=None)
         things = self.things
-        if self.size is not None and limit is not None and limit < len(things):
-            things = sorted(things, key=self.size, reverse=True)
+        if self.largest is not None and limit is not None and limit < len(things):
+            things = self.largest()
         shown, left = split_rows(things, limit)
         is_told = left and (shown or not self.is_whole)
         return [*self.show(shown)], [*self.rest(left)] if is_told else []
@@ -247,8 +248,9 @@ def limited(
         is_apart: Whether that row is a section of its own.
         size: Function by which the largest come first, where not all are shown.
     """
+    largest = None if size is None else cache(lambda: sorted(rows, key=size, reverse=True))
     return Limited(
-        rows, lambda shown: map(row, shown), lambda left: [rest(left)], is_apart=is_apart, size=size
+        rows, lambda shown: map(row, shown), lambda others: [rest(others)], is_apart=is_apart, largest=largest
     )
 
 

@@ -200,7 +200,12 @@ def _row(report: TreeReport, main: int | None, group: LeafGroup) -> Row:
 
 
 def _nbytes(group: LeafGroup) -> int:
-    return group.sums.nbytes + group.sums.host_nbytes
+    """Return the bytes per device of a row, without its other sums: a large tree asks this for each leaf."""
+    return sum(
+        leaf.shard_nbytes or 0
+        for leaf in group.leaves
+        if leaf.same_as is None and (leaf.is_in_host_memory or leaf.elsewhere is None)
+    )
 
 
 def _summed(path: str, groups: Iterable[LeafGroup]) -> LeafGroup:

@@ -247,9 +247,11 @@ def both_memories(nbytes: int, host_nbytes: int, host_memory_kinds: Iterable[str
 def require_meshes(rows: Iterable[TreeRow], meshes: Sequence[TreeMesh]) -> None:
     """Raise a ValueError if leaves have the same path, or one does not fit its mesh."""
     paths = []
+    known: set[tuple[int, int, int, int]] = set()
     for row in rows:
         paths.append(row.path)
-        if row.mesh is None:
+        # Leaves that are alike share their spec object.
+        if row.mesh is None or (key := (row.mesh, id(row.spec), row.replicas, row.partial_sums)) in known:
             continue
         if not 0 <= row.mesh < len(meshes):
             raise ValueError(f"{row.path} is on mesh {format_number(row.mesh)} of {len(meshes)} meshes")
@@ -258,6 +260,7 @@ def require_meshes(rows: Iterable[TreeRow], meshes: Sequence[TreeMesh]) -> None:
         for number, noun in ((row.replicas, "replicas"), (row.partial_sums, "partial sums")):
             if number > mesh.device_count:
                 raise ValueError(f"{row.path}: {number} {noun} on {mesh.device_count} devices")
+        known.add(key)
     require_own_paths("leaves", paths)
 
 
