@@ -41,8 +41,8 @@ class EngineHere(SourceEngine):
 
         with hooked(source):
             report_on(self._here, keep, source.run)
-        self._found = self.tries.found(0.0)
-        return self._found
+        self._program = self.tries.program(0.0)
+        return self._program
 
     def _asked(self, what, edit, deadline):
         try:

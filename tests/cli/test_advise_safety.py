@@ -12,7 +12,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from jax_array_info_cli.advice.child import Failed, Found, Values
+from jax_array_info_cli.advice.child import Failed, Program, Values
 from jax_array_info_cli.advice.engine import SourceEngine
 from jax_array_info_cli.advice.instrument import Source
 from jax_array_info_cli.user_code import FunctionName
@@ -255,10 +255,10 @@ def test_an_object_that_raises_when_it_is_looked_at_changes_nothing():
     values, namespace = Values(), {}
     Source(lambda file: False, {}, values).run(ODD, "odd.py", namespace)
     assert jax.eval_shape(namespace["f"], jax.ShapeDtypeStruct((2,), "float32")).shape == (2,)
-    assert values.found == {}
+    assert values.by_site == {}
     del namespace["odd"]
     jax.eval_shape(namespace["f"], jax.ShapeDtypeStruct((3,), "float32"))
-    assert {one.text for one, _, _ in values.found.values()} == {"x * 2", "x * 2 + 1"}
+    assert {expression.text for expression, _, _ in values.by_site.values()} == {"x * 2", "x * 2 + 1"}
 
 
 class FakeChild:
@@ -284,10 +284,10 @@ class FakeChild:
 
 def test_a_file_that_cannot_be_imported_again_ends_no_search(monkeypatch):
     """The changes that are left count as failed, and after some failures, no process is started."""
-    program = ProgramReport(name="f", platform="cpu")
-    found = Found(Base(report=program, tried_as=figures_of(program)), (), (), ())
+    report = ProgramReport(name="f", platform="cpu")
+    program = Program(Base(report=report, tried_as=figures_of(report)), (), (), ())
     refused = Failed("refused", "step.py cannot be loaded: FileExistsError: out")
-    child = FakeChild(found, EndedError("ended"), refused, refused, refused)
+    child = FakeChild(program, EndedError("ended"), refused, refused, refused)
     monkeypatch.setattr("jax_array_info_cli.advice.engine.Child", child)
     options = {"topology": None, "dcn": None}
     engine = SourceEngine(Request(function=FunctionName("step.py", "f"), mesh={"x": 2}, options=options), 2)

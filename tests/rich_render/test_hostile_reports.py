@@ -40,7 +40,7 @@ PRINTED = printable(HARM).lower()
 MANY_CHOICES = ("ArrayReport", "CheckReport", "GrowthReport", "ProgramReport")
 
 NEVER_SHOWN = {
-    ("AdviceReport", "name"),  # appended to the page of the program
+    ("AdviceReport", "name"),  # given in the command
     ("ArrayReport", "default_memory_kind"),
     ("ArrayReport", "invariant_axes"),  # those that are also manual axes
     ("DeviceReport", "default_memory_kind"),

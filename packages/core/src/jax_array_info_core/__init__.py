@@ -15,7 +15,6 @@ from .base.names import import_on_demand
 
 if TYPE_CHECKING:
     from . import errors as errors, layouts as layouts, reports as reports
-    from .programs.advice.advice_report import advise_report as advise_report
     from .arrays.array_report import (
         array_report as array_report,
     )
@@ -133,7 +132,6 @@ if TYPE_CHECKING:
     )
 
 _PLACES = {
-    ".programs.advice.advice_report": "advise_report",
     ".arrays.array_report": "array_report",
     ".arrays.labels": "label_array label_of",
     ".arrays.meshes": "mesh_report planned_mesh_report",

@@ -17,7 +17,7 @@ Why is it sharded like this?
 What does my step send, and why? Which line keeps most for the backward pass?
     print_program(step, *args)
 Which change of a sharding makes it better?
-    print_advice(step, *args)
+    print_report(load_report("advice.json"))
 What does it send on a TPU or GPU that I don't have? Needs libtpu, or JAX's CUDA plugin
     mesh = topology_mesh("v5p:2x2x2", {"data": 8})
 What do an FFT, a halo exchange and a deposit onto a grid send?
@@ -83,7 +83,6 @@ if TYPE_CHECKING:
         MemoryRecorder as MemoryRecorder,
         PathRules as PathRules,
         ShardingLayout as ShardingLayout,
-        advise_report as advise_report,
         array_report as array_report,
         assert_donated as assert_donated,
         assert_no_collective as assert_no_collective,
@@ -145,7 +144,6 @@ if TYPE_CHECKING:
     from .engine.render import (
         to_text as to_text,
     )
-    from .verbs.advice import print_advice as print_advice
     from .verbs.timeline import print_hosts as print_hosts
     from .verbs.programs import print_compile_caches as print_compile_caches
     from .verbs.trees import print_check as print_check
@@ -187,7 +185,7 @@ if TYPE_CHECKING:
 _PLACES = {
     "jax_array_info_core": (
         "ArrayInfoError ArrayTracker CheckError CompileWatch Config MemoryRecorder PathRules "
-        "ShardingLayout advise_report array_report assert_donated assert_no_collective assert_no_conflict "
+        "ShardingLayout array_report assert_donated assert_no_collective assert_no_conflict "
         "assert_no_regression assert_sent assert_tree assert_program_sharding check_report "
         "collect_reports compile_caches_report config devices_report from_json gather_reports "
         "hosts_report json_schema label_array label_of live_array_report load_report load_tree log_report "
@@ -200,7 +198,6 @@ _PLACES = {
     ".engine.render": "to_text",
     ".export.formats": "save_picture to_html to_svg",
     ".pictures.text": "array_picture",
-    ".verbs.advice": "print_advice",
     ".verbs.explain": "explain_errors",
     ".verbs.memory": (
         "pretty_memory_stats print_memory_profile print_memory_stats print_growth print_array_stats"

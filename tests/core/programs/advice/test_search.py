@@ -48,9 +48,7 @@ class FakeEngine:
         before = figures_of(self.report)
         after = self.tried(edit, deadline)
         place = RemedyPlace(path="x")
-        return Remedy(
-            kind="argument", place=place, expression="", code="", before=before, after=after, proof="source"
-        )
+        return Remedy(kind="argument", place=place, expression="", code="", before=before, after=after)
 
 
 def advice(budget, problem=None):
@@ -59,39 +57,39 @@ def advice(budget, problem=None):
 
 
 def test_changes_that_are_proved_are_listed():
-    found = advice(60)
-    assert (found.tried, found.unproved, found.failed, found.reason) == (6, 0, 0, None)
-    assert found.remedies
+    report = advice(60)
+    assert (report.tried, report.unproved, report.failed, report.reason) == (6, 0, 0, None)
+    assert report.remedies
 
 
 def test_a_change_that_fails_in_the_source_is_said_with_the_reason():
     """The answer is not that none helps."""
-    found = advice(60, TryFailedError("step.py cannot be loaded: FileExistsError: out"))
-    assert found.answer == "6 changes tried, none is proved to help"
-    assert found.failed == found.unproved > 0
-    (caveat,) = found.caveats
+    report = advice(60, TryFailedError("step.py cannot be loaded: FileExistsError: out"))
+    assert report.answer == "6 changes tried, none is proved to help"
+    assert report.failed == report.unproved > 0
+    (caveat,) = report.caveats
     assert caveat.endswith(
         " that may help could not be proved: step.py cannot be loaded: FileExistsError: out"
     )
 
 
 def test_a_change_without_time_for_its_proof_is_said():
-    found = advice(60, TimeOverError())
-    assert found.answer == "6 changes tried, none is proved to help"
-    assert (found.failed, found.unproved > 0) == (0, True)
-    assert found.caveats[0].endswith(" that may help could not be proved in time: --budget")
+    report = advice(60, TimeOverError())
+    assert report.answer == "6 changes tried, none is proved to help"
+    assert (report.failed, report.unproved > 0) == (0, True)
+    assert report.caveats[0].endswith(" that may help could not be proved in time: --budget")
 
 
 def test_a_budget_that_is_too_short_is_said_with_one_that_is_long_enough():
     """Half of the budget is for tries at least. What the program sends is said instead."""
     for budget in (1, 2, 3):
-        found = advice(budget)
-        assert found.tried == 0
-        assert found.answer == (
+        report = advice(budget)
+        assert report.tried == 0
+        assert report.answer == (
             "no change is tried: one takes about 0.6 s to compile, and the budget is too short for 3: give it"
             " 5 s or more"
         )
-        assert found.reasons
-        assert found.reasons[0].startswith("all-")
-    found = advice(5)
-    assert (found.tried, found.reasons) == (3, ())
+        assert report.reasons
+        assert report.reasons[0].startswith("all-")
+    report = advice(5)
+    assert (report.tried, report.reasons) == (3, ())

@@ -34,22 +34,22 @@ def partition_spec(axes: Axes) -> Any:
     """Return the PartitionSpec with these mesh axes."""
     import jax
 
-    return jax.sharding.PartitionSpec(*(own[0] if len(own) == 1 else own or None for own in axes))
+    return jax.sharding.PartitionSpec(*(names[0] if len(names) == 1 else names or None for names in axes))
 
 
 def constrained(value: Any, spec: Any, mesh: Any) -> Any:
     """Return a value with a sharding; on a mesh of its own, if it has one."""
     import jax
 
-    own = jax.typeof(value).sharding.mesh
-    sharding = jax.sharding.NamedSharding(mesh if own.empty else own, spec)
-    constrain: Any = jax.sharding.reshard if is_explicit_mesh(own) else jax.lax.with_sharding_constraint
+    present = jax.typeof(value).sharding.mesh
+    sharding = jax.sharding.NamedSharding(mesh if present.empty else present, spec)
+    constrain: Any = jax.sharding.reshard if is_explicit_mesh(present) else jax.lax.with_sharding_constraint
     return constrain(value, sharding)
 
 
 def is_explicit_mesh(mesh: Any) -> bool:
     """Return whether a mesh has axes of type Explicit."""
-    return any("Explicit" in str(one) for one in mesh.axis_types)
+    return any("Explicit" in str(kind) for kind in mesh.axis_types)
 
 
 def mesh_of_leaves(leaves: Sequence[Any], axes: MeshAxes | None) -> Any:
@@ -62,10 +62,11 @@ def mesh_of_leaves(leaves: Sequence[Any], axes: MeshAxes | None) -> Any:
     import jax
     import numpy as np
 
-    shardings = (getattr(one, "sharding", None) for one in leaves)
-    found = next((one.mesh for one in shardings if one is not None and is_named(one)), None)
-    if found is not None or axes is None:
-        return found
+    shardings = (getattr(leaf, "sharding", None) for leaf in leaves)
+    named = (sharding.mesh for sharding in shardings if sharding is not None and is_named(sharding))
+    mesh = next(named, None)
+    if mesh is not None or axes is None:
+        return mesh
     devices = np.array(jax.devices()[: math.prod(axes.sizes)], object)
     return jax.sharding.Mesh(devices.reshape(axes.sizes), axes.names)
 
@@ -79,7 +80,7 @@ def argument_places(leaves: Sequence[Any], count: int) -> list[int]:
     """
     if len(leaves) == count:
         return [*range(count)]
-    return [number for number, one in enumerate(leaves) if hasattr(one, "shape")]
+    return [number for number, leaf in enumerate(leaves) if hasattr(leaf, "shape")]
 
 
 def changed(
@@ -91,11 +92,11 @@ def changed(
     leaves, tree = jax.tree.flatten(tuple(arguments))
     spec, places = change.edit.spec, argument_places(leaves, change.argument_count)
     mesh = mesh_of_leaves(leaves, change.mesh)
-    for number in (places[one] for one in change.arguments):
+    for number in (places[argument] for argument in change.arguments):
         leaf = leaves[number]
-        own = getattr(leaf, "sharding", None)
-        place = own.mesh if own is not None and is_named(own) else mesh
-        leaves[number] = sharded_struct(leaf, place, spec, getattr(own, "memory_kind", None))
+        present = getattr(leaf, "sharding", None)
+        on = present.mesh if present is not None and is_named(present) else mesh
+        leaves[number] = sharded_struct(leaf, on, spec, getattr(present, "memory_kind", None))
         if isinstance(leaf, jax.Array):  # Equinox takes other values for static ones
             leaves[number] = jax.device_put(leaf, leaves[number].sharding)
     if not change.outputs:
@@ -127,6 +128,6 @@ def flattened(
         for number, value in zip(places, given, strict=True):
             values[number] = value
         returned = jax.tree.leaves(function(*jax.tree.unflatten(tree, values)))
-        return [one for one in returned if hasattr(one, "shape")]
+        return [leaf for leaf in returned if hasattr(leaf, "shape")]
 
-    return flat, [leaves[one] for one in places]
+    return flat, [leaves[place] for place in places]

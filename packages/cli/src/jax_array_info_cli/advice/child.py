@@ -13,8 +13,7 @@ from types import FrameType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from jax_array_info_core.arrays.origins.origins import Owner, UserLines
-from jax_array_info_core.compat.lowering import require_shardy, require_types
-from jax_array_info_core.compat.modules import FAST
+from jax_array_info_core.compat.lowering import FAST, require_shardy, require_types
 from jax_array_info_core.compat.programs import module_bytecode
 from jax_array_info_core.compat.stages import is_stage, stages_of
 from jax_array_info_core.compat.values import is_mesh, is_tracer
@@ -23,8 +22,8 @@ from jax_array_info_core.facts.reports.advice import ProgramFigures
 from jax_array_info_core.programs.advice.candidates import Axes, Site, SiteValue
 from jax_array_info_core.programs.advice.child import Parent
 from jax_array_info_core.programs.advice.code import constraint_code
+from jax_array_info_core.programs.advice.judging import sharding_key
 from jax_array_info_core.programs.advice.search import Base, figures_of
-from jax_array_info_core.programs.advice.twins import sharding_key
 from jax_array_info_core.programs.propagation.helper import NoAnswerError
 from jax_array_info_core.programs.propagation.propagation_report import explanation_of
 from jax_array_info_core.reports import ProgramReport
@@ -64,7 +63,7 @@ class Failed:
     message: str = ""
 
 
-class Found(NamedTuple):
+class Program(NamedTuple):
     """A program, and what can be changed in it."""
 
     base: Base
@@ -146,7 +145,7 @@ def _search(task: Task, parent: Parent, messages: Iterator[Any]) -> None:
         start = time.monotonic()
         report = program_report(function, *arguments, **options)
         tries = Tries(function, arguments, values, report)
-        parent.answer(tries.found(time.monotonic() - start))
+        parent.answer(tries.program(time.monotonic() - start))
         for what, change in messages:
             try:
                 parent.answer(tries.code(change) if what == "code" else tries.figures(change))
@@ -172,7 +171,7 @@ class Values:
     """The values of the expressions while the program is traced."""
 
     def __init__(self) -> None:
-        self.found: dict[Site, tuple[Expression, Scope, SiteValue]] = {}
+        self.by_site: dict[Site, tuple[Expression, Scope, SiteValue]] = {}
         self.site: Site | None = None
         """The expression whose value is constrained."""
         self.spec: Any = None
@@ -190,11 +189,11 @@ class Values:
             self.has_manual = True
             return value
         if self.site is None:
-            if expression.site not in self.found:
+            if expression.site not in self.by_site:
                 frame = sys._getframe(2)
-                site = SiteValue(site=expression.site, shape=tuple(value.shape), nbytes=_nbytes(value))
+                site_value = SiteValue(site=expression.site, shape=tuple(value.shape), nbytes=_nbytes(value))
                 with contextlib.suppress(Exception):  # whatever the objects of the scope raise
-                    self.found[expression.site] = expression, _scope(expression, frame, value), site
+                    self.by_site[expression.site] = expression, _scope(expression, frame, value), site_value
         elif expression.site == self.site:
             self.uses += 1
             return constrained(value, self.spec, self.mesh)
@@ -206,7 +205,7 @@ def _is_manual(value: Any) -> bool:
     import jax
 
     mesh = jax.typeof(value).sharding.mesh
-    return not mesh.empty and all("Manual" in str(one) for one in mesh.axis_types)
+    return not mesh.empty and all("Manual" in str(kind) for kind in mesh.axis_types)
 
 
 def _nbytes(value: Any) -> int:
@@ -222,12 +221,12 @@ def _scope(expression: Expression, frame: FrameType, value: Any) -> Scope:
 
     names = {**frame.f_globals, **frame.f_locals}
     kinds = (ModuleType, type, FunctionType)
-    kept = {name: one for name, one in names.items() if isinstance(one, kinds) or is_mesh(one)}
+    kept = {name: value for name, value in names.items() if isinstance(value, kinds) or is_mesh(value)}
     operand = None
     for text in expression.operands:
         with contextlib.suppress(Exception):
-            found = eval(text, frame.f_globals, frame.f_locals)  # noqa: S307
-            if is_tracer(found) and not jax.typeof(found).sharding.mesh.empty:
+            part = eval(text, frame.f_globals, frame.f_locals)  # noqa: S307
+            if is_tracer(part) and not jax.typeof(part).sharding.mesh.empty:
                 operand = text
                 break
     return Scope(kept, operand, is_explicit_mesh(jax.typeof(value).sharding.mesh))
@@ -253,12 +252,12 @@ class Tries:
         self._values = values
         self._report = report
         leaves = jax.tree.leaves(arguments)
-        shapes = [
-            tuple(getattr(leaves[one], "shape", ())) for one in argument_places(leaves, len(report.arguments))
-        ]
-        self._has_places = shapes == [one.shape for one in report.arguments]
+        places = argument_places(leaves, len(report.arguments))
+        shapes = [tuple(getattr(leaves[place], "shape", ())) for place in places]
+        self._has_places = shapes == [argument.shape for argument in report.arguments]
         values.mesh = mesh_of_leaves(leaves, report.mesh)
-        self._has_outputs = self._has_places and self._returned() == [one.shape for one in report.outputs]
+        returned = [output.shape for output in report.outputs]
+        self._has_outputs = self._has_places and self._returned() == returned
         self._keys: set[bytes] = set()
         self._traced: Axes | None = None
         """The sharding of the constraint in JAX's caches."""
@@ -269,10 +268,10 @@ class Tries:
 
         function, arguments = flattened(self._function, self._arguments, len(self._report.arguments))
         with contextlib.suppress(Exception):  # whatever the function raises for traced values
-            return [tuple(one.shape) for one in jax.eval_shape(function, *arguments)]
+            return [tuple(output.shape) for output in jax.eval_shape(function, *arguments)]
         return []
 
-    def found(self, seconds: float) -> Found:
+    def program(self, seconds: float) -> Program:
         """Return what can be changed."""
         start = time.monotonic()
         figures = self.figures(None)
@@ -280,11 +279,11 @@ class Tries:
         assert isinstance(figures, ProgramFigures)
         present = self._present()
         values = tuple(
-            replace(one, present=tuple(present.get((one.site.file, one.site.line, one.shape), ())))
-            for _, _, one in self._values.found.values()
+            replace(value, present=tuple(present.get((value.site.file, value.site.line, value.shape), ())))
+            for _, _, value in self._values.by_site.values()
         )
-        numbers = {one.path: number for number, one in enumerate(report.arguments)}
-        return Found(
+        numbers = {argument.path: number for number, argument in enumerate(report.arguments)}
+        return Program(
             Base(
                 report=report,
                 tried_as=figures,
@@ -295,8 +294,8 @@ class Tries:
                 caveats=tuple(self._caveats()),
             ),
             tuple(numbers),
-            tuple(one.path for one in report.outputs),
-            tuple(numbers[one.path] for one in report.donations if one.path in numbers),
+            tuple(output.path for output in report.outputs),
+            tuple(numbers[donation.path] for donation in report.donations if donation.path in numbers),
         )
 
     def _caveats(self) -> Iterator[str]:
@@ -312,7 +311,7 @@ class Tries:
 
     def _present(self) -> dict[tuple[str, int, tuple[int, ...]], dict[Axes, None]]:
         """Return the shardings after propagation of the values of each line, by file, line and shape."""
-        found: dict[tuple[str, int, tuple[int, ...]], dict[Axes, None]] = {}
+        present: dict[tuple[str, int, tuple[int, ...]], dict[Axes, None]] = {}
         with contextlib.suppress(NoAnswerError, UnsupportedValueError):
             require_shardy()
             lowered = self._lowered(None)
@@ -323,8 +322,8 @@ class Tries:
                     for frame in operation.place.frames:
                         if value.shape is not None and not lines.is_hidden(frame.file):
                             axes = (*value.axes, *[()] * (len(value.shape) - len(value.axes)))
-                            found.setdefault((frame.file, frame.line, value.shape), {})[axes] = None
-        return found
+                            present.setdefault((frame.file, frame.line, value.shape), {})[axes] = None
+        return present
 
     def _lowered(self, change: Change | None) -> Any:
         """Return the lowered program with a change."""
@@ -363,7 +362,7 @@ class Tries:
         """Return an expression, what to write in its place, the function around it, and its column."""
         assert change.edit.site is not None
         assert self._report.mesh is not None
-        expression, scope, _ = self._values.found[change.edit.site]
+        expression, scope, _ = self._values.by_site[change.edit.site]
         code = constraint_code(
             expression.text,
             change.edit.spec,

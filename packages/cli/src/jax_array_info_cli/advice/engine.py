@@ -26,9 +26,9 @@ from ..output import Refusal
 from ..user_code import FunctionName
 from ..user_code.compiling import NotCompiledError, Request
 from .changes import Change
-from .child import Failed, Found, Task
+from .child import Failed, Program, Task
 
-_MODULE = "jax_array_info_cli.advice"
+_MODULE = "jax_array_info_cli.advice.child"
 _MOST_ENDS = 3
 """Number of processes that can end while they try a change."""
 
@@ -47,7 +47,7 @@ class SourceEngine:
         self._here = replace(request, options={**request.options, "topology": None, "dcn": None})
         self._environment = {**cpu_environment(device_count), "TF_CPP_MIN_LOG_LEVEL": "3"}
         self._child: Child | None = None
-        self._found: Found | None = None
+        self._program: Program | None = None
         self._base: ProgramReport | None = None
         self._ends = 0
 
@@ -79,13 +79,13 @@ class SourceEngine:
         self._base = base.report
         return base
 
-    def _start(self, deadline: float) -> Found:
+    def _start(self, deadline: float) -> Program:
         """Start the process that tries changes, and return what it finds."""
-        self._child = Child.start([_MODULE], self._environment, prints=True)
-        found = self._child.ask(Task(self._here, searches=True), deadline)
-        _require(found)
-        self._found = found
-        return self._found
+        self._child = Child.start(_MODULE, self._environment, prints=True)
+        program = self._child.ask(Task(self._here, searches=True), deadline)
+        _require(program)
+        self._program = program
+        return self._program
 
     def tried(self, edit: Edit, deadline: float) -> ProgramFigures:
         """Return the figures of the program with a change, compiled in about half of the time."""
@@ -114,16 +114,16 @@ class SourceEngine:
 
     def _change(self, edit: Edit, code: str = "") -> Change:
         """Return a change as a process applies it: with the numbers of leaves."""
-        found = self._found
-        assert found is not None
+        program = self._program
+        assert program is not None
         return Change(
             edit,
             code,
-            tuple(found.arguments.index(path) for path in edit.arguments),
-            tuple(found.outputs.index(path) for path in edit.outputs),
-            found.donated,
-            len(found.arguments),
-            found.base.report.mesh,
+            tuple(program.arguments.index(path) for path in edit.arguments),
+            tuple(program.outputs.index(path) for path in edit.outputs),
+            program.donated,
+            len(program.arguments),
+            program.base.report.mesh,
         )
 
     def proved(self, edit: Edit, deadline: float) -> Remedy:
@@ -140,7 +140,6 @@ class SourceEngine:
             code=code,
             before=figures_of(self._base),
             after=figures_of(report),
-            proof="source",
             because=because_of(self._base, edit),
             resolved=resolved_by(self._base, report),
         )
@@ -148,29 +147,29 @@ class SourceEngine:
     def _text(self, edit: Edit) -> tuple[str, str]:
         """Return the spec of an argument or output, and the one in its place."""
         assert self._base is not None
-        values = {one.path: one for one in (*self._base.arguments, *self._base.outputs)}
+        values = {value.path: value for value in (*self._base.arguments, *self._base.outputs)}
         path = next(iter((*edit.arguments, *edit.outputs)), None)
         got = None if path is None else values[path].got
         return spec_code((got and got.spec) or Spec(())), spec_code(edit.spec)
 
     def _reported(self, change: Change | None, deadline: float) -> ProgramReport:
         """Return the report on the program with a change, in a process that ends with it."""
-        child = Child.start([_MODULE], self._environment)
+        child = Child.start(_MODULE, self._environment)
         try:
-            found = child.ask(Task(self._request, change=change), deadline)
+            answer = child.ask(Task(self._request, change=change), deadline)
         finally:
             child.close()
-        if isinstance(found, Failed) and change is not None:
-            raise TryFailedError(found.message)
-        _require(found)
-        report: ProgramReport = found
+        if isinstance(answer, Failed) and change is not None:
+            raise TryFailedError(answer.message)
+        _require(answer)
+        report: ProgramReport = answer
         return report
 
 
-def _require(found: Any) -> None:
+def _require(answer: Any) -> None:
     """End the command if a process has no answer."""
-    if isinstance(found, Failed):
-        raise (Refusal if found.kind == "refused" else NotCompiledError)(found.message)
+    if isinstance(answer, Failed):
+        raise (Refusal if answer.kind == "refused" else NotCompiledError)(answer.message)
 
 
 def _place(edit: Edit, function: str, column: int) -> RemedyPlace:

@@ -70,8 +70,9 @@ class Source:
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Find a module of the user, as a finder of ``sys.meta_path``."""
-        others = (one for one in sys.meta_path if one is not self and hasattr(one, "find_spec"))
-        spec = next((found for one in others if (found := one.find_spec(name, path, target))), None)
+        finders = (finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec"))
+        specs = (finder.find_spec(name, path, target) for finder in finders)
+        spec = next(filter(None, specs), None)
         if (
             spec is None
             or type(spec.loader) is not SourceFileLoader
@@ -109,7 +110,7 @@ class _Inside(ast.NodeTransformer):
 
     def _function(self, node: Any, name: str) -> Any:
         self._functions.append(name)
-        node.body = [self.visit(one) for one in node.body]
+        node.body = [self.visit(statement) for statement in node.body]
         self._functions.pop()
         return node
 
@@ -128,28 +129,28 @@ class _Inside(ast.NodeTransformer):
         return node  # a text is no array, and before Python 3.12, its parts have no places
 
     def visit_match_case(self, node: Any) -> Any:
-        node.body = [self.visit(one) for one in node.body]
+        node.body = [self.visit(statement) for statement in node.body]
         return node
 
     def visit(self, node: ast.AST) -> Any:
         """Visit a node, and return what stands in its place."""
-        found = super().visit(node)
+        visited = super().visit(node)
         is_value = isinstance(node, _WRAPPED) or (
             isinstance(node, ast.Attribute) and node.attr in _TRANSPOSED
         )
         if not (is_value and self._functions and isinstance(getattr(node, "ctx", ast.Load()), ast.Load)):
-            return found
+            return visited
         assert isinstance(node, ast.expr)
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
         place = node.lineno, node.col_offset, node.end_lineno, node.end_col_offset
-        new = self.placed(Site(self._path, *place), node, found)
-        for each in ast.walk(new) if new is not found else ():
-            if not hasattr(each, "lineno") and isinstance(each, ast.expr | ast.keyword):
-                ast.copy_location(each, node)
+        new = self.placed(Site(self._path, *place), visited)
+        for part in ast.walk(new) if new is not visited else ():
+            if not hasattr(part, "lineno") and isinstance(part, ast.expr | ast.keyword):
+                ast.copy_location(part, node)
         return new
 
-    def placed(self, site: Site, node: ast.expr, found: ast.expr) -> ast.expr:
+    def placed(self, site: Site, visited: ast.expr) -> ast.expr:
         """Return what stands in the place of an expression."""
         raise NotImplementedError
 
@@ -162,17 +163,17 @@ class _Wrapping(_Inside):
         self._lines = decode_source(code).split("\n")
         self._expressions = expressions
 
-    def placed(self, site: Site, node: ast.expr, found: ast.expr) -> ast.expr:
+    def placed(self, site: Site, visited: ast.expr) -> ast.expr:
         text, column = self._text(site)
         operands = tuple(_operands(text))
         self._expressions.append(Expression(site, text, column, self._functions[-1], operands))
         number = ast.Constant(len(self._expressions) - 1)
-        return ast.Call(ast.Name(CALL, ast.Load()), [number, found], [])
+        return ast.Call(ast.Name(CALL, ast.Load()), [number, visited], [])
 
     def _text(self, site: Site) -> tuple[str, int]:
         """Return the source text of an expression, and its column in characters."""
         lines = self._lines[site.line - 1 : site.end_line]
-        encoded = [one.encode() for one in lines]
+        encoded = [line.encode() for line in lines]
         encoded[-1] = encoded[-1][: site.end_column]
         before = encoded[0][: site.column]
         encoded[0] = encoded[0][site.column :]
@@ -186,10 +187,14 @@ def _operands(text: str) -> list[str]:
         tree = ast.parse(code, mode="eval")
     except SyntaxError:  # the source has another encoding
         return []
-    found = [one for one in ast.walk(tree.body) if isinstance(one, ast.Name | ast.Subscript | ast.Attribute)]
-    plain = [one for one in found if not any(isinstance(each, _CHANGING) for each in ast.walk(one))]
-    plain.sort(key=lambda one: not isinstance(one, ast.Name))
-    return [*dict.fromkeys(filter(None, (ast.get_source_segment(code, one) for one in plain)))]
+    plain = [
+        node
+        for node in ast.walk(tree.body)
+        if isinstance(node, ast.Name | ast.Subscript | ast.Attribute)
+        and not any(isinstance(part, _CHANGING) for part in ast.walk(node))
+    ]
+    plain.sort(key=lambda node: not isinstance(node, ast.Name))
+    return [*dict.fromkeys(filter(None, (ast.get_source_segment(code, node) for node in plain)))]
 
 
 class _Replacing(_Inside):
@@ -199,9 +204,9 @@ class _Replacing(_Inside):
         super().__init__(path)
         self._replaced = replaced
 
-    def placed(self, site: Site, node: ast.expr, found: ast.expr) -> ast.expr:
+    def placed(self, site: Site, visited: ast.expr) -> ast.expr:
         if site not in self._replaced:
-            return found
+            return visited
         # Its lines and columns are those of a file that is edited.
         before = "(" + "\n" * (site.line - 1) + " " * (site.column - (site.line == 1))
         return ast.parse(f"{before}{self._replaced[site]}\n)", mode="eval").body

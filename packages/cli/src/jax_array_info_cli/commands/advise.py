@@ -29,10 +29,10 @@ def _percent(text: str) -> float:
     Raises:
         ValueError: If the text is not one.
     """
-    found = _PERCENT.fullmatch(text.strip())
-    if found is None:
+    match = _PERCENT.fullmatch(text.strip())
+    if match is None:
         raise ValueError(f"must be a percentage such as 10%, got {text!r}")
-    return float(found[1]) / 100
+    return float(match[1]) / 100
 
 
 def _saved(remedy: Remedy) -> float:
@@ -134,5 +134,5 @@ def advise(
         return Answer((), found=True)
     finally:
         engine.close()
-    found = least is not None and any(_saved(one) >= least for one in report.remedies)
-    return Answer(report, found, {"trades": trades, "syntax": "shell"})
+    is_found = least is not None and any(_saved(remedy) >= least for remedy in report.remedies)
+    return Answer(report, is_found, {"trades": trades})

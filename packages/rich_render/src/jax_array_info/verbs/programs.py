@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from jax_array_info_core import (
     CompileWatch,
-    advise_report,
     compile_caches_report,
     log_report,
     program_diff_report,
@@ -16,7 +14,6 @@ from jax_array_info_core import (
     propagation_report,
 )
 from jax_array_info_core.base.errors import require_report
-from jax_array_info_core.compat.stages import is_stage
 from jax_array_info_core.errors import UnsupportedValueError
 from jax_array_info_core.facts.pages.folds import MaxRows
 from jax_array_info_core.facts.reports.floors import MIN_NBYTES
@@ -46,7 +43,6 @@ def print_program(
     min_nbytes: int | str = MIN_NBYTES,
     timeline: bool = False,
     steady: bool = False,
-    advise: bool = False,
     max_rows: MaxRows = "fit",
     **kwargs: Any,
 ) -> None:
@@ -123,15 +119,12 @@ def print_program(
         timeline: Whether to show the live bytes along the schedule too, as ``print_program_timeline`` does.
         steady: Whether to compile for the next calls, too, and to print what they send, if arguments return
             with other shardings.
-        advise: Whether to try changes of shardings too, and to print those that help, as ``print_advice``
-            does. The findings then name the changes that resolve them.
         max_rows: Maximum number of rows of each table. One more row sums the others. None shows all.
         **kwargs: Keyword arguments of the function.
 
     Raises:
         TopologyError: If the topology is unknown or its compiler is not installed.
         TypeError: If arguments are given with a ``ProgramReport``.
-        UnsupportedValueError: (a ValueError) If ``advise`` is on for a stage, or with ``dcn``.
         ValueError: If ``max_rows`` is negative.
     """
     if isinstance(f, ProgramReport):
@@ -145,16 +138,11 @@ def print_program(
             ignore_codes,
             timeline,
             steady,
-            advise,
         )
         if any(others) or min_nbytes != MIN_NBYTES:
             refuse_with(ProgramReport, ["the other arguments"])
         report = f
     else:
-        if advise and (is_stage(f) or dcn is not None):
-            given = f"a {type(f).__name__}" if is_stage(f) else "dcn="
-            fix = "pass the function with its arguments" if is_stage(f) else "remove one of the two"
-            raise UnsupportedValueError(f"advise=True cannot change a program of {given}: {fix}")
         options: dict[str, Any] = {
             "topology": topology,
             "dcn": dcn,
@@ -167,9 +155,6 @@ def print_program(
         }
         with explain_errors():
             report = program_report(f, *args, **options, **kwargs)
-            if advise:
-                advice = advise_report(f, *args, topology=topology, **kwargs)
-                report = replace(report, advice=advice)
     print_table(report, max_rows=max_rows)
 
 

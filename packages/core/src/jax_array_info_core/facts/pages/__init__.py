@@ -24,7 +24,7 @@ class Shown(NamedTuple):
 
 
 REPORTS = {
-    "AdviceReport": Shown("advice.advice_page", "print_advice", "advise"),
+    "AdviceReport": Shown("advice.advice_page", command="advise"),
     "ArrayReport": Shown("arrays.array_page", "sharding_info", "show"),
     "CheckReport": Shown("checks.check_page", "print_check", "check"),
     "Code": Shown("explained.explained_page", command="explain"),

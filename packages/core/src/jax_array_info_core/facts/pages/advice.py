@@ -8,7 +8,6 @@ from itertools import chain
 from ...base.quantities import counted, duration_words, format_bytes, grouped
 from ..reports import AdviceReport, Remedy
 from ..reports.advice import better_and_worse, change_words, numbers_of, pair_words, price
-from ..reports.findings import Option, Syntax
 from .blocks import (
     BECOMES,
     Block,
@@ -32,28 +31,27 @@ _NOT_KNOWN = "The time of a step is not known, nor what helps with other shapes 
 _MOST_PATHS = 6
 
 
-def advice_page(
-    report: AdviceReport, *, trades: bool = False, syntax: Syntax = "python"
-) -> Iterator[Listing]:
+def advice_page(report: AdviceReport, *, trades: bool = False) -> Iterator[Listing]:
     """Yield the answer, the changes that help, those that have a price, and what was tried.
 
     Args:
         report: The changes.
         trades: Whether to list the changes that make one figure better and another worse.
-        syntax: Language in which options are named.
     """
     yield Sentence(report.answer.replace("→", BECOMES), "answer")
     if report.reason is None:
-        yield _listed(report.remedies, lambda one: _remedy(report, one, report.remedies[0] is one))
+        yield _listed(
+            report.remedies, lambda remedy: _remedy(report, remedy, is_first=remedy is report.remedies[0])
+        )
         if trades:
-            yield _listed(report.trades, lambda one: _trade(report, one))
-        yield Sentence(_tried(report, syntax, is_told=trades))
+            yield _listed(report.trades, lambda trade: _trade(report, trade))
+        yield Sentence(_tried(report, has_trades=trades))
     if report.reasons:
         yield Sentence("the program sends the most bytes for:")
         yield from said(report.reasons, indent=2)
     yield from said(report.caveats, "aside")
     if report.reason is None:
-        yield Sentence(_not_known(report, syntax), "aside")
+        yield Sentence(_not_known(report), "aside")
 
 
 def _listed(
@@ -63,53 +61,50 @@ def _listed(
     return Limited(
         remedies,
         lambda shown: chain.from_iterable(map(blocks, shown)),
-        lambda left: [Sentence(f"and {more(len(left), 'change', 'changes')}")],
+        lambda hidden: [Sentence(f"and {more(len(hidden), 'change', 'changes')}")],
     )
 
 
-def _remedy(report: AdviceReport, one: Remedy, is_first: bool) -> Iterator[Block]:
+def _remedy(report: AdviceReport, remedy: Remedy, *, is_first: bool) -> Iterator[Block]:
     """Yield a change that helps. The first figure of the first one is in the answer."""
-    told = [figure.name for figure in better_and_worse(one)[0][: int(is_first)]]
+    answered = [figure.name for figure in better_and_worse(remedy)[0][: int(is_first)]]
     yield from [] if is_first else [Sentence("")]
-    yield from _place(one)
-    yield from said(_figures(one, told), indent=2)
-    yield from _reason_and_proof(report, one)
+    yield from _place(remedy)
+    yield from said(_figures(remedy, answered), indent=2)
+    yield from _reason_and_proof(report, remedy)
 
 
-def _trade(report: AdviceReport, one: Remedy) -> Iterator[Block]:
+def _trade(report: AdviceReport, trade: Remedy) -> Iterator[Block]:
     """Yield a change that makes one figure better and another worse, its price first."""
-    names = [figure.name for figures in better_and_worse(one) for figure in figures]
-    numbers = ", ".join(chain.from_iterable(_figure(one, name) for name in names))
+    names = [figure.name for figures in better_and_worse(trade) for figure in figures]
+    numbers = ", ".join(chain.from_iterable(_figure(trade, name) for name in names))
     yield Sentence("")
-    yield Sentence(": ".join(filter(None, (price(one), numbers))), "answer")
-    yield from _place(one)
-    yield from said(_figures(one, names), indent=2)
-    yield from _reason_and_proof(report, one)
+    yield Sentence(": ".join(filter(None, (price(trade), numbers))), "answer")
+    yield from _place(trade)
+    yield from said(_figures(trade, names), indent=2)
+    yield from _reason_and_proof(report, trade)
 
 
-def _place(one: Remedy) -> Iterator[Block]:
+def _place(remedy: Remedy) -> Iterator[Block]:
     """Yield where a change belongs, what is there, and what to write."""
-    if one.kind == "constraint":
-        is_short = "\n" not in one.expression
-        yield Verbatim(f"{one.place}  {one.expression}" if is_short else str(one.place), is_whole=True)
+    place = remedy.place
+    if remedy.kind == "constraint":
+        is_short = "\n" not in remedy.expression
+        yield Verbatim(f"{place}  {remedy.expression}" if is_short else str(place), is_whole=True)
         if not is_short:
-            yield Verbatim(_indented(one.expression), is_whole=True)
+            yield Verbatim(_indented(remedy.expression), is_whole=True)
             yield Sentence("in its place:")
-        yield Verbatim(_indented(one.code), is_whole=True)
+        yield Verbatim(_indented(remedy.code), is_whole=True)
         return
-    yield Verbatim(f"{one.place}: {one.expression} {BECOMES} {one.code}", is_whole=True)
-    if len(one.place.paths) > 1:
-        folds = folded_paths(one.place.paths, [None] * len(one.place.paths))
-        paths = [counted_path(path, len(found)) for path, found in folds]
+    yield Verbatim(f"{place}: {remedy.expression} {BECOMES} {remedy.code}", is_whole=True)
+    if len(place.paths) > 1:
+        folds = folded_paths(place.paths, [None] * len(place.paths))
+        paths = [counted_path(path, len(members)) for path, members in folds]
         yield Sentence(some(paths, _MOST_PATHS), indent=2)
-    outputs = [path for path in one.place.paths if path.partition("/")[0] == "outputs"]
-    is_output = one.kind == "output"
+    is_output = remedy.kind == "output"
+    has_outputs = any(path.partition("/")[0] == "outputs" for path in place.paths)
     yield from said(
-        that_apply(
-            (not is_output, _WHERE_PLACED),
-            (outputs or is_output, _SHARD_OUTPUTS),
-        ),
-        indent=2,
+        that_apply((not is_output, _WHERE_PLACED), (has_outputs or is_output, _SHARD_OUTPUTS)), indent=2
     )
 
 
@@ -117,9 +112,9 @@ def _indented(code: str) -> str:
     return "\n".join(f"  {line}" for line in code.expandtabs().split("\n"))
 
 
-def _figure(one: Remedy, name: str) -> Iterator[str]:
+def _figure(remedy: Remedy, name: str) -> Iterator[str]:
     """Yield a figure that changes, before and after."""
-    numbers = numbers_of(one, name)
+    numbers = numbers_of(remedy, name)
     if numbers is None:
         return
     words = dict(_BYTES).get(name, "FLOPs" if name == "flops" else "FLOPs by XLA's count")
@@ -130,26 +125,23 @@ def _figure(one: Remedy, name: str) -> Iterator[str]:
         yield f"{words} {pair_words(old, BECOMES, new)}{share}"
 
 
-def _figures(one: Remedy, told: Sequence[str]) -> Iterator[str]:
+def _figures(remedy: Remedy, shown: Sequence[str]) -> Iterator[str]:
     """Yield the line of the figures that change, without some, and whether the FLOPs do."""
     names = [name for name, _ in _BYTES] + ["flops"]
-    if change_words(*(numbers_of(one, "xla_flops") or (0, 0))) != "equal":
+    if change_words(*(numbers_of(remedy, "xla_flops") or (0, 0))) != "equal":
         names.append("xla_flops")
-    words = [words for name in names if name not in told for words in _figure(one, name)]
-    flops = numbers_of(one, "flops")
+    words = [words for name in names if name not in shown for words in _figure(remedy, name)]
+    flops = numbers_of(remedy, "flops")
     if flops is not None and flops[0] == flops[1]:
         words.append("FLOPs equal")
     if words:
         yield ", ".join(words)
 
 
-def _reason_and_proof(report: AdviceReport, one: Remedy) -> Iterator[Block]:
+def _reason_and_proof(report: AdviceReport, remedy: Remedy) -> Iterator[Block]:
     """Yield why the compiler sends what a change saves, if known, and how the change is proved."""
-    if one.because:
-        yield Sentence(f"because {one.because}")
-    if one.proof == "lowered":
-        yield Sentence("applied to the lowered program; not yet to the source")
-        return
+    if remedy.because:
+        yield Sentence(f"because {remedy.because}")
     kind = platform_words(report.platform)
     target = report.topology or counted(report.device_count, f"{kind} device", f"{kind} devices")
     what = {
@@ -157,25 +149,23 @@ def _reason_and_proof(report: AdviceReport, one: Remedy) -> Iterator[Block]:
         "argument": "placed so",
         "output": "with these out_shardings",
     }
-    yield Sentence(f"proved: {what[one.kind]}, traced and compiled for {target}")
+    yield Sentence(f"proved: {what[remedy.kind]}, traced and compiled for {target}")
 
 
-def _tried(report: AdviceReport, syntax: Syntax, *, is_told: bool) -> str:
+def _tried(report: AdviceReport, *, has_trades: bool) -> str:
     """Return the number of changes that were tried, the time, and the numbers of the others."""
     best = f"best of {report.tried} tried" if report.remedies else "tried"
     trades = counted(len(report.trades), "trade", "trades")
-    option = "trades=True of print_advice" if syntax == "python" else "--trades"
     facts = that_apply(
         (True, f"{best} in {duration_words(report.seconds)}"),
         (report.failed, f"{report.failed} failed"),
-        (report.trades, trades if is_told else f"{trades} ({option})"),
+        (report.trades, trades if has_trades else f"{trades} (--trades)"),
     )
     return "; ".join(facts)
 
 
-def _not_known(report: AdviceReport, syntax: Syntax) -> str:
+def _not_known(report: AdviceReport) -> str:
     """Return what the figures do not say; on CPU, also how to get those of an accelerator."""
     if report.platform != "cpu" or report.topology is not None:
         return _NOT_KNOWN
-    option = Option("topology", "v5p:2x2x2").written(syntax)
-    return f"{_NOT_KNOWN} For the figures of an accelerator: {option}."
+    return f"{_NOT_KNOWN} For the figures of an accelerator: --topology v5p:2x2x2."

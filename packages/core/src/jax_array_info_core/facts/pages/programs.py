@@ -89,10 +89,6 @@ def program_page(report: ProgramReport) -> Iterator[Listing]:
     yield from said(report.caveats, "aside")
     if report.timeline is not None:
         yield from program_timeline_page(report.timeline)
-    if report.advice is not None:
-        from .advice import advice_page
-
-        yield from advice_page(report.advice)
 
 
 def sent_blocks(report: ProgramReport) -> Iterator[Listing]:

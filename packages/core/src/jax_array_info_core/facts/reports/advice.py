@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -11,19 +10,10 @@ from ...base import quantities
 from ...base.notebooks import Displayed
 from ...base.quantities import counted, format_bytes, grouped
 from ...geometry.layouts.spec import MeshAxes
-from .findings import Finding
 from .origin import Origin
 
 RemedyKind = Literal["argument", "output", "constraint"]
 """What is changed: the sharding of arguments, that of outputs, or a constraint on an expression."""
-
-Proof = Literal["source", "lowered"]
-"""How a change was proved.
-
-- ``source``: the program was traced and compiled again in a process of its own, with the change in the source
-  or in the shardings of its arguments and outputs;
-- ``lowered``: the change was applied to a copy of the lowered program, and not to the source yet.
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,21 +91,17 @@ class Remedy:
     after: ProgramFigures
     """Figures of the program with the change, compiled with the same options."""
 
-    proof: Proof
-    """How it was proved."""
-
     because: str = ""
     """Why the compiler sends what it saves, as far as the reasons of collectives tell; empty if unknown."""
 
-    resolved: tuple[str, ...] | None = None
-    """Findings of ``program_report`` that the changed program has no more: their codes and names, such as
-    ``JAI208 full-replication``, as ``finding_key`` returns them. None if they are not known, as after a
-    change of the lowered program."""
+    resolved: tuple[str, ...] = ()
+    """Findings of ``program_report`` that the changed program no longer has: their codes and names, such as
+    ``JAI208 full-replication``. A finding about fewer values is not resolved."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdviceReport(Displayed):
-    """Changes of shardings that make a program better. Returned by ``advise_report``.
+    """Changes of shardings that make a program better, as ``jai-cli advise`` saves them.
 
     Each was applied to a copy of the program, compiled and measured. The time of a step is not known, nor
     what helps with other shapes or on another mesh.
@@ -200,8 +186,6 @@ class Figure(NamedTuple):
     """Name of an improvement."""
     more: str
     """Name of the opposite."""
-    tried: str
-    """What a changed program does, with ``{}`` for its number and the one before."""
     noise: int = 0
     """Number by which it can be more and not worse."""
 
@@ -213,7 +197,6 @@ FIGURES = (
         format_bytes,
         "fewer bytes sent",
         "more bytes sent",
-        "sends {}",
         1024,  # a sum of scalars
     ),
     Figure(
@@ -222,24 +205,20 @@ FIGURES = (
         format_bytes,
         "less memory",
         "more memory",
-        "needs {} of memory",
         1024,
     ),
-    Figure("flops", "FLOPs per device and call", grouped, "fewer FLOPs", "more FLOPs", "computes {} FLOPs"),
+    Figure("flops", "FLOPs per device and call", grouped, "fewer FLOPs", "more FLOPs"),
     Figure(
         "xla_flops",
         "FLOPs per device and call, by XLA's count",
         grouped,
         "fewer FLOPs by XLA's count",
         "more FLOPs by XLA's count",
-        "computes {} FLOPs by XLA's count",
     ),
 )
 """The figures, in the order in which they are said."""
 MARGIN = 0.05
 """Part by which a figure has to be less to be better, or more to be worse."""
-_SPEC = re.compile(r"\b(?:P|PartitionSpec)(\((?:[^()]|\([^()]*\))*\))")
-"""A partition spec in code; its dimensions may be tuples."""
 
 
 def numbers_of(remedy: Remedy, name: str) -> tuple[int, int] | None:
@@ -274,7 +253,7 @@ def gain(remedy: Remedy) -> str:
 def price(remedy: Remedy) -> str:
     """Return what a trade makes better, and what it makes worse: ``fewer bytes sent for more memory``."""
     better, worse = better_and_worse(remedy)
-    names = (" and ".join(one.fewer for one in better), " and ".join(one.more for one in worse))
+    names = (" and ".join(figure.fewer for figure in better), " and ".join(figure.more for figure in worse))
     return " for ".join(filter(None, names))
 
 
@@ -290,30 +269,3 @@ def change_words(old: int, new: int) -> str:
         return "equal" if not new else "from 0"
     percent = round(100 * (new - old) / old)
     return f"{percent:+d}%" if percent else "equal"
-
-
-def finding_key(finding: Finding) -> str:
-    """Return the code and the name of a finding of a program: ``JAI208 full-replication``.
-
-    A program has one finding of a code, about all of its values. A change resolves it if the changed program
-    has none of this code; fewer values are not enough.
-    """
-    return str(finding.full_code)
-
-
-def tried_words(advice: AdviceReport, finding: Finding) -> str:
-    """Return the first change that resolves a finding, or may do so, with its figures; empty if none does.
-
-    ``tried: P(("data", "fsdp")) at step.py:19 sends 33.5 instead of 62.8 MiB``
-    """
-    for remedy in advice.remedies:
-        if remedy.resolved is not None and finding_key(finding) not in remedy.resolved:
-            continue
-        specs = _SPEC.findall(remedy.code)
-        spec = f"P{specs[-1]}" if specs else remedy.code
-        place = f"{'at' if remedy.place.path is None else 'for'} {remedy.place}"
-        for figure in better_and_worse(remedy)[0]:
-            old, new = map(figure.form, numbers_of(remedy, figure.name) or (0, 0))
-            return f"tried: {spec} {place} {figure.tried.format(pair_words(new, 'instead of', old))}"
-        return f"tried: {spec} {place}"
-    return ""

@@ -11,7 +11,6 @@ from ...base.grouping import by_key
 from ...base.notebooks import Displayed
 from ...base.quantities import counted, format_bytes
 from ...geometry.layouts.spec import MeshAxes, Spec, effective_spec
-from .advice import AdviceReport
 from .array import ArrayType, Leaf, ShardingDescription, require_own_paths, same_sharding
 from .collectives import Collective, SentTotals
 from .control_flow import FlopTotals
@@ -356,10 +355,6 @@ class ProgramReport(Displayed):
 
     timeline: ProgramTimelineReport | None = None
     """Memory along the schedule; None unless it was asked for, and if the program did not fit."""
-
-    advice: AdviceReport | None = None
-    """Changes of shardings that were tried; None unless they were asked for. The findings then name those
-    that resolve them."""
 
     dot_flops: quantities.Total | None = None
     """Floating-point operations of dots and convolutions in one call, on one device: two for each

@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...base.grouping import by_key
 from ...base.quantities import counted, format_bytes
 from ...geometry.layouts.spec import MeshAxes
-from .advice import tried_words
 from .codes import FindingKind
 from .findings import Finding, FindingLeaf, accepted_words, most_first, reported
 from .floors import Limits
@@ -25,15 +23,6 @@ if TYPE_CHECKING:
 _ONE_DEVICE = re.compile(r"\{(?:maximal|single_device)\b")
 """Start of XLA's text of a sharding on one device."""
 _CONSTRAIN = "Constrain the value to one of the two shardings where it is made: then none is needed."
-_TRIED: tuple[FindingKind, ...] = (
-    "not as requested",
-    "full replication",
-    "repeated value",
-    "conflict",
-    "lost mesh axis",
-    "replicated value",
-)
-"""Kinds whose fix is a change of a sharding, which advice tries."""
 _AS_ARGUMENT = (
     "What runs on one device, as a callback, makes a value that no constraint shards: compute it before the "
     "call, and pass it as an argument with the sharding that is needed."
@@ -41,18 +30,8 @@ _AS_ARGUMENT = (
 
 
 def program_findings(report: ProgramReport) -> tuple[Finding, ...]:
-    """Return the findings about a program that are neither in its ``ignored_codes`` nor accepted.
-
-    Where changes were tried, the fix of a finding on shardings is the first that resolves it, with its
-    figures, or left out if none does.
-    """
-    found = reported(_found(report), report.ignored_codes, Limits(min_nbytes=report.min_nbytes))
-    advice = report.advice
-    if advice is None or advice.reason is not None:
-        return found
-    return tuple(
-        replace(one, remedy=tried_words(advice, one)) if one.kind in _TRIED else one for one in found
-    )
+    """Return the findings about a program that are neither in its ``ignored_codes`` nor accepted."""
+    return reported(_found(report), report.ignored_codes, Limits(min_nbytes=report.min_nbytes))
 
 
 def accepted(report: ProgramReport) -> Iterator[str]:

@@ -104,49 +104,53 @@ def specs(shape: Sequence[Dim], sizes: Mapping[str, int]) -> Iterator[Axes]:
             tuple(name for name, place in zip(names, places, strict=True) if place == dim)
             for dim in range(len(shape))
         )
-        counts = [math.prod(sizes[name] for name in own) for own in axes]
+        counts = [math.prod(sizes[name] for name in dim_axes) for dim_axes in axes]
         if all(isinstance(size, int) and not size % count for size, count in zip(shape, counts, strict=True)):
             yield axes
 
 
-def moves(one: Axes, other: Axes, names: Iterable[str]) -> int:
+def moves(before: Axes, after: Axes, names: Iterable[str]) -> int:
     """Return the number of mesh axes that shard another dimension."""
-    return sum(_place(one, name) != _place(other, name) for name in names)
+    return sum(_dim(before, name) != _dim(after, name) for name in names)
 
 
-def _place(axes: Axes, name: str) -> int:
-    return next((dim for dim, own in enumerate(axes) if name in own), -1)
+def _dim(axes: Axes, name: str) -> int:
+    return next((dim for dim, names in enumerate(axes) if name in names), -1)
 
 
 def _parts(axes: Axes, sizes: Mapping[str, int]) -> int:
-    return math.prod(sizes.get(name, 1) for own in axes for name in own)
+    return math.prod(sizes.get(name, 1) for names in axes for name in names)
 
 
-def pointed_at(one: Collective) -> tuple[set[tuple[str, int]], set[str]]:
+def pointed_at(collective: Collective) -> tuple[set[tuple[str, int]], set[str]]:
     """Return what the reasons of a collective name: lines, by file and number, and paths of arguments.
 
     A name such as ``max of step.py:19`` is that of an operand, which a line makes.
     """
-    operands = [operand for because in one.because for operand in because.operands]
-    lines: list[SourceLine | None] = [one.origin, *(because.origin for because in one.because)]
-    lines += [line for each in operands for line in (each.axis_origin.origin, *each.axis_origin.via)]
-    names = [one.path, *(name for each in operands for name in (each.name, each.axis_origin.path))]
-    return {(one.file, one.line) for one in lines if one is not None}, {name for name in names if name}
+    operands = [operand for because in collective.because for operand in because.operands]
+    lines: list[SourceLine | None] = [collective.origin, *(because.origin for because in collective.because)]
+    names = [collective.path]
+    for operand in operands:
+        lines += [operand.axis_origin.origin, *operand.axis_origin.via]
+        names += [operand.name, operand.axis_origin.path]
+    return {(line.file, line.line) for line in lines if line is not None}, {name for name in names if name}
 
 
 def weights_of(report: ProgramReport) -> Weights:
     """Return the bytes that a program sends, by the lines and the arguments that its reasons name."""
     lines: Counter[tuple[str, int]] = Counter()
     paths: Counter[str] = Counter()
-    for one in report.collectives:
-        nbytes = one.total_nbytes or one.sent_nbytes
-        own, named = pointed_at(one)
-        lines.update(dict.fromkeys(own, nbytes))
-        paths.update(dict.fromkeys(named, nbytes))
+    total = 0
+    for collective in report.collectives:
+        nbytes = collective.total_nbytes or collective.sent_nbytes
+        named_lines, named_paths = pointed_at(collective)
+        lines.update(dict.fromkeys(named_lines, nbytes))
+        paths.update(dict.fromkeys(named_paths, nbytes))
+        total += nbytes
     for file, line in [*lines]:
         end = f" of {posixpath.basename(file)}:{line}"
         lines[file, line] += sum(nbytes for path, nbytes in paths.items() if path.endswith(end))
-    return Weights(lines, paths, sum(one.total_nbytes or one.sent_nbytes for one in report.collectives))
+    return Weights(lines, paths, total)
 
 
 def edits_in_order(
@@ -168,10 +172,10 @@ def edits_in_order(
         queues += [*_arguments(report, weights, sizes), *_outputs(report, weights, sizes)]
     queues.sort(key=lambda queue: -queue[0])
     rounds = itertools.zip_longest(*(edits for _, edits in queues))
-    return [*dict.fromkeys(edit for each in rounds for edit in each if edit is not None)]
+    return [*dict.fromkeys(edit for edits in rounds for edit in edits if edit is not None)]
 
 
-_first = itemgetter(0, 1)
+_rank = itemgetter(0, 1)
 _Queue = tuple[int, list[Edit]]
 """Bytes that may be saved at a place, and its changes in the order of the tries."""
 
@@ -181,72 +185,71 @@ def _constraints(values: Sequence[SiteValue], weights: Weights, sizes: Mapping[s
 
     One that is as the sharding is can help, too: it is that of the gradient as well.
     """
-    large = [one for one in values if one.nbytes >= LEAST_NBYTES]
-    for same in by_key(((one.site.file, one.site.line, one.shape), one) for one in large).values():
-        weight = weights.lines.get((same[0].site.file, same[0].site.line), 0)
+    large = [value for value in values if value.nbytes >= LEAST_NBYTES]
+    lines = by_key(((value.site.file, value.site.line, value.shape), value) for value in large)
+    for (file, line, _), of_line in lines.items():
+        weight = weights.lines.get((file, line), 0)
         edits = []
-        for value in sorted(same, key=lambda one: one.site.size, reverse=True) if weight else ():
-            found = []
+        for value in sorted(of_line, key=lambda value: value.site.size, reverse=True) if weight else ():
+            ranked = []
             for axes in specs(value.shape, sizes):
-                moved = min((moves(own, axes, sizes) for own in value.present), default=1)
+                moved = min((moves(present, axes, sizes) for present in value.present), default=1)
                 if moved <= _MOST_MOVES:
-                    found.append((moved or 1.5, -_parts(axes, sizes), axes))
-            found.sort(key=_first)
-            edits += [Edit("constraint", axes, site=value.site) for *_, axes in found]
+                    ranked.append((moved or 1.5, -_parts(axes, sizes), axes))
+            ranked.sort(key=_rank)
+            edits += [Edit("constraint", axes, site=value.site) for *_, axes in ranked]
         yield weight, edits
 
 
 def _axes(value: ProgramValue) -> Axes:
     """Return the mesh axes of each dimension of an argument or an output."""
     spec = value.got.spec if value.got is not None else None
-    own = spec.axes if spec is not None else ()
-    return (*own, *[()] * (len(value.shape) - len(own)))
+    axes = spec.axes if spec is not None else ()
+    return (*axes, *[()] * (len(value.shape) - len(axes)))
 
 
 def _alike(values: Iterable[ProgramValue]) -> Iterator[list[ProgramValue]]:
     """Yield values that are large enough, those together that differ in the numbers in their paths alone."""
-    large = [one for one in values if not one.is_pruned and _whole_nbytes(one) >= LEAST_NBYTES]
-    keys = ((path_pieces(one.path)[::2], one.shape, one.dtype, _axes(one)) for one in large)
+    large = [value for value in values if not value.is_pruned and _whole_nbytes(value) >= LEAST_NBYTES]
+    keys = ((path_pieces(value.path)[::2], value.shape, value.dtype, _axes(value)) for value in large)
     yield from by_key(zip(keys, large, strict=True)).values()
 
 
 def _arguments(report: ProgramReport, weights: Weights, sizes: Mapping[str, int]) -> Iterator[_Queue]:
     """Yield the other shardings of arguments: of equal layers together, and of those of one shape."""
     groups = [*_alike(report.arguments)]
-    for found in groups:
-        paths, own = tuple(one.path for one in found), _axes(found[0])
-        changed = [
+    for group in groups:
+        paths, present = tuple(value.path for value in group), _axes(group[0])
+        ranked = [
             (moved, -_parts(axes, sizes), axes)
-            for axes in specs(found[0].shape, sizes)
-            if 0 < (moved := moves(own, axes, sizes)) <= _MOST_MOVES
+            for axes in specs(group[0].shape, sizes)
+            if 0 < (moved := moves(present, axes, sizes)) <= _MOST_MOVES
         ]
         weight = max(weights.paths.get(path, 0) for path in paths)
-        yield weight, [Edit("argument", axes, arguments=paths) for *_, axes in sorted(changed, key=_first)]
-    shapes = by_key(((one.shape, one.dtype), one) for found in groups for one in found)
-    for shape, same in shapes.items():  # such as the moments of an optimizer, and the parameters
-        different = dict.fromkeys(map(_axes, same))
-        outputs = tuple(one.path for one in report.outputs if (one.shape, one.dtype) == shape)
+        yield weight, [Edit("argument", axes, arguments=paths) for *_, axes in sorted(ranked, key=_rank)]
+    shapes = by_key(((value.shape, value.dtype), value) for group in groups for value in group)
+    for shape, arguments in shapes.items():  # such as the moments of an optimizer, and the parameters
+        different = dict.fromkeys(map(_axes, arguments))
+        outputs = tuple(value.path for value in report.outputs if (value.shape, value.dtype) == shape)
         for axes in different if len(different) > 1 else ():
-            paths = tuple(one.path for one in same if _axes(one) != axes)
+            paths = tuple(value.path for value in arguments if _axes(value) != axes)
             yield (
                 weights.total,
-                [Edit("argument", axes, arguments=paths, outputs=own) for own in ((), outputs)],
+                [Edit("argument", axes, arguments=paths, outputs=changed) for changed in ((), outputs)],
             )
 
 
 def _outputs(report: ProgramReport, weights: Weights, sizes: Mapping[str, int]) -> Iterator[_Queue]:
     """Yield the shardings of outputs that are not requested, those of equal layers together."""
-    for found in _alike(one for one in report.outputs if one.is_free):
-        paths, own = tuple(one.path for one in found), _axes(found[0])
-        changed = [
-            (-_parts(axes, sizes), moves(own, axes, sizes), axes)
-            for axes in specs(found[0].shape, sizes)
-            if axes != own
+    for group in _alike(value for value in report.outputs if value.is_free):
+        paths, present = tuple(value.path for value in group), _axes(group[0])
+        ranked = [
+            (-_parts(axes, sizes), moves(present, axes, sizes), axes)
+            for axes in specs(group[0].shape, sizes)
+            if axes != present
         ]
-        yield (
-            weights.total // 4,
-            [Edit("output", axes, outputs=paths) for *_, axes in sorted(changed, key=_first)],
-        )
+        edits = [Edit("output", axes, outputs=paths) for *_, axes in sorted(ranked, key=_rank)]
+        yield weights.total // 4, edits
 
 
 def _whole_nbytes(value: ProgramValue) -> int:

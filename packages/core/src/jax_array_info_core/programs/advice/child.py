@@ -1,4 +1,4 @@
-"""A child process that answers questions, one after another, and leaves nothing behind.
+"""A child process that answers messages, one after another, and leaves nothing behind.
 
 Messages are pickled: both ends are this package.
 """
@@ -15,15 +15,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 from .search import TimeOverError, TryFailedError
 
 _BOOTSTRAP = (
-    "import json, runpy, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
-    "runpy.run_module(sys.argv.pop(1), run_name='__main__')"
+    "import importlib, json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
+    "importlib.import_module(sys.argv.pop(1)).main()"
 )
 _POLL_SECONDS = 0.5
 _STDERR = 2
@@ -39,22 +39,18 @@ class EndedError(TryFailedError):
     """The child ended while it was asked: its memory was full, or a check in C++ failed."""
 
 
-class RefusedError(TryFailedError):
-    """The child's function raised an error. The text is the error's type and message."""
-
-
 class _State(NamedTuple):
     """What the thread that owns the process shares with the object. It does not refer to the object."""
 
     is_started: threading.Event
     is_over: threading.Event
     is_done: threading.Event
-    found: list[subprocess.Popen[bytes] | Exception]
+    started: list[subprocess.Popen[bytes] | Exception]
     """The process, or why there is none."""
 
 
 class Child:
-    """A Python process that runs a module, which calls ``serve``.
+    """A Python process that calls ``main`` of a module, which makes a ``Parent``.
 
     It has its own session, so that an interrupt from the keyboard does not end it, and neither input nor
     output. It ends with ``close``, with this object, and with this process. A thread owns it: an interrupt,
@@ -66,13 +62,11 @@ class Child:
         self._state = state
 
     @classmethod
-    def start(
-        cls, command: Sequence[str], environment: Mapping[str, str | None], *, prints: bool = False
-    ) -> Child:
+    def start(cls, module: str, environment: Mapping[str, str | None], *, prints: bool = False) -> Child:
         """Start a child, and return it, perhaps before its module is imported.
 
         Args:
-            command: The name of the module, and arguments for it, in ``sys.argv``.
+            module: The name of the module.
             environment: Variables of its environment that differ from those of this process; None removes
                 one.
             prints: Whether what it prints goes to standard error; else it is lost.
@@ -84,9 +78,9 @@ class Child:
         theirs.setblocking(True)  # whatever the program set as the default
         state = _State(threading.Event(), threading.Event(), threading.Event(), [])
         child = cls(ours, state)
-        _thread.start_new_thread(_own, (state, theirs, [*command], _changed(environment), prints))
+        _thread.start_new_thread(_run, (state, theirs, module, _changed(environment), prints))
         state.is_started.wait()
-        if isinstance(problem := state.found[0], Exception):
+        if isinstance(problem := state.started[0], Exception):
             child.close()
             raise EndedError(f"no process could be started: {problem}")
         return child
@@ -94,24 +88,22 @@ class Child:
     def ask(self, message: Any, deadline: float) -> Any:
         """Return the answer to a message. Both can be pickled.
 
-        After any error but ``RefusedError``, the child is ended.
+        After any error, the child is ended.
 
         Args:
             message: The message.
             deadline: When to stop waiting, on ``time.monotonic``.
 
         Raises:
-            RefusedError: If the child's function raises an error.
             EndedError: If the child ends.
             TimeOverError: If there is no answer at the deadline.
         """
         try:
             data = pickle.dumps(message)
             with suppress(ConnectionError):  # the answer tells
-                self._ours.settimeout(_left(deadline))
+                self._ours.settimeout(_seconds_until(deadline))
                 self._ours.sendall(len(data).to_bytes(8, "little") + data, _NO_SIGNAL)
-            size = int.from_bytes(_received(self._ours, 8, deadline), "little")
-            is_error, answer = pickle.loads(_received(self._ours, size, deadline))  # noqa: S301
+            return _message(self._ours, deadline)
         except TimeoutError:
             self.close()
             raise TimeOverError from None
@@ -121,9 +113,6 @@ class Child:
         except BaseException:  # an interrupt: its answer must not be the next one
             self.close()
             raise
-        if is_error:
-            raise RefusedError(answer)
-        return answer
 
     def close(self) -> None:
         """End the child, and wait for its end."""
@@ -137,24 +126,24 @@ class Child:
         self._ours.close()
 
     def _how(self) -> str:
-        code = getattr(self._state.found[0], "returncode", None)
-        names = {-one.value: one.name for one in signal.Signals}
+        code = getattr(self._state.started[0], "returncode", None)
+        names = {-number.value: number.name for number in signal.Signals}
         # SIGKILL is that of its own end
         return f" with {names.get(code, f'exit code {code}')}" if code and code != -signal.SIGKILL else ""
 
 
-def _own(
-    state: _State, theirs: socket.socket, command: list[str], environment: dict[str, str], prints: bool
+def _run(
+    state: _State, theirs: socket.socket, module: str, environment: dict[str, str], prints: bool
 ) -> None:
     """Start the process, and end it when it is over."""
     try:
         with theirs:
-            state.found.append(_process(theirs.fileno(), command, environment, prints))
+            state.started.append(_process(theirs.fileno(), module, environment, prints))
     except Exception as error:
-        state.found.append(error)
+        state.started.append(error)
     finally:
         state.is_started.set()
-    process = state.found[0]
+    process = state.started[0]
     if isinstance(process, subprocess.Popen):
         state.is_over.wait()
         with suppress(OSError, subprocess.TimeoutExpired):
@@ -168,18 +157,17 @@ def _own(
 
 
 def _process(
-    socket_number: int, command: list[str], environment: dict[str, str], prints: bool
+    socket_number: int, module: str, environment: dict[str, str], prints: bool
 ) -> subprocess.Popen[bytes]:
     if not sys.executable:
         raise OSError("sys.executable names no Python")
     entries: list[object] = [*sys.path]  # Python ignores what is not text
     path = json.dumps([os.path.abspath(entry) for entry in entries if isinstance(entry, str)])
     options = ["-I", *(["-B"] if sys.dont_write_bytecode else [])]
-    module, *arguments = command
     return subprocess.Popen(
         [
             *(sys.executable, *options, "-c", _BOOTSTRAP),
-            *(path, module, str(socket_number), str(os.getpid()), *arguments),
+            *(path, module, str(socket_number), str(os.getpid())),
         ],
         stdin=subprocess.DEVNULL,
         stdout=_STDERR if prints else subprocess.DEVNULL,
@@ -197,7 +185,8 @@ def _changed(environment: Mapping[str, str | None]) -> dict[str, str]:
 
 def cpu_environment(device_count: int) -> dict[str, str | None]:
     """Return the environment of a child that compiles for CPU devices, without a cache on disk."""
-    kept = [one for one in os.environ.get("XLA_FLAGS", "").split() if not one.startswith(_DROPPED_FLAGS)]
+    flags = os.environ.get("XLA_FLAGS", "").split()
+    kept = [flag for flag in flags if not flag.startswith(_DROPPED_FLAGS)]
     return {
         "JAX_PLATFORMS": "cpu",
         "JAX_NUM_CPU_DEVICES": None,  # which XLA_FLAGS gives
@@ -206,7 +195,7 @@ def cpu_environment(device_count: int) -> dict[str, str | None]:
     }
 
 
-def _left(deadline: float) -> float:
+def _seconds_until(deadline: float) -> float:
     return max(deadline - time.monotonic(), 0.001)
 
 
@@ -214,13 +203,19 @@ def _received(connection: socket.socket, size: int, deadline: float | None) -> b
     """Return so many bytes."""
     parts = []
     while size:
-        connection.settimeout(None if deadline is None else _left(deadline))
+        connection.settimeout(None if deadline is None else _seconds_until(deadline))
         part = connection.recv(min(size, _CHUNK))
         if not part:
             raise EOFError
         parts.append(part)
         size -= len(part)
     return b"".join(parts)
+
+
+def _message(connection: socket.socket, deadline: float | None) -> Any:
+    """Return the next message."""
+    size = int.from_bytes(_received(connection, 8, deadline), "little")
+    return pickle.loads(_received(connection, size, deadline))  # noqa: S301
 
 
 class Parent:
@@ -236,37 +231,18 @@ class Parent:
         """Yield its messages, until it closes the socket or ends. Each is answered before the next."""
         while True:
             try:
-                size = int.from_bytes(_received(self._connection, 8, None), "little")
-                message = pickle.loads(_received(self._connection, size, None))  # noqa: S301
+                message = _message(self._connection, None)
             except (EOFError, OSError):
                 return
             yield message
 
-    def answer(self, answer: Any, *, is_error: bool = False) -> None:
-        """Send the answer to a message, or the text of an error."""
-        reply = pickle.dumps((is_error, answer))
+    def answer(self, answer: Any) -> None:
+        """Send the answer to a message."""
+        reply = pickle.dumps(answer)
         try:
             self._connection.sendall(len(reply).to_bytes(8, "little") + reply)
         except ConnectionError:  # it was interrupted
             os._exit(0)
-
-
-def serve(answer: Callable[[Any], Any]) -> None:
-    """Answer the messages of the parent process, in its child, until it closes the socket or ends.
-
-    The arguments of the module's command follow in ``sys.argv[1:]``.
-
-    Args:
-        answer: A function from a message to the answer.
-    """
-    parent = Parent()
-    for message in parent.messages():
-        try:
-            found = answer(message)
-        except (Exception, SystemExit) as error:  # also of the user's code
-            parent.answer(f"{type(error).__name__}: {error}", is_error=True)
-        else:
-            parent.answer(found)
 
 
 def _watch(parent: int) -> None:

@@ -66,17 +66,17 @@ def _written(names: Mapping[str, Any], path: str) -> str:
 
 def _mesh(names: Mapping[str, Any], operand: str | None, mesh: MeshAxes) -> str:
     """Return the program's name for its mesh, or the code that takes it from an array."""
-    found = {name: one for name, one in names.items() if name.isidentifier() and _is_same(one, mesh)}
-    known = [name for name, one in found.items() if not is_abstract_mesh(one)] or [*found]
-    if known and all(found[name] == found[known[0]] for name in known):
+    meshes = {name: value for name, value in names.items() if name.isidentifier() and _has_axes(value, mesh)}
+    known = [name for name, value in meshes.items() if not is_abstract_mesh(value)] or [*meshes]
+    if known and all(meshes[name] == meshes[known[0]] for name in known):
         return min(known, key=lambda name: (len(name), name))
     if operand is None or at_path("jax.typeof") is None:
         raise LookupError("no name is that of the mesh")
     return f"{_written(names, 'jax.typeof')}({operand}).sharding.mesh"
 
 
-def _is_same(value: Any, mesh: MeshAxes) -> bool:
+def _has_axes(value: Any, mesh: MeshAxes) -> bool:
     if not is_mesh(value):
         return False
-    own = mesh_axes(value)
-    return (own.names, own.sizes) == (mesh.names, mesh.sizes)
+    axes = mesh_axes(value)
+    return (axes.names, axes.sizes) == (mesh.names, mesh.sizes)

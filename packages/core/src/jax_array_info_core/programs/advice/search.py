@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 from ...base.quantities import counted, known_sum
-from ...facts.reports.advice import AdviceReport, ProgramFigures, Remedy, finding_key
+from ...facts.reports.advice import AdviceReport, ProgramFigures, Remedy
 from ...facts.reports.collectives import because_words
 from ...facts.reports.program import ProgramReport
 from ..assertions import collective_words
@@ -95,6 +95,20 @@ class _Tried(NamedTuple):
     figures: ProgramFigures
 
 
+class _Tries(NamedTuple):
+    measured: list[_Tried]
+    refused: list[str]
+    """Why others failed, each in words."""
+
+
+class _Proofs(NamedTuple):
+    remedies: list[Remedy]
+    refused: list[str]
+    """Why others failed, each in words."""
+    late: int
+    """Number of those for which there was no time."""
+
+
 def advised(
     engine: Engine, budget: float, *, most: int | None = None, now: Callable[[], float] = time.monotonic
 ) -> AdviceReport:
@@ -109,7 +123,12 @@ def advised(
     """
     start = now()
     base = engine.base(start + max(2 * budget, _LEAST_SECONDS))
+    compiled = now()
+    deadline = compiled + 2 * budget
+    stop = compiled + budget - min(_FOR_PROOFS * (compiled - start), budget / 2)
     report = base.report
+    edits = edits_in_order(report, base.values, weights_of(report), has_places=base.has_places)
+    edits = [edit for edit in edits if base.has_outputs or not edit.outputs]
     advice = AdviceReport(
         name=report.name,
         origin=report.origin,
@@ -118,59 +137,30 @@ def advised(
         platform=report.platform,
         topology=report.topology,
         base=figures_of(report),
+        reason=_reason(base, edits),
         caveats=base.caveats,
     )
-    took = now() - start
-    hard = now() + 2 * budget
-    weights = weights_of(report)
-    edits = edits_in_order(report, base.values, weights, has_places=base.has_places)
-    edits = [one for one in edits if base.has_outputs or not one.outputs]
-    stop = now() + budget - min(_FOR_PROOFS * took, budget / 2)
-    each = _LEVEL * base.seconds
-    if reason := _reason(base, edits):
-        return replace(advice, reason=reason, skipped=len(edits), seconds=now() - start)
-    if reason := _short(each, int((stop - now()) / max(each, 1e-3))):
+    if advice.reason is None and (reason := _short(_LEVEL * base.seconds, stop - now())):
         reasons = tuple(map(collective_words, report.collectives[:_MOST_REASONS]))
-        return replace(advice, reason=reason, reasons=reasons, skipped=len(edits), seconds=now() - start)
-    found, failed, twins, count, message = [], 0, 0, 0, ""
-    for edit in edits:
-        if now() >= stop or (most is not None and count - twins >= most):
-            break
-        count += 1
-        try:
-            found.append(_Tried(edit, engine.tried(edit, hard)))
-        except TwinError:
-            twins += 1
-        except TryFailedError as error:
-            failed += 1
-            message = str(error)
-        except TimeOverError:
-            count -= 1
-            break
-    proved = _proved(engine, base, found, lambda: hard - now(), hard)
-    remedies = proved.remedies
-    judged = [(verdict(one.before, one.after), one) for one in remedies]
-    better, trades = ([one for word, one in judged if word == kind] for kind in ("better", "trade"))
-    caveats = list(base.caveats)
-    if failed and not found:
-        caveats.append(f"Each of {counted(failed, 'change', 'changes')} failed, the last with {message}")
-    if proved.late:
-        may_help = counted(proved.late, "change", "changes")
-        caveats.append(f"{may_help} that may help could not be proved in time: --budget")
-    if proved.refused:
-        may_help = counted(len(proved.refused), "change", "changes")
-        problem = next(filter(None, proved.refused), "")
-        caveats.append(f"{may_help} that may help could not be proved{problem and ': '}{problem}")
+        advice = replace(advice, reason=reason, reasons=reasons)
+    if advice.reason is not None:
+        return replace(advice, skipped=len(edits), seconds=now() - start)
+    tries = _tried(engine, edits, most, lambda: now() < stop, deadline)
+    proofs = _proved(engine, base, tries.measured, lambda: now() < deadline, deadline)
+    better, trades = (
+        [remedy for remedy in proofs.remedies if verdict(remedy.before, remedy.after) == kind]
+        for kind in ("better", "trade")
+    )
     return replace(
         advice,
-        remedies=tuple(best_of(better, lambda one: one.after, MOST_REMEDIES)),
-        trades=tuple(best_of(trades, lambda one: one.after, MOST_TRADES)),
-        tried=len(found),
-        failed=failed + len(proved.refused),
-        unproved=proved.late + len(proved.refused),
-        skipped=len(edits) - len(found) - failed,
+        remedies=tuple(best_of(better, lambda remedy: remedy.after, MOST_REMEDIES)),
+        trades=tuple(best_of(trades, lambda remedy: remedy.after, MOST_TRADES)),
+        tried=len(tries.measured),
+        failed=len(tries.refused) + len(proofs.refused),
+        unproved=proofs.late + len(proofs.refused),
+        skipped=len(edits) - len(tries.measured) - len(tries.refused),
         seconds=now() - start,
-        caveats=tuple(caveats),
+        caveats=(*base.caveats, *_failures(tries, proofs)),
     )
 
 
@@ -190,14 +180,14 @@ def _reason(base: Base, edits: Sequence[Edit]) -> str | None:
     return None
 
 
-def _short(seconds: float, possible: int) -> str | None:
+def _short(seconds: float, available: float) -> str | None:
     """Return that the time is too short for some tries; None if it is not.
 
     Args:
         seconds: The time that a try takes, about.
-        possible: Number of tries for which there is time.
+        available: The time for tries, in seconds.
     """
-    if possible >= _LEAST_TRIES:
+    if int(available / max(seconds, 1e-3)) >= _LEAST_TRIES:
         return None
     enough = math.ceil(2 * (_LEAST_TRIES + 1) * seconds)  # half of it may be for proofs
     return (
@@ -206,33 +196,58 @@ def _short(seconds: float, possible: int) -> str | None:
     )
 
 
-class _Proofs(NamedTuple):
-    remedies: list[Remedy]
-    refused: list[str]
-    """Why others failed, each in words."""
-    late: int
-    """Number of those for which there was no time."""
+def _tried(
+    engine: Engine, edits: Sequence[Edit], most: int | None, has_time: Callable[[], bool], deadline: float
+) -> _Tries:
+    """Measure changes while there is time, at most so many without those that are twins."""
+    tries = _Tries([], [])
+    for edit in edits:
+        if not has_time() or (most is not None and len(tries.measured) + len(tries.refused) >= most):
+            break
+        try:
+            tries.measured.append(_Tried(edit, engine.tried(edit, deadline)))
+        except TwinError:
+            continue
+        except TryFailedError as error:
+            tries.refused.append(str(error))
+        except TimeOverError:
+            break
+    return tries
 
 
 def _proved(
-    engine: Engine, base: Base, found: Sequence[_Tried], left: Callable[[], float], deadline: float
+    engine: Engine, base: Base, tried: Sequence[_Tried], has_time: Callable[[], bool], deadline: float
 ) -> _Proofs:
     """Prove the best of the changes that were tried."""
     remedies: list[Remedy] = []
     refused: list[str] = []
     late = 0
     for kind, most in (("better", MOST_REMEDIES), ("trade", MOST_TRADES)):
-        good = [one for one in found if verdict(base.tried_as, one.figures) == kind]
-        for one in best_of(good, lambda each: each.figures, most):
+        changes = [change for change in tried if verdict(base.tried_as, change.figures) == kind]
+        for change in best_of(changes, lambda change: change.figures, most):
             try:
-                if left() <= 0:
+                if not has_time():
                     raise TimeOverError
-                remedies.append(engine.proved(one.edit, deadline))
+                remedies.append(engine.proved(change.edit, deadline))
             except TryFailedError as error:
                 refused.append(str(error))
             except TimeOverError:
                 late += 1
     return _Proofs(remedies, refused, late)
+
+
+def _failures(tries: _Tries, proofs: _Proofs) -> Iterator[str]:
+    """Yield the numbers of changes that failed or were not proved, with a reason."""
+    if tries.refused and not tries.measured:
+        changes = counted(len(tries.refused), "change", "changes")
+        yield f"Each of {changes} failed, the last with {tries.refused[-1]}"
+    if proofs.late:
+        changes = counted(proofs.late, "change", "changes")
+        yield f"{changes} that may help could not be proved in time: --budget"
+    if proofs.refused:
+        changes = counted(len(proofs.refused), "change", "changes")
+        problem = next(filter(None, proofs.refused), "")
+        yield f"{changes} that may help could not be proved{problem and ': '}{problem}"
 
 
 def because_of(report: ProgramReport, edit: Edit) -> str:
@@ -242,30 +257,31 @@ def because_of(report: ProgramReport, edit: Edit) -> str:
         report: The program without the change.
         edit: The change.
     """
-    about = []
-    for one in report.collectives:
-        lines, paths = pointed_at(one)
-        at = edit.site is not None and (edit.site.file, edit.site.line) in lines
-        if at or not paths.isdisjoint((*edit.arguments, *edit.outputs)):
-            about.append(one)
-    words = {because_words(one): one.total_nbytes or 0 for one in reversed(about)}
+    words: dict[str, int] = {}
+    for collective in reversed(report.collectives):
+        lines, paths = pointed_at(collective)
+        is_at_line = edit.site is not None and (edit.site.file, edit.site.line) in lines
+        if is_at_line or not paths.isdisjoint((*edit.arguments, *edit.outputs)):
+            words[because_words(collective)] = collective.total_nbytes or 0
     return max(filter(None, words), key=words.__getitem__, default="")
 
 
 def resolved_by(before: ProgramReport, after: ProgramReport) -> tuple[str, ...]:
-    """Return the keys of the findings of a program that a changed one has no more."""
-    left = {finding_key(one) for one in after.findings}
-    return tuple(key for key in map(finding_key, before.findings) if key not in left)
+    """Return the codes and names of the findings of a program that a changed one no longer has.
+
+    A program has one finding of a code, about all of its values: fewer values do not resolve it.
+    """
+    present = {finding.code for finding in after.findings}
+    return tuple(str(finding.full_code) for finding in before.findings if finding.code not in present)
 
 
 def figures_of(report: ProgramReport) -> ProgramFigures:
     """Return the figures of a compiled program that changes are compared by."""
     memory = report.memory
-    flops = known_sum((report.dot_flops, report.fft_flops))
     return ProgramFigures(
         sent_nbytes=report.sent_nbytes,
         memory_nbytes=None if memory is None else memory.needed_nbytes,
         temporary_nbytes=None if memory is None else memory.temporary_nbytes,
-        flops=flops,
+        flops=known_sum((report.dot_flops, report.fft_flops)),
         xla_flops=report.xla_flops,
     )

@@ -43,9 +43,6 @@ class Place:
     column: int
     """Column at which the operation begins in its innermost line."""
 
-    spans: tuple[tuple[int, int, int, int] | None, ...] = ()
-    """First line and column of each, and the last line and the column after it; None if unknown."""
-
     @property
     def key(self) -> Key:
         """Name, source lines and column."""
@@ -69,19 +66,17 @@ def read_place(text: str) -> Place:
     ((4, 9),)
     """
     name = _NAME.match(text)
-    frames, columns, spans = [], [], []
+    frames, columns = [], []
     found = _LOCATION.findall(text)
     for function, file, line, start, last_line, end in found:
         frames.append(Frame(_unescaped(file), int(line), _unescaped(function)))
         is_one_line = end and last_line in ("", line)
         columns.append((int(start), int(end)) if is_one_line else None)
-        spans.append((int(line), int(start), int(last_line or line), int(end)) if end else None)
     return Place(
         _unescaped(name[1]) if name else "",
         tuple(frames),
         tuple(columns),
         int(found[0][3]) if found else 0,
-        tuple(spans),
     )
 
 
