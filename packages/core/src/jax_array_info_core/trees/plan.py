@@ -79,7 +79,7 @@ class Planner:
         return self._on_mesh(row, spec, index, axes)
 
     def plan(self, mesh: Any, specs: Any) -> tuple[Any, ...] | None:
-        """Return what a plan depends on beside the leaves; None if it cannot be compared with another one."""
+        """Return what a plan depends on, next to the leaves; None if it cannot be compared with another one."""
         rules = None if self._rules is None else self._rules.rules
         key = specs_key(specs)
         return None if key is None else (mesh if values.is_mesh(mesh) else None, self.mesh, key, rules)
