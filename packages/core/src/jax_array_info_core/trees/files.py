@@ -220,8 +220,8 @@ def read_report(
     shown = printable(os.fspath(place))
     try:
         budget = Budget()
-        found = _read(place, dtype, item, budget, progress)
-        return report_of_stored(found, shown, budget) if isinstance(found, StoredTree) else found
+        content = _read(place, dtype, item, budget, progress)
+        return report_of_stored(content, shown, budget) if isinstance(content, StoredTree) else content
     except FileNotFoundError as error:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(place)) from error
     except FileFormatError as error:

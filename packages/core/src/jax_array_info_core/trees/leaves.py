@@ -86,9 +86,9 @@ def tree_leaves(tree: Any) -> TreeLeaves:
 
     The key of a box around one leaf, such as that of ``nn.Partitioned``, is not in the path.
     """
-    found = _leaves_of_plain_tree(tree)
-    if found is not None:
-        return found
+    leaves = _leaves_of_plain_tree(tree)
+    if leaves is not None:
+        return leaves
     walk = _LeafWalk(TreeLeaves(values.type_name(tree)))
     if not walk.start(tree):
         leaf = leaf_of(content_of(tree))
@@ -159,15 +159,15 @@ def _leaves_of_plain_tree(tree: Any) -> TreeLeaves | None:
         if len(_STRUCTURES) >= _MAX_STRUCTURES:
             _STRUCTURES.clear()
         _STRUCTURES[treedef] = structure
-    found = TreeLeaves(values.type_name(tree), structure=structure)
+    read = TreeLeaves(values.type_name(tree), structure=structure)
     for path, leaf in zip(structure.paths, leaves, strict=True):
         if type(leaf) in PLAIN:
-            found.other_paths.append(path)
+            read.other_paths.append(path)
         else:
-            found.leaves.append(TreeLeaf(path, leaf, None))
-    found.none_paths += structure.none_paths
-    found.empty_paths += structure.empty_paths
-    return found
+            read.leaves.append(TreeLeaf(path, leaf, None))
+    read.none_paths += structure.none_paths
+    read.empty_paths += structure.empty_paths
+    return read
 
 
 def _is_plain(container: Any, depth: int) -> bool:
@@ -206,9 +206,9 @@ class _BoxWalk(Walk):
 class _LeafWalk(_BoxWalk):
     """Collects the leaves of a tree."""
 
-    def __init__(self, found: TreeLeaves) -> None:
+    def __init__(self, collected: TreeLeaves) -> None:
         super().__init__()
-        self.found = found
+        self.found = collected
         self.others: list[tuple[str, Any]] = []
         self._logical: dict[str, Spec] = {}
         self._variables: dict[str, VariableKind] = {}
@@ -227,9 +227,9 @@ class _LeafWalk(_BoxWalk):
 
     def add_array(self, path: str, array: Any) -> None:
         logical = self._logical.get(path) if self._logical else None
-        found = self.path_of(path)
-        full_path = None if found == path[1:] else path[1:]
-        self.found.leaves.append(TreeLeaf(found, array, logical, full_path, self._variables.get(path)))
+        shown_path = self.path_of(path)
+        full_path = None if shown_path == path[1:] else path[1:]
+        self.found.leaves.append(TreeLeaf(shown_path, array, logical, full_path, self._variables.get(path)))
 
     def add_other(self, path: str, value: Any) -> None:
         self.others.append((self.path_of(path), value))
@@ -280,6 +280,6 @@ def require_tree(value: Any) -> None:
 
     if type(value) is TreeReport:
         return
-    found = tree_leaves(value)
-    if [*found.other_paths, *found.none_paths] == [""]:
+    leaves = tree_leaves(value)
+    if [*leaves.other_paths, *leaves.none_paths] == [""]:
         raise UnsupportedValueError(f"expected a tree of arrays, got {type(value)}")

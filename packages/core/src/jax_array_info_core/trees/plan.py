@@ -79,7 +79,7 @@ class Planner:
         return self._on_mesh(row, spec, index, axes)
 
     def plan(self, mesh: Any, specs: Any) -> tuple[Any, ...] | None:
-        """Return what a plan depends on, next to the leaves; None if it cannot be compared with another one."""
+        """Return what a plan depends on; None if it cannot be compared with that of another one."""
         rules = None if self._rules is None else self._rules.rules
         key = specs_key(specs)
         return None if key is None else (mesh if values.is_mesh(mesh) else None, self.mesh, key, rules)
@@ -262,7 +262,7 @@ class PlannedTree:
     """Leaves that have a sharding without a spec, and that are planned as replicated only because a mesh was
     passed: each as it is, with its devices, by path."""
 
-    own: tuple[Sequence[TreeRow], Sequence[DeviceSet]] | None = None
+    as_is: tuple[Sequence[TreeRow], Sequence[DeviceSet]] | None = None
     """The leaves as they are, with the device sets to which these refer; None without a plan."""
 
 

@@ -75,9 +75,9 @@ def _same_spec(
     if row.spec is not None and other.spec is not None:
         is_alike = same_spec(row.spec, _sizes(mesh), other.spec, _sizes(other_mesh), on_any_mesh=on_any_mesh)
         return is_alike and (on_any_mesh or _device_count(mesh) == _device_count(other_mesh))
-    same = _same_tiles(row, mesh, other, other_mesh) if row.shape == other.shape else None
-    if same is not None:
-        return same
+    has_same_tiles = _same_tiles(row, mesh, other, other_mesh) if row.shape == other.shape else None
+    if has_same_tiles is not None:
+        return has_same_tiles
     if not on_any_mesh:
         return _by_shards(row, mesh) == _by_shards(other, other_mesh)
     if (row.sharding is None) != (other.sharding is None) or (row.replicas > 1) != (other.replicas > 1):
@@ -136,8 +136,8 @@ def _same_tiles(
     """
     if mesh is None or other_mesh is None or mesh.device_count != other_mesh.device_count:
         return None
-    found, others = _tiles(row, mesh), _tiles(other, other_mesh)
-    return None if found is None or others is None else np.array_equal(found, others)
+    tiles, others = _tiles(row, mesh), _tiles(other, other_mesh)
+    return None if tiles is None or others is None else np.array_equal(tiles, others)
 
 
 def _tiles(row: TreeRow, mesh: TreeMesh) -> np.ndarray[Any, Any] | None:

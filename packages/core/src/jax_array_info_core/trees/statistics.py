@@ -131,9 +131,9 @@ def reduce_on_host(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return row
 
 
-def _merged_moments(xp: Any, one: _Partial, other: _Partial) -> _Partial:
+def _merged_moments(xp: Any, partial: _Partial, other: _Partial) -> _Partial:
     """Merge the results of two blocks."""
-    merges = zip(_MERGES, one, other, strict=False)
+    merges = zip(_MERGES, partial, other, strict=False)
     return tuple(getattr(xp, merge)(part, more) for merge, part, more in merges)
 
 
@@ -208,8 +208,8 @@ def with_statistics(report: TreeReport, tree: Any) -> TreeReport:
     """Return the report of a tree with the statistics of its leaves; of a TreeReport, with those it has."""
     if type(tree) is TreeReport:
         return report
-    found = leaf_statistics([leaf.value for leaf in tree_leaves(tree).leaves])
-    rows = zip(report.rows, found, strict=True)
+    merged = leaf_statistics([leaf.value for leaf in tree_leaves(tree).leaves])
+    rows = zip(report.rows, merged, strict=True)
     return replace(report, rows=tuple(replace(row, statistics=statistics) for row, statistics in rows))
 
 
@@ -230,10 +230,10 @@ def leaf_statistics(leaves: Sequence[Any]) -> list[LeafStatistics | None]:
     """
     distinct = list({id(leaf): leaf for leaf in leaves}.values())
     rows = call_apart(lambda: _fetched([_start(leaf) for leaf in distinct]))
-    found = {
-        id(leaf): None if one is None else _merged(one) for leaf, one in zip(distinct, rows, strict=True)
+    by_id = {
+        id(leaf): None if row is None else _merged(row) for leaf, row in zip(distinct, rows, strict=True)
     }
-    return [found[id(leaf)] for leaf in leaves]
+    return [by_id[id(leaf)] for leaf in leaves]
 
 
 def _start(leaf: Any) -> Any:
@@ -260,7 +260,7 @@ def _fetched(results: list[Any]) -> list[np.ndarray[Any, Any] | None]:
         return list(jax.device_get(results))
     except Exception:
         # Which computation failed is known only from the results one by one.
-        return [None] if len(results) == 1 else [_fetched([one])[0] for one in results]
+        return [None] if len(results) == 1 else [_fetched([result])[0] for result in results]
 
 
 def _merged(rows: np.ndarray[Any, Any]) -> LeafStatistics:
@@ -271,9 +271,9 @@ def _merged(rows: np.ndarray[Any, Any]) -> LeafStatistics:
     if shards:
         finite, _, _, _, means, deviations, minima, maxima = zip(*shards, strict=True)
         shares = [count / counts[0] for count in finite]
-        mean = math.fsum(share * one for share, one in zip(shares, means, strict=True))
-        spread = zip(shares * 2, (*deviations, *(one - mean for one in means)), strict=True)
-        std = math.hypot(*(math.sqrt(share) * one for share, one in spread))
+        mean = math.fsum(share * value for share, value in zip(shares, means, strict=True))
+        spread = zip(shares * 2, (*deviations, *(value - mean for value in means)), strict=True)
+        std = math.hypot(*(math.sqrt(share) * value for share, value in spread))
         least, greatest = min(minima), max(maxima)
     return LeafStatistics(
         mean=_finite(mean),

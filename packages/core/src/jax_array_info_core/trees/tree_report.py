@@ -50,13 +50,13 @@ def spec_error(problems: Iterable[tuple[str, str]]) -> SpecError:
 
 def _groups(paths: Mapping[str, Sequence[str]]) -> Iterator[str]:
     """Yield a line for each problem, given the paths of its leaves."""
-    for problem, found in paths.items():
-        if len(found) == 1:
-            yield _line(found[0], problem)
+    for problem, names in paths.items():
+        if len(names) == 1:
+            yield _line(names[0], problem)
             continue
-        more = ", …" if len(found) > _SHOWN else ""
-        leaves = counted(len(found), "leaf", "leaves")
-        yield f"{problem} ({leaves}: {', '.join(found[:_SHOWN])}{more})"
+        more = ", …" if len(names) > _SHOWN else ""
+        leaves = counted(len(names), "leaf", "leaves")
+        yield f"{problem} ({leaves}: {', '.join(names[:_SHOWN])}{more})"
 
 
 def _line(path: str, problem: str) -> str:
@@ -255,8 +255,8 @@ def tap_tree_when_known(tree: Any, name: str | None, show: Show) -> Any:
 
 def _report(tree: Any, name: str | None, show: Show, *, taps: bool) -> dict[int, Any]:
     """Deliver the report of a tree, and return the tapped leaves by the ``id`` of the leaf."""
-    found = tree_leaves(tree)
-    if not any(values.is_tracer(leaf.value) for leaf in found.leaves):
+    contents = tree_leaves(tree)
+    if not any(values.is_tracer(leaf.value) for leaf in contents.leaves):
         deliver(tree_report(tree, name), show)
         return {}
     tapped = set(map(id, flat_leaves(tree))) if taps else ()
@@ -264,7 +264,7 @@ def _report(tree: Any, name: str | None, show: Show, *, taps: bool) -> dict[int,
     leaves: list[TreeLeaf] = []
     indices: dict[int, int] = {}
     parts: list[TracedValue | ArrayReport] = []
-    for leaf in found.leaves:
+    for leaf in contents.leaves:
         value = leaf.value
         index = indices.setdefault(id(value), len(parts))
         leaves.append(leaf._replace(value=index))
@@ -273,7 +273,7 @@ def _report(tree: Any, name: str | None, show: Show, *, taps: bool) -> dict[int,
             is_tapped = id(value) in tapped
             parts.append(TracedValue(value, leaf.path, is_tapped) if is_traced else leaf_report(value))
     title = None if name is None else plain_text(name)
-    type_name, others = found.type_name, found.other_paths
+    type_name, others = contents.type_name, contents.other_paths
 
     def build(reports: list[ArrayReport]) -> TreeReport:
         devices = DeviceSets()
@@ -328,11 +328,11 @@ def sharded_structs(tree: Any, *, mesh: Any, specs: Any) -> Any:
     if planned.problems:
         raise spec_error(planned.problems)
     on = mesh_of_jax(mesh)
-    found = {row.full_path or row.path: row for row in planned.report.rows}
+    rows = {row.full_path or row.path: row for row in planned.report.rows}
 
     def struct(keys: Any, leaf: Any) -> Any:
         path = path_text(key_path_keys(keys))
-        row = found.get(path)
+        row = rows.get(path)
         spec = None if row is None else row.spec
         if spec is None and is_array_type(leaf):
             raise UnsupportedValueError(

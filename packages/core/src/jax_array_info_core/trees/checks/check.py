@@ -320,9 +320,9 @@ def _replanned_count(tree: Any, planned: PlannedTree, checked: Collection[str]) 
     A plan for another mesh, and of arrays that are not on a mesh yet, says nothing about the arrays in any
     case. Of a TreeReport, no array is at hand.
     """
-    if type(tree) is TreeReport or planned.own is None:
+    if type(tree) is TreeReport or planned.as_is is None:
         return 0
-    rows, sets = planned.own
+    rows, sets = planned.as_is
     own_meshes, meshes = [devices.mesh for devices in sets], planned.report.meshes
     return sum(
         row.kind == "array"

@@ -29,7 +29,8 @@ def is_sharded_further(row: TreeRow, other: TreeRow, meshes: Sequence[TreeMesh])
         return False
     pairs = zip(row.shard_shape, other.shard_shape, strict=True)
     return all(
-        one == two or (isinstance(one, int) and isinstance(two, int) and one < two) for one, two in pairs
+        dim == other_dim or (isinstance(dim, int) and isinstance(other_dim, int) and dim < other_dim)
+        for dim, other_dim in pairs
     )
 
 
@@ -75,14 +76,14 @@ def avoidable_replication(
         return None
     over = _saved_over(wasteful)
     everywhere = {name: size for name, size in unused.items() if name in over}
-    accepted, left = [*replicated_over, *everywhere], wasteful
+    accepted, remaining = [*replicated_over, *everywhere], wasteful
     if everywhere:
-        left = _advised(wasteful_unless(accepted))
+        remaining = _advised(wasteful_unless(accepted))
     # An axis that is no longer free may leave another one to the same leaf.
-    while not limits.accept(kind, _saved(left)) and (further := _saved_over(left)):
+    while not limits.accept(kind, _saved(remaining)) and (further := _saved_over(remaining)):
         accepted.append(max(further, key=further.__getitem__))
-        left = _advised(wasteful_unless(accepted))
-    is_enough = limits.accept(kind, _saved(left))
+        remaining = _advised(wasteful_unless(accepted))
+    is_enough = limits.accept(kind, _saved(remaining))
     share, most = shares_apart(nbytes / total, limits.max_replicated)
     return Finding(
         kind=kind,
@@ -248,14 +249,14 @@ def unused_mesh_axes(unused: Mapping[str, int], replicated_over: Sequence[str]) 
     """
     if not unused:
         return None
-    one = len(unused) == 1
+    is_single = len(unused) == 1
     return Finding(
         kind="unused mesh axis",
         problem=f"{_mesh_axes_words(unused)[0].upper()}{_mesh_axes_words(unused)[1:]} "
-        f"{'shards' if one else 'shard'} no leaf.",
+        f"{'shards' if is_single else 'shard'} no leaf.",
         **remedies(
             "Shard leaves over {axes}, or pass {option} if replication over {axes} is intended.",
-            axes="it" if one else "them",
+            axes="it" if is_single else "them",
             option=Option("replicated_over", (*replicated_over, *unused)),
         ),
         mesh_axes=tuple(unused),
@@ -336,20 +337,20 @@ def fewer_devices(
     wanted = devices or (1 if mesh is None else mesh.device_count)
     if mesh is None or mesh.device_count != wanted:
         mesh = TreeMesh(axes=None, device_count=wanted)
-    stages = {found.device_count for found in meshes if found.axes is not None}
+    stages = {mesh_of_leaves.device_count for mesh_of_leaves in meshes if mesh_of_leaves.axes is not None}
     leaves = []
     for planned_row in rows:
         if planned_row.path in planned.unspecified:
-            row, own = planned.unspecified[planned_row.path]
+            row, placed = planned.unspecified[planned_row.path]
         elif planned_row.mesh is not None:
-            row, own = planned_row, meshes[planned_row.mesh]
+            row, placed = planned_row, meshes[planned_row.mesh]
         else:
             continue
-        if own.device_count >= wanted or row.shard_nbytes is None or row.same_as is not None:
+        if placed.device_count >= wanted or row.shard_nbytes is None or row.same_as is not None:
             continue
-        is_chosen = row.spec is not None or (own.device_count > 1 and own.device_count in stages)
+        is_chosen = row.spec is not None or (placed.device_count > 1 and placed.device_count in stages)
         if not (is_chosen and devices is None) and not is_scalar_or_key(row):
-            leaves.append(_leaf(row, own, mesh, replicated_over))
+            leaves.append(_leaf(row, placed, mesh, replicated_over))
     if not leaves:
         return None
     now = sum(leaf.nbytes or 0 for leaf in leaves)
@@ -374,7 +375,7 @@ def fewer_devices(
     )
 
 
-def _leaf(row: TreeRow, own: TreeMesh, mesh: TreeMesh, replicated_over: Collection[str]) -> FindingLeaf:
+def _leaf(row: TreeRow, placed: TreeMesh, mesh: TreeMesh, replicated_over: Collection[str]) -> FindingLeaf:
     """Return a leaf of the finding, with its bytes as it is and sharded like the mesh could."""
     whole = replace(
         row,
@@ -391,7 +392,7 @@ def _leaf(row: TreeRow, own: TreeMesh, mesh: TreeMesh, replicated_over: Collecti
         if saving.advised_nbytes
         else "replicate"
     )
-    words = f"on {own.device_count} of {mesh.device_count} devices; {fix}"
+    words = f"on {placed.device_count} of {mesh.device_count} devices; {fix}"
     return replace(leaf_of(row, row.shard_nbytes, remedy=words), nbytes_after=then)
 
 

@@ -50,8 +50,8 @@ def moments_of(rows: Sequence[TreeRow]) -> list[Moment]:
         for row in rows if tails else ():
             if row.path not in below_keys and (ending := _ending(row.path, tails)) is not None:
                 parameters.setdefault(ending, row)
-        found = ((row, below_keys.get(row.path)) for row in rows)
-        candidates = [(row, tail if tail in parameters else None) for row, tail in found]
+        rows_with_tails = ((row, below_keys.get(row.path)) for row in rows)
+        candidates = [(row, tail if tail in parameters else None) for row, tail in rows_with_tails]
     return [
         Moment(row, parameters[tail])
         for row, tail in candidates
@@ -89,11 +89,11 @@ def optimizer_state(rows: Sequence[TreeRow], moments: Sequence[Moment]) -> list[
     counting = _containers(keys.values(), ("count",)) & _containers(keys.values(), ("mu", "nu"))
     states = counting | _containers(keys.values(), _OWN_FIELDS)
     states.discard(())  # the whole tree may have parameters, too
-    found = {moment.row.path for moment in moments if not _STATE_KEYS.isdisjoint(keys[moment.row.path])}
+    paths = {moment.row.path for moment in moments if not _STATE_KEYS.isdisjoint(keys[moment.row.path])}
     return [
         row
         for row in elsewhere
-        if row.path in found
+        if row.path in paths
         or not _OWN_KEYS.isdisjoint(keys[row.path])
         or any(tuple(keys[row.path][:end]) in states for end in range(len(keys[row.path])))
     ]
@@ -149,12 +149,12 @@ def _below_state_keys(rows: Sequence[TreeRow]) -> dict[str, str]:
     paths = {row.path: row.path.split("/") for row in rows}
     states = {path: keys for path, keys in paths.items() if not _STATE_KEYS.isdisjoint(keys)}
     beside = _containers(paths.values(), ("count", "nu")) if states else set()
-    found = {}
+    tails = {}
     for path, keys in states.items():
         place = next(place for place, key in enumerate(keys) if key in _STATE_KEYS)
         if keys[place] != "mu" or tuple(keys[:place]) in beside:
-            found[path] = "/".join(keys[place + 1 :])
-    return found
+            tails[path] = "/".join(keys[place + 1 :])
+    return tails
 
 
 def _containers(paths: Iterable[Sequence[str]], fields: Container[str]) -> set[tuple[str, ...]]:
@@ -206,14 +206,14 @@ def added_moments(
     existing: dict[str, set[str]] = defaultdict(set)
     for moment in moments:
         existing[moment.parameter.path].update(moment.row.path.split("/"))
-    if any(found.issuperset(keys) for found in existing.values()):
+    if any(keys_of_parameter.issuperset(keys) for keys_of_parameter in existing.values()):
         return AddedMoments([], f"{optimizer}: none are added, because the tree has moments")
     state = optimizer_state(rows, moments)
     parameters, where = parameters_of(rows, state)
     if not parameters:
         return AddedMoments([], f"{optimizer}: none are added, because the tree has no parameters")
-    each = counted(len(parameters), "floating-point leaf", "floating-point leaves")
-    each = each if len(parameters) == 1 else f"each of {each}"
+    leaves = counted(len(parameters), "floating-point leaf", "floating-point leaves")
+    leaves = leaves if len(parameters) == 1 else f"each of {leaves}"
     dtypes = dtype or " or ".join(dict.fromkeys(row.dtype for row in parameters))
     words = counted(len(keys), f"{dtypes} moment", f"{dtypes} moments")
     like = "" if dtype else ", in the parameters' dtype,"
@@ -221,7 +221,7 @@ def added_moments(
     besides = f", besides {counted(others, 'leaf', 'leaves')} of optimizer state" if others else ""
     return AddedMoments(
         [_moment(row, key, dtype) for row in parameters for key in keys],
-        f"{optimizer}: {words}{like} for {each} {where}{besides}",
+        f"{optimizer}: {words}{like} for {leaves} {where}{besides}",
     )
 
 
@@ -348,14 +348,16 @@ def _owners(
     if hosts is not None:
         return np.arange(count) // devices_per_host(count, hosts), "host"
     owners = np.zeros(count, np.int64)
-    if any(found.ids is None and found.mesh.platform is None for found in devices):
+    if any(device_set.ids is None and device_set.mesh.platform is None for device_set in devices):
         return owners, "all devices"
-    if any(found.mesh.process_count > 1 and not found.processes for found in devices):
+    if any(device_set.mesh.process_count > 1 and not device_set.processes for device_set in devices):
         return owners, "all devices"
-    for found in devices:
-        for process, of_process in found.processes:
+    for device_set in devices:
+        for process, of_process in device_set.processes:
             owners[np.isin(ids, of_process)] = process
-    is_one = all(found.mesh.process_count == 1 or found.mesh.platform == "tpu" for found in devices)
+    is_one = all(
+        device_set.mesh.process_count == 1 or device_set.mesh.platform == "tpu" for device_set in devices
+    )
     return owners, "host" if is_one else "process"
 
 

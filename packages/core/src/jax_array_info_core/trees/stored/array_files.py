@@ -86,13 +86,13 @@ def npy_header(data: bytes) -> Header:
     """
     width = _WIDTHS.get(data[6], 0) if data[:6] == NPY_MAGIC and data[7:8] == b"\0" else 0
     nbytes = 8 + width + int.from_bytes(data[8 : 8 + width], "little")
-    found = _HEADER.fullmatch(data, 8 + width, nbytes) if width > 0 and nbytes <= len(data) else None
-    if found is None:
+    header = _HEADER.fullmatch(data, 8 + width, nbytes) if width > 0 and nbytes <= len(data) else None
+    if header is None:
         raise FileFormatError(
             "not an array of numpy, or one of records: save plain arrays with numpy.save or numpy.savez"
         )
-    shape = tuple(int(number) for number in re.findall(rb"\d+", found[2]))
-    return Header(shape, dtype_of_code(found[1].decode("latin-1")), nbytes)
+    shape = tuple(int(number) for number in re.findall(rb"\d+", header[2]))
+    return Header(shape, dtype_of_code(header[1].decode("latin-1")), nbytes)
 
 
 @functools.lru_cache(maxsize=256)
@@ -210,20 +210,20 @@ def indexed_tree(path: Path, weight_map: Any, budget: Budget, progress: Progress
                 )
             )
         shards[shard].append(name)
-    found: dict[str, _Tensor] = {}
+    tensors: dict[str, _Tensor] = {}
     for number, (shard, names) in enumerate(shards.items()):
         if progress:
             progress(number, len(shards))
         try:
             with errors_about(f"the shard {shard}"):
-                found |= _tensors(path.with_name(shard), names, budget)
+                tensors |= _tensors(path.with_name(shard), names, budget)
         except FileNotFoundError as error:
             raise FileFormatError(
                 f"the shard {printable(shard)} is missing in the folder of the index"
             ) from error
         except OSError as error:
             raise FileFormatError(f"the shard {printable(shard)}: {error.strerror}") from error
-    return _safetensors_tree({name: found[name] for name in weight_map}, budget)
+    return _safetensors_tree({name: tensors[name] for name in weight_map}, budget)
 
 
 def _safetensors_tree(tensors: Mapping[str, _Tensor], budget: Budget) -> StoredTree:
@@ -338,8 +338,8 @@ class _BoundedReads:
         return True
 
     def read(self, size: int = -1) -> bytes:
-        rest = max(self._size - self.tell(), 0)
-        size = rest if size < 0 else min(size, rest)
+        remaining = max(self._size - self.tell(), 0)
+        size = remaining if size < 0 else min(size, remaining)
         self._budget.spend("bytes", size)
         return self._file.read(size)
 

@@ -55,7 +55,7 @@ def contents(directory: str, keys: list[str], limit: int) -> dict[str, str | Non
             raise TooLargeError(f"nodes of {size:,} bytes exceed the limit of {most:,}")
     store = tensorstore.KvStore.open({"driver": "ocdbt", "base": base}, context=context).result()
     ordered = sorted(keys)  # keys of one node are read together
-    found = {}
+    texts = {}
     for start in range(0, len(ordered), _AT_ONCE):
         reads = [(key, store.read(key)) for key in ordered[start : start + _AT_ONCE]]
         for key, read in reads:
@@ -63,23 +63,23 @@ def contents(directory: str, keys: list[str], limit: int) -> dict[str, str | Non
             nbytes += len(result.value)
             if nbytes > limit:
                 raise TooLargeError(f"{nbytes:,} bytes exceed the limit of {limit:,}")
-            found[key] = result.value.decode("utf-8", "replace") if result.state == "value" else None
-    return found
+            texts[key] = result.value.decode("utf-8", "replace") if result.state == "value" else None
+    return texts
 
 
 def main() -> None:
     """Answer the input."""
     problem = ""
-    found: dict[str, str | None] = {}
+    texts: dict[str, str | None] = {}
     try:
-        found = contents(**json.load(sys.stdin))
+        texts = contents(**json.load(sys.stdin))
     except TooLargeError as error:
         problem = str(error)
     except Exception as error:
         # TensorStore raises errors of any type for damaged files, with places in its source code.
         reason = str(error).partition("\n")[0].partition(" [source locations=")[0][:_MAX_REASON]
         problem = f"{PROBLEM}{reason}"
-    json.dump([problem, found], sys.stdout)
+    json.dump([problem, texts], sys.stdout)
     sys.stdout.flush()
 
 

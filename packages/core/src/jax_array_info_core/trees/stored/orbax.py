@@ -201,8 +201,8 @@ def _newest(directory: Path, steps: list[tuple[int, str]], item: str | None, bud
         if (step / METADATA).is_file():
             return Place(step, part)
         return _item_of_step(step, _subdirectories(step), item, part)
-    found = ", ".join(printable(name) for _, name in steps[:_SHOWN])
-    raise FileFormatError(f"no step of this Orbax checkpoint was completely written: {found}")
+    names = ", ".join(printable(name) for _, name in steps[:_SHOWN])
+    raise FileFormatError(f"no step of this Orbax checkpoint was completely written: {names}")
 
 
 def _item_of_step(directory: Path, names: list[str], item: str | None, part: str) -> Place:
@@ -236,10 +236,10 @@ def _is_complete(directory: Path, budget: Budget) -> bool:
     if (directory / _COMMITTED).exists() or not (directory / _STEP_METADATA).exists():
         return True
     try:
-        found = json.loads(read_whole(directory / _STEP_METADATA, budget))
+        metadata = json.loads(read_whole(directory / _STEP_METADATA, budget))
     except (ValueError, RecursionError):
         return False
-    return isinstance(found, dict) and found.get("commit_timestamp_nsecs") is not None
+    return isinstance(metadata, dict) and metadata.get("commit_timestamp_nsecs") is not None
 
 
 def _not_a_checkpoint(directory: Path, names: list[str]) -> str:

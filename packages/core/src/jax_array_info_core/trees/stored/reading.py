@@ -216,11 +216,11 @@ def parse_json(text: str) -> Any:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    entries = dict(pairs)
+    if len(entries) < len(pairs):
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
                 raise FileFormatError(f"the key {printable(repr(key))} occurs twice")
             seen.add(key)
-    return found
+    return entries
