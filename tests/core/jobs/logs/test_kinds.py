@@ -1,12 +1,14 @@
 """Each kind of line is read with its role and its numbers, in the wordings of all versions."""
 
+import string
 from collections import Counter
 
 import pytest
 
 from jax_array_info_core import log_report
-from jax_array_info_core.jobs.logs.events import KINDS
-from jax_array_info_core.programs.log_kinds.kinds import compiled
+from jax_array_info_core.jobs.logs import log_report as log_report_module
+from jax_array_info_core.jobs.logs.events import KINDS, WORDS
+from jax_array_info_core.programs.log_kinds.kinds import compiled, words_of
 from tests.core.jobs.logs.sample import FOLDER, GIB
 from tests.core.jobs.logs.samples import SAMPLES
 from tests.logs import ALLOCATOR, FAILED_ON_GPU, FAILED_ON_TPU, REFUSED
@@ -137,3 +139,35 @@ def test_storage_is_not_memory():
     [found] = log_report(FOLDER / "kinds" / "storage.log").findings
     assert found.full_code.code == "JAI501"
     assert log_report(FOLDER / "kinds" / "storage.log").out_of_memory == ()
+
+
+EVERY_LOG = [*(sample.log for sample in SAMPLES), ALLOCATOR, FAILED_ON_GPU, FAILED_ON_TPU, REFUSED]
+
+
+def test_no_event_is_lost_by_the_words(monkeypatch):
+    """As if each line might be an event."""
+    found = [log_report(text.splitlines()).events for text in EVERY_LOG]
+    monkeypatch.setattr(log_report_module, "WORDS", tuple(letter.encode() for letter in string.ascii_letters))
+    assert found == [log_report(text.splitlines()).events for text in EVERY_LOG]
+
+
+def test_each_kind_has_a_word_in_its_wordings():
+    for kind in KINDS:
+        for wording in kind.wordings:
+            matches = [match[0] for text in EVERY_LOG if (match := compiled(wording).search(text))]
+            assert all(any(word.decode() in text for word in WORDS) for text in matches), wording
+
+
+@pytest.mark.parametrize(
+    ("wording", "word"),
+    [
+        ("[Oo]ut of memory", b"ut of memory"),
+        (r"(?:a|bcdef) halted", b" halted"),
+        (r"Used <needed_nbytes> of x", b"Used "),
+        (r"halted?\.", b"halte"),
+        (r"ended {4,}at \(\d\)", b"ended"),
+        (r"in \[(?P<name>[^]]+(?:abcdef)+)\] here", b"] here"),
+    ],
+)
+def test_a_word_is_in_each_text_of_a_wording(wording, word):
+    assert words_of([wording]) == (word,)

@@ -8,7 +8,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from jax_array_info_core import log_report
-from jax_array_info_core.jobs.logs.lines import read_line
+from jax_array_info_core.xla.logs.lines import read_line
 from tests.core.jobs.logs.samples import SAMPLES
 
 pytestmark = pytest.mark.newest

@@ -382,3 +382,54 @@ def test_what_follows_a_death_is_no_progress():
     for line in ("wandb: epoch 3", "Crash report saved to /tmp/x", "  step 3 expected"):
         assert log_report([*TRACEBACK, line]).is_fatal, line
     assert log_report(["step 1", "ERROR:root:it broke"]).headline == "fatal, not interpreted: root:it broke"
+
+
+def refused(size, file, shape, prefix=""):
+    """Return the lines of an allocation that failed, with a table of one buffer."""
+    lines = [
+        f"jaxlib.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate {size} bytes.",
+        "Peak buffers:",
+        "\t1. Size: 16.00GiB",
+        f'\t\tOperator: op_name="jit(f)/dot_general" source_file="/home/user/{file}" source_line=9',
+        f"\t\tShape: {shape}",
+        "\t\t==========================",
+    ]
+    return [prefix + line for line in lines]
+
+
+def tables_of(report):
+    """Return line, rank and buffers of each finding."""
+    return [(one.line, one.rank, [leaf.shape for leaf in one.leaves]) for one in report.findings]
+
+
+FIRST, SECOND = ("loss.py", "f32[65536,65536]"), ("decode.py", "bf16[65536,131072]")
+TABLES = [[(65536, 65536)], [(65536, 131072)]]
+
+
+@pytest.mark.parametrize("size", [17179869600, 17179869100])
+def test_each_failure_has_its_own_table(size):
+    """Of two programs that fail with nearly or exactly as many bytes."""
+    failures = [refused(17179869100, *FIRST, "[0]: "), refused(size, *SECOND, "[1]: ")]
+    assert tables_of(log_report([*failures[0], *failures[1]])) == [(1, "0", TABLES[0]), (7, "1", TABLES[1])]
+    interleaved = [line for pair in zip(*failures, strict=True) for line in pair]
+    assert tables_of(log_report(interleaved)) == [(1, "0", TABLES[0]), (2, "1", TABLES[1])]
+
+
+def test_each_failure_of_a_rank_has_its_own_table():
+    lines = [*refused(17179869100, *FIRST), "cleaning up", *refused(17179869100, *SECOND)]
+    report = log_report(lines)
+    assert tables_of(report) == [(1, None, TABLES[0]), (8, None, TABLES[1])]
+    assert [(event.row, event.count) for event in report.events] == [(0, 1), (1, 1)]
+
+
+def test_a_table_is_that_of_the_line_in_its_own_file(tmp_path):
+    for rank, failure in enumerate((FIRST, SECOND)):
+        (tmp_path / f"rank{rank}.log").write_text("\n".join(refused(17179869100, *failure)))
+    assert tables_of(log_report(tmp_path)) == [(1, "0", TABLES[0]), (1, "1", TABLES[1])]
+
+
+def test_equal_failures_of_ranks_are_one_with_the_table_of_either():
+    ranks = [refused(17179869100, *FIRST, f"[{rank}]: ") for rank in range(3)]
+    report = log_report([*ranks[0][:1], "[0]: step", *ranks[1], *ranks[2]])
+    assert tables_of(report) == [(1, "0", TABLES[0])]
+    assert report.events[0].ranks == ("0", "1", "2")

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from jax_array_info_core.xla.hlo import oom_logs
 from jax_array_info_core.xla.hlo.messages import ArrayShape
 from jax_array_info_core.xla.hlo.module import Frame
-from jax_array_info_core.xla.hlo.oom_logs import ALLOCATOR as ALLOCATOR_WORDS
-from jax_array_info_core.xla.hlo.oom_logs import STATUS, ErrorScanner, ListedBuffer, Refusal
+from jax_array_info_core.xla.hlo.oom_logs import ErrorReader, ListedBuffer, Refusal
+from jax_array_info_core.xla.logs import records
+from jax_array_info_core.xla.logs.scanner import Scanner
 from tests.logs import ALLOCATOR, FAILED_ON_GPU, FAILED_ON_TPU, REFUSED
 
 pytestmark = pytest.mark.newest
@@ -54,9 +54,15 @@ ON_GPU = Refusal(
 
 def errors(text):
     """Return the errors in a log."""
-    scanner = ErrorScanner()
-    data = text.encode("utf-8", "surrogatepass")
-    return [*scanner.in_lines(data if data.endswith(b"\n") else data + b"\n"), *scanner.end()]
+    return list(read(text.encode("utf-8", "surrogatepass"), ErrorReader()).values())
+
+
+def read(data, reader):
+    """Return the errors in a log, by the numbers of their lines."""
+    scanner = Scanner((), [reader])
+    scanner.feed(data)
+    scanner.end()
+    return reader.end()
 
 
 def prefixed(prefix, text):
@@ -208,32 +214,32 @@ def test_a_table_ends_after_many_other_lines():
 
 
 def test_errors_that_differ_are_read_up_to_a_bound(monkeypatch):
-    monkeypatch.setattr(oom_logs, "_ROOM", 10_000)
-    scanner = ErrorScanner()
+    monkeypatch.setattr(records, "_ROOM", 10_000)
+    reader = ErrorReader()
     lines = [f"RESOURCE_EXHAUSTED: Out of memory allocating {number} bytes.\n" for number in range(100)]
-    found = scanner.in_lines("".join(lines).encode()) + scanner.end()
-    assert 0 < len(found) < 100
-    assert len(found) + scanner.unlisted_count == 100
+    refusals = read("".join(lines).encode(), reader)
+    assert 0 < len(refusals) < 100
+    assert len(refusals) + reader.unlisted_count == 100
 
 
 def test_tables_of_any_size_take_bounded_memory():
     line = b"     Operator: " + b"x" * 20_000 + b"\n"
-    scanner = ErrorScanner()
+    reader = ErrorReader()
+    scanner = Scanner((), [reader])
     tracemalloc.start()
     for number in range(200):
-        scanner.in_lines(b"[%d] RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.\n" % number)
-        scanner.in_lines((b"[%d] " % number + line) * 100)
+        scanner.feed(b"[%d] RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.\n" % number)
+        scanner.feed((b"[%d] " % number + line) * 100)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 100 << 20
-    assert scanner.unlisted_count > 100
+    assert reader.unlisted_count > 100
 
 
 @given(st.binary(max_size=60), st.integers(0, 40))
 def test_any_bytes_in_between_are_ignored(data, number):
-    assume(STATUS not in data and ALLOCATOR_WORDS not in data)
+    assume(not any(word in data for word in ErrorReader.words))
     lines = REFUSED.encode().splitlines(keepends=True)
     junk = data.replace(b"\n", b"").replace(b":", b"") + b"\n"
-    scanner = ErrorScanner()
-    found = scanner.in_lines(b"".join([*lines[: number + 1], junk, *lines[number + 1 :]]))
-    assert [*found, *scanner.end()] == [REFUSAL]
+    data = b"".join([*lines[: number + 1], junk, *lines[number + 1 :]])
+    assert read(data, ErrorReader()) == {1: REFUSAL}

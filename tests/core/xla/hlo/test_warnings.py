@@ -7,18 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jax_array_info_core.xla.hlo import warnings as logs_module
 from jax_array_info_core.xla.hlo.messages import ArrayShape
 from jax_array_info_core.xla.hlo.module import Frame
-from jax_array_info_core.xla.hlo.oom_logs import Refusal
+from jax_array_info_core.xla.hlo.oom_logs import ErrorReader
 from jax_array_info_core.xla.hlo.warnings import (
     LONGEST,
     DonationWarning,
-    LogScanner,
     RematerializationWarning,
     UnreadWarning,
+    WarningReader,
     warnings_in,
 )
+from jax_array_info_core.xla.logs import records
+from jax_array_info_core.xla.logs.scanner import Scanner
 from tests.core.xla.hlo.test_oom_logs import ON_GPU, REFUSAL
 from tests.logs import DONATIONS, FAILED_ON_GPU, REFUSED, REMATERIALIZATION, WORDINGS
 
@@ -136,9 +137,12 @@ LOG += FAILED_ON_GPU
 
 
 def scan(*pieces):
-    scanner = LogScanner()
-    found = [one for piece in pieces for one in scanner.feed(piece)]
-    return [*found, *scanner.end()], scanner.line_count
+    reader = WarningReader()
+    scanner = Scanner((), [reader])
+    for piece in pieces:
+        scanner.feed(piece)
+    scanner.end()
+    return reader.end(), scanner.line_count
 
 
 @given(st.lists(st.integers(0, len(LOG)), max_size=6))
@@ -147,10 +151,15 @@ def test_the_pieces_do_not_matter(ends):
     bounds = [0, *sorted(ends), len(data)]
     pieces = [data[start:stop] for start, stop in itertools.pairwise(bounds)]
     expected = [one for line in LOG.splitlines() for one in warnings_in(line)]
-    found, line_count = scan(*pieces)
-    assert [one for one in found if not isinstance(one, Refusal)] == expected
-    assert [one for one in found if isinstance(one, Refusal)] == [REFUSAL, ON_GPU]
-    assert line_count == len(LOG.splitlines())
+    warnings, errors = WarningReader(), ErrorReader()
+    scanner = Scanner((), [warnings, errors])
+    for piece in pieces:
+        scanner.feed(piece)
+    scanner.end()
+    assert warnings.end() == expected
+    lines = [number for number, line in enumerate(LOG.splitlines(), 1) if "RESOURCE_EXHAUSTED" in line]
+    assert errors.end() == dict(zip(lines, [REFUSAL, ON_GPU], strict=True))
+    assert scanner.line_count == len(LOG.splitlines())
 
 
 @pytest.mark.parametrize("text", ["", "\n", "step 1\n", "step 1", "a\nb", "a\r\nb\r\n"])
@@ -202,47 +211,50 @@ def test_the_line_after_an_unfinished_warning_is_read():
 
 
 def test_a_line_of_any_length_takes_bounded_memory():
-    scanner = LogScanner()
+    reader = WarningReader()
+    scanner = Scanner((), [reader])
     chunk = b"x" * LONGEST
-    for piece in (*[chunk] * 5, REMATERIALIZATION.encode(), *[chunk] * 9):
-        assert list(scanner.feed(piece)) == []
-        assert len(scanner._rest) <= 3 * LONGEST
-    [found] = scanner.feed(b"\n")
-    assert found == next(warnings_in(REMATERIALIZATION))
+    for piece in (*[chunk] * 9, REMATERIALIZATION.encode(), *[chunk] * 19):
+        scanner.feed(piece)
+        assert len(scanner._unfinished) <= 6 * LONGEST
+    scanner.feed(b"\n")
+    scanner.end()
+    assert reader.end() == list(warnings_in(REMATERIALIZATION))
     assert scanner.line_count == 1
 
 
 def test_wrapped_lines_take_bounded_memory():
-    scanner = LogScanner()
+    reader = WarningReader()
+    scanner = Scanner((), [reader])
     line = b"f32[8]," * 20_000 + b"\n"
     tracemalloc.start()
-    found = [
-        one for _ in range(500) for one in scanner.feed(b"Some donated buffers were not usable:\n" + line)
-    ]
-    found += [one for _ in range(500) for one in scanner.feed(line)]
+    for piece in (*[b"Some donated buffers were not usable:\n" + line] * 500, *[line] * 500):
+        scanner.feed(piece)
+    scanner.end()
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert len(found) + scanner.unlisted_count == 500
+    assert len(reader.end()) + reader.unlisted_count == 500
     assert peak < 100 << 20
 
 
 def test_warnings_that_differ_are_read_up_to_a_bound(monkeypatch):
-    monkeypatch.setattr(logs_module, "_ROOM", 10_000)
-    scanner = LogScanner()
-    for number in range(100):
-        list(scanner.feed(f"Some donated buffers were not usable: f32[{number}]\n".encode()))
-    unlisted = scanner.unlisted_count
+    monkeypatch.setattr(records, "_ROOM", 10_000)
+    reader = WarningReader()
+    lines = [f"Some donated buffers were not usable: f32[{number}]".encode() for number in range(100)]
+    reader.read(lines, range(100), 1)
+    unlisted = reader.unlisted_count
     assert 0 < unlisted < 100
+    assert len(reader.end()) == 100 - unlisted
     # Then all are only counted: a flood takes no time.
-    assert list(scanner.feed(b"Some donated buffers were not usable: f32[0]\n" * 100)) == []
-    assert scanner.unlisted_count == unlisted + 100
+    reader.read(lines, range(100), 101)
+    assert (reader.end(), reader.unlisted_count) == ([], unlisted + 100)
 
 
 def test_the_end_of_a_line_of_json_does_not_matter():
-    scanner = LogScanner()
-    lines = [f'{{"text": "{REMATERIALIZATION}", "step": {number}}}\n' for number in range(20_000)]
-    found = list(scanner.feed("".join(lines).encode()))
-    assert (len(found), scanner.unlisted_count) == (20_000, 0)
+    reader = WarningReader()
+    lines = [f'{{"text": "{REMATERIALIZATION}", "step": {number}}}'.encode() for number in range(20_000)]
+    reader.read(lines, range(20_000), 1)
+    assert (len(reader.end()), reader.unlisted_count) == (20_000, 0)
 
 
 @given(st.binary(max_size=80))

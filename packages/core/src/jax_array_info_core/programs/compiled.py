@@ -183,8 +183,10 @@ def _listed(buffers: Iterable[ListedBuffer], lines: UserLines) -> tuple[LargeBuf
     )
 
 
-def logged_errors(counts: dict[Refusal, int], lines: UserLines) -> tuple[OutOfMemory, ...]:
-    """Return the errors in a log, in its order.
+def logged_errors(
+    counts: dict[Refusal, int], lines: UserLines
+) -> tuple[tuple[OutOfMemory, ...], dict[Refusal, int]]:
+    """Return the rows of the errors in a log, in its order, and the place of the row of each.
 
     What precedes an error in the log is left out where the error follows. The error then has the free bytes
     of the allocator's warning, and the buffers of libtpu's report.
@@ -193,24 +195,25 @@ def logged_errors(counts: dict[Refusal, int], lines: UserLines) -> tuple[OutOfMe
         counts: Number of equal errors.
         lines: The search for the user's line.
     """
-    firsts = [found for found in counts if found.is_warning]
-    errors = [found for found in counts if not found.is_warning]
+    firsts = [refusal for refusal in counts if refusal.is_warning]
+    errors = [refusal for refusal in counts if not refusal.is_warning]
     pairs = [(first, error) for first in firsts for error in errors if _precedes(first, error)]
-    left_out, before = {first for first, _ in pairs}, {error: first for first, error in pairs}
-    rows = ((before.get(found, found), found, count) for found, count in counts.items())
+    after, before = dict(pairs), {error: first for first, error in pairs}
+    listed = [refusal for refusal in counts if refusal not in after]
+    places = {refusal: place for place, refusal in enumerate(listed)}
+    rows = ((before.get(refusal, refusal), refusal) for refusal in listed)
     return tuple(
         OutOfMemory(
-            message=printable(found.message[:_LONGEST]),
-            required_nbytes=found.required_nbytes,
-            available_nbytes=found.available_nbytes,
-            requested_nbytes=found.requested_nbytes,
-            free_nbytes=first.free_nbytes if found.free_nbytes is None else found.free_nbytes,
-            buffers=_listed(found.buffers or first.buffers, lines),
-            count=count,
+            message=printable(refusal.message[:_LONGEST]),
+            required_nbytes=refusal.required_nbytes,
+            available_nbytes=refusal.available_nbytes,
+            requested_nbytes=refusal.requested_nbytes,
+            free_nbytes=first.free_nbytes if refusal.free_nbytes is None else refusal.free_nbytes,
+            buffers=_listed(refusal.buffers or first.buffers, lines),
+            count=counts[refusal],
         )
-        for first, found, count in rows
-        if found not in left_out
-    )
+        for first, refusal in rows
+    ), places | {first: places[error] for first, error in after.items()}
 
 
 def _precedes(first: Refusal, error: Refusal) -> bool:

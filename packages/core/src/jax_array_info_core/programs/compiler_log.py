@@ -11,8 +11,8 @@ from ..arrays.origins.origins import UserLines
 from ..facts.reports.logs import UnusableDonation
 from ..geometry.layouts.spec import MeshAxes
 from ..xla.hlo.messages import ArrayShape
-from ..xla.hlo.oom_logs import Refusal
-from ..xla.hlo.warnings import DonationWarning, LogFinding, LogScanner, RematerializationWarning
+from ..xla.hlo.oom_logs import ErrorReader, Refusal
+from ..xla.hlo.warnings import DonationWarning, LogWarning, RematerializationWarning, WarningReader
 from .compiled import logged_errors
 from .full_replication import ranked, rematerialization
 
@@ -30,24 +30,30 @@ class CompilerLog:
     """Numbers of equal warnings and errors, for a limited number of different ones."""
 
     def __init__(self) -> None:
-        self._scanner = LogScanner()
+        self._warnings = WarningReader()
+        self._refusals = ErrorReader()
+        self.readers = self._warnings, self._refusals
+        """What reads them in the lines of logs, one log after the other."""
         self._rematerializations: Counter[RematerializationWarning] = Counter()
         self._buffers: Counter[ArrayShape] = Counter()
         self._errors: Counter[Refusal] = Counter()
         self._unread: Counter[str] = Counter()
         self._unlisted_count = 0
 
-    def feed(self, data: bytes) -> None:
-        """Read the next piece of the log."""
-        self._add(self._scanner.feed(data))
+    def end_log(self) -> dict[int, Refusal]:
+        """Count what was read in a log, and return its errors by the number of their first line."""
+        self._add(self._warnings.end())
+        refusals = self._refusals.end()
+        for refusal in refusals.values():
+            self._count(self._errors, refusal, _MOST_ERRORS)
+        return refusals
 
-    def rows(self, mesh: MeshAxes | None) -> dict[str, Any]:
-        """Return the fields of a ``LogReport`` at the end of the log.
+    def rows(self, mesh: MeshAxes | None) -> tuple[dict[str, Any], dict[Refusal, int]]:
+        """Return the fields of a ``LogReport`` on all logs, and the places of errors in ``out_of_memory``.
 
         Args:
             mesh: Mesh of the run, for specs.
         """
-        self._add(self._scanner.end())
         sizes = mesh.shape if mesh else None
         lines = UserLines()
         rows = (
@@ -63,21 +69,21 @@ class CompilerLog:
             )
             for buffer, count in self._buffers.items()
         ]
-        return {
-            "line_count": self._scanner.line_count,
+        errors, places = logged_errors(self._errors, lines)
+        unlisted = self._warnings.unlisted_count + self._refusals.unlisted_count
+        fields = {
             "rematerializations": ranked(rows),
             "donations": tuple(sorted(donations, key=_rank)),
-            "out_of_memory": logged_errors(self._errors, lines),
+            "out_of_memory": errors,
             "unread": tuple(self._unread),
-            "unlisted_count": self._unlisted_count + self._scanner.unlisted_count,
+            "unlisted_count": self._unlisted_count + unlisted,
         }
+        return fields, places
 
-    def _add(self, found: Iterable[LogFinding]) -> None:
-        """Count warnings and errors."""
-        for warning in found:
-            if isinstance(warning, Refusal):
-                self._count(self._errors, warning, _MOST_ERRORS)
-            elif isinstance(warning, RematerializationWarning):
+    def _add(self, warnings: Iterable[LogWarning]) -> None:
+        """Count warnings."""
+        for warning in warnings:
+            if isinstance(warning, RematerializationWarning):
                 if (warning.name or "").startswith(_TRIED):
                     continue
                 # The numbers of instructions differ between programs.
@@ -98,6 +104,6 @@ class CompilerLog:
             self._unlisted_count += 1
 
 
-def _rank(one: UnusableDonation) -> tuple[bool, int, int]:
+def _rank(donation: UnusableDonation) -> tuple[bool, int, int]:
     """Return a key that sorts by bytes, the most first, and unknown ones last."""
-    return one.nbytes is None, -(one.nbytes or 0), -one.count
+    return donation.nbytes is None, -(donation.nbytes or 0), -donation.count

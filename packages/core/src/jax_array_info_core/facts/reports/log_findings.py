@@ -15,21 +15,19 @@ from .program_memory import OutOfMemory
 
 _COUNTED = {"full replication": "rematerializations", "unused donation": "donations"}
 """Field of the report that has the rows of a category."""
-_ROUNDED = 4096
-"""Bytes by which an allocator rounds up."""
 
 
 def log_findings(report: LogReport) -> tuple[LogFinding, ...]:
     """Return the findings in a log that are not in its ``ignored_codes``."""
-    found = (
+    findings = (
         *(
             _of_event(event, report)
             for event in report.events
             if not (event.category in _COUNTED and _is_counted(event, report))
         ),
-        *(_of_rows(one, report) for one in _counted(report)),
+        *(_of_rows(finding, report) for finding in _counted(report)),
     )
-    return reported(found, report.ignored_codes)  # type: ignore[return-value]
+    return reported(findings, report.ignored_codes)  # type: ignore[return-value]
 
 
 def _is_counted(event: LogEvent, report: LogReport) -> bool:
@@ -45,16 +43,16 @@ def _counted(report: LogReport) -> Iterator[Finding]:
     leaves = tuple(
         FindingLeaf(
             path="donated buffer",
-            shape=one.shape,
-            dtype=one.dtype,
-            nbytes=one.nbytes,
-            count=one.count,
+            shape=donation.shape,
+            dtype=donation.dtype,
+            nbytes=donation.nbytes,
+            count=donation.count,
         )
-        for one in report.donations
+        for donation in report.donations
     )
     if leaves:
-        buffers = counted(sum(one.count for one in leaves), "donated buffer", "donated buffers")
-        known = [one.nbytes * one.count for one in leaves if one.nbytes is not None]
+        buffers = counted(sum(leaf.count for leaf in leaves), "donated buffer", "donated buffers")
+        known = [leaf.nbytes * leaf.count for leaf in leaves if leaf.nbytes is not None]
         yield Finding(
             kind="unused donation",
             problem=f"JAX could not use {buffers}: no output has the type and the sharding.",
@@ -71,9 +69,11 @@ def _counted(report: LogReport) -> Iterator[Finding]:
 
 def _of_rows(finding: Finding, report: LogReport) -> LogFinding:
     """Return a finding on counted warnings as one of the log, with the place of the first of them."""
-    event = next((one for one in report.events if one.category == finding.kind), None)
+    event = next((event for event in report.events if event.category == finding.kind), None)
     parts: dict[str, Any] = {
-        one.name: getattr(finding, one.name) for one in fields(finding) if one.name not in ("code", "page")
+        part.name: getattr(finding, part.name)
+        for part in fields(finding)
+        if part.name not in ("code", "page")
     }
     parts["kind"] = finding.kind if event is None else event.kind
     if event is not None:
@@ -83,8 +83,8 @@ def _of_rows(finding: Finding, report: LogReport) -> LogFinding:
 
 def _of_event(event: LogEvent, report: LogReport) -> LogFinding:
     """Return the finding on an event."""
-    row = _row_of(event, report)
-    listed = next(refusal(row), None)
+    tables = dict[int | None, OutOfMemory](enumerate(report.out_of_memory))
+    listed = next(refusal(tables.get(event.row)), None)
     nbytes = None
     needed = event.numbers.get("requested_nbytes", event.numbers.get("needed_nbytes"))
     has = event.numbers.get("free_nbytes" if "requested_nbytes" in event.numbers else "available_nbytes")
@@ -108,17 +108,3 @@ def _of_event(event: LogEvent, report: LogReport) -> LogFinding:
         nbytes=nbytes if event.category == "program memory" else None,
         leaves=listed.leaves if listed else (),
     )
-
-
-def _row_of(event: LogEvent, report: LogReport) -> OutOfMemory | None:
-    """Return the row with the buffers of a failure of memory."""
-    if event.category not in ("program memory", "other memory"):
-        return None
-    requested, needed = event.numbers.get("requested_nbytes"), event.numbers.get("needed_nbytes")
-    for row in report.out_of_memory:
-        sizes = [(row.requested_nbytes, requested), (row.required_nbytes, needed)]
-        if row.buffers and any(
-            isinstance(one, int) and other is not None and abs(one - other) < _ROUNDED for other, one in sizes
-        ):
-            return row
-    return None

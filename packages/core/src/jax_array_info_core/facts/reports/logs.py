@@ -97,6 +97,9 @@ class LogEvent:
     remedy: str = ""
     """What to do first."""
 
+    row: quantities.Size | None = None
+    """Place in ``out_of_memory`` of the row with its table of buffers; None without a table."""
+
     @property
     def summary(self) -> str:
         """The words or the line, with the place."""

@@ -13,13 +13,13 @@ from ...base.quantities import LARGEST
 from ...base.text import printable
 from ...facts.reports.logs import LogCategory, LogEvent, LogRole
 from ...programs.log_kinds.job_kinds import JOB_KINDS
-from ...programs.log_kinds.kinds import Kind, compiled
+from ...programs.log_kinds.kinds import Kind, compiled, words_of
 from ...programs.log_kinds.memory_kinds import MEMORY_KINDS
 from ...programs.log_kinds.memory_words import memory_numbers, memory_words
 from ...programs.log_kinds.program_kinds import PROGRAM_KINDS
-from ...xla.hlo.oom_logs import nbytes_of
-from .lines import TRACEBACK, Line, read_line, seconds_at, time_place
-from .scanner import Candidate, Progress, context_of, is_progress
+from ...xla.hlo.oom_logs import Refusal, nbytes_of
+from ...xla.logs.lines import LEVELS, TRACEBACK, Line, read_line, seconds_at, time_place
+from ...xla.logs.scanner import Candidate, Progress, context_of, is_progress
 
 KINDS: tuple[Kind, ...] = (*PROGRAM_KINDS[:3], *MEMORY_KINDS, *PROGRAM_KINDS[3:], *JOB_KINDS)
 """All kinds, in the order in which a line is compared with them: storage errors have the words of memory."""
@@ -28,25 +28,43 @@ NOT_INTERPRETED: Final = "not interpreted"
 FIRST_AT_SHUTDOWN = "first at the Shutdown barrier"
 """Reason to name a rank: the others went on while it ended."""
 
-_STATUS = (
-    r"(?:RESOURCE_EXHAUSTED|INTERNAL|DEADLINE_EXCEEDED|ABORTED|UNAVAILABLE|FAILED_PRECONDITION|DATA_LOSS"
-    r"|INVALID_ARGUMENT|UNKNOWN|UNIMPLEMENTED|CANCELLED): ?(?=\S|$)"
+_STATUSES = (
+    *("RESOURCE_EXHAUSTED", "INTERNAL", "DEADLINE_EXCEEDED", "ABORTED", "UNAVAILABLE", "FAILED_PRECONDITION"),
+    *("DATA_LOSS", "INVALID_ARGUMENT", "UNKNOWN", "UNIMPLEMENTED", "CANCELLED"),
 )
+_ENDINGS = ("Error", "Exception", "Exhausted", "Interrupt", "Exit", "Timeout", "Iteration")
+"""Endings of the names of exceptions."""
+_TRAINING = "StopTraining"
+_STATUS = rf"(?:{'|'.join(_STATUSES)}): ?(?=\S|$)"
 _SOFT = re.compile(
-    r"(?:[A-Za-z_]\w{0,60}\.){0,9}(?:[A-Z]\w{0,60}(?:Error|Exception|Exhausted|Interrupt|Exit|Timeout|Iteration)"
-    rf"|StopTraining|Exception)(?:: |:?$)|{_STATUS}"
+    r"(?:[A-Za-z_]\w{0,60}\.){0,9}"
+    rf"(?:[A-Z]\w{{0,60}}(?:{'|'.join(_ENDINGS)})|{_TRAINING}|Exception)(?:: |:?$)|{_STATUS}"
 )
 """Beginning of an exception or of a status."""
 _SOFT_INSIDE = re.compile(rf"[A-Z]\w{{0,60}}(?:Error|Exception): |\b{_STATUS}")
-_HARD = re.compile(
-    r"Fatal Python error: |\*\*\* (?:SIG[A-Z]+|Check failure) |terminate called|Check failed: "
-    r"|.{0,200}(?:oom_kill|OOMKilled|NCCL WARN|NVRM: |CANCELLED AT"
-    r"|[Ee]xit(?:ed with)?(?: exit)? ?[Cc]ode(?!\W{0,4}0(?!\d)))"
-    r"|(?:srun|slurmstepd): error: "
-    r"|(?:.{0,100}: line \d{1,9}: +\d{1,9} )?(?:Killed|Aborted|Segmentation fault|Bus error|Terminated"
-    r"|Illegal instruction|Floating point exception|Trace/breakpoint trap)"
-    r"(?: +\(core dumped\))?(?: {4,}|$)"
+_CRASHES = (
+    "Fatal Python error: ",
+    r"\*\*\* SIG[A-Z]+ ",
+    r"\*\*\* Check failure ",
+    "terminate called",
+    "Check failed: ",
 )
+_JOB_ENDS = (
+    *("oom_kill", "OOMKilled", "NCCL WARN", "NVRM: ", "CANCELLED AT"),
+    r"[Ee]xit(?:ed with)?(?: exit)? ?[Cc]ode(?!\W{0,4}0(?!\d))",
+)
+_SIGNALS = (
+    *("Killed", "Aborted", "Segmentation fault", "Bus error", "Terminated", "Illegal instruction"),
+    *("Floating point exception", "Trace/breakpoint trap"),
+)
+_HARD = re.compile(
+    rf"{'|'.join(_CRASHES)}|.{{0,200}}(?:{'|'.join(_JOB_ENDS)})|(?:srun|slurmstepd): error: "
+    r"|(?:.{0,100}: line \d{1,9}: +\d{1,9} )?"
+    rf"(?:{'|'.join(_SIGNALS)})(?: +\(core dumped\))?(?: {{4,}}|$)"
+)
+_OTHERS = (*_ENDINGS, _TRAINING, *map("{}:".format, _STATUSES), *_CRASHES, *_JOB_ENDS, *_SIGNALS, "error: ")
+WORDS = (*LEVELS, *words_of((*_OTHERS, *(wording for kind in KINDS for wording in kind.wordings))))
+"""Words, one of which is in each line that may be an event."""
 _FRAME = re.compile(r'\s*File "([^"\n]{1,500})", line (\d{1,9})(?:, in ([^\n]{1,200}))?')
 _TASKS = re.compile(r"(?:/job:\w{1,40}/replica:\d{1,9}/task:)?(\d{1,9})\s*$")
 _HEARTBEAT = re.compile(r"[Tt]ask (?:/job:\w{1,40}/replica:\d{1,9}/task:)?(\d{1,9}) heartbeat timeout")
@@ -89,6 +107,8 @@ class Found(NamedTuple):
     """Time of the line; None if it has none."""
     record: str = ""
     """The line with those that belong to it."""
+    refusal: Refusal | None = None
+    """What the line and those after it say about memory, with their table."""
 
 
 def found_in(candidate: Candidate, progress: Progress, rank: str | None, lines: UserLines) -> Found | None:

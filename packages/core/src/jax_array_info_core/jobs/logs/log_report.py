@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,13 +17,15 @@ from ...compat.shardings import mesh_axes
 from ...compat.values import is_mesh
 from ...facts.reports.codes import known_codes
 from ...facts.reports.logs import LogReport
+from ...facts.reports.program_memory import OutOfMemory
 from ...geometry.layouts.spec import MeshAxes, mesh_sizes
 from ...programs.compiler_log import CompilerLog
+from ...xla.hlo.oom_logs import Refusal
+from ...xla.logs.scanner import Candidate, Progress, Scanner
 from . import LOG_SUFFIXES
-from .events import Found, found_in
+from .events import WORDS, Found, found_in
 from .failures import equal_once, explained, failures_of, with_stalls
 from .ranks import OneRank, rank_logs, root_of
-from .scanner import Progress, Scanner
 
 _CHUNK = 1 << 20
 _MOST_EVENTS = 200
@@ -128,8 +131,8 @@ def rank_in(name: str) -> str:
     stem = name
     for suffix in LOG_SUFFIXES:
         stem = stem.removesuffix(suffix)
-    found = next(filter(None, (name.search(stem) for name in (*_NAMES, _LAST))), None)
-    return str(int(found[1])) if found else plain_text(stem)
+    number = next(filter(None, (name.search(stem) for name in (*_NAMES, _LAST))), None)
+    return str(int(number[1])) if number else plain_text(stem)
 
 
 def _axes(mesh: Any) -> MeshAxes | None:
@@ -184,32 +187,35 @@ def _report(
     """Return the report on logs."""
     compiler, lines = CompilerLog(), UserLines()
     ranks: list[OneRank] = []
-    dropped = 0
+    line_count = dropped = 0
     for source in sources:
-        scanner = Scanner()
+        scanner = Scanner(WORDS, compiler.readers)
         for piece in source.pieces:
             scanner.feed(piece)
-            compiler.feed(piece)
-        ranks += _ranks_of(scanner, source.rank, lines)
+        candidates = scanner.end()
+        ranks += _ranks_of(scanner, candidates, compiler.end_log(), source.rank, lines)
+        line_count += scanner.line_count
         dropped += scanner.dropped_count
-    ranks = [with_stalls(one) for one in _each_once(ranks)]
+    ranks = [with_stalls(rank) for rank in _each_once(ranks)]
     root = root_of(ranks)
+    rows, places = compiler.rows(mesh)
 
-    def order(found: Found) -> tuple[bool, bool, bool]:
-        event = found.event
+    def order(failure: Found) -> tuple[bool, bool, bool]:
+        event = failure.event
         return event.role == "warning", not event.is_fatal, event.rank not in root.ranks
 
-    every = sorted((found for one in ranks for found in one.found), key=order)
+    failures = (failure for rank in ranks for failure in rank.found)
+    every = sorted((_with_row(failure, rows["out_of_memory"], places) for failure in failures), key=order)
     events = equal_once(
-        explained(found) if place < _MOST_EXPLAINED else found.event
-        for place, found in enumerate(every)
-        if not found.survived
+        explained(failure) if place < _MOST_EXPLAINED else failure.event
+        for place, failure in enumerate(every)
+        if not failure.survived
     )
-    rows = compiler.rows(mesh)
     rows["unlisted_count"] += dropped + max(0, len(events) - _MOST_EVENTS)
     return LogReport(
         name=name,
         mesh=mesh,
+        line_count=line_count,
         headline=root.headline,
         events=tuple(events[:_MOST_EVENTS]),
         survived_count=sum(found.survived for found in every),
@@ -219,43 +225,57 @@ def _report(
     )
 
 
-def _ranks_of(scanner: Scanner, rank: str | None, lines: UserLines) -> list[OneRank]:
+def _with_row(failure: Found, rows: Sequence[OutOfMemory], places: Mapping[Refusal, int]) -> Found:
+    """Return a failure of memory with the place of the row that has its table."""
+    is_memory = failure.event.category in ("program memory", "other memory")
+    place = places.get(failure.refusal) if is_memory and failure.refusal is not None else None
+    if place is None or not rows[place].buffers:
+        return failure
+    return failure._replace(event=replace(failure.event, row=place))
+
+
+def _ranks_of(
+    scanner: Scanner,
+    candidates: Iterable[Candidate],
+    refusals: Mapping[int, Refusal],
+    rank: str | None,
+    lines: UserLines,
+) -> list[OneRank]:
     """Return the ranks in a log: those in the prefixes of most lines, or that of its name."""
-    candidates = list(scanner.end())
     prefixed: dict[str | None, Progress] = {
-        name: one for name, one in scanner.ranks.items() if name is not None
+        name: progress for name, progress in scanner.ranks.items() if name is not None
     }
-    count = sum(one.line_count for one in prefixed.values())
+    count = sum(progress.line_count for progress in prefixed.values())
     # The numbers of steps before each line are no ranks.
-    is_repeated = any(one.line_count > 1 for one in prefixed.values())
+    is_repeated = any(progress.line_count > 1 for progress in prefixed.values())
     has_ranks = rank is None and len(prefixed) > 1 and is_repeated and 2 * count >= scanner.line_count
     every = list(scanner.ranks.values()) or [Progress()]
     # Lines without a prefix are the launcher's.
     launcher: dict[str | None, Progress] = {None: scanner.ranks.get(None, Progress())}
-    progress = prefixed | launcher if has_ranks else {rank: _joined(every, scanner.line_count)}
-    found: dict[str | None, list[Found]] = {name: [] for name in progress}
+    ranks = prefixed | launcher if has_ranks else {rank: _joined(every, scanner.line_count)}
+    failures: dict[str | None, list[Found]] = {name: [] for name in ranks}
     for candidate in candidates:
-        own = candidate.rank if has_ranks else rank
-        if own in progress and (event := found_in(candidate, progress[own], own, lines)):
-            found[own].append(event)
-    return [OneRank(name, failures_of(found[name]), one) for name, one in progress.items()]
+        name = candidate.rank if has_ranks else rank
+        if name in ranks and (failure := found_in(candidate, ranks[name], name, lines)):
+            failures[name].append(failure._replace(refusal=refusals.get(candidate.number)))
+    return [OneRank(name, failures_of(failures[name]), progress) for name, progress in ranks.items()]
 
 
 def _each_once(ranks: Iterable[OneRank]) -> Iterator[OneRank]:
     """Yield each rank once: its output and its errors may be in two files."""
     by_rank: dict[str | None, list[OneRank]] = {}
-    for one in ranks:
-        by_rank.setdefault(one.rank, []).append(one)
-    for rank, same in by_rank.items():
-        every = [one.progress for one in same]
-        progress = _joined(every, sum(one.line_count for one in every))
-        yield OneRank(rank, [found for one in same for found in one.found], progress)
+    for rank in ranks:
+        by_rank.setdefault(rank.rank, []).append(rank)
+    for name, files in by_rank.items():
+        every = [file.progress for file in files]
+        progress = _joined(every, sum(part.line_count for part in every))
+        yield OneRank(name, [failure for file in files for failure in file.found], progress)
 
 
 def _joined(every: Sequence[Progress], line_count: int) -> Progress:
     """Return the progress of logs or of prefixes that are not ranks."""
-    joined = max(every, key=lambda one: one.steps)
+    joined = max(every, key=lambda part: part.steps)
     joined.line_count = line_count
-    joined.last = max(one.last for one in every)
-    joined.done = max(one.done for one in every)
+    joined.last = max(part.last for part in every)
+    joined.done = max(part.done for part in every)
     return joined

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from ...base.quantities import counted, format_number
 from ...facts.reports.logs import LogEvent, RankEnd, RankLog
+from ...xla.logs.lines import YEAR
+from ...xla.logs.scanner import Progress
 from .events import FIRST_AT_SHUTDOWN, NOT_INTERPRETED, Found
-from .lines import YEAR
-from .scanner import Progress
 
 _MOST_NAMED = 8
 _ROOT, _WEAK, _STALL, _CONSEQUENCE = range(4)

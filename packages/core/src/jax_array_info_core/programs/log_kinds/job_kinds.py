@@ -18,7 +18,7 @@ JOB_KINDS = (
         "never registered",
         "consequence",
         (
-            r"(?s:DEADLINE_EXCEEDED.{0,2000}RPC: /[\w.]{1,60}CoordinationService/RegisterTask)",
+            r"DEADLINE_EXCEEDED[\s\S]{0,2000}RPC: /[\w.]{1,60}CoordinationService/RegisterTask",
             r"RPC: /[\w.]{1,60}CoordinationService/RegisterTask",
             r"Stopping coordination service as cluster registration failed",
         ),
@@ -40,8 +40,8 @@ JOB_KINDS = (
         "barrier",
         "consequence",
         (
-            r"(?s:Barrier timed out\. Id: (?P<module>[^\n]{1,200}?)\. .{0,1500}?"
-            r"tasks that reached the barrier: <arrived>/<expected>)",
+            r"Barrier timed out\. Id: (?P<module>[^\n]{1,200}?)\. [\s\S]{0,1500}?"
+            r"tasks that reached the barrier: <arrived>/<expected>",
             r"Barrier timed out\.",
             r"Shutdown barrier in coordination service has failed",
             r"Barrier failed because",
@@ -76,7 +76,9 @@ JOB_KINDS = (
             r"Polled an error from coordination service",
             r"Use error polling to propagate",
             r"leader task was preempted/died",
-            r"^:?(?:UNAVAILABLE|UNKNOWN): ?(?:Stream removed|Error received from peer|Socket closed)",
+            r"^:?(?:UNAVAILABLE|UNKNOWN): ?Stream removed",
+            r"^:?(?:UNAVAILABLE|UNKNOWN): ?Error received from peer",
+            r"^:?(?:UNAVAILABLE|UNKNOWN): ?Socket closed",
         ),
         "The coordinator, process 0, or another process ended.",
         "Read the log of rank 0 and the events of its host.",

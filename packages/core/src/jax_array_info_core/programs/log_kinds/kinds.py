@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from ...facts.reports.logs import LogCategory, LogRole
@@ -55,3 +56,43 @@ def compiled(wording: str) -> re.Pattern[str]:
         return f"{before}(?P<{name}>{number})"
 
     return re.compile(re.sub(r"(?<!\?P)<(\w+)>", group, wording), re.MULTILINE)
+
+
+_PART = re.compile(
+    r"(?P<start>\()|(?P<end>\))|\[\^?(?:\\.|[^]\\])+\]|<\w+>|\\[a-zA-Z]|[\d.^$|+]"
+    r"|(?P<maybe>[?*]|\{[^}]*\})|\\?(?P<letter>.)"
+)
+"""A part of a regular expression."""
+_LEAST = 3
+"""Letters of the shortest word."""
+
+
+def words_of(wordings: Iterable[str]) -> tuple[bytes, ...]:
+    """Return few words, one of which is in each text that a wording describes.
+
+    Args:
+        wordings: Regular expressions, each with at least three letters outside of groups and of classes.
+
+    >>> words_of([r"[Oo]ut of memory: Killed", r"(?:a|b) of memory: <count>", r"core halted"])
+    (b'core halted', b' of memory: ')
+    """
+    words: list[str] = []
+    # A longer text may have the word of a shorter one.
+    for texts in sorted(map(_texts, wordings), key=lambda texts: len(max(texts, key=len))):
+        if not any(word in text for word in words for text in texts):
+            words.append(max(texts, key=len))
+    return tuple(word.encode() for word in words)
+
+
+def _texts(wording: str) -> list[str]:
+    """Return the texts that are in everything that a wording describes."""
+    texts, depth = [""], 0
+    for part in _PART.finditer(wording):
+        depth += bool(part["start"]) - bool(part["end"])
+        if depth == 0 and part["letter"]:
+            texts[-1] += part["letter"]
+            continue
+        # The letter before it may be missing.
+        texts[-1] = texts[-1][:-1] if part["maybe"] and depth == 0 else texts[-1]
+        texts.append("")
+    return [text for text in texts if len(text) >= _LEAST]

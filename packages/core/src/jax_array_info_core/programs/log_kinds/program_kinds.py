@@ -180,7 +180,7 @@ PROGRAM_KINDS = (
     Kind(
         "nan loss",
         "warning",
-        (r"(?i:\bloss\b['\"]?[ =:]{1,3}\[?(?:nan|inf)\b)",),
+        (r"(?i:\bloss\b)['\"]?[ =:]{1,3}\[?nan\b",),
         "The loss is NaN from this line on.",
         "Set jax_debug_nans for the step before it.",
     ),
@@ -294,9 +294,10 @@ PROGRAM_KINDS = (
         (
             r"Fatal Python error: (?:Segmentation fault|Bus error|Illegal instruction)",
             r"\*\*\* SIG(?:SEGV|BUS|ILL|FPE)",
-            r"(?:^|: line \d{1,9}: +\d{1,9} )"
-            r"(?:Segmentation fault|Bus error|Illegal instruction|Floating point exception)"
-            r"(?: +\(core dumped\))?(?: {4,}|$)",
+            r"(?:^|: line \d{1,9}: +\d{1,9} )Segmentation fault(?: +\(core dumped\))?(?: {4,}|$)",
+            r"(?:^|: line \d{1,9}: +\d{1,9} )Bus error(?: +\(core dumped\))?(?: {4,}|$)",
+            r"(?:^|: line \d{1,9}: +\d{1,9} )Illegal instruction(?: +\(core dumped\))?(?: {4,}|$)",
+            r"(?:^|: line \d{1,9}: +\d{1,9} )Floating point exception(?: +\(core dumped\))?(?: {4,}|$)",
         ),
         "Native code crashed.",
         "Bisect the extension modules, from the first File line of the current thread.",

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ...base.quantities import LARGEST
 from ...base.text import ESCAPE_SEQUENCE
+from ..logs.records import RecordReader
 from .messages import ArrayShape
 from .source import Frame, read_array, read_metadata
 
@@ -103,8 +104,8 @@ class Refusal(NamedTuple):
     @property
     def module(self) -> str:
         """Name of the program; empty if the message has none."""
-        found = _MODULE.search(self.message)
-        return found[1] if found else ""
+        name = _MODULE.search(self.message)
+        return name[1] if name else ""
 
 
 def read_out_of_memory(text: str) -> Refusal | None:
@@ -116,14 +117,14 @@ def read_out_of_memory(text: str) -> Refusal | None:
     Args:
         text: The whole message.
     """
-    found = next((match for one in _NEEDED_AND_AVAILABLE if (match := one.search(text))), None)
-    if found is None:
+    sizes = next(filter(None, (pattern.search(text) for pattern in _NEEDED_AND_AVAILABLE)), None)
+    if sizes is None:
         return None
     return Refusal(
         message=_message(text),
-        required_nbytes=nbytes_of(found[1]),
-        available_nbytes=nbytes_of(found[2]),
-        buffers=tuple(_table(text)) or _single(text, found[1]),
+        required_nbytes=nbytes_of(sizes[1]),
+        available_nbytes=nbytes_of(sizes[2]),
+        buffers=tuple(_table(text)) or _single(text, sizes[1]),
         is_warning=_USAGE in text.partition("\n")[0],
     )
 
@@ -134,10 +135,10 @@ def read_failed_allocation(text: str) -> Refusal | None:
     Args:
         text: The whole message, with its tables as libtpu writes them.
     """
-    found = next((match for one in _REQUESTED if (match := one.search(text))), None)
-    if found is None:
+    size = next(filter(None, (pattern.search(text) for pattern in _REQUESTED)), None)
+    if size is None:
         return None
-    free, limit, in_use, total = (one.search(text) for one in (_FREE, _LIMIT, _IN_USE, _TOTAL))
+    free, limit, in_use, total = (pattern.search(text) for pattern in (_FREE, _LIMIT, _IN_USE, _TOTAL))
     free_nbytes = nbytes_of(free[1] or free[2]) if free else None
     if limit and in_use:
         free_nbytes = max(0, int(limit[1]) - int(in_use[1]))
@@ -146,9 +147,9 @@ def read_failed_allocation(text: str) -> Refusal | None:
         required_nbytes=nbytes_of(total[1]) if total else None,
         available_nbytes=None,
         buffers=tuple(_table(text)),
-        requested_nbytes=nbytes_of(found[1]),
+        requested_nbytes=nbytes_of(size[1]),
         free_nbytes=free_nbytes,
-        is_warning=found.re is _REQUESTED[0],
+        is_warning=size.re is _REQUESTED[0],
     )
 
 
@@ -178,8 +179,8 @@ def _table(text: str) -> Iterator[ListedBuffer]:
 
 def _single(text: str, size: str) -> tuple[ListedBuffer, ...]:
     """Return the array of a message about a single allocation."""
-    found = _ONE_SHAPE.search(text)
-    shape = read_array(found[1]) if found else None
+    named = _ONE_SHAPE.search(text)
+    shape = read_array(named[1]) if named else None
     return () if shape is None else (ListedBuffer(nbytes_of(size), shape),)
 
 
@@ -191,8 +192,6 @@ ALLOCATOR = b"ran out of memory trying to allocate"
 REPORT = b"XLA:TPU compile permanent error"
 """Words of libtpu before its memory usage report, which is in the log before the error."""
 _USAGE = "Memory usage report:"
-WORDS = (STATUS, ALLOCATOR, REPORT)
-"""Each error has one of these words."""
 
 _OF_MEMORY = re.compile(rb"memory|alloc|hbm|permanent error", re.IGNORECASE)
 # The number of a process before each of its lines, or its name.
@@ -224,8 +223,6 @@ _MOST_OPEN = 64
 _LONGEST = 1 << 14
 """Characters of a line that are read: names of operations are long."""
 _LONGEST_ERROR = 1 << 18
-_ROOM = 1 << 21
-"""Characters of the errors that are read. Further ones are only counted."""
 _COST = 40
 """Characters that take as long as a line inside an error."""
 
@@ -233,11 +230,13 @@ _COST = 40
 class _Error:
     """Lines of an error that may go on."""
 
-    __slots__ = ("facts", "head", "idle_count", "refusal")
+    __slots__ = ("facts", "head", "idle_count", "number", "refusal")
 
-    def __init__(self, head: bytes, refusal: Refusal | None) -> None:
+    def __init__(self, head: bytes, number: int, refusal: Refusal | None) -> None:
         self.head = [head]
         """The first sentence."""
+        self.number = number
+        """Number of its line."""
         self.refusal = refusal
         """What it says; None as long as it could not be read."""
         self.facts: list[bytes] = []
@@ -245,56 +244,53 @@ class _Error:
         self.idle_count = 0
 
 
-class ErrorScanner:
-    """Finds the out-of-memory errors in the lines of a log, in bounded memory.
+class ErrorReader(RecordReader):
+    """Reads the out-of-memory errors in the lines of a log.
 
     Their tables follow in the next lines, with or without the prefix of the first one, and between lines of
     other processes.
     """
 
+    words = (STATUS, ALLOCATOR, REPORT)
+
     def __init__(self) -> None:
-        self.unlisted_count = 0
-        """Number of errors that were only counted: too many differ."""
+        super().__init__()
         self._known: dict[bytes, Refusal | None] = {}
         self._first: dict[Refusal, Refusal] = {}
         """The first of the errors that differ only in the free bytes, which each device has."""
-        self._room = _ROOM
-        self._open: dict[bytes, _Error] = {}
+        self.open: dict[bytes, _Error] = {}
         """Errors that may go on, by what stands before the lines of their process."""
-        self._found: list[Refusal] = []
+        self._ended: dict[int, Refusal] = {}
+        """Errors that have come to an end, by the number of their first line."""
 
-    def in_lines(self, lines: bytes) -> list[Refusal]:
-        """Return the errors that end in whole lines."""
-        position = 0
-        if self._room < 0:
-            self.unlisted_count += sum(map(lines.count, WORDS))
-            return self.end()
-        starts = sorted(start for words in WORDS for start in positions(lines, words))
-        for place, start in enumerate(starts):
-            if self._room < 0:
-                self.unlisted_count += len(starts) - place
-                return self.end()
-            if start < position:
-                continue
-            first = lines.rfind(b"\n", position, start) + 1 or position
-            self._go_on(lines, position, first)
-            position = lines.find(b"\n", start) + 1 or len(lines)
-            self._begin(lines[first:start], lines[start : min(position, start + _LONGEST_ERROR)])
-        self._go_on(lines, position, len(lines))
-        return self._taken()
+    def end(self) -> dict[int, Refusal]:
+        """Return the errors of a log that has come to its end, by the number of their first line."""
+        self._finish_all()
+        ended, self._ended = self._ended, {}
+        return ended
 
-    def end(self) -> list[Refusal]:
-        """Return the errors that the end of the log ends."""
-        for sender in list(self._open):
+    def _finish_all(self) -> None:
+        for sender in list(self.open):
             self._finish(sender)
-        return self._taken()
 
-    def _taken(self) -> list[Refusal]:
-        found, self._found = self._found, []
-        return found
-
-    def _begin(self, before: bytes, line: bytes) -> None:
+    def _begin(self, line: bytes, number: int) -> None:
         """Open the error that a line begins with; one that is all in one line, as in JSON, ends there."""
+        start = min((line.index(word) for word in self.words if word in line), default=-1)
+        if self._room < 0:
+            self._count(line)
+        elif start >= 0:
+            self._start(line[:start], line[start : start + _LONGEST_ERROR], number)
+        elif self.open:
+            self._go_on(line)
+
+    def _go_on(self, line: bytes) -> None:
+        """Add a line to the error that it belongs to."""
+        sender = _sender(line)
+        # Without a prefix of their own, lines belong to the last error.
+        self._add(sender if sender and sender in self.open else next(reversed(self.open)), line)
+
+    def _start(self, before: bytes, line: bytes, number: int) -> None:
+        """Open an error, of which a line has the beginning."""
         self._room -= _COST
         refusal = self._known.get(line)
         is_error = refusal is not None or (_OF_MEMORY.search(line) and b"is not a failure" not in line)
@@ -304,34 +300,24 @@ class ErrorScanner:
             return
         sender = _sender(before)
         self._finish(sender)
-        if len(self._open) == _MOST_OPEN:
-            self._finish(next(iter(self._open)))
+        if len(self.open) == _MOST_OPEN:
+            self._finish(next(iter(self.open)))
         if refusal is not None:
-            self._open[sender] = _Error(line, refusal)
+            self.open[sender] = _Error(line, number, refusal)
             return
-        head, *rest = _unescaped(line.rstrip())
+        head, *parts = _unescaped(line.rstrip())
         refusal = self._read(head)
-        self._open[sender] = _Error(head, refusal)
-        if refusal is not None and not rest:
+        self.open[sender] = _Error(head, number, refusal)
+        if refusal is not None and not parts:
             self._known[line] = refusal
-        for part in rest:
+        for part in parts:
             self._add(sender, part)
-        if rest:
+        if parts:
             self._finish(sender)
-
-    def _go_on(self, lines: bytes, start: int, end: int) -> None:
-        """Add lines to the errors that may go on."""
-        while self._open and start < end:
-            stop = lines.find(b"\n", start, end) + 1 or end
-            line = lines[start:stop]
-            sender = _sender(line)
-            # Without a prefix of their own, lines belong to the last error.
-            self._add(sender if sender and sender in self._open else next(reversed(self._open)), line)
-            start = stop
 
     def _add(self, sender: bytes, line: bytes) -> None:
         """Add a line to the open error of a process."""
-        error = self._open.get(sender)
+        error = self.open.get(sender)
         if error is None:
             return
         self._room -= _COST
@@ -354,14 +340,14 @@ class ErrorScanner:
 
     def _finish(self, sender: bytes) -> None:
         """Close the open error of a process."""
-        error = self._open.pop(sender, None)
+        error = self.open.pop(sender, None)
         if error is None:
             return
-        found = error.refusal
-        if found is not None:
-            if error.facts:
-                found = self._read(b"\n".join((b" ".join(error.head), *error.facts))) or found
-            self._found.append(found)
+        refusal = error.refusal
+        if refusal is not None and error.facts:
+            refusal = self._read(b"\n".join((b" ".join(error.head), *error.facts))) or refusal
+        if refusal is not None:
+            self._ended[error.number] = refusal
 
     def _read(self, data: bytes) -> Refusal | None:
         """Return the facts of an error."""
@@ -369,13 +355,13 @@ class ErrorScanner:
             self._room -= len(data) + 5 * _COST
             head, *lines = _text(data).split("\n")
             text = "\n".join((_END.split(head, maxsplit=1)[0].strip(), *map(_fact, lines)))
-            found = read_out_of_memory(text) or read_failed_allocation(text)
-            if found is not None:
-                key = found._replace(message=found.message.partition(_BEFORE_FREE)[0], free_nbytes=None)
+            refusal = read_out_of_memory(text) or read_failed_allocation(text)
+            if refusal is not None:
+                key = refusal._replace(message=refusal.message.partition(_BEFORE_FREE)[0], free_nbytes=None)
                 if key not in self._first or self._first[key].free_nbytes is None:
-                    self._first[key] = found
-                found = self._first[key]
-            self._known[data] = found
+                    self._first[key] = refusal
+                refusal = self._first[key]
+            self._known[data] = refusal
         return self._known[data]
 
 
@@ -386,8 +372,8 @@ def _text(data: bytes) -> str:
 
 def _sender(line: bytes) -> bytes:
     """Return what stands before each line of a process."""
-    found = _SENDER.match(line)
-    return found[0] if found else b""
+    prefix = _SENDER.match(line)
+    return prefix[0] if prefix else b""
 
 
 def _unescaped(line: bytes) -> list[bytes]:
@@ -403,22 +389,14 @@ def _fact(line: str) -> str:
         # Tuples, which hold only addresses, come last.
         types = _TYPE.findall(row[2].partition("(")[0])
         return f"1. Size: {row[1]}\n     Shape: {max(types, key=_array_nbytes, default='')}"
-    found = _TABLE_LINE.search(line)
-    if found is None:
+    name = _TABLE_LINE.search(line)
+    if name is None:
         return line
-    name = "1. Size: " if found[1] else "     Operator: " if found[2] else "     Shape: "
-    return name + line[found.end() :].strip()
+    start = "1. Size: " if name[1] else "     Operator: " if name[2] else "     Shape: "
+    return start + line[name.end() :].strip()
 
 
 def _array_nbytes(text: str) -> int:
     """Return the bytes of a type; -1 if it is not that of an array."""
-    found = read_array(text)
-    return -1 if found is None else found.nbytes
-
-
-def positions(lines: bytes, words: bytes) -> Iterator[int]:
-    """Yield the positions of a text."""
-    start = lines.find(words)
-    while start >= 0:
-        yield start
-        start = lines.find(words, start + len(words))
+    shape = read_array(text)
+    return -1 if shape is None else shape.nbytes

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from ...base.text import ESCAPE_SEQUENCE
 from ...geometry.layouts.dtypes import bits_of_name, packed_nbytes
+from ..logs.records import RecordReader
 from .messages import ArrayShape, dtype_of
-from .oom_logs import WORDS, ErrorScanner, Refusal, positions
 from .source import MOST_AXES, Frame, read_array, read_metadata
 
 REMATERIALIZATION = "Involuntary full rematerialization"
@@ -74,14 +74,13 @@ class UnreadWarning(NamedTuple):
 
 
 LogWarning = RematerializationWarning | DonationWarning | UnreadWarning
-LogFinding = LogWarning | Refusal
 
 
 def warnings_in(line: str) -> Iterator[LogWarning]:
     """Yield the warnings in a line of a log. Prefixes, colors and other text are ignored.
 
-    >>> [found] = warnings_in("[0] UserWarning: Some donated buffers were not usable: float32[8,64].")
-    >>> found.buffers
+    >>> [warning] = warnings_in("[0] UserWarning: Some donated buffers were not usable: float32[8,64].")
+    >>> warning.buffers
     (ArrayShape(dtype='float32', dims=(8, 64), nbytes=2048, memory_space=0),)
     """
     starts = [match.start() for match in _WORDS.finditer(line)]
@@ -90,9 +89,9 @@ def warnings_in(line: str) -> Iterator[LogWarning]:
         if '=\\"' in text:
             # A line of JSON.
             text = text.replace('\\"', '"')
-        found = (_donation if text.startswith(DONATION) else _rematerialization)(text)
-        if found is not None:
-            yield found
+        warning = (_donation if text.startswith(DONATION) else _rematerialization)(text)
+        if warning is not None:
+            yield warning
 
 
 _WORDS = re.compile(f"{REMATERIALIZATION}|{DONATION}")
@@ -140,10 +139,10 @@ def _closing(text: str, start: int) -> int | None:
 
 def _donation(text: str) -> DonationWarning | None:
     """Return JAX's warning; None for the line of JAX's source that Python prints below it."""
-    rest = text[len(DONATION) :]
-    if rest.lstrip(" ")[:1] in ("", '"', "'"):
+    text = text[len(DONATION) :]
+    if text.lstrip(" ")[:1] in ("", '"', "'"):
         return None
-    text = _DONATION_END.split(rest, maxsplit=1)[0]
+    text = _DONATION_END.split(text, maxsplit=1)[0]
     buffers: list[ArrayShape] = []
     unread, position = [], 0
     for match in _BUFFER.finditer(text):
@@ -172,115 +171,67 @@ def _buffer(name: str, dims: str) -> ArrayShape | None:
 _LONGEST_LINE = 2 * LONGEST
 _MOST_WRAPPED = {DONATION: 1000, REMATERIALIZATION: 10}
 """Lines over which a warning may be wrapped."""
-_ROOM = 1 << 21
-"""Characters that are read of the warnings that differ. Others are only counted."""
 _KNOWN_COST = 25
 _COST = 200
 """Characters that take as long as a line, a warning or four buffers."""
 
-_LOG_WORDS = (REMATERIALIZATION.encode(), DONATION.encode())
-_ANY = re.compile(b"|".join(map(re.escape, (*_LOG_WORDS, *WORDS))))
 _END = re.compile(rb"\. (?:You probably want|As the last resort)|See an explanation|Donation is not|\\n")
 """Text after a warning, which may differ where the warning is the same."""
 _NEW_LINE = re.compile(r"\S{0,20} ?(?:[IWEF]\d{4} \d\d:|\d{4}-\d\d-\d\d[ T]\d\d:)")
 _LOG_BUFFER = re.compile(BUFFER_START)
 
 
-class LogScanner:
-    """Finds warnings and errors in a log of any length, in bounded memory and time linear in its length."""
+class WarningReader(RecordReader):
+    """Reads the warnings in the lines of a log, in time linear in its length."""
+
+    words = (REMATERIALIZATION.encode(), DONATION.encode())
 
     def __init__(self) -> None:
-        self.line_count = 0
-        """Number of lines so far."""
-        self._unlisted_count = 0
-        self._errors = ErrorScanner()
+        super().__init__()
         self._known: dict[bytes, list[LogWarning]] = {}
         """Warnings in each line that has been read."""
-        self._room = _ROOM
-        self._rest = b""
-        self._is_clipped = False
-        self._open: list[str] = []
+        self.open: list[str] = []
         """Lines of a warning that may go on."""
+        self._ended: list[LogWarning] = []
 
-    @property
-    def unlisted_count(self) -> int:
-        """Number of warnings and errors that were only counted: too many differ."""
-        return self._unlisted_count + self._errors.unlisted_count
-
-    def feed(self, data: bytes) -> Iterator[LogFinding]:
-        """Yield the warnings and errors that end in the next piece of the log."""
-        self.line_count += data.count(b"\n")
-        end = data.rfind(b"\n") + 1
-        if end:
-            lines = self._rest + data[:end]
-            self._rest, self._is_clipped = b"", False
-            yield from self._found_in(lines)
-        self._keep(data[end:])
-
-    def end(self) -> Iterator[LogFinding]:
-        """Yield the warnings and errors at the end of the log."""
-        if self._rest:
-            self.line_count += 1
-            yield from self._found_in(self._rest + b"\n")
-        yield from self._finish()
-        yield from self._errors.end()
-
-    def _found_in(self, lines: bytes) -> Iterator[LogFinding]:
-        """Yield the warnings and errors in whole lines."""
-        yield from self._in_lines(lines)
-        yield from self._errors.in_lines(lines)
-
-    def _keep(self, data: bytes) -> None:
-        """Keep the beginning of a line; of a very long one, the part that may be a warning or an error."""
-        if self._is_clipped:
-            return
-        self._rest += data
-        if len(self._rest) > _LONGEST_LINE:
-            words = _ANY.search(self._rest)
-            start = len(self._rest) - 64 if words is None else words.start()
-            self._rest = self._rest[start : start + _LONGEST_LINE]
-            self._is_clipped = len(self._rest) == _LONGEST_LINE
-
-    def _in_lines(self, lines: bytes) -> Iterator[LogWarning]:
-        """Yield the warnings in whole lines."""
-        if self._room < 0:
-            self._unlisted_count += sum(map(lines.count, _LOG_WORDS))
-            yield from self._finish()
-            return
+    def _begin(self, line: bytes, number: int) -> None:
+        """Read the warnings in a line."""
         # To search for one text after the other is much faster than for either.
-        starts = sorted(start for words in _LOG_WORDS for start in positions(lines, words))
-        for place, (start, following) in enumerate(itertools.pairwise([-1, *starts, len(lines)])):
-            position = 0
+        starts = sorted(start for word in self.words for start in _positions(line, word))
+        if not starts and self.open:
+            self._go_on(line)
+        for start, following in itertools.pairwise([*starts, len(line)]):
+            self._finish_all()
             if self._room < 0:
-                self._unlisted_count += len(starts) - max(place - 1, 0)
-                yield from self._finish()
-                return
-            if start >= 0:
-                yield from self._finish()
-                position = lines.find(b"\n", start, following) + 1 or following
-                yield from self._begin(lines[start : min(position, start + _LONGEST_LINE)])
-            while self._open and (end := lines.find(b"\n", position, following) + 1):
-                yield from self._go_on(lines[position : min(end, position + _LONGEST_LINE)])
-                position = end
+                self.unlisted_count += 1
+            else:
+                self._start(line[start : min(following, start + _LONGEST_LINE)])
 
-    def _begin(self, line: bytes) -> list[LogWarning]:
-        """Return the warning that a line begins with; none if it may go on in the next line."""
+    def end(self) -> list[LogWarning]:
+        """Return the warnings of a log that has come to its end."""
+        self._finish_all()
+        ended, self._ended = self._ended, []
+        return ended
+
+    def _start(self, line: bytes) -> None:
+        """Read the warning that a line begins with, unless it may go on in the next line."""
         line = _END.split(line, maxsplit=1)[0]
         if line in self._known:
             self._room -= _KNOWN_COST
-            return self._known[line]
-        self._open = [self._line_text(line)]
-        if self._is_open():
-            return []
-        return self._known.setdefault(line, self._finish())
+            self._ended += self._known[line]
+            return
+        self.open = [self._line_text(line)]
+        if not self._is_unfinished():
+            self._known[line] = self._finish()
 
-    def _go_on(self, line: bytes) -> list[LogWarning]:
-        """Return the open warning if a line is its last, or does not belong to it."""
-        text = self._line_text(line)
-        if not self._goes_on_with(text):
-            return self._finish()
-        self._open.append(self._without_prefix(text))
-        return [] if self._is_open() else self._finish()
+    def _go_on(self, line: bytes) -> None:
+        """Read a line after the first of a warning, which may be its last, or not belong to it."""
+        text = self._line_text(line[:_LONGEST_LINE])
+        is_part = self._goes_on_with(text)
+        if is_part:
+            self.open.append(self._without_prefix(text))
+        if not is_part or not self._is_unfinished():
+            self._finish()
 
     def _line_text(self, line: bytes) -> str:
         """Return the text of a line."""
@@ -288,19 +239,19 @@ class LogScanner:
         # The bracket of a color is not one of a buffer.
         return ESCAPE_SEQUENCE.sub("", line.decode("utf-8", "replace")).rstrip()
 
-    def _is_open(self) -> bool:
-        """Return whether the rest of the warning may be in the next line."""
-        first = self._open[0]
+    def _is_unfinished(self) -> bool:
+        """Return whether more of the warning may be in the next line."""
+        first = self.open[0]
         if first.startswith(DONATION):
-            last = self._open[-1]
+            last = self.open[-1]
             return last.endswith((",", "usable:")) or _is_within(last, "[]") or _is_within(last, "()")
         return isinstance(self._read_open()[0], UnreadWarning)
 
     def _goes_on_with(self, line: str) -> bool:
         """Return whether a line goes on with the open warning."""
-        is_donation = self._open[0].startswith(DONATION)
+        is_donation = self.open[0].startswith(DONATION)
         most = _MOST_WRAPPED[DONATION if is_donation else REMATERIALIZATION]
-        if len(self._open) >= most or sum(map(len, self._open)) + len(line) > LONGEST:
+        if len(self.open) >= most or sum(map(len, self.open)) + len(line) > LONGEST:
             return False
         if is_donation:
             return "]" in line or _LOG_BUFFER.search(line) is not None
@@ -308,34 +259,47 @@ class LogScanner:
 
     def _without_prefix(self, line: str) -> str:
         """Return a line without what stands before its first buffer, such as the name of a process."""
-        if not self._open[0].startswith(DONATION) or _is_within(self._open[-1], "[]"):
+        if not self.open[0].startswith(DONATION) or _is_within(self.open[-1], "[]"):
             return line
         buffer = _LOG_BUFFER.search(line)
         return line[buffer.start() :] if buffer else line
 
     def _read_open(self) -> list[LogWarning]:
         """Return the open warning: the lines were divided between words, or within them."""
-        found: list[LogWarning] = []
-        for text in dict.fromkeys(("".join(self._open), " ".join(self._open), self._open[0])):
-            found = self._read(text)
-            if not found or not isinstance(found[0], UnreadWarning):
+        warnings: list[LogWarning] = []
+        for text in dict.fromkeys(("".join(self.open), " ".join(self.open), self.open[0])):
+            warnings = self._read(text)
+            if not warnings or not isinstance(warnings[0], UnreadWarning):
                 break
-        return found
+        return warnings
 
     def _read(self, text: str) -> list[LogWarning]:
         """Return the warning in a text."""
-        found = list(warnings_in(text))
-        buffers = sum(len(one.buffers) for one in found if isinstance(one, DonationWarning))
+        warnings = list(warnings_in(text))
+        buffers = sum(len(warning.buffers) for warning in warnings if isinstance(warning, DonationWarning))
         self._room -= len(text) + _COST + buffers * _COST // 4
-        return found
+        return warnings
+
+    def _finish_all(self) -> None:
+        if self.open:
+            self._finish()
 
     def _finish(self) -> list[LogWarning]:
-        """Return the open warning."""
-        found = self._read_open() if self._open else []
-        self._open = []
-        return found
+        """Read the open warning, and return it."""
+        warnings = self._read_open()
+        self._ended += warnings
+        self.open = []
+        return warnings
 
 
 def _is_within(text: str, brackets: str) -> bool:
     """Return whether a text ends within brackets."""
     return text.rfind(brackets[0]) > text.rfind(brackets[1])
+
+
+def _positions(line: bytes, word: bytes) -> Iterator[int]:
+    """Yield the positions of a text."""
+    start = line.find(word)
+    while start >= 0:
+        yield start
+        start = line.find(word, start + len(word))

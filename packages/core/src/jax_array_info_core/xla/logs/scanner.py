@@ -1,33 +1,18 @@
-"""One pass over a log of any length: lines that may be failures, the progress of each rank, and its gaps."""
+"""One pass over a log of any length: lines that may be failures, and the progress and gaps of each rank."""
 
 from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from statistics import median
 from typing import NamedTuple
 
 from .lines import DAY, RANK, TRACEBACK, seconds_at, text_start, time_place
+from .records import RecordReader
 
-_WORDS = (
-    b"RESOURCE_EXHAUSTED|INTERNAL:|DEADLINE_EXCEEDED|ABORTED:|UNAVAILABLE:|UNKNOWN:|"
-    b"FAILED_PRECONDITION|DATA_LOSS|INVALID_ARGUMENT|UNIMPLEMENTED:|CANCELLED|rror|xception|"
-    b"Interrupt|StopTraining|Iteration|Exit|arning|E0000 00:|F0000 00:|: E |: F |FATAL|ERROR|"
-    b"CRITICAL|Fatal|heck fail|*** SIG|Killed|Aborted|fault|Terminated|llegal instruction|"
-    b"terminate called|reakpoint|corrupt|invalid pointer|oom|OOM| ode|xit|NVRM|NCCL|egaScale|"
-    b"egascale|emory|SIGTERM|preempt|oordination|arrier|is unstuck|CUDA|cuMem|Gloo|halted|"
-    b"Falling back|onstant|donat|deleted|nan|shows up in|busy|already in use|esource temp|"
-    b"Too many open|space left|leaked|Leaked|incarnation|unhealthy|initialization is taking|"
-    b"mismatch|acer|incompatible|Mosaic|RET_CHECK|Callback|Involuntary|termination signal|"
-    b"Allocat|allocat"
-).split(b"|")
-"""Words, with zeros for digits. Each line that some kind explains has one."""
-_COUNTED = frozenset(map(_WORDS.index, (b"Involuntary", b"donat", b"RESOURCE_EXHAUSTED")))
-"""Words of lines that ``CompilerLog`` counts."""
 _ZEROS = bytes.maketrans(b"0123456789", b"0" * 10)
-_EXCEPTION = (_WORDS.index(b"xception"),)
 _TRACEBACK = TRACEBACK.encode()
 _PROGRESS = re.compile(
     r"\b(?:step|epoch|iter(?:ation)?s?|it)\b[\"']?[ \t]{0,3}[:=#/\[(]{0,2}[ \t]{0,8}"
@@ -49,8 +34,6 @@ _DONE = re.compile(
 _AFTER_DEATH = re.compile(r"^wandb: |\bcrash|traceback|core dump|emergency|\bprofile\b", re.IGNORECASE)
 """Words of lines that say that a program saved or finished something when it died."""
 
-_FEW = 2000
-"""Number of shapes of lines up to which each is looked at alone."""
 _MOST_SHAPES = 20_000
 _MANY_KEPT, _MOST_KEPT = 2000, 8000
 """Candidates that are kept, up to which many of a rank are alike, and after which all others are alike."""
@@ -65,6 +48,8 @@ _MOST_STEPS = 1000
 _MOST_RANKS = 20_000
 _MOST_GAPS = 20
 _BLANK = re.compile(rb"\n{65,}")
+_LONGEST_RECORD, _TAIL = 1 << 21, 1 << 20
+"""Characters of an endless line that are kept: from the first word of a reader on, and at the end."""
 _Key = tuple[tuple[int, ...], str | None]
 """Words and rank of alike candidates."""
 LONGEST_STEPS = 10
@@ -164,26 +149,26 @@ class Progress:
                     self.durations.append(max(0, self.time - self.seconds))
                 self.seconds = self.time
 
-    def see_many(self, found: Sequence[tuple[_Shape, int]], lines: Sequence[bytes], first: int) -> None:
+    def see_many(self, rows: Sequence[tuple[_Shape, int]], lines: Sequence[bytes], first: int) -> None:
         """Take note of lines that are no candidates. Most have nothing new.
 
         Args:
-            found: Facts and place of each.
+            rows: Facts and place of each.
             lines: The lines.
             first: Number of the first line.
         """
         if len(self.durations) < _MOST_STEPS:
-            few, found = found[:_MOST_STEPS], found[_MOST_STEPS:]
+            few, rows = rows[:_MOST_STEPS], rows[_MOST_STEPS:]
             for facts, place in few:
                 self.see(facts, lines[place], first + place)
-        steps = [place for facts, place in found if facts.is_progress]
+        steps = [place for facts, place in rows if facts.is_progress]
         last, count = steps[-1] if steps else -1, self.steps + len(steps)
-        for facts, place in found:
+        for facts, place in rows:
             is_new = facts.time >= 0 and lines[place][facts.time : facts.time + 8] != self._clock
             if is_new or place == last:
                 self.see(facts, lines[place], first + place)
         self.steps = count
-        self.done = max((first + place for facts, place in found if facts.is_done), default=self.done)
+        self.done = max((first + place for facts, place in rows if facts.is_done), default=self.done)
 
     def _see_time(self, seconds: int, number: int) -> None:
         """Take note of a time that is not that of the line before."""
@@ -216,9 +201,21 @@ class _Shape(NamedTuple):
 
 
 class Scanner:
-    """Reads a log piece by piece, in bounded memory and time linear in its length."""
+    """Reads a log piece by piece, in bounded memory and time linear in its length.
 
-    def __init__(self) -> None:
+    Args:
+        words: Words of the lines that may be failures.
+        readers: What reads records of several lines.
+    """
+
+    def __init__(self, words: Sequence[bytes], readers: Sequence[RecordReader] = ()) -> None:
+        self._readers = readers
+        self._starts = [word for reader in readers for word in reader.words]
+        self._words_of = [frozenset(map(self._starts.index, reader.words)) for reader in readers]
+        self._words = [word.translate(_ZEROS) for word in (*self._starts, *words)]
+        self._counted = frozenset(range(len(self._starts)))
+        self._long: dict[int, bytes] = {}
+        """Whole long lines, by their numbers."""
         self.line_count = 0
         """Number of lines so far."""
         self.dropped_count = 0
@@ -232,7 +229,7 @@ class Scanner:
         self._room = _ROOM
         self._inside: dict[str | None, Candidate | None] = {}
         """Beginnings of the tracebacks that ranks are in; None in the message after one."""
-        self._rest = b""
+        self._unfinished = b""
         self._lines: list[bytes] = []
         """Lines that have been read, or wait for those after them."""
         self._place = 0
@@ -240,32 +237,45 @@ class Scanner:
 
     def feed(self, data: bytes) -> None:
         """Read the next piece."""
-        head, found, rest = data.rpartition(b"\n")
-        if not found:
-            # Of a progress bar that is one endless line, its end is enough.
-            self._rest = (self._rest + rest)[-(1 << 20) :]
+        head, line_break, tail = data.rpartition(b"\n")
+        if not line_break:
+            self._unfinished = self._shortened(self._unfinished + tail)
             return
-        head, self._rest = self._rest + head, rest
+        head, self._unfinished = self._unfinished + head, tail
         start = 0
         for blank in _BLANK.finditer(head):
             # No record goes on after many blank lines.
             self._take(head[start : blank.start()].split(b"\n"))
             self._read(len(self._lines))
-            self.line_count += blank.end() - blank.start() - 1
+            count = blank.end() - blank.start() - 1
+            for reader in self._readers:
+                if reader.open:
+                    reader.read([b""] * count, (), self.line_count + 1)
+            self.line_count += count
             start = blank.end()
         self._take(head[start:].split(b"\n"))
 
-    def end(self) -> Iterator[Candidate]:
-        """Yield the candidates, in the order of the log."""
-        if self._rest:
-            self._take([self._rest])
-            self._rest = b""
+    def end(self) -> list[Candidate]:
+        """Return the candidates, in the order of the log."""
+        if self._unfinished:
+            self._take([self._unfinished])
+            self._unfinished = b""
         self._read(len(self._lines))
-        kept = [one for first, last in self._kept.values() for one in (*first, *last)]
-        yield from sorted((*kept, *filter(None, self._inside.values())), key=lambda one: one.number)
+        kept = [candidate for first, last in self._kept.values() for candidate in (*first, *last)]
+        return sorted((*kept, *filter(None, self._inside.values())), key=lambda candidate: candidate.number)
+
+    def _shortened(self, line: bytes) -> bytes:
+        """Return what is kept of an unfinished line: of an endless one, what may be read and its end."""
+        if len(line) <= 2 * (_LONGEST_RECORD + _TAIL):
+            return line
+        start = min((line.index(word) for word in self._starts if word in line), default=len(line))
+        end = start + _LONGEST_RECORD
+        return line[start:end] + line[max(end, len(line) - _TAIL) :]
 
     def _take(self, lines: list[bytes]) -> None:
         if len(max(lines, key=len)) > _LONGEST:
+            first = self.line_count + 1 + len(self._lines) - self._place
+            self._long |= {number: line for number, line in enumerate(lines, first) if len(line) > _LONGEST}
             lines = [line if len(line) <= _LONGEST else _cut(line) for line in lines]
         self._lines += lines
         self._read(len(self._lines) - _AFTER)
@@ -278,11 +288,12 @@ class Scanner:
         shapes = b"\n".join(lines).translate(_ZEROS).split(b"\n")
         known = self._look_at(lines, shapes)
         kinds = {shape: known[shape] for shape in set(shapes)}
-        has_tracebacks = self._inside or any(one.is_traceback for one in kinds.values())
+        self._read_records(lines, shapes, kinds)
+        has_tracebacks = self._inside or any(facts.is_traceback for facts in kinds.values())
         without_facts = {_INDENTED} if has_tracebacks else {_INDENTED, _PLAIN}
         boring = {shape for shape, facts in kinds.items() if facts in without_facts}
         places: Sequence[int] = [place for place, shape in enumerate(shapes) if shape not in boring]
-        if not has_tracebacks and not any(one.rank or one.words for one in kinds.values()):
+        if not has_tracebacks and not any(facts.rank or facts.words for facts in kinds.values()):
             plain = [(kinds[shapes[place]], place) for place in places]
             self._progress_of(None).see_many(plain, lines, self.line_count + 1)
             places = ()
@@ -309,17 +320,32 @@ class Scanner:
             if facts.words or is_end:
                 hits.setdefault((facts.words[:3], rank), []).append((place, rank))
         others: dict[_Key, list[tuple[int, str | None]]] = {}
-        for key, found in hits.items():
+        for key, alike in hits.items():
             if self._kept_count < _MOST_KEPT:
-                self._keep(key, found)
+                self._keep(key, alike)
             else:  # the last ones are kept: the end of the log is among them
-                others.setdefault((tuple(_COUNTED.intersection(key[0])), None), []).extend(found)
-        for key, found in others.items():
-            self._keep(key, sorted(found))
+                others.setdefault((tuple(self._counted.intersection(key[0])), None), []).extend(alike)
+        for key, alike in others.items():
+            self._keep(key, sorted(alike))
         self.line_count += len(lines)
         kept = max(0, end - _BEFORE)
         del self._lines[:kept]
         self._place = end - kept
+
+    def _read_records(
+        self, lines: Sequence[bytes], shapes: Sequence[bytes], kinds: Mapping[bytes, _Shape]
+    ) -> None:
+        """Give lines to the readers: those with their words, long ones, and those after them."""
+        first = self.line_count + 1
+        long = {number: self._long.pop(number) for number in [*self._long] if number < first + len(lines)}
+        if long:
+            lines = [long.get(number, line) for number, line in enumerate(lines, first)]
+        for reader, words in zip(self._readers, self._words_of, strict=True):
+            starts = {shape for shape, facts in kinds.items() if not words.isdisjoint(facts.words)}
+            places = [place for place, shape in enumerate(shapes) if shape in starts] if starts else []
+            if long:
+                places = sorted({*places, *(number - first for number in long)})
+            reader.read(lines, places, first)
 
     def _progress_of(self, rank: str | None) -> Progress:
         """Return the progress of a rank; one that is not kept if there are too many ranks."""
@@ -327,35 +353,35 @@ class Scanner:
             return self.ranks.get(rank, Progress())
         return self.ranks.setdefault(rank, Progress())
 
-    def _keep(self, key: _Key, found: Sequence[tuple[int, str | None]]) -> None:
+    def _keep(self, key: _Key, alike: Sequence[tuple[int, str | None]]) -> None:
         """Keep the first and the last ones of alike candidates, given as place and rank."""
         first, last = self._kept.setdefault(key, ([], deque()))
         count = len(first) + len(last)
         most = _FEW_ALIKE if _MANY_KEPT <= self._kept_count < _MOST_KEPT else _ALIKE
         starts = max(0, most - len(first))
-        first += [self._with_context(*one) for one in found[:starts]]
-        last.extend(self._with_context(*one) for one in found[starts:][-most:])
+        first += [self._with_context(*hit) for hit in alike[:starts]]
+        last.extend(self._with_context(*hit) for hit in alike[starts:][-most:])
         while len(last) > most:
             last.popleft()
         more = len(first) + len(last) - count
         self._kept_count += more
-        if _COUNTED.isdisjoint(key[0]):
-            self.dropped_count += len(found) - more
+        if self._counted.isdisjoint(key[0]):
+            self.dropped_count += len(alike) - more
 
     def _with_context(self, place: int, rank: str | None) -> Candidate:
         """Return a candidate with the lines around it."""
         number = self.line_count + 1 + place
         place += self._place
         before, after = (_BEFORE, _AFTER) if self._room > 0 else (1, 2)
-        found = Candidate(
+        candidate = Candidate(
             number,
             rank,
             self._lines[place],
             tuple(self._lines[max(0, place - before) : place]),
             tuple(self._lines[place + 1 : place + 1 + after]),
         )
-        self._room -= sum(map(len, found.before)) + sum(map(len, found.after))
-        return found
+        self._room -= sum(map(len, candidate.before)) + sum(map(len, candidate.after))
+        return candidate
 
     def _look_at(self, lines: Sequence[bytes], shapes: Sequence[bytes]) -> dict[bytes, _Shape]:
         """Return the facts of shapes."""
@@ -365,22 +391,16 @@ class Scanner:
         if not unknown:
             return self._shapes
         new = {shape: line for shape, line in zip(shapes, lines, strict=True) if shape in unknown}
-        words: dict[bytes, list[int]] = {}
-        if len(new) < _FEW:
-            for shape in new:
-                if found := [index for index, word in enumerate(_WORDS) if word in shape]:
-                    words[shape] = found
-        else:
-            self._look_for_words(list(new), words)
+        words = self._words_in(list(new))
         for shape, line in new.items():
             self._shapes[shape] = _shape(line, shape, tuple(words.get(shape, ())))
         return self._shapes
 
-    @staticmethod
-    def _look_for_words(shapes: Sequence[bytes], words: dict[bytes, list[int]]) -> None:
-        """Find the words in many shapes at once."""
+    def _words_in(self, shapes: Sequence[bytes]) -> dict[bytes, list[int]]:
+        """Return the words in shapes. To search for a word in all shapes at once is much faster."""
+        words: dict[bytes, list[int]] = {}
         text = b"\n".join(shapes)
-        for index, word in enumerate(_WORDS):
+        for index, word in enumerate(self._words):
             start = text.find(word)
             while start >= 0:
                 first = text.rfind(b"\n", 0, start) + 1
@@ -388,6 +408,7 @@ class Scanner:
                 last = len(text) if last < 0 else last
                 words.setdefault(text[first:last], []).append(index)
                 start = text.find(word, last)
+        return words
 
 
 _PLAIN = _Shape(None, -1, False, None, (), False, False, False)
@@ -405,11 +426,11 @@ def _shape(line: bytes, shape: bytes, words: tuple[int, ...]) -> _Shape:
     step = progress.span("number") if progress and progress["number"] else None
     is_whole = _has_traceback(shape)
     return _Shape(
-        rank=next(rank.span(name) for name, one in rank.groupdict().items() if one) if rank else None,
+        rank=next(rank.span(name) for name, digits in rank.groupdict().items() if digits) if rank else None,
         time=time_place(text),
         is_progress=progress is not None,
         step=step,
-        words=words or _EXCEPTION * is_whole,
+        words=words or (-1,) * is_whole,
         is_traceback=_TRACEBACK in shape and not is_whole,
         is_indented=not text[start:].strip() or text[start : start + 1] in " \t",
         is_done=_DONE.search(line) is not None and not (_ALARM.search(text) or _AFTER_DEATH.search(text)),
@@ -418,9 +439,8 @@ def _shape(line: bytes, shape: bytes, words: tuple[int, ...]) -> _Shape:
 
 def _progress_in(text: str) -> re.Match[str] | None:
     """Return the progress in a line; None for an error that names a step."""
-    found = _PROGRESS.search(text, 0, _HEAD)
     is_other = _ALARM.search(text, 0, _HEAD) or _AFTER_DEATH.search(text, 0, _HEAD)
-    return None if found is None or is_other else found
+    return None if is_other else _PROGRESS.search(text, 0, _HEAD)
 
 
 def is_progress(text: str) -> bool:
@@ -444,11 +464,11 @@ def _has_traceback(line: bytes) -> bool:
 def context_of(candidate: Candidate, *, is_after: bool, most: int) -> Iterator[bytes]:
     """Yield the lines before or after a candidate that its rank wrote, nearest first."""
     lines = candidate.after if is_after else reversed(candidate.before)
-    own = (line for line in lines if candidate.rank is None or _rank_of(line) in (None, candidate.rank))
-    return islice(own, most)
+    by_rank = (line for line in lines if candidate.rank is None or _rank_of(line) in (None, candidate.rank))
+    return islice(by_rank, most)
 
 
 def _rank_of(line: bytes) -> str | None:
     """Return the rank in the prefix of a line; None without one."""
-    found = RANK.match(line[:200].decode("latin-1"))
-    return next(filter(None, found.groups())).lstrip("0") or "0" if found else None
+    prefix = RANK.match(line[:200].decode("latin-1"))
+    return next(filter(None, prefix.groups())).lstrip("0") or "0" if prefix else None

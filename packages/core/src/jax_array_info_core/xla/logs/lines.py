@@ -40,6 +40,8 @@ HEADER = re.compile(
     r"(?:\[[\w./-]{1,100}(?::\d{1,7})?\] ?)?"
     r"|\[?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?\]? (?:\[?(?P<e>DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL)\b\]?:? )?"
 )
+LEVELS = (b"E0000 00:", b"F0000 00:", b": E ", b": F ", b"ERROR", b"CRITICAL", b"FATAL")
+"""Words of headers of errors, with zeros for digits."""
 MARGIN = re.compile(r" {2,60}[|+] (?=\S| {2})")
 """Margin of the lines of an exception group."""
 _TIME = re.compile(r"(?<![<\d:\[])\d\d:\d\d:\d\d(?![<\d:])|(?<=\[)\d\d:\d\d:\d\d(?=(?:[.,]\d{1,9})?\])")
