@@ -13,7 +13,7 @@ from jax_array_info_core.arrays.origins.origins import UserLines
 from jax_array_info_core.compat.programs import MemoryStatistics
 from jax_array_info_core.errors import ReportFormatError
 from jax_array_info_core.programs.memory import memory_of, timeline_of
-from jax_array_info_core.reports import ProgramReport, ProgramTimelineReport
+from jax_array_info_core.reports import ProgramTimelineReport
 from tests.hlo_texts import EVERYWHERE, stored
 from tests.programs import refuse
 
@@ -98,7 +98,7 @@ def test_both_scans_on_all_versions_and_accelerators(where, program):
     )
     for statistics in (figures, replace_peak(figures), None):
         memory = memory_of(module, statistics, "tpu", lines)
-        timeline = timeline_of(ProgramReport(name="step", platform="tpu"), memory, module, lines)
+        timeline = timeline_of(ProgramTimelineReport(name="step", platform="tpu"), memory, module, lines)
         check(timeline)
         assert max(timeline.live_nbytes) == timeline.live_nbytes[timeline.peak] == memory.live_nbytes
         if statistics is None:
@@ -116,7 +116,7 @@ def of_scan(platform, figures):
     module, lines = stored("0.12.0.1", "scan"), UserLines()
     live = memory_of(module, None, platform, lines).live_nbytes
     memory = memory_of(module, figures(live), platform, lines)
-    return live, timeline_of(ProgramReport(name="step", platform=platform), memory, module, lines)
+    return live, timeline_of(ProgramTimelineReport(name="step", platform=platform), memory, module, lines)
 
 
 def test_temporary_values_in_the_memory_of_outputs_are_counted_once():

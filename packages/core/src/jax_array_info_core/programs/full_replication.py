@@ -16,29 +16,29 @@ from ..base.errors import LayoutError, NotationError
 from ..compat.residuals import passes_are_named
 from ..facts.reports.array import ShardingDescription
 from ..facts.reports.origin import Origin
-from ..facts.reports.program import ProgramReport, Rematerialization
+from ..facts.reports.program import Rematerialization
 from ..facts.reports.repeated import RepeatedValue
 from ..geometry.layouts.dtypes import bits_of_name, packed_nbytes
-from ..geometry.layouts.spec import Spec, shard_dims
+from ..geometry.layouts.spec import MeshAxes, Spec, shard_dims
 from ..geometry.layouts.xla import parse_xla_sharding, spec_of_places, spec_of_xla
 from ..geometry.layouts.xla_sharding import XlaSharding
 from ..xla.hlo.collectives import Movement
 from ..xla.hlo.dataflow import Dataflow, Value
-from ..xla.hlo.loops import Executions
+from ..xla.hlo.loops import Executions, executions
 from ..xla.hlo.messages import ArrayShape
 from ..xla.hlo.module import Module
 from ..xla.hlo.replica_groups import group_axes
 from ..xla.hlo.replication import COSTLY, Repeated, Replication, Source
 from ..xla.hlo.resharding import Replicated
 from ..xla.hlo.warnings import RematerializationWarning
-from .updates import sharded_over
+from .updates import Interface, sharded_over
 
 
 def rematerializations_of(
     found: Iterable[Replicated],
     dataflow: Dataflow,
     mesh: Mapping[str, int] | None,
-    executions: Mapping[str, Executions],
+    runs: Mapping[str, Executions],
     lines: UserLines,
 ) -> tuple[Rematerialization, ...]:
     """Return the values that a program replicates and shards again, the most bytes first.
@@ -47,22 +47,22 @@ def rematerializations_of(
         found: The values.
         dataflow: The connections between the values of the program.
         mesh: Size of each axis of the mesh whose devices run the program, in its order; None without one.
-        executions: Number of executions of each computation.
+        runs: Number of executions of each computation.
         lines: The search for the user's line.
     """
-    return ranked(_row(one, dataflow, mesh, executions, lines) for one in found)
+    return ranked(_row(one, dataflow, mesh, runs, lines) for one in found)
 
 
 def _row(
     found: Replicated,
     dataflow: Dataflow,
     mesh: Mapping[str, int] | None,
-    executions: Mapping[str, Executions],
+    runs: Mapping[str, Executions],
     lines: UserLines,
 ) -> Rematerialization:
     """Return the facts on a value."""
     first, last = found.gathers[0], found.gathers[-1]
-    times = [executions[one.value.computation].times for one in found.gathers]
+    times = [runs[one.value.computation].times for one in found.gathers]
     sent = [one.sent_nbytes * (runs or 0) for one, runs in zip(found.gathers, times, strict=True)]
     own = [*(one.instruction for one in found.gathers), *map(dataflow.instruction, found.parts)]
     described = itertools.chain(reversed(own), dataflow.consumers(last.value))
@@ -191,9 +191,9 @@ _LEAST_FLOPS = 20
 
 
 def repeated_of(
-    report: ProgramReport,
+    interface: Interface,
     module: Module,
-    executions: Mapping[str, Executions],
+    dot_flops: int,
     moved: Sequence[Movement],
     mesh: Mapping[str, int] | None,
     paths: Mapping[str, str],
@@ -208,9 +208,9 @@ def repeated_of(
     argument; what is gathered only for own parts; and products that are a small part of those of the program.
 
     Args:
-        report: The report, with the arguments and the outputs.
+        interface: The arguments and the outputs.
         module: The program.
-        executions: Number of executions of each computation.
+        dot_flops: Operations of dots and convolutions in one call, as far as they are known.
         moved: What collectives move.
         mesh: Size of each axis of the mesh whose devices run the program, in its order; None without one.
         paths: Path of each argument by the ``op_name`` of its parameter.
@@ -221,19 +221,19 @@ def repeated_of(
     if mesh is None or math.prod(mesh.values()) < 2:
         return ()
     dataflow = module.once(Dataflow)
-    kept = [one for one in report.arguments if not one.is_pruned]
+    kept = [one for one in interface.arguments if not one.is_pruned]
     hidden = sum(len(one.shapes) for one in module.parameters()) - len(kept)  # tokens and hoisted constants
-    axes = [*[None] * max(hidden, 0), *(_axes_of(one.got, report) for one in kept)]
+    axes = [*[None] * max(hidden, 0), *(_axes_of(one.got, interface.mesh) for one in kept)]
     found = Replication(module, moved, mesh, axes, is_numbered=is_numbered).repeated()
-    described = _Described(report, mesh, dataflow, executions, paths, lines, replicated)
+    described = _Described(interface, dot_flops, mesh, dataflow, paths, lines, replicated)
     counts = Counter(row for one in found if (row := described.row(one)) is not None)
     merged = (replace(row, count=count) for row, count in counts.items())
     return tuple(sorted(merged, key=lambda one: -one.repeated_nbytes))
 
 
-def _axes_of(got: ShardingDescription | None, report: ProgramReport) -> set[str] | None:
+def _axes_of(got: ShardingDescription | None, mesh: MeshAxes | None) -> set[str] | None:
     """Return the mesh axes that shard an argument; None if they are not known."""
-    is_known = got is not None and got.spec is not None and got.mesh == report.mesh and not got.spec.unreduced
+    is_known = got is not None and got.spec is not None and got.mesh == mesh and not got.spec.unreduced
     return sharded_over(got) if is_known else None
 
 
@@ -242,26 +242,25 @@ class _Described:
 
     def __init__(
         self,
-        report: ProgramReport,
+        interface: Interface,
+        dot_flops: int,
         mesh: Mapping[str, int],
         dataflow: Dataflow,
-        executions: Mapping[str, Executions],
         paths: Mapping[str, str],
         lines: UserLines,
         replicated: Iterable[Replicated],
     ) -> None:
-        self.report = report
+        self.dot_flops = dot_flops
         self.mesh = mesh
         self.dataflow = dataflow
-        self.executions = executions
         self.paths = paths
         self.lines = lines
         self.replicated = {moved.value for one in replicated for moved in one.gathers}
-        self.requested = _shards((one.shape, one.asked) for one in report.outputs)
-        given = ((one.shape, one.got) for one in report.arguments if not one.is_pruned)
+        self.requested = _shards((one.shape, one.asked) for one in interface.outputs)
+        given = ((one.shape, one.got) for one in interface.arguments if not one.is_pruned)
         self.summed = self.requested | _shards(given)
         """What a sum may be: a requested output, or the update of an argument."""
-        shapes = {one.shape for one in report.arguments}
+        shapes = {one.shape for one in interface.arguments}
         self.shapes = shapes | {shape[1:] for shape in shapes}  # of one layer
 
     def row(self, found: Repeated) -> RepeatedValue | None:
@@ -275,11 +274,11 @@ class _Described:
             return None
         if found.is_sliced and any(one.movement.value in self.replicated for one in sources):
             return None
-        times = self.executions[found.computation].times
+        times = self.dataflow.module.once(executions)[found.computation].times
         flops = None
         if found.flops and times is not None:
             flops, is_product = found.flops * times, found.instruction.opcode != "fft"
-            if is_product and not found.is_sliced and flops * _LEAST_FLOPS < self.report.known_dot_flops:
+            if is_product and not found.is_sliced and flops * _LEAST_FLOPS < self.dot_flops:
                 return None
         largest = max(sources, key=lambda one: (one.scatter is not None, _saved(one)))
         moved = largest.movement

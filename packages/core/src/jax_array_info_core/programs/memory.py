@@ -24,7 +24,7 @@ from ..compat.residuals import (
 )
 from ..compat.stages import ProgramLeaf, Stages, output_leaves
 from ..facts.reports.origin import Origin
-from ..facts.reports.program import Donation, ProgramReport, ProgramValue
+from ..facts.reports.program import Donation, ProgramValue
 from ..facts.reports.program_memory import (
     BackwardLine,
     LiveAtBackward,
@@ -183,7 +183,7 @@ def with_host_apart(
 
 
 def timeline_of(
-    report: ProgramReport, memory: ProgramMemory, module: Module, lines: UserLines
+    about: ProgramTimelineReport, memory: ProgramMemory, module: Module, lines: UserLines
 ) -> ProgramTimelineReport:
     """Return the memory of a program along its schedule.
 
@@ -191,7 +191,7 @@ def timeline_of(
     memory that XLA reports, less what the temporary values need of it: XLA places some of them in it.
 
     Args:
-        report: The program.
+        about: A report that only names the program.
         memory: Its memory.
         module: The compiled program.
         lines: The search for the user's line.
@@ -201,11 +201,8 @@ def timeline_of(
     series = [*_of_xla(memory, live.nbytes, peak), *_of_lines(live, peak, lines)]
     series = [one for one in series if any(one.nbytes)]
     needed = memory.needed_nbytes
-    return ProgramTimelineReport(
-        name=report.name,
-        origin=report.origin,
-        platform=report.platform,
-        topology=report.topology,
+    return replace(
+        about,
         operation_count=live.operation_count,
         points=live.points,
         operations=tuple(one.name for one in live.operations),
@@ -217,7 +214,6 @@ def timeline_of(
         needed_nbytes=needed,
         needed_source="unknown" if needed is None else "sum" if memory.peak_nbytes is None else "peak",
         host_nbytes=memory.host_nbytes,
-        out_of_memory=report.out_of_memory,
     )
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
-import math
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from ..arrays.origins.origins import UserLines, code_origin, described_for_user
@@ -54,9 +54,10 @@ from ..xla.hlo.collectives import instruction_text, may_send, movements
 from ..xla.hlo.dataflow import Dataflow
 from ..xla.hlo.loops import executions
 from ..xla.hlo.module import Module, read_module
+from ..xla.hlo.replica_groups import ProgramSlices
 from ..xla.hlo.resharding import replicated_values
 from .because import Reasons
-from .collectives import collectives_of, devices_of, totals_of
+from .collectives import ProgramDevices, collectives_of, devices_of, totals_of
 from .compiled import (
     CompiledStages,
     caveats_of,
@@ -72,7 +73,7 @@ from .donations import donatable, donations_of, sharing
 from .full_replication import rematerializations_of, repeated_of
 from .memory import memory_of, saved_of, timeline_of, with_host_apart
 from .propagation.helper import start
-from .updates import MOST_CALLS, next_arguments, passed_on, steady_nbytes, with_lost_axes, with_replaced
+from .updates import MOST_CALLS, Interface, next_arguments, passed_on, with_lost_axes, with_replaced
 
 
 @contextlib.contextmanager
@@ -91,6 +92,10 @@ def paused() -> Iterator[None]:
             gc.enable()
 
 
+_Fields = dict[str, Any]
+"""Fields of a report by name."""
+_OF_TIMELINE = ("name", "origin", "platform", "topology", "out_of_memory")
+"""Fields of a report that the one along the schedule has too."""
 _NO_RECORD = "the platform does not hand out the compiled program"
 
 
@@ -178,74 +183,57 @@ def program_report(
         raise UnsupportedValueError("steady=True compiles again: pass the function with its arguments")
     lines = UserLines(has_code=True)
     values = array_leaves(args, kwargs)
-    # JAX's default device, which tracing and lowering can ask for, can be an accelerator of another process.
-    devices = [*map(_devices_of, values)]
-    is_here = target is None and all(topology_of(next(iter(one), None)) is None for one in devices)
-    with contextlib.nullcontext() if is_here else only_cpu():
-        process = os.getpid()
-        stages = stages_of(f, args, kwargs)
-        explains = explain and _can_explain(stages)
-        if explains and any(len(one) > 1 for one in devices):
-            start()
-        if os.getpid() != process:  # compiling would wait forever for threads that a fork does not have
-            raise UnsupportedValueError("the function forks while it is traced, and returns in the fork too")
-        compiled = compiled_stages(stages, target, slices)
-    stages = compiled.stages
+    compiled, explains = _compiled(f, args, kwargs, values, target, slices, explain=explain)
     with paused():
-        module = module_of(compiled.record, stages.lowered)
-        labels = [] if module is None else [one.op_name for one in module.parameters()]
-        given, returned = argument_leaves(stages, values, labels), output_leaves(stages)
-        given, returned = with_object_keys(f, args, kwargs, given, returned)
-        mesh = program_mesh([*given, *returned])
+        module = module_of(compiled.record, compiled.stages.lowered)
+        given, returned = _leaves(f, args, kwargs, values, compiled.stages, module)
+        interface, passed = _interface(given, returned, compiled.stages, module, lines)
         place, platform = _place(compiled, [*given, *returned])
-        arguments = argument_values(given, mesh)
-        outputs = output_values(returned, mesh)
+        name, origin = _definition(f, compiled.stages, module, lines)
+        fields: _Fields = {
+            "name": name,
+            "origin": origin,
+            "mesh": interface.mesh,
+            "platform": platform,
+            "topology": place.text if place else None,
+            "arguments": interface.arguments,
+            "outputs": interface.outputs,
+            "constraints": interface.constraints,
+            "out_of_memory": out_of_memory_of(compiled.refusal, module, compiled.assignment, lines),
+            "device_count": interface.device_count,
+            "caveats": caveats_of_tracing(compiled.traced_on, place),
+            "passed_on": tuple(interface.arguments[number].path for number in sorted(passed)),
+            "ignored_codes": codes,
+            "min_nbytes": least,
+        }
         if module is not None:
-            traced = stages.traced
-            requested = [None] * len(outputs) if traced is None else requested_outputs(traced.jaxpr)
-            outputs = with_requested(outputs, requested)
-            outputs = with_lost_axes(outputs, arguments, module, [one is not None for one in requested])
-        constraints, passed = None, dict[int, int]()
-        if stages.traced is not None:
-            constraints = constraints_of(stages.traced.jaxpr, module, lines)
-            outputs = with_padding(outputs, constraints)
-            is_donated = [leaf.is_donated for leaf in given]
-            outputs = with_replaced(outputs, arguments, is_donated, stages.traced.jaxpr)
-            passed = passed_on(outputs, arguments, is_donated, stages.traced.jaxpr)
-        name, origin = _definition(f, stages, module, lines)
-        report = ProgramReport(
-            name=name,
-            origin=origin,
-            mesh=mesh,
-            platform=platform,
-            topology=place.text if place else None,
-            arguments=arguments,
-            outputs=outputs,
-            constraints=constraints,
-            out_of_memory=out_of_memory_of(compiled.refusal, module, compiled.assignment, lines),
-            device_count=1 if mesh is None else math.prod(mesh.sizes),
-            caveats=caveats_of_tracing(compiled.traced_on, place),
-            passed_on=tuple(arguments[number].path for number in sorted(passed)),
-            ignored_codes=codes,
-            min_nbytes=least,
-        )
-        if module is None:
-            return report if compiled.refusal else replace(report, reason=_NO_RECORD)
-        report = _with_program(
-            report, module, compiled, place, given, values, lines, speeds, explains=explains
-        )
-        if timeline and report.memory is not None:
-            report = replace(report, timeline=timeline_of(report, report.memory, module, lines))
-    if not steady:
-        return report
-    following = next_arguments((args, kwargs), values, given, returned, passed)
-    left = MOST_CALLS if steady is True else steady
-    if report.passed_on and following is not None and left > 1:
-        args, kwargs = following
-        options: dict[str, Any] = {"topology": topology, "dcn": dcn, "explain": False, "steady": left - 1}
-        later = program_report(f, *args, **options, **kwargs)
-        return replace(report, steady_sent_nbytes=later.steady_sent_nbytes)
-    return replace(report, steady_sent_nbytes=steady_nbytes(report))
+            program = _Program(
+                compiled=compiled,
+                module=module,
+                interface=interface,
+                platform=platform,
+                topology=place,
+                leaves=given,
+                values=values,
+                lines=lines,
+                bandwidths=speeds,
+                explains=explains,
+                has_timeline=timeline,
+            )
+            for part in _PARTS:
+                fields |= part(program, fields)
+        elif not compiled.refusal:
+            fields["reason"] = _NO_RECORD
+    if steady and module is not None:
+        following = next_arguments((args, kwargs), values, given, returned, passed)
+        calls = MOST_CALLS if steady is True else steady
+        fields["steady_sent_nbytes"] = None if passed else _sent_nbytes(fields)
+        if following is not None and calls > 1:
+            args, kwargs = following
+            options: dict[str, Any] = {"topology": topology, "dcn": dcn, "explain": False}
+            later = program_report(f, *args, steady=calls - 1, **options, **kwargs)
+            fields["steady_sent_nbytes"] = later.steady_sent_nbytes
+    return ProgramReport(**fields)
 
 
 def program_timeline_report(
@@ -286,99 +274,245 @@ def program_timeline_report(
     >>> def norms(x):
     ...     return jnp.sqrt(jnp.sum(jnp.cumsum(x @ x.T, 0) ** 2, 1))
     >>> report = program_timeline_report(norms, jax.ShapeDtypeStruct((64, 32), jnp.float32))
-    >>> [one.kind for one in report.series][:2], max(report.total_nbytes) == report.peak_nbytes
+    >>> [series.kind for series in report.series][:2], max(report.total_nbytes) == report.peak_nbytes
     (['arguments', 'outputs'], True)
     """
     options: dict[str, Any] = {"topology": topology, "dcn": dcn, "explain": False}
     report = program_report(f, *args, timeline=True, **options, **kwargs)
     if report.timeline is not None:
         return report.timeline
-    return ProgramTimelineReport(
-        name=report.name,
-        origin=report.origin,
-        platform=report.platform,
-        topology=report.topology,
-        out_of_memory=report.out_of_memory,
-    )
+    return ProgramTimelineReport(**{name: getattr(report, name) for name in _OF_TIMELINE})
 
 
-def _with_program(
-    report: ProgramReport,
-    module: Module,
-    compiled: CompiledStages,
-    topology: Topology | None,
-    leaves: Sequence[ProgramLeaf],
+def _compiled(
+    f: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
     values: Sequence[Any],
-    lines: UserLines,
-    bandwidths: Mapping[Link, int],
+    target: Topology | None,
+    slices: Mapping[str, int] | None,
     *,
-    explains: bool,
-) -> ProgramReport:
-    """Return a report with the facts from the compiled program."""
-    times = module.once(executions)
-    flops = flops_of(module, times, lines)
-    paths = {
-        leaf.label: argument.path
-        for leaf, argument in zip(leaves, report.arguments, strict=True)
-        if leaf.label is not None
-    }
-    reasons = Reasons(report.arguments, report.outputs, compiled.stages.lowered, lines)
-    because = reasons.of if explains else None
-    devices = devices_of(program_devices(compiled.stages, leaves))
+    explain: bool,
+) -> tuple[CompiledStages, bool]:
+    """Return a compiled function, and whether Shardy can tell what its collectives are needed for."""
+    # JAX's default device, which tracing and lowering can ask for, can be an accelerator of another process.
+    devices = [*map(_devices_of, values)]
+    is_here = target is None and all(topology_of(next(iter(held), None)) is None for held in devices)
+    with contextlib.nullcontext() if is_here else only_cpu():
+        process = os.getpid()
+        stages = stages_of(f, args, kwargs)
+        explains = explain and _can_explain(stages)
+        if explains and any(len(held) > 1 for held in devices):
+            start()
+        if os.getpid() != process:  # compiling would wait forever for threads that a fork does not have
+            raise UnsupportedValueError("the function forks while it is traced, and returns in the fork too")
+        return compiled_stages(stages, target, slices), explains
+
+
+def _leaves(
+    f: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    values: Sequence[Any],
+    stages: Stages,
+    module: Module | None,
+) -> tuple[Sequence[ProgramLeaf], Sequence[ProgramLeaf]]:
+    """Return the leaves of the arguments and of the outputs."""
+    labels = [] if module is None else [parameter.op_name for parameter in module.parameters()]
+    given = argument_leaves(stages, values, labels)
+    return with_object_keys(f, args, kwargs, given, output_leaves(stages))
+
+
+def _interface(
+    given: Sequence[ProgramLeaf],
+    returned: Sequence[ProgramLeaf],
+    stages: Stages,
+    module: Module | None,
+    lines: UserLines,
+) -> tuple[Interface, dict[int, int]]:
+    """Return the arguments and outputs of a program, and which are passed on, as of ``passed_on``."""
+    mesh = program_mesh([*given, *returned])
+    arguments, outputs = argument_values(given, mesh), output_values(returned, mesh)
+    jaxpr = None if stages.traced is None else stages.traced.jaxpr
+    if module is not None:
+        requested = [None] * len(outputs) if jaxpr is None else requested_outputs(jaxpr)
+        outputs = with_requested(outputs, requested)
+        outputs = with_lost_axes(outputs, arguments, module, [asked is not None for asked in requested])
+    if jaxpr is None:
+        return Interface(mesh, arguments, outputs, None), {}
+    constraints = constraints_of(jaxpr, module, lines)
+    is_donated = [leaf.is_donated for leaf in given]
+    outputs = with_replaced(with_padding(outputs, constraints), arguments, is_donated, jaxpr)
+    passed = passed_on(outputs, arguments, is_donated, jaxpr)
+    return Interface(mesh, arguments, outputs, constraints), passed
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Program:
+    """A compiled program: what each part of its report is made of."""
+
+    compiled: CompiledStages
+    module: Module
+    interface: Interface
+    platform: str
+    topology: Topology | None
+    leaves: Sequence[ProgramLeaf]
+    """Leaves of the arguments."""
+
+    values: Sequence[Any]
+    """The arrays among them."""
+
+    lines: UserLines
+    bandwidths: Mapping[Link, int]
+    explains: bool
+    has_timeline: bool
+
+    @cached_property
+    def devices(self) -> ProgramDevices | None:
+        """The devices; None if they are not known."""
+        return devices_of(program_devices(self.compiled.stages, self.leaves))
+
+    @cached_property
+    def device_count(self) -> int:
+        """Number of devices."""
+        return self.module.device_count if self.devices is None else self.devices.count(self.module)
+
+    @cached_property
+    def slices(self) -> ProgramSlices | None:
+        """The slices, if XLA has compiled the program for a single one."""
+        return None if self.devices is None else self.devices.slices(self.module)
+
+    @cached_property
+    def paths(self) -> dict[str, str]:
+        """Path of each argument by the ``op_name`` of its parameter."""
+        pairs = zip(self.leaves, self.interface.arguments, strict=True)
+        return {leaf.label: argument.path for leaf, argument in pairs if leaf.label is not None}
+
+    @cached_property
+    def reasons(self) -> Reasons:
+        """What collectives are needed for."""
+        interface, lowered = self.interface, self.compiled.stages.lowered
+        return Reasons(interface.arguments, interface.outputs, lowered, self.lines)
+
+
+def _flops(program: _Program, _: _Fields) -> _Fields:
+    """Return the fields of a report on flops."""
+    compiled, module = program.compiled, program.module
+    flops = flops_of(module, module.once(executions), program.lines)
+    return flops if compiled.refusal else {**flops, "xla_flops": xla_flops(compiled.stages.compiled)}
+
+
+def _collectives(program: _Program, _: _Fields) -> _Fields:
+    """Return the fields of a report on what is sent, and on what of it could not be read."""
+    module, interface = program.module, program.interface
     collectives, unread = collectives_of(
-        module, times, report.mesh, paths, lines, report.constraints, because, devices
+        module,
+        module.once(executions),
+        interface.mesh,
+        program.paths,
+        program.lines,
+        interface.constraints,
+        program.reasons.of if program.explains else None,
+        program.devices,
     )
+    local = (row for row in module.unknown_types if not may_send(row))
+    return {
+        "device_count": program.device_count,
+        "collectives": collectives,
+        "sent": totals_of(collectives, program.bandwidths),
+        "unread": tuple(dict.fromkeys((*map(instruction_text, module.unknown_types), *unread))),
+        "unread_local": tuple(dict.fromkeys(map(instruction_text, local))),
+    }
+
+
+def _repeated(program: _Program, fields: _Fields) -> _Fields:
+    """Return the fields of a report on values that devices hold or compute whole."""
+    module, interface, lines = program.module, program.interface, program.lines
     dataflow = module.once(Dataflow)
-    count = module.device_count if devices is None else devices.count(module)
-    slices = None if devices is None else devices.slices(module)
-    moved, _ = movements(dataflow, slices)
+    moved, _ = movements(dataflow, program.slices)
     replicated = replicated_values(dataflow, moved)
-    sizes = report.mesh.shape if report.mesh and math.prod(report.mesh.sizes) == count else None
-    is_donated = [leaf.is_donated for leaf in leaves]
-    places = places_of_arguments(values, leaves) or ()
-    shared = sharing(report.arguments, [buffer_key(values[place]) for place in places])
-    donations = donations_of(report.arguments, is_donated, report.outputs, module, shared)
-    dtypes = {value.dtype for value in (*report.arguments, *report.outputs)}
-    memory, out_of_memory = None, report.out_of_memory
-    if not compiled.refusal:
-        stages = compiled.stages
-        saved = saved_of(stages, leaves, lines, report.device_count, explains=explains)
-        statistics = memory_analysis(stages.compiled)
-        memory = memory_of(module, statistics, report.platform, lines, stages.traced, saved)
-        memory = with_host_apart(memory, report.arguments, report.outputs, donations)
-        if topology is not None:
-            memory = replace(
-                memory, required_nbytes=memory.allocated_nbytes, available_nbytes=topology.memory_nbytes
-            )
-            out_of_memory = gpu_shortage(topology, memory) if topology.is_gpu else None
-        flops["xla_flops"] = xla_flops(stages.compiled)
-    rematerializations = rematerializations_of(replicated, dataflow, sizes, times, lines)
-    report = replace(report, rematerializations=rematerializations, **flops)
-    return replace(
-        report,
-        repeated=repeated_of(
-            report, module, times, moved, sizes, paths, lines, replicated, is_numbered=slices is None
+    mesh, count = interface.mesh, interface.device_count
+    sizes = mesh.shape if mesh and count == program.device_count else None
+    times = module.once(executions)
+    return {
+        "rematerializations": rematerializations_of(replicated, dataflow, sizes, times, lines),
+        "repeated": repeated_of(
+            interface,
+            module,
+            fields["known_dot_flops"],
+            moved,
+            sizes,
+            program.paths,
+            lines,
+            replicated,
+            is_numbered=program.slices is None,
         ),
-        device_count=count,
-        donations=donations,
-        donatable=donatable(report.arguments, is_donated, report.outputs, donations, shared),
-        collectives=collectives,
-        sent=totals_of(collectives, bandwidths),
-        memory=memory,
-        out_of_memory=out_of_memory,
-        unread=tuple(dict.fromkeys((*map(instruction_text, module.unknown_types), *unread))),
-        unread_local=tuple(
-            dict.fromkeys(instruction_text(one) for one in module.unknown_types if not may_send(one))
-        ),
-        caveats=(
-            *report.caveats,
-            *caveats_of_cache(text_for_cached_lines(compiled.stages.lowered), module, lines),
-            *caveats_of(
-                report.platform, dtypes, collectives, module, flops["dot_totals"], flops["fft_totals"]
-            ),
-            *reasons.caveats,
-        ),
-    )
+    }
+
+
+def _donations(program: _Program, _: _Fields) -> _Fields:
+    """Return the fields of a report on memory that outputs reuse."""
+    arguments, outputs = program.interface.arguments, program.interface.outputs
+    is_donated = [leaf.is_donated for leaf in program.leaves]
+    places = places_of_arguments(program.values, program.leaves) or ()
+    shared = sharing(arguments, [buffer_key(program.values[place]) for place in places])
+    donations = donations_of(arguments, is_donated, outputs, program.module, shared)
+    return {
+        "donations": donations,
+        "donatable": donatable(arguments, is_donated, outputs, donations, shared),
+    }
+
+
+def _memory(program: _Program, fields: _Fields) -> _Fields:
+    """Return the fields of a report on memory; none if the compiler refused the program."""
+    if program.compiled.refusal:
+        return {}
+    stages, interface, lines = program.compiled.stages, program.interface, program.lines
+    topology = program.topology
+    saved = saved_of(stages, program.leaves, lines, interface.device_count, explains=program.explains)
+    statistics = memory_analysis(stages.compiled)
+    memory = memory_of(program.module, statistics, program.platform, lines, stages.traced, saved)
+    memory = with_host_apart(memory, interface.arguments, interface.outputs, fields["donations"])
+    if topology is None:
+        return {"memory": memory}
+    needed, available = memory.allocated_nbytes, topology.memory_nbytes
+    memory = replace(memory, required_nbytes=needed, available_nbytes=available)
+    return {"memory": memory, "out_of_memory": gpu_shortage(topology, memory) if topology.is_gpu else None}
+
+
+def _schedule(program: _Program, fields: _Fields) -> _Fields:
+    """Return the field of a report on memory along the schedule, if it is asked for and known."""
+    memory = fields.get("memory")
+    if memory is None or not program.has_timeline:
+        return {}
+    about = ProgramTimelineReport(**{name: fields[name] for name in _OF_TIMELINE})
+    return {"timeline": timeline_of(about, memory, program.module, program.lines)}
+
+
+def _caveats(program: _Program, fields: _Fields) -> _Fields:
+    """Return the field of a report on what differs elsewhere or is unsure."""
+    interface, module = program.interface, program.module
+    dtypes = {value.dtype for value in (*interface.arguments, *interface.outputs)}
+    collectives, dots, ffts = (fields[name] for name in ("collectives", "dot_totals", "fft_totals"))
+    cached = text_for_cached_lines(program.compiled.stages.lowered)
+    return {
+        "caveats": (
+            *fields["caveats"],
+            *caveats_of_cache(cached, module, program.lines),
+            *caveats_of(program.platform, dtypes, collectives, module, dots, ffts),
+            *program.reasons.caveats,
+        )
+    }
+
+
+_PARTS = (_flops, _collectives, _repeated, _donations, _memory, _schedule, _caveats)
+"""Parts of the report on a compiled program: each makes fields of it from the program and earlier fields."""
+
+
+def _sent_nbytes(fields: _Fields) -> int | None:
+    """Return the bytes that a device sends in one call; None if a part of them is unknown."""
+    is_unknown = fields["sent"].unknown_count or {*fields["unread"]} - {*fields["unread_local"]}
+    return None if is_unknown else fields["sent"].nbytes
 
 
 def _can_explain(stages: Stages) -> bool:
@@ -392,10 +526,9 @@ def _can_explain(stages: Stages) -> bool:
 def _devices_of(value: Any) -> Collection[Any]:
     """Return the devices that an array is on, or described as on; none if it has no such sharding."""
     sharding: Any = getattr(value, "sharding", None)
-    found: Collection[Any] = ()
-    if is_sharding(sharding) and has_devices(sharding):
-        found = sharding.device_set
-    return found
+    has_known = is_sharding(sharding) and has_devices(sharding)
+    devices: Collection[Any] = sharding.device_set if has_known else ()
+    return devices
 
 
 def _place(compiled: CompiledStages, leaves: Sequence[ProgramLeaf]) -> tuple[Topology | None, str]:
@@ -418,8 +551,8 @@ def _definition(f: Any, stages: Stages, module: Module | None, lines: UserLines)
     if callable(f):
         # A plain function is described like one that is jitted.
         jitted = type(f) in jitted_types() or hasattr(f, "__wrapped__")
-        found = described_for_user(f if jitted else functools.partial(f), lines.is_hidden)
-        if found.name:
-            name = found.name if jitted else found.name.removeprefix("partial(").removesuffix(")")
-            return name, None if found.code is None else code_origin(found.code)
+        described = described_for_user(f if jitted else functools.partial(f), lines.is_hidden)
+        if described.name:
+            name = described.name if jitted else described.name.removeprefix("partial(").removesuffix(")")
+            return name, None if described.code is None else code_origin(described.code)
     return str(stages.traced.fun_name), None

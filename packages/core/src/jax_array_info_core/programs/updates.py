@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -11,14 +12,35 @@ from ..base.grouping import by_key
 from ..compat.jaxprs import Update, jaxpr_gradients, jaxpr_updates
 from ..compat.stages import ProgramLeaf, places_of_arguments, struct_as_returned
 from ..facts.reports.array import ShardingDescription, same_sharding
-from ..facts.reports.program import ProgramReport, ProgramValue
-from ..geometry.layouts.spec import effective_spec
+from ..facts.reports.program import Constraint, ProgramValue
+from ..geometry.layouts.spec import MeshAxes, effective_spec
 from ..xla.hlo.dataflow import Dataflow, Value
 from ..xla.hlo.module import Instruction, Module
 from .donations import common_end
 
 _TRANSPOSED = "transpose("
 """JAX's name of a transposed function, in the names of operations: ``jit(f)/transpose(jvp())/mul``."""
+
+
+class Interface(NamedTuple):
+    """What goes into a program and comes out of it, as JAX tells."""
+
+    mesh: MeshAxes | None
+    """Axes of the mesh; None without a mesh."""
+
+    arguments: Sequence[ProgramValue]
+    """Leaves of the arguments, in the order of the function."""
+
+    outputs: Sequence[ProgramValue]
+    """Leaves of the outputs."""
+
+    constraints: tuple[Constraint, ...] | None
+    """Sharding constraints inside; None if they are unknown."""
+
+    @property
+    def device_count(self) -> int:
+        """Number of devices of the mesh; 1 without a mesh."""
+        return 1 if self.mesh is None else math.prod(self.mesh.sizes)
 
 
 def with_lost_axes(
@@ -403,8 +425,3 @@ def next_arguments(
         leaves[places[number]] = struct
     found: Arguments = jax.tree.unflatten(jax.tree.structure(arguments), leaves)
     return found
-
-
-def steady_nbytes(report: ProgramReport) -> int | None:
-    """Return the bytes that a device sends per call if no call compiles again; None if they are unknown."""
-    return None if report.passed_on else report.sent_nbytes
