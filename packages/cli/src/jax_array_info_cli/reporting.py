@@ -63,14 +63,14 @@ class VerdictCommand(Command):
         """Run the command and exit."""
         try:
             with written_or_refused(Refusal.exit_code):
-                found = super().invoke(ctx)
+                has_finding = super().invoke(ctx)
         except KeyboardInterrupt as error:
             raise Refusal("interrupted") from error
         except click.UsageError:
             raise
         except click.ClickException as error:
             raise Refusal(error.format_message()) from error
-        ctx.exit(FOUND if found else 0)
+        ctx.exit(FOUND if has_finding else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Answer:
 
     report: Report | Sequence[Sequence[Report]]
     """The report; several are in columns side by side."""
-    found: bool = False
+    has_finding: bool = False
     """Whether a command with a verdict found something."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of the pages."""
@@ -132,7 +132,7 @@ def report_command(
                 place.show(columns, **answer.options, **(page_options or {}))
             if answer.refusal is not None:
                 raise Refusal(answer.refusal)
-            return answer.found
+            return answer.has_finding
 
         kind = VerdictCommand if has_verdict else Command
         options = _rows_option(run) if has_rows else run

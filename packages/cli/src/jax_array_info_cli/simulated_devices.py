@@ -43,8 +43,8 @@ def replaced_by_simulation(environment: Mapping[str, str]) -> list[str]:
     from jax_array_info_core.compat.processes import LAUNCHER_VARIABLES
 
     names = ("JAX_PLATFORMS", "JAX_PLATFORM_NAME", *LAUNCHER_VARIABLES)
-    found = [(name, environment.get(name, "")) for name in names]
-    return [f"{name}={value}" for name, value in found if value and (name, value) not in _SIMULATED]
+    variables = [(name, environment.get(name, "")) for name in names]
+    return [f"{name}={value}" for name, value in variables if value and (name, value) not in _SIMULATED]
 
 
 def require_jax() -> None:

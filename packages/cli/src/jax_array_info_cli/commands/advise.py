@@ -131,8 +131,8 @@ def advise(
         report = advised(engine, seconds)
     except NotCompiledError as error:
         click.echo(f"Error: {shown_on_stderr(str(error))}", err=True)
-        return Answer((), found=True)
+        return Answer((), has_finding=True)
     finally:
         engine.close()
-    is_found = least is not None and any(_saved(remedy) >= least for remedy in report.remedies)
-    return Answer(report, is_found, {"trades": trades})
+    has_finding = least is not None and any(_saved(remedy) >= least for remedy in report.remedies)
+    return Answer(report, has_finding, {"trades": trades})

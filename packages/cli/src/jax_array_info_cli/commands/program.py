@@ -165,7 +165,7 @@ def program(
             report = report_on(request)
     except NotCompiledError as error:
         click.echo(f"Error: {shown_on_stderr(str(error))}", err=True)
-        return Answer((), found=True)
+        return Answer((), has_finding=True)
     return Answer(report, report.out_of_memory is not None)
 
 

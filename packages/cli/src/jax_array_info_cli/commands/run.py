@@ -112,11 +112,11 @@ def run(
     simulated = devices is not None or processes is not None
     _require_compatible(output, processes or 1, quiet)
     output = output.require_place()
-    own, count = devices or DEVICES, processes or 1
-    if own * count > MAX_DEVICES:
+    per_process, count = devices or DEVICES, processes or 1
+    if per_process * count > MAX_DEVICES:
         raise click.UsageError(
-            f"--devices {own} with --processes {count} makes {own * count} devices; the limit is"
-            f" {MAX_DEVICES}. Lower one of them."
+            f"--devices {per_process} with --processes {count} makes {per_process * count} devices; the limit"
+            f" is {MAX_DEVICES}. Lower one of them."
         )
     if timeout is not None and not timeout <= MAX_TIMEOUT:
         raise click.UsageError(f"--timeout must be at most {MAX_TIMEOUT} seconds, got {timeout}")
@@ -145,7 +145,7 @@ def run(
     if simulated:
         if replaced := replaced_by_simulation(os.environ):
             print_message(f"simulated CPU devices replace {', '.join(replaced)}")
-        environment = simulated_device_environment(os.environ, own)
+        environment = simulated_device_environment(os.environ, per_process)
     from ..launch.start import become, launch
 
     if processes is not None:

@@ -162,14 +162,14 @@ def explain(text: str, mesh: str | None, shape: str | None, output: Output) -> N
     problems = Problems()
     sizes = problems.catch("--mesh", parse_mesh, mesh)
     lengths = problems.catch("--shape", parse_shape, shape)
-    found = problems.catch("TEXT", lambda: code_of(text) or xla_reports(text, sizes, lengths))
-    if isinstance(found, Code) and (mesh is not None or shape is not None):
+    subject = problems.catch("TEXT", lambda: code_of(text) or xla_reports(text, sizes, lengths))
+    if isinstance(subject, Code) and (mesh is not None or shape is not None):
         problems.add(["the code of a finding has neither a mesh nor a shape"])
     problems.refuse()
-    if isinstance(found, Code) and output.format == "json":
+    if isinstance(subject, Code) and output.format == "json":
         import json  # only codes need it
 
-        output.write(json.dumps({**found._asdict(), "page": found.page, "text": found.text}) + "\n")
+        output.write(json.dumps({**subject._asdict(), "page": subject.page, "text": subject.text}) + "\n")
     else:
-        columns: list[list[Any]] = [[found]] if isinstance(found, Code) else [found or []]
+        columns: list[list[Any]] = [[subject]] if isinstance(subject, Code) else [subject or []]
         output.show(columns)

@@ -148,20 +148,20 @@ def split_lines(chunks: Iterable[bytes]) -> Iterator[list[bytes]]:
     A carriage return also ends a line, so each state of a progress bar is a separate line; an empty line
     that ends with one is dropped. Lines longer than ``LONGEST`` are split.
     """
-    rest = bytearray()
+    line = bytearray()
     after_return = False
     for chunk in chunks:
         lines: list[bytes] = []
         for piece in (chunk.removeprefix(b"\n") if after_return else chunk).splitlines(keepends=True):
-            rest += piece
-            if piece.endswith((b"\r", b"\n")) or len(rest) >= LONGEST:
-                if rest != b"\r":
-                    lines.append(bytes(rest).rstrip(b"\r\n"))
-                rest.clear()
+            line += piece
+            if piece.endswith((b"\r", b"\n")) or len(line) >= LONGEST:
+                if line != b"\r":
+                    lines.append(bytes(line).rstrip(b"\r\n"))
+                line.clear()
         after_return = chunk.endswith(b"\r")
         yield lines
-    if rest:
-        yield [bytes(rest)]
+    if line:
+        yield [bytes(line)]
 
 
 _FRAMES = tuple(f'  File "{file}'.encode() for file in LAUNCHING)

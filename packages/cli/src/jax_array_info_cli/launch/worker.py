@@ -279,9 +279,9 @@ def _end_after(seconds: float) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     time.sleep(seconds)
     try:
-        for thread, frame in sys._current_frames().items():
-            stack = traceback.extract_stack(frame)
-            if frames := [found for found in stack if not found.filename.startswith(LAUNCHING)]:
+        for thread, innermost in sys._current_frames().items():
+            stack = traceback.extract_stack(innermost)
+            if frames := [frame for frame in stack if not frame.filename.startswith(LAUNCHING)]:
                 lines = [f"Thread {thread:#x} (most recent call last):\n", *traceback.format_list(frames)]
                 os.write(STDERR, "".join(lines).encode(errors="backslashreplace"))
         print_message(timed_out(seconds))

@@ -130,19 +130,19 @@ def loaded(names: Iterable[FunctionName], run: Run = _run) -> list[Callable[...,
 
 def _function(name: FunctionName, module: ModuleType) -> Callable[..., Any]:
     """Return a function in a module, or a stage of one."""
-    found: Any = module
+    member: Any = module
     before = ""
     for part in name.function.split("."):
-        if not hasattr(found, part):
-            others = _others(found, part, before)
+        if not hasattr(member, part):
+            others = _others(member, part, before)
             raise Refusal(f"{name.source} has no function {name.function!r}: {others}")
-        found = getattr(found, part)
+        member = getattr(member, part)
         before += f"{part}."
     from jax_array_info_core.compat.stages import is_stage
 
-    if not (callable(found) or is_stage(found)):
-        raise Refusal(f"{name} is of type {type(found).__name__}, not a function")
-    function: Callable[..., Any] = found
+    if not (callable(member) or is_stage(member)):
+        raise Refusal(f"{name} is of type {type(member).__name__}, not a function")
+    function: Callable[..., Any] = member
     return function
 
 
@@ -219,18 +219,15 @@ def _others(owner: Any, name: str, before: str) -> str:
         name: Name of the function that it does not have.
         before: The classes that contain the owner, and the owner, each with a period after it.
     """
-    found = {other: getattr(owner, other, None) for other in dir(owner) if not other.startswith("__")}
-    found = {other: value for other, value in found.items() if callable(value)}
-    if near := difflib.get_close_matches(name, found, n=3):
+    members = {other: getattr(owner, other, None) for other in dir(owner) if not other.startswith("__")}
+    functions = {other: value for other, value in members.items() if callable(value)}
+    if near := difflib.get_close_matches(name, functions, n=3):
         return f"did you mean {' or '.join(repr(before + other) for other in near)}?"
     module = owner.__name__ if isinstance(owner, ModuleType) else getattr(owner, "__module__", None)
-    own = [
+    defined = [
         repr(before + other)
-        for other, value in found.items()
+        for other, value in functions.items()
         if getattr(value, "__module__", None) == module and not isinstance(value, type)
     ]
-    return (
-        f"it has {', '.join([*own[:_MOST_NAMES], *['…'] * (len(own) > _MOST_NAMES)])}"
-        if own
-        else "it has none"
-    )
+    more = ["…"] * (len(defined) > _MOST_NAMES)
+    return f"it has {', '.join([*defined[:_MOST_NAMES], *more])}" if defined else "it has none"

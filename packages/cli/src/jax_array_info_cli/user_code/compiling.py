@@ -153,7 +153,7 @@ def _is_of_jax(error: BaseException) -> bool:
     from jax_array_info_core.compat.stages import array_leaves, stages_of
     from jax_array_info_core.programs.compiled import compiled_stages
 
-    steps = {one.__code__ for one in (array_leaves, stages_of, lowered_for_propagation, compiled_stages)}
+    steps = {step.__code__ for step in (array_leaves, stages_of, lowered_for_propagation, compiled_stages)}
     return any(frame.f_code in steps for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
@@ -197,7 +197,7 @@ def _abstract_arrays(arrays: Iterable[ArrayNotation], mesh: Any) -> tuple[Any, .
     from jax_array_info_core.compat.lowering import sharded_struct
     from jax_array_info_core.geometry.layouts.dtypes import named_dtype
 
-    found = []
+    structs = []
     for array in arrays:
         dtype = named_dtype(array.dtype)
         if (truncated := jax.dtypes.canonicalize_dtype(dtype)) != dtype:
@@ -205,8 +205,8 @@ def _abstract_arrays(arrays: Iterable[ArrayNotation], mesh: Any) -> tuple[Any, .
                 f"--arg: JAX truncates {dtype} to {truncated}. Write {truncated}, or set JAX_ENABLE_X64=1"
             )
         struct = jax.ShapeDtypeStruct(array.shape, dtype)
-        found.append(sharded_struct(struct, mesh, array.spec, None))
-    return tuple(found)
+        structs.append(sharded_struct(struct, mesh, array.spec, None))
+    return tuple(structs)
 
 
 def _returned_arguments(name: FunctionName, function: Callable[..., Any], mesh: Any) -> tuple[Any, ...]:
@@ -217,15 +217,15 @@ def _returned_arguments(name: FunctionName, function: Callable[..., Any], mesh: 
     """
     parameters = inspect.signature(function).parameters
     if "mesh" in parameters:
-        found = function(mesh=mesh)
-    elif any(one.default is one.empty for one in parameters.values()):
-        found = function(mesh)
+        returned = function(mesh=mesh)
+    elif any(parameter.default is parameter.empty for parameter in parameters.values()):
+        returned = function(mesh)
     else:
-        found = function()
-    if found is None:
+        returned = function()
+    if returned is None:
         raise Refusal(f"{name} returned None instead of the arguments: return them as a tuple")
     # A named tuple is one argument, such as a training state.
-    return tuple(found) if type(found) in (tuple, list) else (found,)
+    return tuple(returned) if type(returned) in (tuple, list) else (returned,)
 
 
 def _fitting(
@@ -260,10 +260,10 @@ def _require_mesh_size(name: FunctionName, arguments: Sequence[Any], sizes: Mapp
 
     count = math.prod(sizes.values())
     for mesh in _meshes_of(arguments):
-        own = math.prod(mesh.shape.values())
-        if mesh.shape and own != count:
+        size = math.prod(mesh.shape.values())
+        if mesh.shape and size != count:
             raise Refusal(
-                f"{name} returned arguments on a mesh of {own} devices ({format_mesh(mesh.shape)}), but"
+                f"{name} returned arguments on a mesh of {size} devices ({format_mesh(mesh.shape)}), but"
                 f" --mesh {format_mesh(sizes)} has {count}: use the mesh that it is called with, or change"
                 " --mesh"
             )
@@ -286,7 +286,8 @@ def _meshes_of(arguments: Sequence[Any]) -> set[Any]:
     import jax
 
     shardings = [getattr(leaf, "sharding", None) for leaf in jax.tree.leaves(arguments)]
-    return {one.mesh for one in shardings if isinstance(one, jax.sharding.NamedSharding)}
+    named = (sharding for sharding in shardings if isinstance(sharding, jax.sharding.NamedSharding))
+    return {sharding.mesh for sharding in named}
 
 
 def _argument_context(arguments: Sequence[Any], mesh: Any) -> contextlib.AbstractContextManager[Any]:
@@ -298,5 +299,5 @@ def _argument_context(arguments: Sequence[Any], mesh: Any) -> contextlib.Abstrac
     """
     from jax_array_info_core.compat.shardings import mesh_context
 
-    meshes = [one for one in _meshes_of(arguments) or {mesh} if one.shape]
+    meshes = [present for present in _meshes_of(arguments) or {mesh} if present.shape]
     return mesh_context(meshes[0]) if len(meshes) == 1 else contextlib.nullcontext()
