@@ -24,7 +24,7 @@ from tests.cli.launching import (
     write_program,
 )
 
-pytestmark = [pytest.mark.own_process]
+pytestmark = [pytest.mark.own_process, pytest.mark.newest]
 
 SEEN = """
     import json, os, signal, subprocess, sys, threading, warnings

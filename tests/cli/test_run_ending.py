@@ -21,7 +21,7 @@ from tests.cli.launching import (
     write_program,
 )
 
-pytestmark = pytest.mark.own_process
+pytestmark = [pytest.mark.own_process, pytest.mark.newest]
 
 FAMILY = """
     import os, signal, subprocess, sys, time

@@ -10,6 +10,7 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from jax_array_info_core import program_report
 from tests.programs import abstract
 
 WIDTH, TOKENS, VOCABULARY = 256, 64, 4096
@@ -31,9 +32,16 @@ PROGRAMS: dict[str, Callable[[], tuple[Mesh, Program]]] = {}
 def compiled_for(name):
     """Return a jitted program and its arguments, sharded."""
     mesh, program = PROGRAMS[name]()
-    is_spec = lambda one: isinstance(one, P)  # noqa: E731
+    is_spec = lambda entry: isinstance(entry, P)  # noqa: E731
     out = jax.tree.map(lambda spec: NamedSharding(mesh, spec), program.out, is_leaf=is_spec)
     return jax.jit(program.f, out_shardings=out), program.arguments
+
+
+def repetitions_of(name):
+    """Return the findings that devices repeat the work of others in a program."""
+    f, arguments = compiled_for(name)
+    findings = program_report(f, *arguments).findings
+    return [str(finding) for finding in findings if finding.code == "JAI212"]
 
 
 def named(name):
@@ -77,4 +85,4 @@ def mlp(mesh, wi, wo, *layers):
 
 def specs_of(tree):
     """Return the specs of arrays."""
-    return jax.tree.map(lambda one: one.sharding.spec, tree)
+    return jax.tree.map(lambda leaf: leaf.sharding.spec, tree)

@@ -226,6 +226,7 @@ def test_an_unknown_name_is_rejected_with_similar_names_and_nothing_is_cleared()
         compile_caches_report("\x1b[31m")
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize("clear", [3, [3], len, plain, [None], b"plain", Model().step])
 def test_values_other_than_names_and_jitted_functions_are_rejected(clear):
     with pytest.raises(UnsupportedValueError, match="expected a jitted function or its name, got <class"):
@@ -263,7 +264,7 @@ def test_tuples_that_other_threads_are_filling_are_not_disturbed():
     try:
         # CPython raises a SystemError if anything else refers to a tuple that it is filling.
         with meanwhile(lambda: tuple(number for number in range(100))):
-            for _ in range(20):
+            for _ in range(5):
                 compile_caches_report()
     finally:
         sys.setswitchinterval(interval)

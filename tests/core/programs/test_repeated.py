@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec as P
 from jax_array_info_core import from_json, program_report, to_json
 from jax_array_info_core.compat.arrays import per_shard
 from tests.programs import abstract, line
-from tests.right_programs import PROGRAMS, compiled_for
+from tests.right_programs import FAMILIES, repetitions_of
 
 pytestmark = [pytest.mark.once_per_version, pytest.mark.needs_devices(8)]
 
@@ -265,8 +265,6 @@ def test_a_transform_of_a_scattered_array_has_the_remedy_of_transforms():
 
 
 @pytest.mark.newest
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", FAMILIES.values())
 def test_a_program_that_divides_its_work_repeats_nothing(name):
-    f, arguments = compiled_for(name)
-    found = program_report(f, *arguments).findings
-    assert [str(one) for one in found if one.code == "JAI212"] == []
+    assert repetitions_of(name) == []

@@ -179,7 +179,7 @@ random = random.Random(0)
 for number in range(50):
     if number % 12 == 11:
         ask()
-        os.kill(numbers()[number % 2], signal.SIGKILL)
+        os.kill(numbers()[number // 12 % 2], signal.SIGKILL)
     is_new = number % 2 == 0
     if is_new:
         close()
