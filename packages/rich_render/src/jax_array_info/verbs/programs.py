@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -127,32 +128,23 @@ def print_program(
         TypeError: If arguments are given with a ``ProgramReport``.
         ValueError: If ``max_rows`` is negative.
     """
+    options: dict[str, Any] = {
+        "topology": topology,
+        "dcn": dcn,
+        "explain": explain,
+        "bandwidths": bandwidths,
+        "ignore_codes": ignore_codes,
+        "min_nbytes": min_nbytes,
+        "timeline": timeline,
+        "steady": steady,
+    }
     if isinstance(f, ProgramReport):
-        others = (
-            args,
-            kwargs,
-            topology,
-            dcn,
-            not explain,
-            bandwidths,
-            ignore_codes,
-            timeline,
-            steady,
-        )
-        if any(others) or min_nbytes != MIN_NBYTES:
+        defaults = inspect.signature(program_report).parameters
+        are_given = ((option or None) != (defaults[name].default or None) for name, option in options.items())
+        if args or kwargs or any(are_given):
             refuse_with(ProgramReport, ["the other arguments"])
         report = f
     else:
-        options: dict[str, Any] = {
-            "topology": topology,
-            "dcn": dcn,
-            "explain": explain,
-            "bandwidths": bandwidths,
-            "ignore_codes": ignore_codes,
-            "min_nbytes": min_nbytes,
-            "timeline": timeline,
-            "steady": steady,
-        }
         with explain_errors():
             report = program_report(f, *args, **options, **kwargs)
     print_table(report, max_rows=max_rows)
