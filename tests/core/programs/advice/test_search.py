@@ -8,6 +8,7 @@ from jax_array_info_core.programs.advice.search import (
     Base,
     TimeOverError,
     TryFailedError,
+    TwinError,
     advised,
     figures_of,
 )
@@ -71,6 +72,24 @@ def test_a_change_that_fails_in_the_source_is_said_with_the_reason():
     assert caveat.endswith(
         " that may help could not be proved: step.py cannot be loaded: FileExistsError: out"
     )
+
+
+class RefusingEngine(FakeEngine):
+    """Refuses every first change, and says of every second one that it is that of another."""
+
+    def tried(self, edit, deadline):
+        self.clock.seconds += 1
+        self.tries = getattr(self, "tries", 0) + 1
+        raise TryFailedError(f"try {self.tries}") if self.tries % 2 else TwinError
+
+
+def test_changes_that_are_those_of_others_do_not_count_as_tries():
+    """They are skipped, and those that fail are said if no change was measured."""
+    clock = Clock()
+    report = advised(RefusingEngine(clock), 60, most=3, now=clock)
+    assert (report.tried, report.failed, clock.seconds) == (0, 3, 10)
+    assert report.caveats == ("Each of 3 changes failed, the last with try 5",)
+    assert report.answer == "no change was measured"
 
 
 def test_a_change_without_time_for_its_proof_is_said():
