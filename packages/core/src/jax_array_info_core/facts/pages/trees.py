@@ -43,11 +43,11 @@ from .tree_words import (
 _MOST_ROWS = 5000
 """Maximum number of leaves of a tree that folds. Beyond it, deeper leaves are summed by prefix."""
 _STATISTICS: dict[str, tuple[str, Callable[[LeafStatistics], str]]] = {
-    "mean": ("mean of the finite elements", lambda found: number_words(found.mean)),
-    "std": ("standard deviation of the finite elements", lambda found: number_words(found.std)),
-    "least": ("least finite element", lambda found: number_words(found.least)),
-    "greatest": ("greatest finite element", lambda found: number_words(found.greatest)),
-    "zeros": ("number of elements that are zero", lambda found: grouped(found.zeros)),
+    "mean": ("mean of the finite elements", lambda statistics: number_words(statistics.mean)),
+    "std": ("standard deviation of the finite elements", lambda statistics: number_words(statistics.std)),
+    "least": ("least finite element", lambda statistics: number_words(statistics.least)),
+    "greatest": ("greatest finite element", lambda statistics: number_words(statistics.greatest)),
+    "zeros": ("number of elements that are zero", lambda statistics: grouped(statistics.zeros)),
 }
 """Meaning and text of each statistic."""
 _MakeRow: TypeAlias = "Callable[[LeafGroup], Row]"
@@ -226,8 +226,8 @@ def _tree(report: TreeReport, depth: int | None, row: _MakeRow) -> list[Branch]:
         depths = range(max(map(len, paths)) - 1, 0, -1)
         fitting = (depth for depth in depths if len({keys[:depth] for keys in paths}) <= _MOST_ROWS)
         groups = leaf_groups(report, depth=next(fitting, 1))
-    shown, left = split_rows(groups, _MOST_ROWS)
-    return [*_branches(shown, 0, row), *([Branch(_rest(row, left))] if left else [])]
+    shown, others = split_rows(groups, _MOST_ROWS)
+    return [*_branches(shown, 0, row), *([Branch(_rest(row, others))] if others else [])]
 
 
 def _branches(groups: Sequence[LeafGroup], level: int, row: _MakeRow) -> Iterator[Branch]:
@@ -240,12 +240,12 @@ def _branches(groups: Sequence[LeafGroup], level: int, row: _MakeRow) -> Iterato
     """
     # The last key is the name of a leaf, which is alone.
     keys = ((group.keys[level] if len(group.keys) > level + 1 else id(group), group) for group in groups)
-    for found in by_key(keys).values():
-        first, below = found[0].keys, level + 1
-        if len(found) == 1:
-            yield Branch(row(replace(found[0], path="/".join(first[level:]))))
+    for alike in by_key(keys).values():
+        first, below = alike[0].keys, level + 1
+        if len(alike) == 1:
+            yield Branch(row(replace(alike[0], path="/".join(first[level:]))))
             continue
-        while all(len(one.keys) > below + 1 and one.keys[below] == first[below] for one in found):
+        while all(len(group.keys) > below + 1 and group.keys[below] == first[below] for group in alike):
             below += 1
-        prefix = _summed("/".join(first[level:below]) + "/", found)
-        yield Branch(row(prefix), list(_branches(found, below, row)))
+        prefix = _summed("/".join(first[level:below]) + "/", alike)
+        yield Branch(row(prefix), list(_branches(alike, below, row)))

@@ -305,11 +305,11 @@ def elsewhere_bytes(rows: Iterable[TreeRow]) -> tuple[ElsewhereBytes, ...]:
     return tuple(
         ElsewhereBytes(
             place=place,
-            leaf_count=len(found),
-            nbytes=sum(row.nbytes or 0 for row in found if row.same_as is None),
-            unknown_count=sum(row.nbytes is None for row in found),
+            leaf_count=len(leaves),
+            nbytes=sum(row.nbytes or 0 for row in leaves if row.same_as is None),
+            unknown_count=sum(row.nbytes is None for row in leaves),
         )
-        for place, found in sorted(places.items(), reverse=True)
+        for place, leaves in sorted(places.items(), reverse=True)
     )
 
 
