@@ -43,11 +43,11 @@ def fill(heap: list[Any], count: int) -> None:
         heap.append({"row": [len(heap), {"cells": (len(heap), [])}]})
 
 
-rest: list[Any] = []
+others: list[Any] = []
 layers: list[dict[str, Layer]] = []
 for number in range(LAYERS):
     layers.append(make_layer(number))
-    fill(rest, OTHERS * (number + 1) // LAYERS)
+    fill(others, OTHERS * (number + 1) // LAYERS)
 
 
 def one_pass() -> None:
@@ -63,8 +63,8 @@ def holders() -> None:
 
 if __name__ == "__main__":
     arrays = jax.live_arrays()
-    found = find_holders(arrays, max_seconds=None)
-    named = sum("layers" in path for path in found.paths.values())
+    report = find_holders(arrays, max_seconds=None)
+    named = sum("layers" in path for path in report.paths.values())
     name = f"{named} of {len(arrays)} arrays in {len(gc.get_objects())} objects have a named referrer"
     del arrays
     compare.times(f"{name}, relative to one pass", holders, one_pass, bound="at most 10 x", rounds=5)

@@ -65,14 +65,14 @@ def write(folder: Path) -> int:
         if process in MISSING:
             continue
         summary, line = texts[process != DIFFERENT]
-        one = dataclasses.replace(
+        own_summary = dataclasses.replace(
             summary,
             process=process,
             process_count=PROCESSES,
             host_name=f"host-{process}",
             nbytes=summary.nbytes + process * 2**20,
         )
-        text = f"{summary_to_json(one)}\n{line}\n"
+        text = f"{summary_to_json(own_summary)}\n{line}\n"
         size = len(text)
         if process == OLDER:
             text = text.replace('"schema_version": 2', '"schema_version": 1')

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from jax_array_info_core.xla.hlo.collectives import movements
 from jax_array_info_core.xla.hlo.dataflow import Dataflow
-from jax_array_info_core.xla.hlo.replication import Axes, Replication
+from jax_array_info_core.xla.hlo.replica_groups import Axes
+from jax_array_info_core.xla.hlo.replication import Replication
 from tests.hlo_texts import module_of
 
 SIZES = st.lists(st.sampled_from([1, 2, 3, 4, 6, 8]), min_size=1, max_size=3).filter(

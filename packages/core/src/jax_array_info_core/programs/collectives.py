@@ -101,19 +101,23 @@ def _called_from(origin: Origin | None, because: Sequence[Because]) -> Origin | 
 
     In a scan, the partitioner gives what it inserts for a constraint the line of the call of scan.
     """
-    lines = {one.origin for one in because if one.kind == "constraint"}
+    lines = {reason.origin for reason in because if reason.kind == "constraint"}
     if origin is None or not origin.is_near or len(lines) != 1 or len(lines) != len(because):
         return origin
     line = lines.pop()
     near = (origin.file, origin.line)
-    return line if line is not None and near in ((one.file, one.line) for one in line.callers) else origin
+    return (
+        line
+        if line is not None and near in ((caller.file, caller.line) for caller in line.callers)
+        else origin
+    )
 
 
 def devices_of(devices: Sequence[Any]) -> ProgramDevices | None:
     """Return the devices of a program as plain values; None without any."""
     if not devices:
         return None
-    return ProgramDevices(np.array([one.id for one in devices], np.int64), device_places(devices))
+    return ProgramDevices(np.array([device.id for device in devices], np.int64), device_places(devices))
 
 
 def collectives_of(
@@ -146,7 +150,7 @@ def collectives_of(
         module.once(Dataflow), executions, sizes, paths, lines, _constrained(constraints), because, places
     )
     moved, unread = movements(describe.dataflow, slices)
-    rows = (row for one in moved for row in describe.collectives(one))
+    rows = (row for movement in moved for row in describe.collectives(movement))
     return tuple(sorted(merged(rows), key=_order)), tuple(unread)
 
 
@@ -219,7 +223,7 @@ class _Describer:
     def _collective(self, moved: Movement, users: Sequence[Instruction]) -> Collective:
         """Return the facts on a collective, without its executions and scopes."""
         link, is_over_link_alone = self._link(moved)
-        found = Collective(
+        collective = Collective(
             kind=moved.kind,
             axes=self._axes(moved),
             group_size=moved.group_size,
@@ -235,10 +239,10 @@ class _Describer:
             is_over_link_alone=is_over_link_alone,
         )
         if self.because is None:
-            return found
+            return collective
         followers = [*filter(self._has_stack, self.dataflow.consumers(moved.value, is_end=self._has_stack))]
-        because = self.because(found, users, self._makers(moved), followers)
-        return replace(found, because=because, origin=_called_from(found.origin, because))
+        because = self.because(collective, users, self._makers(moved), followers)
+        return replace(collective, because=because, origin=_called_from(collective.origin, because))
 
     def _axes(self, moved: Movement) -> tuple[str, ...] | None:
         """Return the mesh axes over which data moves."""
@@ -290,10 +294,10 @@ class _Describer:
     def _makers(self, moved: Movement) -> list[Instruction]:
         """Return the operations that compute what is moved; of a sum, itself."""
         if moved.kind in REDUCTIONS:
-            own = self._named(moved)
-            return [] if own is None else [own]
+            named = self._named(moved)
+            return [] if named is None else [named]
         before = itertools.islice(self.dataflow.walk(moved.operand, stops=_computes), _NEAR)
-        return [one for _, one in before if _computes(one)]
+        return [instruction for _, instruction in before if _computes(instruction)]
 
     def _origin(self, moved: Movement, users: Sequence[Instruction]) -> Origin | None:
         """Return the line of a collective: of the operation that needs the array, or of a neighboring one.
@@ -302,22 +306,22 @@ class _Describer:
         the array. The operation that needs it is known if no constraint requests the array between the two,
         and it uses the whole array, or all that follows is on one line.
         """
-        value, own = moved.value, self._own(moved)
+        value, parts = moved.value, self._own(moved)
         described_by = itertools.chain(
-            own,
+            parts,
             self.dataflow.consumers(value),
             # The last collectives of a program have no consumer with a line.
             self.dataflow.producers(moved.operand),
             self.dataflow.callers(value.computation),
         )
-        found = self.lines.nearest(described_by)
-        if found is None:
+        nearest = self.lines.nearest(described_by)
+        if nearest is None:
             return None
-        origin = self.lines.origin(found.frames)
+        origin = self.lines.origin(nearest.frames)
         if origin is None:
             return None
-        is_exact = any(found is one for one in own) and (
-            moved.kind in REDUCTIONS or _REQUESTED.search(found.op_name or "") is not None
+        is_exact = any(nearest is part for part in parts) and (
+            moved.kind in REDUCTIONS or _REQUESTED.search(nearest.op_name or "") is not None
         )
         lines = (
             {None} if self.constrained is None else self.constrained.get(math.prod(moved.shape.dims), set())
@@ -326,9 +330,9 @@ class _Describer:
             of_user = self.lines.origin(users[0].frames) if users else None
             if of_user is not None and users[0].opcode in _WHOLE:
                 return of_user
-            following = itertools.chain([found], self.dataflow.consumers(value))
-            after = filter(None, (self.lines.origin(one.frames) for one in following))
-            is_exact = all((one.file, one.line) == (origin.file, origin.line) for one in after)
+            following = itertools.chain([nearest], self.dataflow.consumers(value))
+            after = filter(None, (self.lines.origin(follower.frames) for follower in following))
+            is_exact = all((near.file, near.line) == (origin.file, origin.line) for near in after)
         is_exact = is_exact or lines == {(origin.file, origin.line)}
         return origin if is_exact else replace(origin, is_near=True)
 
@@ -338,21 +342,21 @@ class _Describer:
         That of a sum, or of a collective of the user, is in its name. Another belongs to the operations that
         use the array, whatever the partitioner names it for: the forward pass, if they are in both.
         """
-        own = self._named(moved)
-        is_own = own is not None and (
-            moved.kind in REDUCTIONS or _REQUESTED.search(own.op_name or "") is not None
+        named = self._named(moved)
+        is_own = named is not None and (
+            moved.kind in REDUCTIONS or _REQUESTED.search(named.op_name or "") is not None
         )
-        if not is_own and (passes := {pass_of(one.op_name) for one in users} - {None}):
+        if not is_own and (passes := {pass_of(user.op_name) for user in users} - {None}):
             # The backward pass may use what the forward pass has gathered.
             return "forward" if "forward" in passes else "backward"
         value = moved.value
         around = itertools.chain(
-            [] if own is None else [own],
+            [] if named is None else [named],
             users,
             self.dataflow.producers(moved.operand),
             self.dataflow.callers(value.computation),
         )
-        return next((pass_of(one.op_name) for one in filter(self._has_stack, around)), None)
+        return next((pass_of(instruction.op_name) for instruction in filter(self._has_stack, around)), None)
 
     def _scope(self, moved: Movement, users: Sequence[Instruction]) -> str:
         """Return the named scopes of a collective, or those of the first operation that uses its array."""
@@ -374,7 +378,7 @@ class _Describer:
         # An element of a combined collective has its own metadata where it is taken from the tuple. The
         # collective has those of one of its arrays.
         near = itertools.takewhile(
-            lambda one: one.opcode in _PROJECTIONS or one.opcode.endswith("-done"),
+            lambda instruction: instruction.opcode in _PROJECTIONS or instruction.opcode.endswith("-done"),
             self.dataflow.consumers(moved.value),
         )
         if moved.value.element is not None:
@@ -398,15 +402,20 @@ def _passes_on(instruction: Instruction) -> bool:
 
 def _constrained(constraints: Iterable[Constraint] | None) -> _Constrained | None:
     """Return the lines of constraints by the shards that they request; None if some are unknown."""
-    found: _Constrained = {}
-    for one in constraints or ():
-        spec, mesh = one.asked.spec, one.asked.mesh
-        if spec is None or mesh is None or one.is_free or not all(isinstance(dim, int) for dim in one.shape):
+    constrained: _Constrained = {}
+    for constraint in constraints or ():
+        spec, mesh = constraint.asked.spec, constraint.asked.mesh
+        if (
+            spec is None
+            or mesh is None
+            or constraint.is_free
+            or not all(isinstance(dim, int) for dim in constraint.shape)
+        ):
             return None
-        size = math.prod(shard_dims(one.shape, spec, mesh.shape))
-        place = None if one.origin is None else (one.origin.file, one.origin.line)
-        found.setdefault(size, set()).add(place)
-    return None if constraints is None else found
+        size = math.prod(shard_dims(constraint.shape, spec, mesh.shape))
+        place = None if constraint.origin is None else (constraint.origin.file, constraint.origin.line)
+        constrained.setdefault(size, set()).add(place)
+    return None if constraints is None else constrained
 
 
 def totals_of(collectives: Iterable[Collective], bandwidths: Mapping[Link, int] | None = None) -> SentTotals:
@@ -459,5 +468,7 @@ def _by_link(rows: Iterable[Collective], bandwidths: Mapping[Link, int]) -> tupl
 def _totals(rows: Iterable[Collective], *names: str) -> tuple[SentBytes, ...]:
     """Return the totals of the rows that agree in some fields, the most bytes first."""
     alike = by_key((tuple(getattr(row, name) for name in names), row) for row in rows)
-    totals = [sent_by(found, **dict(zip(names, key, strict=True))) for key, found in alike.items()]
-    return tuple(sorted(totals, key=lambda one: (-one.nbytes, -one.unknown_count, repr(one))))
+    totals = [
+        sent_by(collectives, **dict(zip(names, key, strict=True))) for key, collectives in alike.items()
+    ]
+    return tuple(sorted(totals, key=lambda total: (-total.nbytes, -total.unknown_count, repr(total))))

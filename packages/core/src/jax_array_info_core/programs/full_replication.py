@@ -35,7 +35,7 @@ from .updates import Interface, sharded_over
 
 
 def rematerializations_of(
-    found: Iterable[Replicated],
+    replicated: Iterable[Replicated],
     dataflow: Dataflow,
     mesh: Mapping[str, int] | None,
     runs: Mapping[str, Executions],
@@ -44,41 +44,44 @@ def rematerializations_of(
     """Return the values that a program replicates and shards again, the most bytes first.
 
     Args:
-        found: The values.
+        replicated: The values.
         dataflow: The connections between the values of the program.
         mesh: Size of each axis of the mesh whose devices run the program, in its order; None without one.
         runs: Number of executions of each computation.
         lines: The search for the user's line.
     """
-    return ranked(_row(one, dataflow, mesh, runs, lines) for one in found)
+    return ranked(_row(value, dataflow, mesh, runs, lines) for value in replicated)
 
 
 def _row(
-    found: Replicated,
+    value: Replicated,
     dataflow: Dataflow,
     mesh: Mapping[str, int] | None,
     runs: Mapping[str, Executions],
     lines: UserLines,
 ) -> Rematerialization:
     """Return the facts on a value."""
-    first, last = found.gathers[0], found.gathers[-1]
-    times = [runs[one.value.computation].times for one in found.gathers]
-    sent = [one.sent_nbytes * (runs or 0) for one, runs in zip(found.gathers, times, strict=True)]
-    own = [*(one.instruction for one in found.gathers), *map(dataflow.instruction, found.parts)]
-    described = itertools.chain(reversed(own), dataflow.consumers(last.value))
+    first, last = value.gathers[0], value.gathers[-1]
+    times = [runs[gather.value.computation].times for gather in value.gathers]
+    sent = [gather.sent_nbytes * (runs or 0) for gather, runs in zip(value.gathers, times, strict=True)]
+    instructions = [
+        *(gather.instruction for gather in value.gathers),
+        *map(dataflow.instruction, value.parts),
+    ]
+    described = itertools.chain(reversed(instructions), dataflow.consumers(last.value))
     nearest = lines.nearest(described)
     argument = dataflow.argument(first.operand)
     before, after = (
         None if mesh is None or places is None else spec_of_places([*places], mesh)
-        for places in (found.before, found.after)
+        for places in (value.before, value.after)
     )
     return Rematerialization(
         before=before,
         after=after,
         shape=first.before.dims,
-        whole_shape=_whole_of(found, dataflow).dims,
+        whole_shape=_whole_of(value, dataflow).dims,
         dtype=last.shape.dtype,
-        axes=None if mesh is None else gathered_axes(found.gathers, mesh),
+        axes=None if mesh is None else gathered_axes(value.gathers, mesh),
         op=last.instruction.op_name
         or (None if argument is None else argument.op_name)
         or f"%{last.instruction.name}",
@@ -88,9 +91,9 @@ def _row(
     )
 
 
-def _whole_of(found: Replicated, dataflow: Dataflow) -> ArrayShape:
+def _whole_of(value: Replicated, dataflow: Dataflow) -> ArrayShape:
     """Return the type of the whole as it is divided: the last gather may have it with other axes."""
-    gathered, part = found.gathers[-1].shape, found.parts[0]
+    gathered, part = value.gathers[-1].shape, value.parts[0]
     divided = dataflow.instruction(part).operands[0]
     shape = dataflow.instruction(Value(part.computation, divided)).shapes[0]
     return shape if shape.nbytes == gathered.nbytes else gathered
@@ -103,10 +106,12 @@ def gathered_axes(moved: Iterable[Movement], mesh: Mapping[str, int]) -> tuple[s
         moved: The movements of the arrays.
         mesh: Size of each mesh axis by name.
     """
-    axes = [None if one.groups is None else group_axes(one.groups, mesh) for one in moved]
+    axes = [None if movement.groups is None else group_axes(movement.groups, mesh) for movement in moved]
     names = {name for of_one in axes for name in of_one or ()}
     order = [*mesh]
-    return None if None in axes else tuple(sorted(names, key=lambda one: order.index(one.partition(":")[0])))
+    return (
+        None if None in axes else tuple(sorted(names, key=lambda name: order.index(name.partition(":")[0])))
+    )
 
 
 def rematerialization(
@@ -147,7 +152,7 @@ def ranked(rows: Iterable[Rematerialization]) -> tuple[Rematerialization, ...]:
         if row.before is not None and row.after is not None:
             key = replace(key, before_text="", after_text="")
         groups.setdefault(key, []).append(row)
-    merged = (replace(alike[0], count=sum(one.count for one in alike)) for alike in groups.values())
+    merged = (replace(alike[0], count=sum(row.count for row in alike)) for alike in groups.values())
     return tuple(sorted(merged, key=lambda row: (row.nbytes is None, -(row.nbytes or 0), -row.count)))
 
 
@@ -221,14 +226,16 @@ def repeated_of(
     if mesh is None or math.prod(mesh.values()) < 2:
         return ()
     dataflow = module.once(Dataflow)
-    kept = [one for one in interface.arguments if not one.is_pruned]
-    hidden = sum(len(one.shapes) for one in module.parameters()) - len(kept)  # tokens and hoisted constants
-    axes = [*[None] * max(hidden, 0), *(_axes_of(one.got, interface.mesh) for one in kept)]
-    found = Replication(module, moved, mesh, axes, is_numbered=is_numbered).repeated()
+    kept = [argument for argument in interface.arguments if not argument.is_pruned]
+    hidden = sum(len(parameter.shapes) for parameter in module.parameters()) - len(
+        kept
+    )  # tokens and hoisted constants
+    axes = [*[None] * max(hidden, 0), *(_axes_of(argument.got, interface.mesh) for argument in kept)]
+    values = Replication(module, moved, mesh, axes, is_numbered=is_numbered).repeated()
     described = _Described(interface, dot_flops, mesh, dataflow, paths, lines, replicated)
-    counts = Counter(row for one in found if (row := described.row(one)) is not None)
+    counts = Counter(row for value in values if (row := described.row(value)) is not None)
     merged = (replace(row, count=count) for row, count in counts.items())
-    return tuple(sorted(merged, key=lambda one: -one.repeated_nbytes))
+    return tuple(sorted(merged, key=lambda row: -row.repeated_nbytes))
 
 
 def _axes_of(got: ShardingDescription | None, mesh: MeshAxes | None) -> set[str] | None:
@@ -255,53 +262,57 @@ class _Described:
         self.dataflow = dataflow
         self.paths = paths
         self.lines = lines
-        self.replicated = {moved.value for one in replicated for moved in one.gathers}
-        self.requested = _shards((one.shape, one.asked) for one in interface.outputs)
-        given = ((one.shape, one.got) for one in interface.arguments if not one.is_pruned)
+        self.replicated = {moved.value for value in replicated for moved in value.gathers}
+        self.requested = _shards((output.shape, output.asked) for output in interface.outputs)
+        given = ((argument.shape, argument.got) for argument in interface.arguments if not argument.is_pruned)
         self.summed = self.requested | _shards(given)
         """What a sum may be: a requested output, or the update of an argument."""
-        shapes = {one.shape for one in interface.arguments}
+        shapes = {argument.shape for argument in interface.arguments}
         self.shapes = shapes | {shape[1:] for shape in shapes}  # of one layer
 
-    def row(self, found: Repeated) -> RepeatedValue | None:
+    def row(self, value: Repeated) -> RepeatedValue | None:
         """Return the facts on a value; None if it is left out."""
-        sources = found.sources
-        axes = gathered_axes((one.movement for one in sources), self.mesh)
-        scatter = next((one.scatter for one in sources if one.scatter is not None), None)
-        own = (found.instruction, *filter(None, [scatter]), *(one.movement.instruction for one in sources))
-        names = [one.op_name or "" for one in own]
-        if self._is_meant(found.shape.dims, axes, names, is_sum=scatter is not None):
+        sources = value.sources
+        axes = gathered_axes((source.movement for source in sources), self.mesh)
+        scatter = next((source.scatter for source in sources if source.scatter is not None), None)
+        instructions = (
+            value.instruction,
+            *filter(None, [scatter]),
+            *(source.movement.instruction for source in sources),
+        )
+        names = [instruction.op_name or "" for instruction in instructions]
+        if self._is_meant(value.shape.dims, axes, names, is_sum=scatter is not None):
             return None
-        if found.is_sliced and any(one.movement.value in self.replicated for one in sources):
+        if value.is_sliced and any(source.movement.value in self.replicated for source in sources):
             return None
-        times = self.dataflow.module.once(executions)[found.computation].times
+        times = self.dataflow.module.once(executions)[value.computation].times
         flops = None
-        if found.flops and times is not None:
-            flops, is_product = found.flops * times, found.instruction.opcode != "fft"
-            if is_product and not found.is_sliced and flops * _LEAST_FLOPS < self.dot_flops:
+        if value.flops and times is not None:
+            flops, is_product = value.flops * times, value.instruction.opcode != "fft"
+            if is_product and not value.is_sliced and flops * _LEAST_FLOPS < self.dot_flops:
                 return None
-        largest = max(sources, key=lambda one: (one.scatter is not None, _saved(one)))
+        largest = max(sources, key=lambda source: (source.scatter is not None, _saved(source)))
         moved = largest.movement
-        held = [(found.shape.nbytes - found.shape.nbytes // found.devices, found.shape.nbytes)]
-        held += [(_saved(one), one.movement.shape.nbytes) for one in sources if not one.scatter]
+        held = [(value.shape.nbytes - value.shape.nbytes // value.devices, value.shape.nbytes)]
+        held += [(_saved(source), source.movement.shape.nbytes) for source in sources if not source.scatter]
         repeated, nbytes = max(held)
-        nearest = self.lines.nearest(chain(own, self.dataflow.consumers(moved.value)))
-        op = found.instruction if found.instruction.opcode in COSTLY else scatter or found.instruction
+        nearest = self.lines.nearest(chain(instructions, self.dataflow.consumers(moved.value)))
+        op = value.instruction if value.instruction.opcode in COSTLY else scatter or value.instruction
         is_named = op in (nearest, scatter) or op.opcode in COSTLY
         return RepeatedValue(
             op=(is_named and (op.op_name or "").rpartition("/")[2]) or op.custom_call_target or op.opcode,
-            shape=found.shape.dims,
-            dtype=found.shape.dtype,
+            shape=value.shape.dims,
+            dtype=value.shape.dtype,
             nbytes=nbytes,
             repeated_nbytes=repeated,
-            repeated_flops=None if flops is None else flops - flops // found.devices,
+            repeated_flops=None if flops is None else flops - flops // value.devices,
             axes=axes,
             is_sum=scatter is not None,
             before_shape=moved.before.dims,
             before_dtype=moved.before.dtype,
             before_axes=gathered_axes([moved], self.mesh),
             path=self._path(moved),
-            is_used_in_parts=found.is_sliced,
+            is_used_in_parts=value.is_sliced,
             origin=None if nearest is None else self.lines.origin(nearest.frames),
         )
 
@@ -322,9 +333,9 @@ class _Described:
             for shape, used in (self.summed if is_sum else self.requested)
         ):
             return True
-        is_gradient = any("transpose(" in one for one in names)
+        is_gradient = any("transpose(" in name for name in names)
         may_be_gradient = is_sum and not passes_are_named(None)  # of an embedding
-        return (is_gradient or may_be_gradient) and any(_is_part(dims, one) for one in self.shapes)
+        return (is_gradient or may_be_gradient) and any(_is_part(dims, shape) for shape in self.shapes)
 
 
 def _shards(
@@ -333,11 +344,11 @@ def _shards(
     """Return the shape of the shard of each array, with the mesh axes that shard it."""
     return {
         (
-            shard_dims(shape, found.spec, {} if found.mesh is None else found.mesh.shape),
-            frozenset(sharded_over(found) or ()),
+            shard_dims(shape, sharding.spec, {} if sharding.mesh is None else sharding.mesh.shape),
+            frozenset(sharded_over(sharding) or ()),
         )
-        for shape, found in wanted
-        if found is not None and found.spec is not None
+        for shape, sharding in wanted
+        if sharding is not None and sharding.spec is not None
     }
 
 
@@ -349,4 +360,6 @@ def _saved(source: Source) -> int:
 
 def _is_part(dims: Sequence[int], shape: Sequence[Any]) -> bool:
     """Return whether an array can be a shard of another one, or all of it."""
-    return len(dims) == len(shape) and all(dim and not of % dim for dim, of in zip(dims, shape, strict=True))
+    return len(dims) == len(shape) and all(
+        dim and not length % dim for dim, length in zip(dims, shape, strict=True)
+    )

@@ -32,38 +32,38 @@ OperandArray = tuple[int, int]
 """An operand, and the index of an array in it."""
 
 
-def shared_leaves(one: Instruction, operands: Sequence[Instruction]) -> list[OperandArray | None]:
+def shared_leaves(instruction: Instruction, operands: Sequence[Instruction]) -> list[OperandArray | None]:
     """Return where each array of a result has its memory from; None for an array with memory of its own.
 
     Loops, branches, calls and fusions are not handled here, apart from the aliases that they declare.
 
     Args:
-        one: The instruction.
+        instruction: The instruction.
         operands: Its operands.
     """
-    found: list[OperandArray | None] = [None] * len(one.shapes)
-    if is_elementwise(one) or one.opcode == "broadcast":
-        return found
-    if one.opcode == "tuple":
+    memories: list[OperandArray | None] = [None] * len(instruction.shapes)
+    if is_elementwise(instruction) or instruction.opcode == "broadcast":
+        return memories
+    if instruction.opcode == "tuple":
         return [*_leaves(operands)]
-    if one.opcode == "get-tuple-element":
-        return [(0, leaf) for leaf, group in enumerate(operands[0].groups) if group == one.element]
-    if one.opcode in _VIEWS:
+    if instruction.opcode == "get-tuple-element":
+        return [(0, leaf) for leaf, group in enumerate(operands[0].groups) if group == instruction.element]
+    if instruction.opcode in _VIEWS:
         return [*_leaves(operands[:1])]
-    if one.opcode in _IN_PLACE:
+    if instruction.opcode in _IN_PLACE:
         # A scatter of several arrays updates its first operands.
-        return [(leaf, 0) for leaf in range(len(one.shapes))]
-    if one.opcode.endswith("-start") or one.opcode == "send":
-        _share_start(one, operands, found)
-    elif one.opcode.endswith("-done"):
-        results = result_places(operands[0])[: len(found)]
-        found[: len(results)] = [(0, place) for place in results]
+        return [(leaf, 0) for leaf in range(len(instruction.shapes))]
+    if instruction.opcode.endswith("-start") or instruction.opcode == "send":
+        _share_start(instruction, operands, memories)
+    elif instruction.opcode.endswith("-done"):
+        results = result_places(operands[0])[: len(memories)]
+        memories[: len(results)] = [(0, place) for place in results]
     else:
-        for alias in one.op.output_operand_aliasing:
+        for alias in instruction.op.output_operand_aliasing:
             number = alias.operand_index
             leaf = _place(operands[number], alias.operand_shape_index)
-            found[_place(one, alias.output_shape_index)] = number, leaf
-    return found
+            memories[_place(instruction, alias.output_shape_index)] = number, leaf
+    return memories
 
 
 def _leaves(operands: Sequence[Instruction]) -> Iterator[OperandArray]:
@@ -71,17 +71,19 @@ def _leaves(operands: Sequence[Instruction]) -> Iterator[OperandArray]:
     return ((k, leaf) for k, operand in enumerate(operands) for leaf in range(len(operand.shapes)))
 
 
-def _share_start(one: Instruction, operands: Sequence[Instruction], found: list[OperandArray | None]) -> None:
+def _share_start(
+    instruction: Instruction, operands: Sequence[Instruction], memories: list[OperandArray | None]
+) -> None:
     """Mark the operands in the result of a start: ``((operands), results, …)``."""
-    if one.opcode in _ALL_ARE_RESULTS:
+    if instruction.opcode in _ALL_ARE_RESULTS:
         return
-    group = 1 if one.opcode == "copy-start" else 0
-    places = [place for place, of in enumerate(one.groups) if of == group]
+    group = 1 if instruction.opcode == "copy-start" else 0
+    places = [place for place, element in enumerate(instruction.groups) if element == group]
     for place, leaf in zip(places, _leaves(operands), strict=False):
-        found[place] = leaf
-    if one.opcode.removesuffix("-start") in _IN_PLACE:
-        for place in result_places(one)[:1]:
-            found[place] = (0, 0)
+        memories[place] = leaf
+    if instruction.opcode.removesuffix("-start") in _IN_PLACE:
+        for place in result_places(instruction)[:1]:
+            memories[place] = (0, 0)
 
 
 def result_places(start: Instruction) -> list[int]:
@@ -93,12 +95,12 @@ def result_places(start: Instruction) -> list[int]:
     if not is_start or start.opcode in _ALL_ARE_RESULTS or not start.groups:
         return list(range(len(start.shapes)))
     group = 0 if start.opcode in _FIRST_IS_RESULT else 1
-    return [place for place, of in enumerate(start.groups) if of == group]
+    return [place for place, element in enumerate(start.groups) if element == group]
 
 
-def _place(one: Instruction, index: Sequence[int]) -> int:
+def _place(instruction: Instruction, index: Sequence[int]) -> int:
     """Return the position of an array in the result of an instruction from its index in the tuple."""
-    return one.groups.index(index[0]) if index else 0
+    return instruction.groups.index(index[0]) if index else 0
 
 
 def fused_updates(fused: Computation) -> Mapping[int, OperandArray]:
@@ -106,13 +108,13 @@ def fused_updates(fused: Computation) -> Mapping[int, OperandArray]:
 
     They are those whose element of the root is a dynamic-update-slice or a scatter of a parameter.
     """
-    found: dict[int, OperandArray] = {}
+    updates: dict[int, OperandArray] = {}
     for place, part in enumerate(root_parts(fused)):
         if (update := updates_in_place(fused, part)) is not None:
             updated = _before_bitcasts(fused, fused.by_name[update.operands[0]])
             if updated.opcode == "parameter":
-                found[place] = updated.parameter_number, 0
-    return found
+                updates[place] = updated.parameter_number, 0
+    return updates
 
 
 def root_parts(computation: Computation) -> list[Instruction]:
@@ -127,16 +129,16 @@ def updates_in_place(computation: Computation, part: Instruction) -> Instruction
     return made if made.opcode.removesuffix("-start") in _IN_PLACE else None
 
 
-def _before_bitcasts(computation: Computation, one: Instruction) -> Instruction:
+def _before_bitcasts(computation: Computation, instruction: Instruction) -> Instruction:
     """Return the instruction whose result, perhaps bitcast, an instruction has."""
-    while one.opcode == "bitcast":
-        one = computation.by_name[one.operands[0]]
-    return one
+    while instruction.opcode == "bitcast":
+        instruction = computation.by_name[instruction.operands[0]]
+    return instruction
 
 
-def is_elementwise(one: Instruction) -> bool:
+def is_elementwise(instruction: Instruction) -> bool:
     """Return whether an instruction can write its result over an operand of the same size."""
-    return one.opcode in _ELEMENTWISE
+    return instruction.opcode in _ELEMENTWISE
 
 
 def elementwise_parameters(fused: Computation) -> frozenset[int]:
@@ -145,11 +147,13 @@ def elementwise_parameters(fused: Computation) -> frozenset[int]:
     Only elementwise operations use them, up to the root.
     """
     other: set[str] = set()
-    for one in reversed(fused.instructions):
-        is_way = one is fused.root and one.opcode == "tuple"
-        if one.name in other or not (is_way or one.opcode in _ELEMENTWISE):
-            other.update(one.operands)
-    return frozenset(one.parameter_number for one in fused.parameters if one.name not in other)
+    for instruction in reversed(fused.instructions):
+        is_way = instruction is fused.root and instruction.opcode == "tuple"
+        if instruction.name in other or not (is_way or instruction.opcode in _ELEMENTWISE):
+            other.update(instruction.operands)
+    return frozenset(
+        parameter.parameter_number for parameter in fused.parameters if parameter.name not in other
+    )
 
 
 class Scope(NamedTuple):
@@ -244,9 +248,9 @@ class Buffers:
         """Return the buffer of a value."""
         return self._buffers[self.root(value)]
 
-    def unite(self, one: int, other: int) -> None:
+    def unite(self, value: int, other: int) -> None:
         """Give two values the same buffer."""
-        first, second = sorted((self.root(one), self.root(other)))
+        first, second = sorted((self.root(value), self.root(other)))
         if first == second:
             return
         kept, gone = self._buffers[first], self._buffers[second]
@@ -283,15 +287,15 @@ class Buffers:
                 spans[self.root(result)] = spans.pop(before) + spans.pop(after)
             elif new.is_temporary and _follow(spans[before], spans[after], time):
                 self._spans[operand][1] = time - 1
-        for root, found in spans.items():
-            self._buffers[root].spans = [(start, end) for start, end in found]
+        for root, ranges in spans.items():
+            self._buffers[root].spans = [(start, end) for start, end in ranges]
         return [self._buffers[root] for root in spans]
 
 
 def _follow(some: list[list[int]], others: list[list[int]], time: int) -> bool:
     """Return whether values are never live at the same time, except at one time that is given."""
     return all(
-        one[1] < other[0] or other[1] < one[0] or one[1] == time == other[0]
-        for one in some
+        span[1] < other[0] or other[1] < span[0] or span[1] == time == other[0]
+        for span in some
         for other in others
     )

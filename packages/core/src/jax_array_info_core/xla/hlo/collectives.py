@@ -114,7 +114,7 @@ def _of_one_slice(module: Module) -> tuple[list[Movement], list[str]]:
 
 def _movements(dataflow: Dataflow, slices: ProgramSlices | None) -> tuple[list[Movement], list[str]]:
     reader = _Reader(dataflow, slices)
-    found: list[Movement] = []
+    moved: list[Movement] = []
     unread: list[str] = []
     for computation in dataflow.module.computations.values():
         for instruction in computation.where(_moving):
@@ -124,15 +124,15 @@ def _movements(dataflow: Dataflow, slices: ProgramSlices | None) -> tuple[list[M
                     unread.append(instruction_text(instruction))
             elif is_between_slices(instruction):
                 try:
-                    found.append(reader.read_between_slices(computation, instruction))
+                    moved.append(reader.read_between_slices(computation, instruction))
                 except ValueError:
                     unread.append(instruction_text(instruction))
             elif not instruction.op.is_host_transfer and not reader.is_continued(computation, instruction):
                 try:
-                    found += reader.read(kind, computation, instruction)
+                    moved += reader.read(kind, computation, instruction)
                 except ValueError:
                     unread.append(instruction_text(instruction))
-    return found, unread
+    return moved, unread
 
 
 def sent_nbytes(kind: str, operand_nbytes: int, result_nbytes: int, group_size: int) -> int:
@@ -188,10 +188,10 @@ def _moving(computation: Computation) -> tuple[int, ...]:
     """Return the places of the instructions that move data between devices, or start it."""
     return tuple(
         place
-        for place, one in enumerate(computation.instructions)
-        if one.opcode.removesuffix("-start") in COLLECTIVES
-        or "AsyncCollectiveStart" in one.custom_call_target
-        or _is_unknown_collective(one)
+        for place, instruction in enumerate(computation.instructions)
+        if instruction.opcode.removesuffix("-start") in COLLECTIVES
+        or "AsyncCollectiveStart" in instruction.custom_call_target
+        or _is_unknown_collective(instruction)
     )
 
 
@@ -251,13 +251,13 @@ class _Reader:
             or (computation.name, instruction.name) in self.started
             or "async-start" in self._callers(computation)
         )
-        found: list[Movement] = []
+        moved: list[Movement] = []
         arrays = _arrays(kind, computation, instruction)
         for index, (name, operand, result) in enumerate(arrays):
             value = Value(computation.name, instruction.name, index if len(arrays) > 1 else None)
             part = self._scattered(value, operand, size) if kind == "all-reduce" else None
             this_kind, this_result = ("reduce-scatter", part) if part is not None else (kind, result)
-            found.append(
+            moved.append(
                 Movement(
                     kind=this_kind,
                     value=value,
@@ -273,7 +273,7 @@ class _Reader:
                     is_async=is_async,
                 )
             )
-        return _stacked(found) if kind == "all-to-all" else found
+        return _stacked(moved) if kind == "all-to-all" else moved
 
     def _devices(
         self, kind: str, instruction: Instruction
@@ -378,7 +378,7 @@ def _stacked(arrays: list[Movement]) -> list[Movement]:
     """Return an all-to-all of one array for each device of a group as one movement."""
     first = arrays[0]
     shape, size = first.shape, len(arrays)
-    if size == 1 or size != first.group_size or {one.shape[:2] for one in arrays} != {shape[:2]}:
+    if size == 1 or size != first.group_size or {movement.shape[:2] for movement in arrays} != {shape[:2]}:
         return arrays
     stack = shape._replace(dims=(size, *shape.dims), nbytes=size * shape.nbytes)
     sent = sent_nbytes(first.kind, stack.nbytes, stack.nbytes, size)

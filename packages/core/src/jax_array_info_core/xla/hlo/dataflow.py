@@ -83,12 +83,12 @@ class Dataflow:
     @cached_property
     def sites(self) -> dict[str, list[CallSite]]:
         """Call sites of each computation, without those of reducers and comparators."""
-        found: dict[str, list[CallSite]] = {name: [] for name in self.module.computations}
+        sites: dict[str, list[CallSite]] = {name: [] for name in self.module.computations}
         for computation in self.module.computations.values():
             for instruction in computation.where(calling):
                 for name, role, first in _called(instruction):
-                    found[name].append(CallSite(computation.name, instruction, role, first))
-        return found
+                    sites[name].append(CallSite(computation.name, instruction, role, first))
+        return sites
 
     def callers(self, computation: str) -> Iterator[Instruction]:
         """Yield the instructions that run a computation, from the inside out."""
@@ -100,7 +100,7 @@ class Dataflow:
     def ends(self) -> dict[tuple[str, str], Instruction]:
         """Between slices: the recv of each send, and the send of each recv, by computation and name."""
         ends = map(_ends_between_slices, self.module.computations.values())
-        return {place: one for found in ends for place, one in found.items()}
+        return {place: end for pairs in ends for place, end in pairs.items()}
 
     def instruction(self, value: Value) -> Instruction:
         """Return the instruction of a value."""
@@ -111,7 +111,7 @@ class Dataflow:
 
         None if the value is computed. An argument that a loop passes on unchanged is found in each iteration.
         """
-        found: Instruction | None = None
+        argument: Instruction | None = None
         seen: set[Value] = set()
         pending = [value]
         while pending:
@@ -121,14 +121,14 @@ class Dataflow:
             seen.add(at)
             instruction = self.instruction(at)
             if instruction.opcode == "parameter" and at.computation == self.module.entry:
-                if found is not None and found is not instruction:
+                if argument is not None and argument is not instruction:
                     return None
-                found = instruction
+                argument = instruction
             elif sources := self.sources(at):
                 pending += sources
             else:
                 return None
-        return found
+        return argument
 
     def producers(self, value: Value) -> Iterator[Instruction]:
         """Yield the instructions that a value is computed from, nearest first."""
@@ -164,8 +164,8 @@ class Dataflow:
     def changes_in_turns(self, value: Value) -> bool:
         """Return whether a value depends on one that the loop around it changes, such as its counter."""
         return any(
-            one.opcode == "parameter" and self._is_changed(at)
-            for at, one in self.walk(value, is_within_turn=True)
+            instruction.opcode == "parameter" and self._is_changed(at)
+            for at, instruction in self.walk(value, is_within_turn=True)
         )
 
     def _is_changed(self, parameter: Value) -> bool:
@@ -185,12 +185,12 @@ class Dataflow:
             return self._ends(instruction, element)
         if instruction.opcode == "conditional":
             return [*self._ends(instruction, element), Value(within, operands[0])]
-        found = [Value(within, name) for name in operands]
+        values = [Value(within, name) for name in operands]
         for site in sites:
             if site.instruction.opcode == "while":
-                found += self._ends(site.instruction, element)
-            found.append(_operand(site, instruction, element))
-        return found
+                values += self._ends(site.instruction, element)
+            values.append(_operand(site, instruction, element))
+        return values
 
     def sources(self, value: Value, *, is_exact: bool = False) -> list[Value]:
         """Return the values that a value is a copy of or, unless ``is_exact``, a form of; [] if none."""
@@ -227,8 +227,8 @@ class Dataflow:
             forms: Further operations whose result counts as a copy of their first operand.
         """
         sources = self.sources(value, is_exact=True)
-        if not sources and (one := self.instruction(value)).opcode in forms:
-            return Value(value.computation, one.operands[0])
+        if not sources and (instruction := self.instruction(value)).opcode in forms:
+            return Value(value.computation, instruction.operands[0])
         return sources[0] if len(sources) == 1 else None
 
     def _outside(self, value: Value, parameter: Instruction) -> list[Value]:
@@ -290,10 +290,10 @@ class Dataflow:
 
     def _after(self, value: Value) -> tuple[Value, ...]:
         """Return the values that are computed from a value in one step."""
-        found = self._following.get(value)
-        if found is None:
-            found = self._following[value] = tuple(step.value for step in self.steps(value))
-        return found
+        following = self._following.get(value)
+        if following is None:
+            following = self._following[value] = tuple(step.value for step in self.steps(value))
+        return following
 
     def steps(self, value: Value) -> Iterator[Step]:
         """Yield each value that is computed from a value in one step."""
@@ -346,20 +346,25 @@ def _uses(computation: Computation) -> dict[int, dict[int | None, list[tuple[int
 
 def _between_slices(computation: Computation) -> list[int]:
     """Return the places of sends and recvs."""
-    return [one.place for one in computation.instructions if one.opcode in ("send", "recv")]
+    return [
+        instruction.place
+        for instruction in computation.instructions
+        if instruction.opcode in ("send", "recv")
+    ]
 
 
 def _ends_between_slices(computation: Computation) -> dict[tuple[str, str], Instruction]:
     """Return the recv of each send between slices of a computation, and the send of each recv."""
     instructions = computation.where(_between_slices)
     sends, recvs = (
-        {rendezvous(one): one for one in instructions if one.opcode == opcode} for opcode in ("send", "recv")
+        {rendezvous(instruction): instruction for instruction in instructions if instruction.opcode == opcode}
+        for opcode in ("send", "recv")
     )
-    found = {}
+    ends = {}
     for name in sends.keys() & recvs.keys() - {None}:
-        found[computation.name, sends[name].name] = recvs[name]
-        found[computation.name, recvs[name].name] = sends[name]
-    return found
+        ends[computation.name, sends[name].name] = recvs[name]
+        ends[computation.name, recvs[name].name] = sends[name]
+    return ends
 
 
 def _operand(site: CallSite, parameter: Instruction, element: int | None) -> Value:

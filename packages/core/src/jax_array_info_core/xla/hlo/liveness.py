@@ -107,14 +107,14 @@ def temporaries_of(
     known: dict[int, LiveValue] = {}
 
     def values(some: Sequence[Buffer]) -> tuple[LiveValue, ...]:
-        for one in some:
-            if id(one) not in known:
-                value = _live_value(one, dataflow, nearest)
-                known[id(one)] = value._replace(is_for_backward=is_for_backward(id(one)))
-        return tuple(known[id(one)] for one in some)
+        for buffer in some:
+            if id(buffer) not in known:
+                value = _live_value(buffer, dataflow, nearest)
+                known[id(buffer)] = value._replace(is_for_backward=is_for_backward(id(buffer)))
+        return tuple(known[id(buffer)] for buffer in some)
 
-    is_highest = [any(start <= time <= end for start, end in one.spans) for one in buffers]
-    others = [one for one, is_high in zip(buffers, is_highest, strict=True) if not is_high]
+    is_highest = [any(start <= time <= end for start, end in buffer.spans) for buffer in buffers]
+    others = [buffer for buffer, is_high in zip(buffers, is_highest, strict=True) if not is_high]
     return Temporaries(
         highest=values(list(itertools.compress(buffers, is_highest))),
         at_backward=None if held is None else values(sorted(held, key=_by_size)),
@@ -184,18 +184,18 @@ def lines_of_values(
         for writer in buffer.writers
     }
 
-    def found(one: Instruction, leaf: int) -> tuple[str | None, tuple[Frame, ...]]:
-        writer, buffer = writers.get((one.name, leaf), (None, None))
-        known: Instruction | LiveValue | None = one
+    def lines_of(instruction: Instruction, leaf: int) -> tuple[str | None, tuple[Frame, ...]]:
+        writer, buffer = writers.get((instruction.name, leaf), (None, None))
+        known: Instruction | LiveValue | None = instruction
         if writer is not None and buffer is not None:
             is_carried = any(other.scope.loops > writer.scope.loops for other in buffer.writers)
             known = (
                 _live_value(buffer, dataflow, nearest) if is_carried else nearest(_around(writer, dataflow))
             )
-        known = known if known is not None and known.frames else one
+        known = known if known is not None and known.frames else instruction
         return known.op_name, known.frames
 
-    return found
+    return lines_of
 
 
 def _temporary_buffers(schedule: Schedule) -> list[Buffer]:
@@ -219,7 +219,7 @@ def _live_ranges(buffer: Buffer) -> Iterator[Range]:
 
 def _changes(buffers: Iterable[Buffer]) -> Mapping[int, int]:
     """Return by how many bytes the live buffers change at each time."""
-    ranges = [(each.shape.nbytes, *times) for each in buffers for times in _live_ranges(each)]
+    ranges = [(buffer.shape.nbytes, *times) for buffer in buffers for times in _live_ranges(buffer)]
     begun, ended = ((start, size) for size, start, _ in ranges), ((end + 1, -size) for size, _, end in ranges)
     return sums_by_key(itertools.chain(begun, ended))
 
@@ -241,11 +241,11 @@ def _live_value(
     writer = (
         stacking[-1] if stacking else next(w for w in reversed(buffer.writers) if w.scope.loops == deepest)
     )
-    found = nearest(_stored(writer, dataflow) if stacking else _around(writer, dataflow))
+    instruction = nearest(_stored(writer, dataflow) if stacking else _around(writer, dataflow))
     return LiveValue(
         shape=buffer.shape,
-        frames=() if found is None else found.frames,
-        op_name=None if found is None else found.op_name,
+        frames=() if instruction is None else instruction.frames,
+        op_name=None if instruction is None else instruction.op_name,
         is_kept=bool(stacking) and buffer.is_read_by_loop,
     )
 
@@ -282,15 +282,15 @@ def _update(writer: Writer, dataflow: Dataflow) -> tuple[str, Instruction | None
 
 def _around(writer: Writer, dataflow: Dataflow) -> Iterator[Instruction]:
     """Yield the instruction that writes a value, and then others whose line may stand for it."""
-    within, one = writer.scope.computation.name, writer.instruction
-    if len(one.groups) > 1 and one.opcode.removesuffix("-start") in COLLECTIVES:
+    within, instruction = writer.scope.computation.name, writer.instruction
+    if len(instruction.groups) > 1 and instruction.opcode.removesuffix("-start") in COLLECTIVES:
         # A combined collective has the line of one of its arrays; each has its own where it is taken out.
         taken = dataflow.consumers(writer.value, is_end=lambda user: user.opcode == "get-tuple-element")
         yield from itertools.islice(taken, 1)
-    yield one
+    yield instruction
     before = _computing(writer.value, dataflow)
-    after = dataflow.consumers(Value(within, one.name), is_end=lambda user: not _is_move(user))
-    yield from itertools.chain(before, after) if _is_move(one) else itertools.chain(after, before)
+    after = dataflow.consumers(Value(within, instruction.name), is_end=lambda user: not _is_move(user))
+    yield from itertools.chain(before, after) if _is_move(instruction) else itertools.chain(after, before)
 
 
 def _computing(value: Value, dataflow: Dataflow) -> Iterator[Instruction]:
@@ -299,16 +299,16 @@ def _computing(value: Value, dataflow: Dataflow) -> Iterator[Instruction]:
     Those that only move or contain a value, such as copies and fusions, come last.
     """
     moves = []
-    for _, one in dataflow.walk(value):
-        if _is_move(one):
-            moves.append(one)
+    for _, instruction in dataflow.walk(value):
+        if _is_move(instruction):
+            moves.append(instruction)
         else:
-            yield one
+            yield instruction
     yield from moves
 
 
-def _is_move(one: Instruction) -> bool:
-    return one.opcode in _MOVES or one.opcode.endswith(("-start", "-done"))
+def _is_move(instruction: Instruction) -> bool:
+    return instruction.opcode in _MOVES or instruction.opcode.endswith(("-start", "-done"))
 
 
 _MAIN_MEMORY = 0
@@ -339,24 +339,31 @@ def read_assignment(
         nearest: A function that returns the first instruction whose line is worth showing.
     """
     counted = [
-        one for one in message.buffer_allocations if one.color == _MAIN_MEMORY and not one.is_thread_local
+        allocation
+        for allocation in message.buffer_allocations
+        if allocation.color == _MAIN_MEMORY and not allocation.is_thread_local
     ]
-    peaks = {one.index: one.logical_buffer_ids for one in message.peak_buffers}
-    numbers = [number for one in counted for number in peaks.get(one.index) or _disjoint(one.assigned)]
-    values = {one.id: one for one in message.logical_buffers}
-    found = _described([values[number] for number in numbers if number in values], module, nearest)
+    peaks = {peak.index: peak.logical_buffer_ids for peak in message.peak_buffers}
+    numbers = [
+        number
+        for allocation in counted
+        for number in peaks.get(allocation.index) or _disjoint(allocation.assigned)
+    ]
+    values = {value.id: value for value in message.logical_buffers}
+    listed = _described([values[number] for number in numbers if number in values], module, nearest)
     return Assignment(
-        sum(one.size for one in counted), tuple(sorted(found, key=lambda buffer: -buffer.nbytes))
+        sum(allocation.size for allocation in counted),
+        tuple(sorted(listed, key=lambda buffer: -buffer.nbytes)),
     )
 
 
 def _disjoint(assigned: Iterable[Any]) -> list[int]:
     """Return the largest values of an allocation that do not overlap."""
     taken: dict[tuple[int, int], int] = {}
-    for one in sorted(assigned, key=lambda one: -one.size):
-        start, end = one.offset, one.offset + one.size
-        if one.size and all(start >= last or end <= first for first, last in taken):
-            taken[start, end] = one.logical_buffer_id
+    for value in sorted(assigned, key=lambda value: -value.size):
+        start, end = value.offset, value.offset + value.size
+        if value.size and all(start >= last or end <= first for first, last in taken):
+            taken[start, end] = value.logical_buffer_id
     return [*taken.values()]
 
 
@@ -371,11 +378,11 @@ def _described(
     }
     facts = lines_of_values(module, nearest)
     for value in values:
-        one, shape = instructions.get(value.defined_at.instruction_id, (None, None))
-        place = None if one is None else _leaf(module, shape, value.defined_at.shape_index)
-        if one is not None and place is not None:
+        instruction, shape = instructions.get(value.defined_at.instruction_id, (None, None))
+        place = None if instruction is None else _leaf(module, shape, value.defined_at.shape_index)
+        if instruction is not None and place is not None:
             leaf, array = place
-            op, frames = facts(one, leaf)
+            op, frames = facts(instruction, leaf)
             yield ListedBuffer(value.size, array, op, frames)
 
 

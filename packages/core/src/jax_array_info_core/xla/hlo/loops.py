@@ -61,25 +61,25 @@ def _trip_count(dataflow: Dataflow, computation: str, loop: Instruction) -> int 
 
 def _sum_of(dataflow: Dataflow, scalar: Value) -> _Sum | None:
     """Return the sum that a scalar is; None if it is computed from several values or in another way."""
-    found: Value | None = None
+    computed: Value | None = None
     offset = 0
     terms = [(scalar, 1)]
     for value, sign in terms:
-        one = dataflow.instruction(value)
-        if one.opcode in ("add", "subtract"):
-            left, right = (Value(value.computation, name) for name in one.operands)
-            terms += [(left, sign), (right, sign if one.opcode == "add" else -sign)]
-        elif (number := one.integer) is not None:
+        instruction = dataflow.instruction(value)
+        if instruction.opcode in ("add", "subtract"):
+            first, second = (Value(value.computation, name) for name in instruction.operands)
+            terms += [(first, sign), (second, sign if instruction.opcode == "add" else -sign)]
+        elif (number := instruction.integer) is not None:
             offset += sign * number
         elif (source := dataflow.same(value, _SAME_NUMBER)) is not None:
             terms.append((source, sign))
-        elif found is None and sign > 0:
-            found = value
+        elif computed is None and sign > 0:
+            computed = value
         else:
             return None
         if len(terms) > _MOST_TERMS:
             return None
-    return _Sum(found, offset)
+    return _Sum(computed, offset)
 
 
 def _turns(direction: str, start: int, step: int, limit: int) -> int | None:
@@ -148,7 +148,7 @@ class Executions(NamedTuple):
 
 def loops_of(within: Within) -> Within:
     """Return what is around the iterations of the innermost loop of unknown length; empty without one."""
-    last = max((place for place, one in enumerate(within) if one.branch is None), default=-1)
+    last = max((place for place, enclosure in enumerate(within) if enclosure.branch is None), default=-1)
     return within[: last + 1]
 
 
@@ -160,31 +160,31 @@ def executions(module: Module) -> Mapping[str, Executions]:
     not executed.
     """
     dataflow = module.once(Dataflow)
-    found: dict[str, _Runs] = {name: {} for name in module.computations}
-    found[module.entry] = {(): 1}
+    totals: dict[str, _Runs] = {name: {} for name in module.computations}
+    totals[module.entry] = {(): 1}
     for name, computation in reversed([*module.computations.items()]):  # callers before what they call
         for instruction in computation.where(calling):
             for place, call in enumerate(instruction.calls):
-                each: _Runs = {(): 1}
+                inner: _Runs = {(): 1}
                 if call.role == "element":
                     continue
                 if call.role == "unknown":
-                    each = None
+                    inner = None
                 elif call.role == "branch":
-                    each = {(Enclosure(name, instruction.name, place),): 1}
+                    inner = {(Enclosure(name, instruction.name, place),): 1}
                 elif call.role in ("body", "condition"):
                     turns = _trip_count(dataflow, name, instruction)
                     around = Enclosure(name, instruction.name, None)
-                    each = {(around,): 1} if turns is None else {(): turns}
-                    each = _sum(each, {(): 1}) if call.role == "condition" else each
-                found[call.name] = _sum(found[call.name], _product(found[name], each))
-    return {name: Executions(runs) for name, runs in found.items()}
+                    inner = {(around,): 1} if turns is None else {(): turns}
+                    inner = _sum(inner, {(): 1}) if call.role == "condition" else inner
+                totals[call.name] = _sum(totals[call.name], _product(totals[name], inner))
+    return {name: Executions(runs) for name, runs in totals.items()}
 
 
-def _sum(left: _Runs, right: _Runs) -> _Runs:
-    if left is None or right is None:
+def _sum(first: _Runs, second: _Runs) -> _Runs:
+    if first is None or second is None:
         return None
-    total = {within: left.get(within, 0) + right.get(within, 0) for within in {**left, **right}}
+    total = {within: first.get(within, 0) + second.get(within, 0) for within in {**first, **second}}
     return total if len(total) <= _MOST_RUNS else None
 
 
@@ -195,9 +195,9 @@ def _product(outer: _Runs, inner: _Runs) -> _Runs:
         return None
     return {
         # An iteration of a loop is one of any of its executions.
-        around + within: each if loops_of(within) else times * each
+        around + within: inner_times if loops_of(within) else times * inner_times
         for around, times in outer.items()
-        for within, each in inner.items()
+        for within, inner_times in inner.items()
     }
 
 
@@ -243,9 +243,9 @@ def multiply_adds(instruction: Instruction, computation: Computation) -> int | N
     One of complex numbers counts as four. None if it is one whose count is not known, such as a kernel of the
     user or an attention of cuDNN.
     """
-    found = _products(instruction, computation)
-    is_complex = bool(found) and any(shape.dtype.startswith("complex") for shape in instruction.shapes)
-    return _REAL_PRODUCTS * found if found and is_complex else found
+    products = _products(instruction, computation)
+    is_complex = bool(products) and any(shape.dtype.startswith("complex") for shape in instruction.shapes)
+    return _REAL_PRODUCTS * products if products and is_complex else products
 
 
 def fft_flops(instruction: Instruction, computation: Computation) -> int:
@@ -287,15 +287,15 @@ def _shape(instruction: Instruction, computation: Computation, place: int) -> Ar
     return array.shapes[0]
 
 
-def _contraction(left: ArrayShape, result: ArrayShape, axes: Sequence[int]) -> int:
+def _contraction(operand: ArrayShape, result: ArrayShape, axes: Sequence[int]) -> int:
     """Return the multiply-adds of a dot: elements of the result times the contracted size."""
-    return math.prod(result.dims) * math.prod(left.dims[axis] for axis in axes)
+    return math.prod(result.dims) * math.prod(operand.dims[axis] for axis in axes)
 
 
 def _dot(instruction: Instruction, computation: Computation) -> int | None:
     op = instruction.op
     # Without sparsity, its message is there and empty.
-    if any(one.ByteSize() for one in (*op.dot_sparsity, op.sparsity_config)):
+    if any(sparsity.ByteSize() for sparsity in (*op.dot_sparsity, op.sparsity_config)):
         return None
     axes = op.dot_dimension_numbers.lhs_contracting_dimensions
     return _contraction(_shape(instruction, computation, 0), _shape(instruction, computation, -1), axes)
@@ -303,16 +303,16 @@ def _dot(instruction: Instruction, computation: Computation) -> int | None:
 
 def _library_dot(instruction: Instruction, computation: Computation) -> int | None:
     """Return the multiply-adds of a matmul of cuBLAS or oneDNN, whose axes are in the backend_config."""
-    left = _shape(instruction, computation, 0)
+    operand = _shape(instruction, computation, 0)
     config = instruction.backend_config
-    found = _CONTRACTING.search(config)
-    if found is not None:
-        axes = [int(one) for one in re.findall(r"\d{1,9}", found[1])]
-    elif len(left.dims) > 1 and "onednn_matmul_config" in config:
-        axes = [len(left.dims) - (2 if _TRANSPOSED.search(config) else 1)]
+    match = _CONTRACTING.search(config)
+    if match is not None:
+        axes = [int(axis) for axis in re.findall(r"\d{1,9}", match[1])]
+    elif len(operand.dims) > 1 and "onednn_matmul_config" in config:
+        axes = [len(operand.dims) - (2 if _TRANSPOSED.search(config) else 1)]
     else:
         return None
-    return _contraction(left, _shape(instruction, computation, -1), axes)
+    return _contraction(operand, _shape(instruction, computation, -1), axes)
 
 
 def _convolution(
@@ -335,16 +335,22 @@ def _convolution(
     positions = [
         _valid_positions(
             _Side(
-                before, one.size, after, one.stride, one.padding_low, one.base_dilation, one.window_dilation
+                before,
+                window.size,
+                after,
+                window.stride,
+                window.padding_low,
+                window.base_dilation,
+                window.window_dilation,
             )
         )
-        for before, after, one in zip(lengths[0], lengths[2], windows, strict=True)
+        for before, after, window in zip(lengths[0], lengths[2], windows, strict=True)
     ]
     # Numbers of groups of 1 may be left out.
     features = source[axes.input_feature_dimension] // max(op.feature_group_count, 1)
     batches = source[axes.input_batch_dimension] // max(op.batch_group_count, 1)
     total = features * kernel[axes.kernel_output_feature_dimension] * batches
-    return None if None in positions else total * math.prod(one for one in positions if one is not None)
+    return None if None in positions else total * math.prod(count for count in positions if count is not None)
 
 
 @lru_cache(maxsize=256)
@@ -407,7 +413,8 @@ class Flops(NamedTuple):
 def _costs(computation: Computation) -> list[tuple[int, int | None, int]]:
     """Return the instructions that contract or transform something: place, multiply-adds, operations."""
     costs = (
-        (multiply_adds(one, computation), fft_flops(one, computation)) for one in computation.instructions
+        (multiply_adds(instruction, computation), fft_flops(instruction, computation))
+        for instruction in computation.instructions
     )
     return [(place, *cost) for place, cost in enumerate(costs) if cost != (0, 0)]
 

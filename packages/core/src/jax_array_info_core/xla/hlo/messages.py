@@ -39,11 +39,13 @@ def message_classes(name: str, messages: Mapping[str, str]) -> dict[str, Any]:
                 field.type = kinds.Type.Value(f"TYPE_{kind.upper()}")
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    found = {one: pool.FindMessageTypeByName(f"{package}.{one}") for one in messages}
+    descriptors = {
+        message_name: pool.FindMessageTypeByName(f"{package}.{message_name}") for message_name in messages
+    }
     if not hasattr(message_factory, "GetMessageClass"):  # protobuf before 4.22
         factory = message_factory.MessageFactory()
-        return {one: factory.GetPrototype(kind) for one, kind in found.items()}  # type: ignore[attr-defined]
-    return {one: message_factory.GetMessageClass(kind) for one, kind in found.items()}
+        return {message_name: factory.GetPrototype(kind) for message_name, kind in descriptors.items()}  # type: ignore[attr-defined]
+    return {message_name: message_factory.GetMessageClass(kind) for message_name, kind in descriptors.items()}
 
 
 def unknown_fields(message: Any) -> frozenset[int]:
@@ -51,8 +53,8 @@ def unknown_fields(message: Any) -> frozenset[int]:
     try:
         from google.protobuf.unknown_fields import UnknownFieldSet
     except ImportError:  # protobuf before 4.21
-        return frozenset(one.field_number for one in message.UnknownFields())
-    return frozenset(one.field_number for one in UnknownFieldSet(message))  # type: ignore[attr-defined]
+        return frozenset(unknown.field_number for unknown in message.UnknownFields())
+    return frozenset(unknown.field_number for unknown in UnknownFieldSet(message))  # type: ignore[attr-defined]
 
 
 MESSAGES = {
@@ -159,8 +161,8 @@ def program_in(record: bytes) -> tuple[bytes, Any]:
     Args:
         record: A serialized ``HloProto``.
     """
-    found = hlo_classes()["HloProto"].FromString(record)
-    return bytes(found.hlo_module.SerializeToString()), found.buffer_assignment
+    program = hlo_classes()["HloProto"].FromString(record)
+    return bytes(program.hlo_module.SerializeToString()), program.buffer_assignment
 
 
 WITHOUT_DATA = ("token", "opaque")
@@ -216,10 +218,10 @@ class Types:
     def of(self, shape: Any) -> Type:
         """Return the type that a ``ShapeProto`` describes."""
         key = shape.SerializeToString()
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = self._new(shape)
-        return found
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self._new(shape)
+        return known
 
     def _new(self, shape: Any) -> Type:
         if shape.element_type != TUPLE:

@@ -128,10 +128,10 @@ class Instruction:
     def frames(self) -> tuple[Frame, ...]:
         """Source lines, innermost first; empty if there are none."""
         metadata = self._outer.metadata
-        found = self._computation.module.stacks.of(metadata.stack_frame_id)
-        own = metadata.source_file, metadata.source_line
+        frames = self._computation.module.stacks.of(metadata.stack_frame_id)
+        line = metadata.source_file, metadata.source_line
         # JAX 0.7 has both, and the numbers of another table in partitioned programs.
-        return (Frame(*own, ""),) if own[0] and (not found or found[0][:2] != own) else found
+        return (Frame(*line, ""),) if line[0] and (not frames or frames[0][:2] != line) else frames
 
     @property
     def column(self) -> int:
@@ -162,14 +162,14 @@ class Instruction:
         if values is None:
             return None
         dtype = np.dtype(f"<{'i' if name[0] == 's' else 'u'}{int(name[1:]) // 8}")
-        found = np.frombuffer(values, dtype) if isinstance(values, bytes) else np.array(values, dtype)
-        return found.astype(np.int64)
+        integers = np.frombuffer(values, dtype) if isinstance(values, bytes) else np.array(values, dtype)
+        return integers.astype(np.int64)
 
     @property
     def integer(self) -> int | None:
         """The value of a constant that is one integer; None for others."""
-        found = self.integers
-        return int(found[0]) if found is not None and len(found) == 1 else None
+        integers = self.integers
+        return int(integers[0]) if integers is not None and len(integers) == 1 else None
 
     @property
     def custom_call_target(self) -> str:
@@ -179,7 +179,7 @@ class Instruction:
     @property
     def frontend_attributes(self) -> dict[str, str]:
         """Attributes that JAX or an earlier pass of XLA has added, by name."""
-        return {one.key: one.value for one in self._outer.frontend_attributes.map}
+        return {entry.key: entry.value for entry in self._outer.frontend_attributes.map}
 
     @property
     def backend_config(self) -> str:
@@ -193,8 +193,8 @@ class Instruction:
     @property
     def trip_count(self) -> int | None:
         """Number of turns of a loop, as far as the backend notes it."""
-        found = _TRIP_COUNT.search(self.backend_config)
-        return int(found[1]) if found else None
+        match = _TRIP_COUNT.search(self.backend_config)
+        return int(match[1]) if match else None
 
 
 def calls_of(instruction: Instruction) -> Sequence[Call]:
@@ -215,27 +215,26 @@ _Of = TypeVar("_Of")
 _Made = TypeVar("_Made")
 
 
-def _once(made: dict[Any, Any], make: Callable[[_Of], _Made], of: _Of) -> _Made:
+def _once(made: dict[Any, Any], make: Callable[[_Of], _Made], subject: _Of) -> _Made:
     if make not in made:
-        made[make] = make(of)
-    found: _Made = made[make]
-    return found
+        made[make] = make(subject)
+    result: _Made = made[make]
+    return result
 
 
 def _parameters(computation: Computation) -> list[int]:
     """Return the places of the parameters, in order of their numbers."""
-    parameters = [one for one in computation.instructions if one.opcode == "parameter"]
-    return [one.place for one in sorted(parameters, key=lambda one: one.parameter_number)]
-
-
-def representative(computation: Computation) -> Computation:
-    """Return the first of the fused computations that ``once`` does not tell apart, if it is called by it."""
-    return computation
+    parameters = [
+        instruction for instruction in computation.instructions if instruction.opcode == "parameter"
+    ]
+    return [
+        parameter.place for parameter in sorted(parameters, key=lambda parameter: parameter.parameter_number)
+    ]
 
 
 def calling(computation: Computation) -> tuple[int, ...]:
     """Return the places of the instructions that name computations."""
-    return tuple(place for place, one in enumerate(computation.instructions) if one.calls)
+    return tuple(place for place, instruction in enumerate(computation.instructions) if instruction.calls)
 
 
 class Computation:
@@ -283,7 +282,7 @@ class Computation:
     @cached_property
     def by_name(self) -> Mapping[str, Instruction]:
         """Instructions by name."""
-        return {one.name: one for one in self.instructions}
+        return {instruction.name: instruction for instruction in self.instructions}
 
     @property
     def root(self) -> Instruction:
@@ -327,7 +326,9 @@ def _content(message: Any) -> tuple[bytes, tuple[int, ...]]:
     copy.DiscardUnknownFields()
     places = {instruction.id: place for place, instruction in enumerate(copy.instructions)}
     places[0] = -1
-    operands = [places[number] for one in copy.instructions for number in (*one.operand_ids, 0)]
+    operands = [
+        places[number] for instruction in copy.instructions for number in (*instruction.operand_ids, 0)
+    ]
     for instruction in copy.instructions:
         for name in ("name", "metadata", "id", "operand_ids"):
             instruction.ClearField(name)
@@ -361,7 +362,8 @@ class Module:
         """Name, such as ``jit_step``."""
         self.entry: str = message.entry_computation_name
         """Name of the entry computation."""
-        self.names: Mapping[int, str] = {one.id: one.name for one in message.computations}
+        bodies = {computation.id: computation for computation in message.computations}
+        self.names: Mapping[int, str] = {number: computation.name for number, computation in bodies.items()}
         """Names of the computations by id."""
         self.payloads: Sequence[bytes] = message.payloads
         """Values that several instructions have in common."""
@@ -371,18 +373,19 @@ class Module:
         """Number of devices that run the program."""
         self.aliases = tuple(
             # On TPU, JAX passes thousands of arguments as one tuple: then it is the place in this tuple.
-            Alias((*one.output_shape_index, 0)[0], (*one.parameter_shape_index, one.parameter_number)[0])
-            for one in message.input_output_alias.entries
+            Alias(
+                (*alias.output_shape_index, 0)[0], (*alias.parameter_shape_index, alias.parameter_number)[0]
+            )
+            for alias in message.input_output_alias.entries
         )
         """Outputs that reuse the memory of an argument."""
-        order = {one.key: one.value.instruction_ids for one in message.schedule.sequences}
-        bodies = {one.id: one for one in message.computations}
+        order = {sequence.key: sequence.value.instruction_ids for sequence in message.schedule.sequences}
         starts = [
-            (one.id, bodies[one.called_computation_ids[0]])
+            (instruction.id, bodies[instruction.called_computation_ids[0]])
             for number, computation in bodies.items()
             if number in order or not order
-            for one in computation.instructions
-            if one.opcode == "async-start"
+            for instruction in computation.instructions
+            if instruction.opcode == "async-start"
         ]
         self.started: Mapping[int, Any] = {
             number: operation for number, body in starts if (operation := _only_operation(body)) is not None
@@ -390,9 +393,9 @@ class Module:
         """Messages of the operations that asynchronous ones start, by the id of the start."""
         hidden = {body.id for number, body in starts if number in self.started}
         self.computations: Mapping[str, Computation] = {
-            one.name: Computation(self, one, order.get(one.id))
-            for one in message.computations
-            if one.id not in hidden
+            computation.name: Computation(self, computation, order.get(number))
+            for number, computation in bodies.items()
+            if number not in hidden
         }
         """Computations by name, called ones before their callers."""
         self.made: dict[Any, Any] = {}
@@ -410,20 +413,22 @@ class Module:
     def unknown_types(self) -> tuple[Instruction, ...]:
         """Instructions whose result has a type whose size is not known."""
         return tuple(
-            one
+            instruction
             for computation in self.computations.values()
             if computation.is_scheduled
-            for one in computation.instructions
-            if any(shape.is_unknown for shape in one.shapes)
+            for instruction in computation.instructions
+            if any(shape.is_unknown for shape in instruction.shapes)
         )
 
 
 def _only_operation(computation: Any) -> Any:
     """Return the message of the only operation of a computation; None if it has several."""
-    found = [
-        one for one in computation.instructions if one.opcode != "parameter" or one.id == computation.root_id
+    candidates = [
+        instruction
+        for instruction in computation.instructions
+        if instruction.opcode != "parameter" or instruction.id == computation.root_id
     ]
-    return found[0] if len(found) == 1 else None
+    return candidates[0] if len(candidates) == 1 else None
 
 
 class Passing(Flag):
@@ -483,10 +488,10 @@ def read_module(data: bytes, mlir: str | None = None) -> Module:
     stacks = StackFrames(message.stack_frame_index)
     if mlir is not None and message.device_assignment.computation_count > 1:
         used = {
-            (one.metadata.op_name, one.metadata.stack_frame_id)
+            (instruction.metadata.op_name, instruction.metadata.stack_frame_id)
             for computation in message.computations
-            for one in computation.instructions
-            if one.metadata.op_name and one.metadata.stack_frame_id
+            for instruction in computation.instructions
+            if instruction.metadata.op_name and instruction.metadata.stack_frame_id
         }
         stacks.renumber(mlir, used)
     return Module(message, stacks)

@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,7 +54,7 @@ def replica_groups(op: Any, device_count: int) -> NDArray[np.int64]:
         ValueError: If the groups do not fit the number of devices, or may be in a form that is not known.
     """
     listed = op.collective_device_list
-    lists = [list(one.replica_ids) for one in listed.replica_groups or op.replica_groups]
+    lists = [list(group.replica_ids) for group in listed.replica_groups or op.replica_groups]
     iota = op.iota_collective_device_list if op.HasField("iota_collective_device_list") else listed.iota
     if op.HasField("mesh_axes_replica_group_list"):
         groups = _mesh_groups(op.mesh_axes_replica_group_list, device_count)
@@ -110,9 +110,9 @@ def _mesh_groups(listed: Any, device_count: int) -> NDArray[np.int64]:
     others = np.indices(sizes).reshape(len(sizes), len(devices))
     digits: list[NDArray[np.int64]] = []
     count = 1
-    for one in listed.axes:
-        axis, part = one.mesh_axis_index, one.sub_axis_info
-        before, size = (part.pre_size, part.size) if one.HasField("sub_axis_info") else (1, sizes[axis])
+    for reference in listed.axes:
+        axis, part = reference.mesh_axis_index, reference.sub_axis_info
+        before, size = (part.pre_size, part.size) if reference.HasField("sub_axis_info") else (1, sizes[axis])
         if before * size < 1 or sizes[axis] % (before * size):
             raise ValueError(f"{sizes[axis]} devices are not divided by {before * size}")
         stride = sizes[axis] // (before * size)
@@ -128,7 +128,7 @@ def _mesh_groups(listed: Any, device_count: int) -> NDArray[np.int64]:
 def filled(lists: Sequence[Sequence[int]]) -> NDArray[np.int64]:
     """Return lists as the rows of an array. Shorter ones end with -1."""
     size = max(map(len, lists), default=0)
-    rows = [[*one, *[NO_DEVICE] * (size - len(one))] for one in lists]
+    rows = [[*row, *[NO_DEVICE] * (size - len(row))] for row in lists]
     return np.array(rows, np.int64).reshape(len(rows), size)
 
 
@@ -137,7 +137,7 @@ def pairs_of(op: Any, device_count: int) -> NDArray[np.int64]:
 
     Arguments and errors are those of ``replica_groups``.
     """
-    return _checked_pairs([(one.source, one.target) for one in op.source_target_pairs], device_count)
+    return _checked_pairs([(pair.source, pair.target) for pair in op.source_target_pairs], device_count)
 
 
 def read_pairs(text: str, device_count: int) -> NDArray[np.int64]:
@@ -147,7 +147,7 @@ def read_pairs(text: str, device_count: int) -> NDArray[np.int64]:
         ValueError: If the text is not a list of pairs of devices.
     """
     pairs = read_lists(text)
-    if any(len(one) != 2 for one in pairs):
+    if any(len(pair) != 2 for pair in pairs):
         raise ValueError(f"expected pairs, not {text!r}")
     return _checked_pairs(pairs, device_count)
 
@@ -218,20 +218,20 @@ def _digits(values: NDArray[np.int64], size: int) -> list[tuple[int, int]] | Non
         size: Size of the axis.
     """
     digits: list[tuple[int, int]] = []
-    rest = values - values[0]
+    offsets = values - values[0]
     done = 1
-    while len(rest) > 1:
-        stride = int(rest[1])
-        steps = np.arange(len(rest)) * stride
-        count = len(rest) if np.array_equal(rest, steps) else int(np.argmin(rest == steps))
-        if len(rest) % count or stride % done or values[0] // stride % count:
+    while len(offsets) > 1:
+        stride = int(offsets[1])
+        steps = np.arange(len(offsets)) * stride
+        count = len(offsets) if np.array_equal(offsets, steps) else int(np.argmin(offsets == steps))
+        if len(offsets) % count or stride % done or values[0] // stride % count:
             return None
-        blocks = rest.reshape(-1, count)
+        blocks = offsets.reshape(-1, count)
         if not np.array_equal(blocks, blocks[:, :1] + steps[:count]):
             return None
         digits.append((stride, count))
         done = stride * count
-        rest = blocks[:, 0]
+        offsets = blocks[:, 0]
     return digits[::-1] if size % done == 0 else None
 
 
@@ -287,6 +287,66 @@ _PRODUCT = re.compile(r"\{([\d,:]+)\}x\{([\d,:]+)\}")
 """Numbers of slices, and of the devices in each."""
 
 
+class Axes:
+    """The mesh axes, divided into axes of prime lengths, so that a mask of bits tells parts of an axis too.
+
+    Args:
+        mesh: Sizes of the mesh axes by name, the major first.
+    """
+
+    def __init__(self, mesh: Mapping[str, int]) -> None:
+        divided = [(name, prime) for name, size in mesh.items() for prime in _primes(size)]
+        self.names = [name for name, _ in divided]
+        """Name of the mesh axis of each bit."""
+        self.lengths = [prime for _, prime in divided]
+        """Length of the axis of each bit."""
+        self.all = self.of(mesh)
+        """All axes."""
+        self._spanned: dict[int, int] = {}
+        """Axes that groups span, by the identity of their array, which collectives share."""
+
+    def of(self, names: Collection[str]) -> int:
+        """Return the axes of whole mesh axes."""
+        return sum(1 << bit for bit, name in enumerate(self.names) if name in names)
+
+    def count(self, axes: int) -> int:
+        """Return the number of devices along axes."""
+        return math.prod(length for bit, length in enumerate(self.lengths) if axes >> bit & 1)
+
+    def varied(self, values: NDArray[np.int64]) -> int:
+        """Return the axes along which values of shape (devices or 1, numbers) differ."""
+        if len(values) == 1:
+            return 0
+        cube = values.reshape(*self.lengths, -1)
+        return sum(1 << bit for bit in range(cube.ndim - 1) if (cube != cube.take([0], bit)).any())
+
+    def spanned(self, groups: NDArray[np.int64] | None) -> int:
+        """Return the axes whose devices are together in each group, of shape (groups, devices in each)."""
+        if id(groups) not in self._spanned:
+            self._spanned[id(groups)] = self._spanned_by(groups)
+        return self._spanned[id(groups)]
+
+    def _spanned_by(self, groups: NDArray[np.int64] | None) -> int:
+        if groups is None or groups.size != self.count(self.all) or int(np.min(groups)) < 0:
+            return 0
+        owners = np.empty((groups.size, 1), np.int64)
+        owners[groups, 0] = np.arange(len(groups))[:, None]
+        return self.all & ~self.varied(owners)
+
+    def exchanged(self, groups: NDArray[np.int64] | None) -> int:
+        """Return the axes along which devices of a group may differ: all, if they are not known."""
+        spanned = self.spanned(groups)
+        return spanned if groups is not None and self.count(spanned) == groups.shape[1] else self.all
+
+
+def _primes(number: int) -> Iterator[int]:
+    """Yield the prime factors of a number, the least first."""
+    while number > 1:
+        least = next(divisor for divisor in range(2, number + 1) if not number % divisor)
+        yield least
+        number //= least
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ProgramSlices:
     """The devices of a program for several slices, each as a position in ``mesh.devices.flat``."""
@@ -322,8 +382,8 @@ class ProgramSlices:
         Args:
             groups: Places in a slice, of shape ``(groups, size)``; -1 where a group is smaller.
         """
-        found = np.where(groups == NO_DEVICE, NO_DEVICE, self.members[:, groups])
-        return found.reshape(-1, groups.shape[1])
+        members = np.where(groups == NO_DEVICE, NO_DEVICE, self.members[:, groups])
+        return members.reshape(-1, groups.shape[1])
 
     def positions(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the devices with some ids; -1 remains.
@@ -332,10 +392,12 @@ class ProgramSlices:
             ValueError: If there is no device with such an id.
         """
         try:
-            found = [NO_DEVICE if one == NO_DEVICE else self.by_id[one] for one in ids.ravel().tolist()]
+            positions = [
+                NO_DEVICE if number == NO_DEVICE else self.by_id[number] for number in ids.ravel().tolist()
+            ]
         except KeyError as error:
             raise ValueError(f"no device has the id {error}") from error
-        return np.array(found, np.int64).reshape(ids.shape)
+        return np.array(positions, np.int64).reshape(ids.shape)
 
 
 def is_between_slices(instruction: Instruction) -> bool:
@@ -381,7 +443,7 @@ def target_ids(send: Instruction) -> NDArray[np.int64]:
         slices, within = map(_numbers, product.groups())
         if len(slices) * len(within) > MAX_DEVICES:
             raise ValueError(f"more than {MAX_DEVICES} devices in {text!r}")
-        lists = [[number * _FIRST_DEVICE + one for number in slices] for one in within]
+        lists = [[number * _FIRST_DEVICE + entry for number in slices] for entry in within]
     if not lists or not all(lists):
         raise ValueError(f"no devices in {text!r}")
     return filled(lists)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ...base.grouping import by_key
 from .collectives import COLLECTIVES, Movement
 from .dataflow import Value
 from .loops import fft_flops, multiply_adds
@@ -26,8 +27,8 @@ from .module import (
     called,
     calls_of,
     operations,
-    representative,
 )
+from .replica_groups import Axes
 
 _MOST_NUMBERS = 1 << 16
 _SAME_NUMBERS = operations(Passing.NUMBER) | {"broadcast"}
@@ -42,32 +43,34 @@ _ARITHMETIC: Mapping[str, Callable[..., NDArray[np.int64]]] = {
 }
 
 
-def computed(one: Instruction, numbers: Sequence[NDArray[np.int64] | None]) -> NDArray[np.int64] | None:
+def computed(
+    instruction: Instruction, numbers: Sequence[NDArray[np.int64] | None]
+) -> NDArray[np.int64] | None:
     """Return the integers of a result with one axis at most, of shape (devices or 1, elements).
 
     None if they are not known, and for many.
 
     Args:
-        one: The instruction.
+        instruction: The instruction.
         numbers: The integers of its operands.
     """
-    shape = one.shapes[0] if one.shapes else None
+    shape = instruction.shapes[0] if instruction.shapes else None
     size = 0 if shape is None else math.prod(shape.dims)
     if shape is None or len(shape.dims) > 1 or "int" not in shape.dtype or size > _MOST_NUMBERS:
         return None
-    if one.opcode == "constant":
-        return None if one.integers is None else one.integers[None]
-    numbers = numbers[: 1 if one.opcode in _SAME_NUMBERS else None]
-    known = [each for each in numbers if each is not None]
+    if instruction.opcode == "constant":
+        return None if instruction.integers is None else instruction.integers[None]
+    numbers = numbers[: 1 if instruction.opcode in _SAME_NUMBERS else None]
+    known = [values for values in numbers if values is not None]
     if not known or len(known) < len(numbers):
         return None
-    if one.opcode == "dynamic-slice" and size == len(known[0]) == known[1].shape[1] == 1:
+    if instruction.opcode == "dynamic-slice" and size == len(known[0]) == known[1].shape[1] == 1:
         return np.take(known[0][0], known[1], mode="clip")
-    if any(each.shape[1] != size for each in known):
+    if any(values.shape[1] != size for values in known):
         return None
-    if one.opcode in _SAME_NUMBERS:
+    if instruction.opcode in _SAME_NUMBERS:
         return known[0]
-    return _ARITHMETIC[one.opcode](*known) if one.opcode in _ARITHMETIC else None
+    return _ARITHMETIC[instruction.opcode](*known) if instruction.opcode in _ARITHMETIC else None
 
 
 COSTLY = frozenset(
@@ -90,58 +93,6 @@ _MOST_TURNS = 8
 _SINGLE = PASSING.keys() | {"add", "divide", "multiply", "negate", "subtract"}
 """Operations whose elements are each made of those at one place."""
 _PASSING_ON = operations(Passing.MOVE) | operations(Passing.COPY)
-
-
-class Axes:
-    """The mesh axes, divided into axes of prime lengths, so that a mask of bits tells parts of an axis too.
-
-    Args:
-        mesh: Sizes of the mesh axes by name, the major first.
-    """
-
-    def __init__(self, mesh: Mapping[str, int]) -> None:
-        divided = [(name, prime) for name, size in mesh.items() for prime in _primes(size)]
-        self.names = [name for name, _ in divided]
-        """Name of the mesh axis of each bit."""
-        self.lengths = [prime for _, prime in divided]
-        """Length of the axis of each bit."""
-        self.all = self.of(mesh)
-        """All axes."""
-        self._spanned: dict[int, int] = {}
-        """Axes that groups span, by the identity of their array, which collectives share."""
-
-    def of(self, names: Collection[str]) -> int:
-        """Return the axes of whole mesh axes."""
-        return sum(1 << bit for bit, name in enumerate(self.names) if name in names)
-
-    def count(self, axes: int) -> int:
-        """Return the number of devices along axes."""
-        return math.prod(length for bit, length in enumerate(self.lengths) if axes >> bit & 1)
-
-    def varied(self, values: NDArray[np.int64]) -> int:
-        """Return the axes along which values of shape (devices or 1, numbers) differ."""
-        if len(values) == 1:
-            return 0
-        cube = values.reshape(*self.lengths, -1)
-        return sum(1 << bit for bit in range(cube.ndim - 1) if (cube != cube.take([0], bit)).any())
-
-    def spanned(self, groups: NDArray[np.int64] | None) -> int:
-        """Return the axes whose devices are together in each group, of shape (groups, devices in each)."""
-        if id(groups) not in self._spanned:
-            self._spanned[id(groups)] = self._spanned_by(groups)
-        return self._spanned[id(groups)]
-
-    def _spanned_by(self, groups: NDArray[np.int64] | None) -> int:
-        if groups is None or groups.size != self.count(self.all) or int(np.min(groups)) < 0:
-            return 0
-        owners = np.empty((groups.size, 1), np.int64)
-        owners[groups, 0] = np.arange(len(groups))[:, None]
-        return self.all & ~self.varied(owners)
-
-    def exchanged(self, groups: NDArray[np.int64] | None) -> int:
-        """Return the axes along which devices of a group may differ: all, if they are not known."""
-        spanned = self.spanned(groups)
-        return spanned if groups is not None and self.count(spanned) == groups.shape[1] else self.all
 
 
 class Source(NamedTuple):
@@ -228,11 +179,13 @@ class Replication:
         self._module = module
         self._axes = Axes(mesh)
         self._unknown = Held(self._axes.all)
-        self._movements: dict[tuple[str, str], list[Movement]] = {}
-        for one in movements:
-            self._movements.setdefault((one.value.computation, one.instruction.name), []).append(one)
+        self._movements = by_key(
+            ((movement.value.computation, movement.instruction.name), movement) for movement in movements
+        )
         self._moving = {name for name, _ in self._movements}
-        self._parameters = [self._unknown if one is None else Held(self._axes.of(one)) for one in parameters]
+        self._parameters = [
+            self._unknown if names is None else Held(self._axes.of(names)) for names in parameters
+        ]
         self._is_numbered = is_numbered
         self._sources: dict[Value, Source] = {}
         self._sums: dict[Value, Movement] = {}
@@ -246,22 +199,22 @@ class Replication:
         if not self._movements:
             return ()
         given: list[State] = []
-        rest = iter(self._parameters)
-        for one in self._module.parameters():
-            states: list[State] = [next(rest, self._unknown) for _ in one.shapes]
-            given.append(states if one.groups else states[0])
+        parameters = iter(self._parameters)
+        for parameter in self._module.parameters():
+            states: list[State] = [next(parameters, self._unknown) for _ in parameter.shapes]
+            given.append(states if parameter.groups else states[0])
         self._run(self._module.computations[self._module.entry], given, (), is_fused=False)
-        found: dict[int, Repeated] = {}
-        for each in chain.from_iterable(self._found.values()):
+        by_maker: dict[int, Repeated] = {}
+        for value in chain.from_iterable(self._found.values()):
             # What uses a sum in several ways repeats one value.
-            scatters = (one.scatter for one in each.sources if one.scatter is not None)
-            is_costly = each.instruction.opcode in COSTLY
-            key = id(each.instruction if is_costly else next(scatters, each.instruction))
-            of = found.setdefault(key, each)
-            found[key] = of._replace(
-                flops=max(of.flops, each.flops), is_sliced=of.is_sliced or each.is_sliced
+            scatters = (source.scatter for source in value.sources if source.scatter is not None)
+            is_costly = value.instruction.opcode in COSTLY
+            key = id(value.instruction if is_costly else next(scatters, value.instruction))
+            known = by_maker.setdefault(key, value)
+            by_maker[key] = known._replace(
+                flops=max(known.flops, value.flops), is_sliced=known.is_sliced or value.is_sliced
             )
-        return tuple(found.values())
+        return tuple(by_maker.values())
 
     def _run(
         self, computation: Computation, given: Sequence[State], path: tuple[str, ...], *, is_fused: bool
@@ -275,77 +228,91 @@ class Replication:
             is_fused: Whether its values are not in memory.
         """
         states: dict[str, State] = {}
-        for one in computation.instructions:
-            if one.opcode == "parameter":
-                states[one.name] = given[one.parameter_number]
+        for instruction in computation.instructions:
+            if instruction.opcode == "parameter":
+                states[instruction.name] = given[instruction.parameter_number]
                 continue
-            operands = [states[name] for name in one.operands]
-            state = self._state(computation, one, operands, (*path, one.name))
-            if not is_fused and one.opcode not in ("tuple", "get-tuple-element", "while", "bitcast"):
-                state = _kept(one, state)
-            states[one.name] = state
+            operands = [states[name] for name in instruction.operands]
+            state = self._state(computation, instruction, operands, (*path, instruction.name))
+            if not is_fused and instruction.opcode not in ("tuple", "get-tuple-element", "while", "bitcast"):
+                state = _kept(instruction, state)
+            states[instruction.name] = state
         return states[computation.root.name]
 
     def _state(
         self,
         computation: Computation,
-        one: Instruction,
+        instruction: Instruction,
         operands: Sequence[State],
         path: tuple[str, ...],
     ) -> State:
         """Return the result of an instruction."""
-        opcode, first = one.opcode, operands[0] if operands else self._unknown
+        opcode, first = instruction.opcode, operands[0] if operands else self._unknown
         if opcode == "tuple":
             return [*operands]
         if opcode == "get-tuple-element" and isinstance(first, list):
-            return first[int(one.op.tuple_index)]
+            return first[int(instruction.op.tuple_index)]
         if opcode == "partition-id" and self._is_numbered:
             return Held(self._axes.all, numbers=np.arange(self._axes.count(self._axes.all))[:, None])
         if opcode.endswith(("-done", "-update")) or opcode == "get-tuple-element":
             return first
         if opcode.removesuffix("-start") in COLLECTIVES or opcode in _UNKNOWN:
-            moved = self._movements.get((computation.name, one.name), [])
+            moved = self._movements.get((computation.name, instruction.name), [])
             pairs = zip(moved, map(self._joined, operands), strict=False)
-            results: list[State] = [self._moved(each, held, path) for each, held in pairs]
+            results: list[State] = [self._moved(movement, held, path) for movement, held in pairs]
             return results[0] if len(results) == 1 else results or self._unknown
-        if (calls := calls_of(one)) and calls[0].role != "unknown":
-            result = self._called(one, operands, path)
-            return _scattered(one, result) if _is_scatter(one) and isinstance(result, list) else result
-        arrays = [self._joined(each) for each in operands]
-        numbers = computed(one, [each.numbers for each in arrays])
+        if (calls := calls_of(instruction)) and calls[0].role != "unknown":
+            result = self._called(instruction, operands, path)
+            return (
+                _scattered(instruction, result)
+                if _is_scatter(instruction) and isinstance(result, list)
+                else result
+            )
+        arrays = [self._joined(operand) for operand in operands]
+        numbers = computed(instruction, [array.numbers for array in arrays])
         if numbers is not None:
             return Held(self._axes.varied(numbers), numbers=numbers)
-        found = self._together(arrays)
+        joined = self._together(arrays)
         if opcode == "dynamic-slice":
             # What depends on the device in an unknown way may still be the same in a group.
-            is_known = all(each.numbers is not None or not each.varies for each in arrays[1:])
-            lost = arrays[0].sources - found.sources if is_known else frozenset[Value]()
+            is_known = all(array.numbers is not None or not array.varies for array in arrays[1:])
+            lost = arrays[0].sources - joined.sources if is_known else frozenset[Value]()
             self._found[path] = [*self._parts(computation.name, arrays[0], lost)]
-            return found._replace(maker=None)
-        self._found[path] = [*self._alike(computation, one, arrays[0] if opcode == "gather" else found)]
-        if _is_scatter(one):
-            return found._replace(scatter=one)
-        if opcode in _SINGLE and (by := [each.scatter for each in arrays if each.scatter is not None]):
+            return joined._replace(maker=None)
+        self._found[path] = [
+            *self._alike(computation, instruction, arrays[0] if opcode == "gather" else joined)
+        ]
+        if _is_scatter(instruction):
+            return joined._replace(scatter=instruction)
+        if opcode in _SINGLE and (by := [array.scatter for array in arrays if array.scatter is not None]):
             sizes = {math.prod(shape.dims) for shape in by[0].shapes}
-            return found._replace(scatter=by[0] if _size(one) in sizes else None)
-        return found
+            return joined._replace(scatter=by[0] if _size(instruction) in sizes else None)
+        return joined
 
-    def _alike(self, computation: Computation, one: Instruction, held: Held) -> Iterator[Repeated]:
+    def _alike(self, computation: Computation, instruction: Instruction, held: Held) -> Iterator[Repeated]:
         """Yield what all devices compute alike in an instruction: its result, or the sums that it uses.
 
         An instruction that costs little counts where it uses sums of scatters, which all devices hold, too.
 
         Args:
             computation: Its computation.
-            one: The instruction.
+            instruction: The instruction.
             held: Its result; of a gather, the array whose elements it takes.
         """
-        names = held.sources if one.shapes and one.opcode not in _PASSING_ON else frozenset[Value]()
-        if names and one.opcode in COSTLY and not _WITHOUT_KERNEL.search(one.custom_call_target):
-            flops = 2 * (multiply_adds(one, computation) or 0) + fft_flops(one, computation)
-            largest = max(one.shapes, key=lambda shape: shape.nbytes)
-            yield self._new(one, computation.name, largest, names, flops)
-        for name, moved in self._sums.items() if one.opcode not in COSTLY else ():
+        names = (
+            held.sources
+            if instruction.shapes and instruction.opcode not in _PASSING_ON
+            else frozenset[Value]()
+        )
+        if (
+            names
+            and instruction.opcode in COSTLY
+            and not _WITHOUT_KERNEL.search(instruction.custom_call_target)
+        ):
+            flops = 2 * (multiply_adds(instruction, computation) or 0) + fft_flops(instruction, computation)
+            largest = max(instruction.shapes, key=lambda shape: shape.nbytes)
+            yield self._new(instruction, computation.name, largest, names, flops)
+        for name, moved in self._sums.items() if instruction.opcode not in COSTLY else ():
             if name in names:
                 yield self._new(moved.instruction, name.computation, moved.shape, frozenset({name}))
 
@@ -364,26 +331,26 @@ class Replication:
         *,
         is_sliced: bool = False,
     ) -> Repeated:
-        sources = tuple(one for name, one in self._sources.items() if name in names)
-        axes = reduce(or_, (one.axes for one in sources), 0)
+        sources = tuple(source for name, source in self._sources.items() if name in names)
+        axes = reduce(or_, (source.axes for source in sources), 0)
         return Repeated(instruction, computation, shape, sources, self._axes.count(axes), flops, is_sliced)
 
     def _together(self, arrays: Sequence[Held]) -> Held:
         """Return what is computed from some arrays."""
-        varies = reduce(or_, (each.varies for each in arrays), 0)
-        whole = self._whole(varies, frozenset[Value]().union(*(each.sources for each in arrays)))
-        maker = next((each.maker for each in arrays if each.sources or each.scatter), None)
+        varies = reduce(or_, (array.varies for array in arrays), 0)
+        whole = self._whole(varies, frozenset[Value]().union(*(array.sources for array in arrays)))
+        maker = next((array.maker for array in arrays if array.sources or array.scatter), None)
         return Held(varies, whole, maker)
 
     def _whole(self, varies: int, names: frozenset[Value]) -> frozenset[Value]:
         """Return the sources over whose axes a value is the same."""
         return frozenset(name for name in names if not self._sources[name].axes & varies)
 
-    def _called(self, one: Instruction, operands: Sequence[State], path: tuple[str, ...]) -> State:
+    def _called(self, instruction: Instruction, operands: Sequence[State], path: tuple[str, ...]) -> State:
         """Return the result of a fusion, a call, a loop or a conditional."""
         computations = self._module.computations
-        if one.opcode == "while":
-            body, condition = (computations[called(one, role)] for role in ("body", "condition"))
+        if instruction.opcode == "while":
+            body, condition = (computations[called(instruction, role)] for role in ("body", "condition"))
             state = operands[0]
             for _ in range(_MOST_TURNS):
                 goes_on = self._run(condition, [state], path, is_fused=False)
@@ -393,8 +360,8 @@ class Replication:
                     return after
                 state = after
             return self._unknown
-        if one.opcode == "fusion":
-            return self._fused(computations[calls_of(one)[0].name], operands, path)
+        if instruction.opcode == "fusion":
+            return self._fused(computations[calls_of(instruction)[0].name], operands, path)
         results = [
             self._run(
                 computations[call.name],
@@ -402,9 +369,9 @@ class Replication:
                 (*path, call.name),
                 is_fused=False,
             )
-            for place, call in enumerate(calls_of(one), 1)
+            for place, call in enumerate(calls_of(instruction), 1)
         ]
-        if one.opcode == "conditional":
+        if instruction.opcode == "conditional":
             results.append(Held(self._joined(operands[0]).varies))
         return self._merged(results)
 
@@ -412,7 +379,7 @@ class Replication:
         """Return the result of a fusion. If it repeats nothing, it is that of all alike ones."""
         facts = tuple(map(_facts, operands))
         is_plain = fused.name not in self._moving and None not in facts
-        key = (fused.once(representative).name, facts) if is_plain else None
+        key = (fused.once(_first_alike).name, facts) if is_plain else None
         if key in self._results and path not in self._walked:
             return self._results[key]
         result = self._run(fused, operands, (*path, fused.name), is_fused=True)
@@ -426,18 +393,18 @@ class Replication:
 
     def _joined(self, state: State) -> Held:
         """Return what is known of all elements of a tuple together."""
-        return state if isinstance(state, Held) else self._together([self._joined(each) for each in state])
+        return state if isinstance(state, Held) else self._together([self._joined(part) for part in state])
 
     def _merged(self, states: Sequence[State]) -> State:
         """Return what is known of a value that is one of several."""
         if len(states) == 1:
             return states[0]
-        tuples = [each for each in states if isinstance(each, list)]
-        if tuples and all(len(each) == len(tuples[0]) for each in tuples):
-            others = [each for each in states if not isinstance(each, list)]
+        tuples = [state for state in states if isinstance(state, list)]
+        if tuples and all(len(elements) == len(tuples[0]) for elements in tuples):
+            others = [state for state in states if not isinstance(state, list)]
             return [self._merged([*parts, *others]) for parts in zip(*tuples, strict=True)]
-        arrays = [self._joined(each) for each in states]
-        maker = next((each.maker for each in reversed(arrays) if each.maker), None)
+        arrays = [self._joined(state) for state in states]
+        maker = next((array.maker for array in reversed(arrays) if array.maker), None)
         return self._together(arrays)._replace(maker=maker)
 
     def _moved(self, moved: Movement, held: Held, path: tuple[str, ...]) -> Held:
@@ -461,33 +428,38 @@ class Replication:
         return Held(varies, self._whole(varies, names), held.maker)
 
 
-def _primes(number: int) -> Iterator[int]:
-    """Yield the prime factors of a number, the least first."""
-    while number > 1:
-        least = next(one for one in range(2, number + 1) if not number % one)
-        yield least
-        number //= least
-
-
-def _kept(one: Instruction, state: State) -> State:
+def _kept(instruction: Instruction, state: State) -> State:
     """Return the result of an instruction whose results are in memory."""
     if isinstance(state, list):
-        if len(state) != len(one.shapes):
+        if len(state) != len(instruction.shapes):
             return state
-        pairs = zip(state, one.shapes, strict=True)
-        return [each._replace(maker=(one, of)) if isinstance(each, Held) else each for each, of in pairs]
-    return state._replace(maker=(one, max(one.shapes, key=lambda of: of.nbytes))) if one.shapes else state
+        pairs = zip(state, instruction.shapes, strict=True)
+        return [
+            part._replace(maker=(instruction, shape)) if isinstance(part, Held) else part
+            for part, shape in pairs
+        ]
+    return (
+        state._replace(maker=(instruction, max(instruction.shapes, key=lambda shape: shape.nbytes)))
+        if instruction.shapes
+        else state
+    )
 
 
-def _is_scatter(one: Instruction) -> bool:
+def _is_scatter(instruction: Instruction) -> bool:
     """Return whether an instruction is a scatter, or the loop into which older backends for CPU divide it."""
-    is_loop = one.opcode == "while" and (one.op_name or "").rpartition("/")[2].startswith("scatter")
-    return one.opcode == "scatter" or is_loop
+    is_loop = instruction.opcode == "while" and (instruction.op_name or "").rpartition("/")[2].startswith(
+        "scatter"
+    )
+    return instruction.opcode == "scatter" or is_loop
 
 
-def _scattered(one: Instruction, parts: list[State]) -> State:
+def _scattered(instruction: Instruction, parts: list[State]) -> State:
     """Return the result of a loop that is a scatter."""
-    return [each._replace(scatter=one) if isinstance(each, Held) else each for each in parts]
+    return [part._replace(scatter=instruction) if isinstance(part, Held) else part for part in parts]
+
+
+def _first_alike(computation: Computation) -> Computation:
+    return computation
 
 
 def _facts(state: State) -> Hashable:
@@ -508,8 +480,8 @@ def _axes_of(state: State) -> object:
     return state[:2] if isinstance(state, Held) else tuple(map(_axes_of, state))
 
 
-def _size(one: Instruction) -> int:
-    return math.prod(one.shapes[0].dims) if one.shapes else 0
+def _size(instruction: Instruction) -> int:
+    return math.prod(instruction.shapes[0].dims) if instruction.shapes else 0
 
 
 def is_of_user(moved: Movement) -> bool:

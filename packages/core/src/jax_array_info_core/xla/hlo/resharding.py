@@ -68,27 +68,27 @@ def replicated_values(dataflow: Dataflow, moved: Sequence[Movement]) -> list[Rep
         moved: The arrays that its collectives move.
     """
     gathers = {
-        (one.value.computation, one.instruction.name, one.value.element or 0): one
-        for one in moved
-        if one.kind == "all-gather"
+        (movement.value.computation, movement.instruction.name, movement.value.element or 0): movement
+        for movement in moved
+        if movement.kind == "all-gather"
     }
-    is_marked = any(_MARK in one.instruction.frontend_attributes for one in gathers.values())
+    is_marked = any(_MARK in gather.instruction.frontend_attributes for gather in gathers.values())
     numbers = DeviceNumbers(dataflow)
     uses: dict[_Place, _Uses] = {}
-    for place, one in gathers.items():
-        is_of_xla = _MARK in one.instruction.frontend_attributes if is_marked else not is_of_user(one)
-        if is_of_xla and (used := _uses(dataflow, one.value, gathers, numbers)) is not None:
+    for place, gather in gathers.items():
+        is_of_xla = _MARK in gather.instruction.frontend_attributes if is_marked else not is_of_user(gather)
+        if is_of_xla and (used := _uses(dataflow, gather.value, gathers, numbers)) is not None:
             uses[place] = used
-    while wrong := [place for place, one in uses.items() if not one.gathers <= uses.keys()]:
+    while wrong := [place for place, use in uses.items() if not use.gathers <= uses.keys()]:
         for place in wrong:
             del uses[place]
-    chains = (_with_feeders(place, gathers, uses, numbers) for place, one in uses.items() if one.parts)
+    chains = (_with_feeders(place, gathers, uses, numbers) for place, use in uses.items() if use.parts)
     return [
-        one
-        for one in chains
+        replicated
+        for replicated in chains
         if all(
-            _differs(part, one.gathers, numbers) and not _overlap(part, one.gathers, numbers)
-            for part in one.parts
+            _differs(part, replicated.gathers, numbers) and not _overlap(part, replicated.gathers, numbers)
+            for part in replicated.parts
         )
     ]
 
@@ -99,19 +99,19 @@ def _with_feeders(
     """Return what is replicated by a gather and those that only feed it."""
     chain = [last]
     for at in chain:
-        chain += [place for place, one in uses.items() if at in one.gathers and place not in chain]
-    found = tuple(gathers[place] for place in reversed(chain))
+        chain += [place for place, use in uses.items() if at in use.gathers and place not in chain]
+    ordered = tuple(gathers[place] for place in reversed(chain))
     parts = uses[last].parts
     count = numbers.count
     # What is divided among further devices may be so before and after.
-    is_known = math.prod(one.group_size for one in found) == count and all(
-        one.groups is not None and one.groups.size == count for one in found
+    is_known = math.prod(gather.group_size for gather in ordered) == count and all(
+        gather.groups is not None and gather.groups.size == count for gather in ordered
     )
     if not is_known or not all(uses[place].keeps_axes for place in chain):
-        return Replicated(found, parts, None, None)
-    after = [_places_after(part, found[-1].shape.dims, numbers) for part in parts]
-    is_same = all(one is not None and np.array_equal(one, after[0]) for one in after)
-    return Replicated(found, parts, _places_before(found, count), after[0] if is_same else None)
+        return Replicated(ordered, parts, None, None)
+    after = [_places_after(part, ordered[-1].shape.dims, numbers) for part in parts]
+    is_same = all(places is not None and np.array_equal(places, after[0]) for places in after)
+    return Replicated(ordered, parts, _places_before(ordered, count), after[0] if is_same else None)
 
 
 def _differs(part: Value, gathers: Sequence[Movement], numbers: DeviceNumbers) -> bool:
@@ -119,12 +119,12 @@ def _differs(part: Value, gathers: Sequence[Movement], numbers: DeviceNumbers) -
 
     If not, they all need what they gather, as of a weight that is then sharded along another mesh axis.
     """
-    starts = [one for one in numbers.starts(part) if one is not None]
+    starts = [start for start in numbers.starts(part) if start is not None]
     return any(
-        one.groups is None
-        or one.groups.size != numbers.count
-        or np.ptp(at[one.groups % len(at), 0], axis=1).any()
-        for one in gathers
+        gather.groups is None
+        or gather.groups.size != numbers.count
+        or np.ptp(at[gather.groups % len(at), 0], axis=1).any()
+        for gather in gathers
         for at in starts
     )
 
@@ -136,32 +136,32 @@ def _overlap(part: Value, gathers: Sequence[Movement], numbers: DeviceNumbers) -
     """
     pairs = zip(numbers.dataflow.instruction(part).shapes[0].dims, numbers.starts(part), strict=True)
     return any(
-        one.groups is not None
-        and one.group_size == len(np.unique(starts))
-        and bool((np.diff(starts[one.groups % len(starts), 0]) > 0).all())
+        gather.groups is not None
+        and gather.group_size == len(np.unique(starts))
+        and bool((np.diff(starts[gather.groups % len(starts), 0]) > 0).all())
         for dim, starts in pairs
         if starts is not None and np.any(np.diff(np.unique(starts)) < dim)
-        for one in gathers
+        for gather in gathers
     )
 
 
 def _places_before(gathers: Sequence[Movement], count: int) -> NDArray[np.int64]:
     """Return the index of the shard of each device, of shape (axes, devices)."""
     places = np.zeros((len(gathers[0].shape.dims), count), np.int64)
-    for one in gathers:
-        along = places[one.instruction.op.dimensions[0]]
+    for gather in gathers:
+        along = places[gather.instruction.op.dimensions[0]]
         # The shards of the last gather are the largest.
-        along[one.groups] += (along.max() + 1) * np.arange(one.group_size)
+        along[gather.groups] += (along.max() + 1) * np.arange(gather.group_size)
     return places
 
 
 def _places_after(part: Value, whole: Sequence[int], numbers: DeviceNumbers) -> NDArray[np.int64] | None:
     """Return the index of the part of each device, of shape (axes, devices); None if it is not known."""
-    one = numbers.dataflow.instruction(part)
+    instruction = numbers.dataflow.instruction(part)
     places = np.zeros((len(whole), numbers.count), np.int64)
-    pairs = zip(one.shapes[0].dims, whole, numbers.starts(part), strict=True)
-    for axis, (dim, of, starts) in enumerate(pairs):
-        if dim < of:
+    pairs = zip(instruction.shapes[0].dims, whole, numbers.starts(part), strict=True)
+    for axis, (dim, length, starts) in enumerate(pairs):
+        if dim < length:
             if starts is None or (starts % dim).any():
                 return None
             places[axis] = starts[:, 0] // dim
@@ -231,9 +231,11 @@ class DeviceNumbers:
         return [self.of(Value(part.computation, name)) for name in names]
 
     def _computed(self, value: Value) -> NDArray[np.int64] | None:
-        one = self.dataflow.instruction(value)
-        if one.opcode == "partition-id":
+        instruction = self.dataflow.instruction(value)
+        if instruction.opcode == "partition-id":
             return np.arange(self.count)[:, None]
         if (source := self.dataflow.same(value)) is not None:
             return self.of(source)
-        return computed(one, [self.of(Value(value.computation, name)) for name in one.operands])
+        return computed(
+            instruction, [self.of(Value(value.computation, name)) for name in instruction.operands]
+        )

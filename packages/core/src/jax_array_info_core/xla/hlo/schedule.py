@@ -75,20 +75,20 @@ class _Walk:
     def run(self, scope: Scope, arguments: Sequence[Sequence[int]]) -> list[int]:
         """Run a computation with the values of its parameters, and return those of its result."""
         values: dict[str, Sequence[int]] = {}
-        for one in scope.computation.instructions:
-            self.operations.append(one)
+        for instruction in scope.computation.instructions:
+            self.operations.append(instruction)
             self.computations.append(scope.computation.name)
-            operands = [values[name] for name in one.operands]
-            if one.opcode not in _NO_WRITES:
+            operands = [values[name] for name in instruction.operands]
+            if instruction.opcode not in _NO_WRITES:
                 for operand in operands:
                     for value in operand:
                         self.buffers.use(value, self.now)
-            if one.opcode == "parameter" and arguments:
-                values[one.name] = arguments[one.parameter_number]
-            elif one.opcode in ("parameter", "constant"):
-                values[one.name] = self._new(one, is_temporary=False)
+            if instruction.opcode == "parameter" and arguments:
+                values[instruction.name] = arguments[instruction.parameter_number]
+            elif instruction.opcode in ("parameter", "constant"):
+                values[instruction.name] = self._new(instruction, is_temporary=False)
             else:
-                values[one.name] = self._result(scope, one, operands)
+                values[instruction.name] = self._result(scope, instruction, operands)
         self.operations.append(scope.computation.instructions[-1])
         self.computations.append(scope.computation.name)
         result = values[scope.computation.root.name]
@@ -96,84 +96,96 @@ class _Walk:
             self.buffers.use(value, self.now)
         return list(result)
 
-    def _new(self, one: Instruction, *, is_temporary: bool = True) -> list[int]:
+    def _new(self, instruction: Instruction, *, is_temporary: bool = True) -> list[int]:
         """Return new values for the arrays of a result."""
-        return [self.buffers.new(shape, self.now, is_temporary=is_temporary) for shape in one.shapes]
+        return [self.buffers.new(shape, self.now, is_temporary=is_temporary) for shape in instruction.shapes]
 
-    def _plain(self, scope: Scope, one: Instruction, operands: Sequence[Sequence[int]]) -> list[int]:
+    def _plain(self, scope: Scope, instruction: Instruction, operands: Sequence[Sequence[int]]) -> list[int]:
         """Return the values of an instruction that runs no other computation in memory."""
-        shared = shared_leaves(one, [scope.computation.by_name[name] for name in one.operands])
-        if one.opcode in ("fusion", "fusion-start") and (updates := self._fused(one).once(fused_updates)):
-            places = result_places(one)
+        shared = shared_leaves(
+            instruction, [scope.computation.by_name[name] for name in instruction.operands]
+        )
+        if instruction.opcode in ("fusion", "fusion-start") and (
+            updates := self._fused(instruction).once(fused_updates)
+        ):
+            places = result_places(instruction)
             for number, operand_leaf in updates.items():
                 if shared[places[number]] is None:
                     shared[places[number]] = operand_leaf
         leaves = []
-        for place, (shape, leaf) in enumerate(zip(one.shapes, shared, strict=True)):
+        for place, (shape, leaf) in enumerate(zip(instruction.shapes, shared, strict=True)):
             if leaf is not None:
                 value = operands[leaf[0]][leaf[1]]
-                is_view = one.opcode in _NO_WRITES or one.opcode.endswith("-done")
-                if not is_view and place in result_places(one):
-                    writer = Writer(scope, one, place)
+                is_view = instruction.opcode in _NO_WRITES or instruction.opcode.endswith("-done")
+                if not is_view and place in result_places(instruction):
+                    writer = Writer(scope, instruction, place)
                     self.buffers.of(value).writers.append(writer)
                     self.updated.append((value, writer))
             else:
                 value = self.buffers.new(shape, self.now)
-                self.buffers.of(value).writers.append(Writer(scope, one, place))
-                self._hand_on(one, operands, value, shape.nbytes)
+                self.buffers.of(value).writers.append(Writer(scope, instruction, place))
+                self._hand_on(instruction, operands, value, shape.nbytes)
             leaves.append(value)
         return leaves
 
-    def _hand_on(self, one: Instruction, operands: Sequence[Sequence[int]], result: int, nbytes: int) -> None:
+    def _hand_on(
+        self, instruction: Instruction, operands: Sequence[Sequence[int]], result: int, nbytes: int
+    ) -> None:
         """Note the operands that a result may be written over."""
-        is_fusion = one.opcode == "fusion"
-        if is_fusion or is_elementwise(one):
+        is_fusion = instruction.opcode == "fusion"
+        if is_fusion or is_elementwise(instruction):
             for k, operand in enumerate(operands):
                 is_same_size = len(operand) == 1 and self.buffers.of(operand[0]).shape.nbytes == nbytes
-                if is_same_size and (not is_fusion or k in self._fused(one).once(elementwise_parameters)):
+                if is_same_size and (
+                    not is_fusion or k in self._fused(instruction).once(elementwise_parameters)
+                ):
                     self.buffers.hand_on(self.now, operand[0], result)
-        if one.opcode in _COPIES:
+        if instruction.opcode in _COPIES:
             self.copied.append((operands[0][0], result))
 
-    def _result(self, scope: Scope, one: Instruction, operands: Sequence[Sequence[int]]) -> Sequence[int]:
+    def _result(
+        self, scope: Scope, instruction: Instruction, operands: Sequence[Sequence[int]]
+    ) -> Sequence[int]:
         """Return the values of an instruction that is neither a parameter nor a constant."""
-        if one.opcode == "while":
-            return self._loop(scope, one, operands[0])
-        if one.opcode == "conditional":
-            return self._branches(scope, one, operands)
-        if one.opcode == "call":
-            return self._inside(scope, one, called(one, "callee"), operands)
-        if one.opcode == "async-start":
-            inside = self._inside(scope, one, called(one, "callee"), operands)
+        if instruction.opcode == "while":
+            return self._loop(scope, instruction, operands[0])
+        if instruction.opcode == "conditional":
+            return self._branches(scope, instruction, operands)
+        if instruction.opcode == "call":
+            return self._inside(scope, instruction, called(instruction, "callee"), operands)
+        if instruction.opcode == "async-start":
+            inside = self._inside(scope, instruction, called(instruction, "callee"), operands)
             given = [value for operand in operands for value in operand]
-            rest = one.shapes[len(given) + len(inside) :]
-            return [*given, *inside, *(self.buffers.new(shape, self.now) for shape in rest)]
-        return self._plain(scope, one, operands)
+            scratch = instruction.shapes[len(given) + len(inside) :]
+            return [*given, *inside, *(self.buffers.new(shape, self.now) for shape in scratch)]
+        return self._plain(scope, instruction, operands)
 
-    def _branches(self, scope: Scope, one: Instruction, operands: Sequence[Sequence[int]]) -> Sequence[int]:
+    def _branches(
+        self, scope: Scope, instruction: Instruction, operands: Sequence[Sequence[int]]
+    ) -> Sequence[int]:
         """Run all branches. Their results have the same buffers."""
         results = [
-            self._inside(scope, one, call.name, [operand])
-            for call, operand in zip(calls_of(one), operands[1:], strict=True)
+            self._inside(scope, instruction, call.name, [operand])
+            for call, operand in zip(calls_of(instruction), operands[1:], strict=True)
         ]
-        found = self._new(one)
+        merged = self._new(instruction)
         for result in results:
-            for value, same in zip(found, result, strict=True):
-                self.buffers.unite(value, same)
-        return found
+            for value, inner in zip(merged, result, strict=True):
+                self.buffers.unite(value, inner)
+        return merged
 
-    def _loop(self, scope: Scope, one: Instruction, initial: Sequence[int]) -> Sequence[int]:
+    def _loop(self, scope: Scope, instruction: Instruction, initial: Sequence[int]) -> Sequence[int]:
         """Run a loop once. What it carries has the same buffer before, inside and after it."""
         buffers, first_update, first_copy = self.buffers, len(self.updated), len(self.copied)
-        carried = self._new(one)
+        carried = self._new(instruction)
         for before, value in zip(initial, carried, strict=True):
             buffers.unite(before, value)
-        self._inside(scope, one, called(one, "condition"), [carried])
-        result = self._inside(scope, one, called(one, "body"), [carried])
+        self._inside(scope, instruction, called(instruction, "condition"), [carried])
+        result = self._inside(scope, instruction, called(instruction, "body"), [carried])
         inside = self.updated[first_update:]
         changed = {buffers.root(value) for value, _ in inside}
         filled = self._filled()
-        after = self._new(one)
+        after = self._new(instruction)
         for value, last, end in zip(carried, result, after, strict=True):
             root = buffers.root(value)
             if root == buffers.root(last) and root not in changed and root in filled:
@@ -196,22 +208,22 @@ class _Walk:
 
     def _filled(self) -> set[int]:
         """Return the buffers that a loop has updated part by part, and those of copies."""
-        found = {self.buffers.root(value) for value in self.filled}
-        for operand, copy in self.copied if found else ():
-            if self.buffers.root(operand) in found:
-                found.add(self.buffers.root(copy))
-        return found
+        roots = {self.buffers.root(value) for value in self.filled}
+        for operand, copy in self.copied if roots else ():
+            if self.buffers.root(operand) in roots:
+                roots.add(self.buffers.root(copy))
+        return roots
 
     def _inside(
-        self, scope: Scope, one: Instruction, name: str, arguments: Sequence[Sequence[int]]
+        self, scope: Scope, instruction: Instruction, name: str, arguments: Sequence[Sequence[int]]
     ) -> list[int]:
         """Run a computation that an instruction calls."""
-        loops = scope.loops + (one.opcode == "while")
+        loops = scope.loops + (instruction.opcode == "while")
         return self.run(Scope(self.module.computations[name], scope, loops), arguments)
 
-    def _fused(self, one: Instruction) -> Computation:
+    def _fused(self, instruction: Instruction) -> Computation:
         """Return the computation of a fusion."""
-        return self.module.computations[called(one, "callee")]
+        return self.module.computations[called(instruction, "callee")]
 
 
 _PRODUCTS = frozenset(
@@ -244,7 +256,7 @@ def live_at_turn(schedule: Schedule, dataflow: Dataflow) -> list[Buffer] | None:
         The values, also those outside of the main memory; None if there is no turn.
     """
     turns = _turns(schedule, dataflow.module)
-    found: dict[str, list[Buffer]] = {name: [] for name in turns}
+    live: dict[str, list[Buffer]] = {name: [] for name in turns}
     for buffer in schedule.buffers:
         if not (buffer.is_temporary and buffer.writers and buffer.shape.nbytes):
             continue
@@ -254,8 +266,8 @@ def live_at_turn(schedule: Schedule, dataflow: Dataflow) -> list[Buffer] | None:
         turn = turns.get(scope.computation.name)
         is_live = turn is not None and any(start < turn <= end for start, end in buffer.spans)
         if is_live and _is_held(buffer, dataflow):
-            found[scope.computation.name].append(buffer)
-    return max(found.values(), key=lambda held: sum(one.shape.nbytes for one in held), default=None)
+            live[scope.computation.name].append(buffer)
+    return max(live.values(), key=lambda held: sum(buffer.shape.nbytes for buffer in held), default=None)
 
 
 def _is_held(buffer: Buffer, dataflow: Dataflow) -> bool:
@@ -269,19 +281,19 @@ def _is_held(buffer: Buffer, dataflow: Dataflow) -> bool:
 def _maker(value: Value, dataflow: Dataflow) -> Instruction:
     """Return the instruction that computes a value, which copies, fusions and loops may pass on."""
     while True:
-        one = dataflow.instruction(value)
-        source = dataflow.same(value, _FORMS if one.op_name else _UNNAMED_FORMS)
+        instruction = dataflow.instruction(value)
+        source = dataflow.same(value, _FORMS if instruction.op_name else _UNNAMED_FORMS)
         if source is None:
-            return one
+            return instruction
         value = source
 
 
-def _pass_of(one: Instruction) -> _Pass:
+def _pass_of(instruction: Instruction) -> _Pass:
     """Return the pass of an instruction by its name; None for what ``jax.checkpoint`` computes again.
 
     XLA may merge that with what the forward pass has computed, such as on CPU up to JAX 0.10.
     """
-    return None if REMATTED in (one.op_name or "") else pass_of(one.op_name)
+    return None if REMATTED in (instruction.op_name or "") else pass_of(instruction.op_name)
 
 
 def _turns(schedule: Schedule, module: Module) -> dict[str, int]:
@@ -290,27 +302,35 @@ def _turns(schedule: Schedule, module: Module) -> dict[str, int]:
     marks: dict[str, list[tuple[int, _Pass]]] = {}
     # Computed from constants only, such as the zeros that a loop begins with: XLA puts it anywhere.
     constant: set[tuple[str, str]] = set()
-    for time, (one, name) in enumerate(zip(schedule.operations, schedule.computations, strict=True), 1):
-        if one.opcode in _SPREADING and all((name, operand) in constant for operand in one.operands):
-            constant.add((name, one.name))
-        is_counted = one.opcode in _COUNTED and (name, one.name) not in constant
-        of = main_pass(one) if is_counted else None
-        marks.setdefault(name, []).append((time, of))
+    for time, (instruction, name) in enumerate(
+        zip(schedule.operations, schedule.computations, strict=True), 1
+    ):
+        if instruction.opcode in _SPREADING and all(
+            (name, operand) in constant for operand in instruction.operands
+        ):
+            constant.add((name, instruction.name))
+        is_counted = instruction.opcode in _COUNTED and (name, instruction.name) not in constant
+        side = main_pass(instruction) if is_counted else None
+        marks.setdefault(name, []).append((time, side))
     both = {"forward", "backward"}
-    return {name: _turn(found) for name, found in marks.items() if both <= {of for _, of in found}}
+    return {name: _turn(sides) for name, sides in marks.items() if both <= {side for _, side in sides}}
 
 
 def _counted(computation: Computation) -> Mapping[str, Sequence[int]]:
     """Return the places of the instructions that may tell a pass, by their operations."""
     opcodes = _COUNTED | {"reduce"}
-    return by_key((one.opcode, one.place) for one in computation.instructions if one.opcode in opcodes)
+    return by_key(
+        (instruction.opcode, instruction.place)
+        for instruction in computation.instructions
+        if instruction.opcode in opcodes
+    )
 
 
 def _main_passes(module: Module) -> Callable[[Instruction], _Pass]:
     """Return a function that returns the pass of an instruction, by its main operations."""
 
-    def inside(one: Instruction, opcodes: Collection[str]) -> set[_Pass]:
-        computations = (module.computations[call.name] for call in calls_of(one))
+    def inside(instruction: Instruction, opcodes: Collection[str]) -> set[_Pass]:
+        computations = (module.computations[call.name] for call in calls_of(instruction))
         parts = (
             computation.instructions[place]
             for computation in computations
@@ -320,14 +340,14 @@ def _main_passes(module: Module) -> Callable[[Instruction], _Pass]:
         return {main_pass(part) for part in parts} - {None}
 
     @functools.cache
-    def main_pass(one: Instruction) -> _Pass:
-        if one.opcode in _SEVERAL:
-            found = inside(one, _COUNTED)
-            return "both" if len(found) > 1 else next(iter(found), None)
+    def main_pass(instruction: Instruction) -> _Pass:
+        if instruction.opcode in _SEVERAL:
+            passes = inside(instruction, _COUNTED)
+            return "both" if len(passes) > 1 else next(iter(passes), None)
         for opcodes in (_PRODUCTS, {"fusion"}, {"reduce"}):
-            if found := inside(one, opcodes):
-                return "backward" if found == {"backward"} else "forward"
-        return _pass_of(one)
+            if passes := inside(instruction, opcodes):
+                return "backward" if passes == {"backward"} else "forward"
+        return _pass_of(instruction)
 
     return main_pass
 
@@ -337,10 +357,10 @@ def _turn(marks: Sequence[tuple[int, _Pass]]) -> int:
 
     It is behind some operation of a pass, the first of several such places.
     """
-    wrong = sum(of == "forward" for _, of in marks)
+    wrong = sum(side == "forward" for _, side in marks)
     turns = []
-    for (_, of), (following, _) in itertools.pairwise(marks):
-        wrong += (of == "backward") - (of == "forward")
-        if of in ("forward", "backward"):
+    for (_, side), (following, _) in itertools.pairwise(marks):
+        wrong += (side == "backward") - (side == "forward")
+        if side in ("forward", "backward"):
             turns.append((wrong, following))
     return min(turns)[1]

@@ -96,13 +96,13 @@ def unescaped(text: str) -> str:
 
 def _resolve(escapes: re.Match[str]) -> str:
     """Return the text of adjacent escapes. XLA escapes each byte of a character that is not ASCII."""
-    found = bytearray()
+    data = bytearray()
     for octal, hexadecimal, character in _ESCAPE.findall(escapes[0]):
         if character:
-            found += _CONTROL.get(character, character).encode("utf-8", "surrogatepass")
+            data += _CONTROL.get(character, character).encode("utf-8", "surrogatepass")
         else:
-            found.append(int(octal, 8) & 255 if octal else int(hexadecimal, 16))
-    return found.decode("utf-8", "replace")
+            data.append(int(octal, 8) & 255 if octal else int(hexadecimal, 16))
+    return data.decode("utf-8", "replace")
 
 
 # JAX keeps ten frames of each operation, unless it is asked for more.
@@ -152,16 +152,16 @@ class StackFrames:
 
     def _walk(self, number: int) -> Stack:
         """Return the file, line, column and function of a frame and of its callers, up to a missing one."""
-        found: list[tuple[str, int, int, str]] = []
-        while (frame := self.frames.get(number)) is not None and len(found) < _DEEPEST:
+        frames: list[tuple[str, int, int, str]] = []
+        while (frame := self.frames.get(number)) is not None and len(frames) < _DEEPEST:
             place, number = frame
             if 0 < place <= len(self._index.file_locations):
                 location = self._index.file_locations[place - 1]
                 file = _named(self._index.file_names, location.file_name_id)
                 function = _named(self._index.function_names, location.function_name_id)
                 if file:
-                    found.append((file, location.line, location.column, function))
-        return tuple(found)
+                    frames.append((file, location.line, location.column, function))
+        return tuple(frames)
 
     def renumber(self, mlir: str, used: Iterable[tuple[str, int]]) -> None:
         """Give the frames the numbers that instructions have; forget them if these do not fit the table.
@@ -207,7 +207,9 @@ def _contradict(
 ) -> bool:
     """Return whether an instruction gets a stack that no operation of its name has."""
     known = ((names.get(name) or names.get(_last(name)), number) for name, number in used)
-    return any(found is not None and stacks.get(number) not in found for found, number in known)
+    return any(
+        candidates is not None and stacks.get(number) not in candidates for candidates, number in known
+    )
 
 
 def _last(name: str) -> str:
@@ -236,17 +238,17 @@ _MEMORY_SPACE = re.compile(r"[:)]S\((\d{1,9})\)")
 
 def read_array(text: str) -> ArrayShape | None:
     """Return the type of an array; None for several arrays, and for a dtype or a shape that is not known."""
-    found = _ARRAY.fullmatch(text.strip())
-    if found is None:
+    match = _ARRAY.fullmatch(text.strip())
+    if match is None:
         return None
-    _, name, dims_text, layout = found.groups()
+    _, name, dims_text, layout = match.groups()
     dtype = dtype_of(name)
     parts = dims_text.split(",") if dims_text else []
     lengths = [_DIM.fullmatch(part) for part in parts]
     if dtype is None or len(parts) > MOST_AXES or None in lengths:
         return None
     # A bounded dimension is printed as <=8, and takes the memory of 8.
-    dims = tuple(int(one[1]) for one in lengths if one)
+    dims = tuple(int(length[1]) for length in lengths if length)
     space = _MEMORY_SPACE.search(layout or "")
     nbytes = 0 if dtype in WITHOUT_DATA else packed_nbytes(dims, bits_of_name(dtype))
     if nbytes is None:
@@ -303,8 +305,8 @@ def is_nested_derivative(op_name: str | None) -> bool:
     False
     """
     # XLA joins the names of operations that it merges.
-    found = (_DERIVATIVE.findall(name) for name in (op_name or "").split(";"))
-    return any(marks[:1] == ["jvp"] and "transpose" in marks for marks in found)
+    derivatives = (_DERIVATIVE.findall(name) for name in (op_name or "").split(";"))
+    return any(marks[:1] == ["jvp"] and "transpose" in marks for marks in derivatives)
 
 
 _CALL_IN_SCOPE = re.compile(r"(\w+)\((.*)\)", re.DOTALL)
