@@ -212,7 +212,7 @@ def test_a_process_that_gave_up_is_not_named_as_missing(program, first):
     several = program(3)
     calls = {}
     for process in (first, 1 - first):
-        calls[process] = several.call(process, report_from(process), SHORT if process else 5 * SHORT)
+        calls[process] = several.call(process, report_from(process), SHORT if process else 3 * SHORT)
         several.wait_for(process)
     gave_up, patient = several.missing_in(calls[1], calls[0])
     assert (gave_up[-1], patient) == (2, (2,))

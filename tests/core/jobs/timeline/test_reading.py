@@ -63,7 +63,7 @@ def test_each_line_matches_the_schema() -> None:
         fields = json.loads(encoded(line))
         assert LINES[fields.pop("line")] is type(line)
         named = {"$ref": f"#/$defs/{type(line).__name__}", "$defs": schema["$defs"]}
-        jsonschema.validate(fields, named)
+        jsonschema.Draft202012Validator(named).validate(fields)
 
 
 def test_half_a_line_is_waited_for(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import traceback
 import weakref
+from functools import cache
 
 import jax
 import pytest
@@ -198,6 +199,12 @@ EXPRESSIONS += [
 ]
 
 
+@cache
+def messages():
+    """Return the messages of some of the programs."""
+    return [str(Program(PREAMBLE + program["source"], "").error()) for program in programs(FILE)[::4]]
+
+
 @pytest.mark.parametrize("expression", EXPRESSIONS)
 def test_no_message_makes_an_error_of_ours(expression):
     """Each message, whole and cut off, at an expression that another one raises."""
@@ -206,8 +213,7 @@ def test_no_message_makes_an_error_of_ours(expression):
     run = program(
         f"def bad(r):\n    scan = cond = r\n    a, b = put(A, 'x'), put(A, 'y')\n    return {expression}\n"
     )
-    for one in programs(FILE)[::4]:
-        message = str(Program(PREAMBLE + one["source"], "").error())
+    for message in messages():
         for text in (message, message[: len(message) // 2], message[: 2 * len(message) // 3]):
             try:
                 with jax.set_mesh(run.names["mesh"]):
