@@ -10,16 +10,22 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from hashlib import sha256
+from importlib.metadata import version
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from jax_array_info_core.base.files.descriptors import write_whole
+
 from .blocks import Console, Python
 from .worker import RECORD, UNOPTIMIZED
 
 WORKER = Path(__file__).parent / "worker.py"
+KEPT = Path(__file__).parent.parent / ".nox" / "pages"
+"""Folder of the output of the last run of each page, by the hash of its blocks."""
 AT_ONCE = min(os.cpu_count() or 1, 4)
 """Number of pages that run at the same time."""
 PACKAGES = Path(__file__).parent.parent / "packages"
@@ -70,15 +76,17 @@ def environment() -> dict[str, str]:
 
 
 def code_as_it_is() -> tuple[object, ...]:
-    """Return a cache key that changes with the source of the packages."""
-    return tuple((path, path.stat().st_mtime_ns) for path in [WORKER, *PACKAGES.rglob("*.py")])
+    """Return a cache key that changes with the source of the packages, with Python and with JAX."""
+    files = [WORKER, *PACKAGES.rglob("*.py")]
+    return sys.version, version("jax"), *((path, path.stat().st_mtime_ns) for path in files)
 
 
 @cache
 def run_blocks(blocks: tuple[Python | Console, ...], code: object) -> list[list[Shown]]:
     """Run the blocks of a page and return the output pieces of each.
 
-    The cache is for ``mkdocs serve``: a save runs only pages with changed blocks.
+    The cache is for ``mkdocs serve``: a save runs only pages with changed blocks. Files keep it for the next
+    build, except in CI, which runs all pages.
 
     Args:
         blocks: The blocks, which run in order and share a working directory.
@@ -87,6 +95,20 @@ def run_blocks(blocks: tuple[Python | Console, ...], code: object) -> list[list[
     Raises:
         BlockError: If a block fails.
     """
+    if code is None or "CI" in os.environ:
+        return _run_all(blocks)
+    kept, key = KEPT / sha256(repr(blocks).encode()).hexdigest(), sha256(repr(code).encode()).hexdigest()
+    if kept.exists():
+        last, shown = msgspec.json.decode(kept.read_bytes(), type=tuple[str, list[list[Shown]]])
+        if last == key:
+            return shown
+    shown = _run_all(blocks)
+    KEPT.mkdir(parents=True, exist_ok=True)
+    write_whole(kept, msgspec.json.encode((key, shown)))
+    return shown
+
+
+def _run_all(blocks: tuple[Python | Console, ...]) -> list[list[Shown]]:
     shown: list[list[Shown]] = [[] for _ in blocks]
     with tempfile.TemporaryDirectory(prefix="page") as temporary:
         folder = Path(temporary).resolve()

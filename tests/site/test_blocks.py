@@ -179,6 +179,22 @@ def test_results_are_cached_until_a_block_or_the_code_changes(tmp_path, monkeypa
     assert running.run_blocks((random,), code_as_it_is()) != first
 
 
+def test_a_later_build_runs_what_changed_and_in_ci_everything(tmp_path, monkeypatch):
+    monkeypatch.setattr(running, "KEPT", tmp_path / "pages")
+    random = python("import os; print(os.urandom(8))", devices="1")
+
+    def built(*blocks, code=1):
+        return running.run_blocks.__wrapped__(blocks, code)
+
+    monkeypatch.delenv("CI", raising=False)
+    first = built(random)
+    assert built(random) == first
+    assert built(random, python("1", devices="1"))[0] != first[0]
+    assert built(random, code=2) != first
+    monkeypatch.setenv("CI", "1")
+    assert built(random, code=2) != built(random, code=2)
+
+
 def test_environment_variables_of_the_build_do_not_affect_pages(monkeypatch):
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
     monkeypatch.setenv("JAX_LOG_COMPILES", "1")
