@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from jax import lax
 
 from jax_array_info_core.compat.programs import program_record
-from jax_array_info_core.xla.hlo.loops import counted_flops, executions
+from jax_array_info_core.xla.hlo.flops import counted_flops
+from jax_array_info_core.xla.hlo.loops import executions
 from jax_array_info_core.xla.hlo.messages import hlo_classes
 from jax_array_info_core.xla.hlo.module import read_module
 from tests.hlo_texts import CPU, EVERYWHERE, entry_of, module_of, records, stored

@@ -5,7 +5,8 @@ import pytest
 from jax_array_info_core.xla.hlo.buffers import elementwise_parameters, fused_updates
 from jax_array_info_core.xla.hlo.collectives import _moving
 from jax_array_info_core.xla.hlo.dataflow import Dataflow
-from jax_array_info_core.xla.hlo.loops import _costs, executions
+from jax_array_info_core.xla.hlo.flops import _costs
+from jax_array_info_core.xla.hlo.loops import executions
 from jax_array_info_core.xla.hlo.module import _content, calling, read_module
 from jax_array_info_core.xla.hlo.schedule import schedule_of
 from tests.hlo_texts import EVERYWHERE, records

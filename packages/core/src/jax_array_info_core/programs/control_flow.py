@@ -14,7 +14,8 @@ from ..arrays.origins.origins import UserLines
 from ..facts.reports.control_flow import ControlFlow, Cost, FlopTotals, per_iteration, sums_of
 from ..facts.reports.program import Uncounted, UncountedFlops
 from ..xla.hlo.dataflow import Dataflow
-from ..xla.hlo.loops import Enclosure, Executions, Within, counted_flops
+from ..xla.hlo.flops import counted_flops
+from ..xla.hlo.loops import Enclosure, Executions, Within
 from ..xla.hlo.module import Instruction, Module, calls_of
 
 

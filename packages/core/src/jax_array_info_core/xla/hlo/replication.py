@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ...base.grouping import by_key
 from .collectives import COLLECTIVES, Movement
 from .dataflow import Value
-from .loops import fft_flops, multiply_adds
+from .flops import fft_flops, multiply_adds
 from .messages import ArrayShape
 from .module import (
     PASSING,
