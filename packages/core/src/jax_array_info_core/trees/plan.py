@@ -299,11 +299,9 @@ def _planned(tree: Any, mesh: Any, specs: Any, logical_axes: LogicalAxes | None)
     """Return a planned tree. Its report is the same object while the leaves and the plan stay alike."""
     leaves = _rows_of_tree(tree)
     planner = Planner(leaves.devices, mesh, logical_axes, has_specs=specs is not None)
-    plan = planner.plan(mesh, specs)
-    if leaves.known is not None and leaves.known.planned is not None and plan is not None:
-        last, planned = leaves.known.planned
-        if plan == last:
-            return replace(planned, objects=leaves.objects)
+    plan = None if leaves.known is None else planner.plan(mesh, specs)
+    if leaves.known is not None and leaves.known.planned is not None and plan == leaves.known.planned[0]:
+        return replace(leaves.known.planned[1], objects=leaves.objects)
     wanted = specs_by_path(specs, leaves.rows, leaves.side_paths)
     rows, devices = used_sets(
         [planner.planned(row, spec) for row, spec in zip(leaves.rows, wanted.entries, strict=True)],
@@ -335,7 +333,7 @@ def _planned(tree: Any, mesh: Any, specs: Any, logical_axes: LogicalAxes | None)
         unspecified,
         (leaves.rows, sets),
     )
-    if leaves.known is not None:
+    if leaves.known is not None and plan is not None:
         leaves.known.planned = plan, replace(planned, objects=())  # keeps no leaf alive
     return planned
 
