@@ -192,6 +192,27 @@ def test_private_names_are_imported_only_within_their_subpackage():
             assert own_room or not private, f"{path} imports {private} of {node.module}"
 
 
+def imported(path, text):
+    """Return the modules that a module imports, also in functions and for types, by their relative paths."""
+    known = {relative for relative, _ in modules()}
+    for node in ast.walk(ast.parse(text)):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name.replace(".", "/") for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            package = Path(*path.parts[: len(path.parts) - node.level]) if node.level else Path()
+            base = package.joinpath(*(node.module or "").split("."))
+            inner = [str(base / alias.name) for alias in node.names]
+            names = [name if Path(f"{name}.py") in known else str(base) for name in inner]
+        yield from known & {Path(f"{name}{end}") for name in names for end in (".py", "/__init__.py")}
+
+
+def test_no_two_modules_import_each_other():
+    imports = {path: {*imported(path, text)} - {path} for path, text in modules()}
+    assert sum(map(len, imports.values())) > 1000
+    assert [(str(path), str(to)) for path in imports for to in imports[path] if path in imports[to]] == []
+
+
 def test_only_compat_uses_versions_and_private_parts_of_jax():
     private = re.compile(r"jax\._src|jax\.__version|\bversion_info\b|_hlo_sharding")
     for path, text in modules():

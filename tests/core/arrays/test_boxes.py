@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jax_array_info_core.arrays.array_report import content_of, logical_names
+from jax_array_info_core.arrays.boxes import content_of, logical_names
 from jax_array_info_core.layouts import Spec
 
 pytestmark = pytest.mark.once_per_version

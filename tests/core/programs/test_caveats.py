@@ -7,7 +7,9 @@ from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import program_diff_report, program_report
 from jax_array_info_core.compat.arrays import per_shard
-from jax_array_info_core.facts.reports.program import uncounted_words
+from jax_array_info_core.facts.reports.program_values import (
+    uncounted_words,
+)
 from jax_array_info_core.programs.compiled import caveats_of
 from jax_array_info_core.reports import FlopTotals, UncountedFlops
 from tests.hlo_texts import module_of

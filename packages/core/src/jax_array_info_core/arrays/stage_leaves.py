@@ -16,7 +16,9 @@ from ..compat.jaxprs import JaxprConstraint
 from ..compat.shardings import describe_sharding, host_memory_kind, is_named
 from ..compat.stages import ProgramLeaf
 from ..facts.reports.array import ShardingDescription, same_sharding
-from ..facts.reports.program import ProgramValue
+from ..facts.reports.program_values import (
+    ProgramValue,
+)
 from ..geometry.layouts.dtypes import bits_per_element, dtype_name, packed_nbytes
 from ..geometry.layouts.spec import MeshAxes, shard_dims
 from ..geometry.layouts.xla import parse_xla_sharding, spec_of_xla

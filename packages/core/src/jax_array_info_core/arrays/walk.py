@@ -11,9 +11,10 @@ import numpy as np
 
 from ..compat import values
 from ..compat.arrays import array_facts, array_like, attribute
+from ..compat.shardings import object_text
 from ..facts.reports.array import ArrayReport, ContainerLeaf
 from ..geometry.layouts import dtypes
-from .array_report import children_of, content_of, object_text
+from .boxes import children_of, content_of
 from .paths import KeystrNotation, Notation
 
 MAX_DEPTH = 100

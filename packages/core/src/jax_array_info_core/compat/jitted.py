@@ -15,14 +15,10 @@ from contextlib import AbstractContextManager
 from inspect import Parameter, Signature
 from itertools import repeat
 from types import CellType, FunctionType, MethodType, ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from . import private
 from .processes import has_backends
-
-if TYPE_CHECKING:
-    from .stages import ProgramLeaf
-
 
 module_names = vars(ModuleType)["__dict__"].__get__
 """Returns the dict of a module's variables, even if the module's class overrides ``__dict__``."""
@@ -227,7 +223,6 @@ META_FIELDS = "meta_fields"
 """The variable of JAX's ``register_dataclass`` with the names of the static fields."""
 STATES = "states"
 """The attribute with the flat variables of an object that nnx passes to JAX."""
-Groups = dict[tuple[Any, ...], list[int]]
 
 
 class Unwrapped(NamedTuple):
@@ -275,27 +270,6 @@ def is_jitted(value: Any) -> bool:
     return type(value) in jitted_types() or jitted_inside(value) is not None
 
 
-def with_object_keys(
-    function: Any,
-    arguments: Sequence[Any],
-    keywords: Mapping[str, Any],
-    given: list[ProgramLeaf],
-    returned: list[ProgramLeaf],
-) -> tuple[list[ProgramLeaf], list[ProgramLeaf]]:
-    """Return the arguments and the outputs of a program with the keys of the user's objects.
-
-    They are unchanged if the function is not that of a library, or if the objects do not match the program.
-    """
-    # Another version of the library has other parts, and flattening runs code of the user's classes.
-    with contextlib.suppress(Exception):
-        found = unwrapped(function, arguments, keywords)
-        if hasattr(found.function, "_dynamic_fun"):
-            return _of_equinox(found, given), [_equinox_output(leaf) for leaf in returned]
-        if jitted_inside(found.function) is not None:
-            return _of_nnx(found, given, returned)
-    return given, returned
-
-
 def closed_over(function: Any) -> dict[str, Any]:
     """Return the variables of the enclosing function to which a function refers."""
     if not isinstance(function, FunctionType) or not function.__closure__:
@@ -329,37 +303,6 @@ def _is_equinox_partial(function: Any) -> bool:
     return cls.__name__ == "Partial" and cls.__module__.partition(".")[0] == "equinox"
 
 
-def _of_equinox(found: Unwrapped, given: list[ProgramLeaf]) -> list[ProgramLeaf]:
-    """Return the arguments of ``filter_jit``: the arrays of the first one, the others and the function."""
-    import jax
-
-    signature = found.function._signature
-    bound = signature.bind(*found.arguments, **found.keywords)
-    names = position_names(signature, len(bound.args))
-    trees = {
-        "first": dict(zip(names[:1], bound.args[:1], strict=True)),
-        "rest": dict(zip(names[1:], bound.args[1:], strict=True)) | bound.kwargs,
-        "fun": {"self": found.function.__wrapped__},
-    }
-    # Equinox numbers all leaves of a group, and passes those that are arrays.
-    sources = {
-        group: [
-            (name, tuple(keys), leaf)
-            for name, value in tree.items()
-            for keys, leaf in jax.tree_util.tree_flatten_with_path(value)[0]
-        ]
-        for group, tree in trees.items()
-    }
-    changed = []
-    for leaf in given:
-        group, number = leaf.keys
-        name, keys, array = sources[group.key][number.idx]
-        if tuple(array.shape) != leaf.shape:
-            return given
-        changed.append(leaf._replace(name=name, keys=keys))
-    return changed
-
-
 def position_names(signature: Signature, count: int) -> list[str]:
     """Return the names of positional arguments; those of ``*rest`` have a number."""
     names: list[str] = []
@@ -368,58 +311,6 @@ def position_names(signature: Signature, count: int) -> list[str]:
             return names[:count] + [f"{parameter.name}[{number}]" for number in range(count - len(names))]
         names.append(parameter.name)
     return names[:count]
-
-
-def _equinox_output(leaf: ProgramLeaf) -> ProgramLeaf:
-    """Return an output without the tuple in which ``filter_jit`` returns it, after a marker of its own."""
-    first, *rest = leaf.keys
-    return leaf._replace(keys=tuple(rest) if first.idx else ("marker",))
-
-
-def _of_nnx(
-    found: Unwrapped, given: list[ProgramLeaf], returned: list[ProgramLeaf]
-) -> tuple[list[ProgramLeaf], list[ProgramLeaf]]:
-    """Return the arguments of ``nnx.jit``: the variables of each object, in the order of nnx."""
-    objects = list(_nnx_objects(found.arguments, found.keywords))
-    groups = _groups(given)
-    if len(groups) != len(objects):
-        return given, returned
-    given, results = list(given), list(returned)
-    updates = _groups([leaf if leaf.keys[0].idx < 2 else leaf._replace(keys=()) for leaf in returned])
-    roots: list[tuple[Any, ...]] = []
-    for (root, numbers), (paths, shapes) in zip(groups.items(), objects, strict=True):
-        if [given[number].shape for number in numbers] != shapes:
-            return given, returned
-        for number, path in zip(numbers, paths, strict=True):
-            given[number] = given[number]._replace(keys=(*root[1:], *path))
-        roots.append(root)
-    for root, (paths, shapes), numbers in zip(roots, objects, updates.values(), strict=False):
-        if len(updates) == len(objects) and [returned[number].shape for number in numbers] == shapes:
-            for number, path in zip(numbers, paths, strict=True):
-                results[number] = returned[number]._replace(keys=(*root, *path))
-    return given, [
-        leaf._replace(keys=leaf.keys[1:]) if leaf is old and leaf.keys[0].idx == 2 else leaf
-        for leaf, old in zip(results, returned, strict=True)
-    ]
-
-
-def _nnx_objects(
-    arguments: Sequence[Any], keywords: Mapping[str, Any]
-) -> Iterator[tuple[list[Any], list[Any]]]:
-    """Yield the paths and the shapes of the variables of each object. A shared one is in the first object."""
-    import jax
-
-    graph = sys.modules.get("flax.nnx.graphlib") or sys.modules["flax.nnx.graph"]
-
-    def is_object(value: Any) -> bool:
-        return isinstance(value, graph.Variable) or graph.is_graph_node(value)
-
-    known = graph.RefMap()
-    for value in jax.tree.leaves((tuple(arguments), dict(keywords)), is_leaf=is_object):
-        if is_object(value):
-            _, state = graph.flatten(value, ref_index=known, with_paths=True)
-            if state.paths:
-                yield list(state.paths), [tuple(leaf.shape) for leaf in state.leaves]
 
 
 def nnx_states(arguments: Any) -> list[tuple[tuple[Any, ...], ...]]:
@@ -459,13 +350,3 @@ def _entries_of_graph(graph: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
                 yield (*keys, key), attribute
 
     return walk(())
-
-
-def _groups(leaves: Sequence[ProgramLeaf]) -> Groups:
-    """Return the numbers of the leaves of each object, by its name and keys."""
-    groups: Groups = {}
-    for number, leaf in enumerate(leaves):
-        names = [getattr(key, "name", None) for key in leaf.keys]
-        if STATES in names and len(names) == names.index(STATES) + 3:
-            groups.setdefault((leaf.name, *leaf.keys[: names.index(STATES)]), []).append(number)
-    return groups

@@ -28,7 +28,15 @@ from ..geometry.layouts.spec import MeshAxes, as_spec
 from ..geometry.layouts.xla import parse_xla_sharding, xla_layout
 from ..geometry.layouts.xla_sharding import XlaSharding
 from . import private
-from .values import DeviceFacts, ShardingFacts, is_abstract_mesh, is_bare_xla_sharding
+from .values import (
+    DeviceFacts,
+    ShardingFacts,
+    is_abstract_mesh,
+    is_bare_xla_sharding,
+    is_mesh,
+    is_partition_spec,
+    is_sharding,
+)
 
 if TYPE_CHECKING:
     from jax.sharding import NamedSharding, Sharding
@@ -67,6 +75,24 @@ def describe_sharding(sharding: Any, ndim: int) -> ShardingDescription:
     return ShardingDescription(
         type=class_name, text=None if sharding.num_devices == 1 else _xla_text(sharding, ndim)
     )
+
+
+def object_text(value: Any) -> str:
+    """Return a sharding or a partition spec as short text; an empty string for any other value."""
+    description = object_description(value)
+    return "" if description is None or description.spec is None else description.with_mesh
+
+
+def object_description(value: Any) -> ShardingDescription | None:
+    """Return the spec and the mesh of an object; None if it has neither."""
+    with contextlib.suppress(LayoutError):  # the mesh is empty
+        if is_partition_spec(value):
+            return ShardingDescription(type="PartitionSpec", spec=as_spec(value))
+        if is_mesh(value):
+            return ShardingDescription(type=type(value).__name__, mesh=mesh_axes(value))
+        if is_sharding(value) and is_named(value):
+            return describe_sharding(value, 0)
+    return None
 
 
 def has_devices(sharding: Any) -> bool:

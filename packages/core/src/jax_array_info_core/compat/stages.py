@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from types import FunctionType
 from typing import Any, Literal, NamedTuple
 
 from ..base.errors import UnsupportedValueError
-from .jitted import is_jitted, unwrapped
+from .jitted import STATES, Unwrapped, is_jitted, jitted_inside, position_names, unwrapped
 from .shardings import is_named
 from .topologies import topology_of
 from .values import is_sharding, type_name, without_format
@@ -36,6 +37,7 @@ def _numbered(name: str) -> str:
     return _FLAT.sub(r"\1", name)
 
 
+_Groups = dict[tuple[Any, ...], list[int]]
 _INNER = ("traced", "lowered", "compiled")
 """Attributes in which wrappers of other libraries keep the stage of JAX."""
 
@@ -380,3 +382,117 @@ def struct_as_returned(value: Any, given: ProgramLeaf, returned: ProgramLeaf) ->
         return None
     weak_type = bool(getattr(value, "weak_type", False))
     return jax.ShapeDtypeStruct(given.shape, given.dtype, sharding=sharding, weak_type=weak_type)
+
+
+def with_object_keys(
+    function: Any,
+    arguments: Sequence[Any],
+    keywords: Mapping[str, Any],
+    given: list[ProgramLeaf],
+    returned: list[ProgramLeaf],
+) -> tuple[list[ProgramLeaf], list[ProgramLeaf]]:
+    """Return the arguments and the outputs of a program with the keys of the user's objects.
+
+    They are unchanged if the function is not that of a library, or if the objects do not match the program.
+    """
+    # Another version of the library has other parts, and flattening runs code of the user's classes.
+    with contextlib.suppress(Exception):
+        found = unwrapped(function, arguments, keywords)
+        if hasattr(found.function, "_dynamic_fun"):
+            return _of_equinox(found, given), [_equinox_output(leaf) for leaf in returned]
+        if jitted_inside(found.function) is not None:
+            return _of_nnx(found, given, returned)
+    return given, returned
+
+
+def _of_equinox(found: Unwrapped, given: list[ProgramLeaf]) -> list[ProgramLeaf]:
+    """Return the arguments of ``filter_jit``: the arrays of the first one, the others and the function."""
+    import jax
+
+    signature = found.function._signature
+    bound = signature.bind(*found.arguments, **found.keywords)
+    names = position_names(signature, len(bound.args))
+    trees = {
+        "first": dict(zip(names[:1], bound.args[:1], strict=True)),
+        "rest": dict(zip(names[1:], bound.args[1:], strict=True)) | bound.kwargs,
+        "fun": {"self": found.function.__wrapped__},
+    }
+    # Equinox numbers all leaves of a group, and passes those that are arrays.
+    sources = {
+        group: [
+            (name, tuple(keys), leaf)
+            for name, value in tree.items()
+            for keys, leaf in jax.tree_util.tree_flatten_with_path(value)[0]
+        ]
+        for group, tree in trees.items()
+    }
+    changed = []
+    for leaf in given:
+        group, number = leaf.keys
+        name, keys, array = sources[group.key][number.idx]
+        if tuple(array.shape) != leaf.shape:
+            return given
+        changed.append(leaf._replace(name=name, keys=keys))
+    return changed
+
+
+def _equinox_output(leaf: ProgramLeaf) -> ProgramLeaf:
+    """Return an output without the tuple in which ``filter_jit`` returns it, after a marker of its own."""
+    first, *rest = leaf.keys
+    return leaf._replace(keys=tuple(rest) if first.idx else ("marker",))
+
+
+def _of_nnx(
+    found: Unwrapped, given: list[ProgramLeaf], returned: list[ProgramLeaf]
+) -> tuple[list[ProgramLeaf], list[ProgramLeaf]]:
+    """Return the arguments of ``nnx.jit``: the variables of each object, in the order of nnx."""
+    objects = list(_nnx_objects(found.arguments, found.keywords))
+    groups = _groups(given)
+    if len(groups) != len(objects):
+        return given, returned
+    given, results = list(given), list(returned)
+    updates = _groups([leaf if leaf.keys[0].idx < 2 else leaf._replace(keys=()) for leaf in returned])
+    roots: list[tuple[Any, ...]] = []
+    for (root, numbers), (paths, shapes) in zip(groups.items(), objects, strict=True):
+        if [given[number].shape for number in numbers] != shapes:
+            return given, returned
+        for number, path in zip(numbers, paths, strict=True):
+            given[number] = given[number]._replace(keys=(*root[1:], *path))
+        roots.append(root)
+    for root, (paths, shapes), numbers in zip(roots, objects, updates.values(), strict=False):
+        if len(updates) == len(objects) and [returned[number].shape for number in numbers] == shapes:
+            for number, path in zip(numbers, paths, strict=True):
+                results[number] = returned[number]._replace(keys=(*root, *path))
+    return given, [
+        leaf._replace(keys=leaf.keys[1:]) if leaf is old and leaf.keys[0].idx == 2 else leaf
+        for leaf, old in zip(results, returned, strict=True)
+    ]
+
+
+def _nnx_objects(
+    arguments: Sequence[Any], keywords: Mapping[str, Any]
+) -> Iterator[tuple[list[Any], list[Any]]]:
+    """Yield the paths and the shapes of the variables of each object. A shared one is in the first object."""
+    import jax
+
+    graph = sys.modules.get("flax.nnx.graphlib") or sys.modules["flax.nnx.graph"]
+
+    def is_object(value: Any) -> bool:
+        return isinstance(value, graph.Variable) or graph.is_graph_node(value)
+
+    known = graph.RefMap()
+    for value in jax.tree.leaves((tuple(arguments), dict(keywords)), is_leaf=is_object):
+        if is_object(value):
+            _, state = graph.flatten(value, ref_index=known, with_paths=True)
+            if state.paths:
+                yield list(state.paths), [tuple(leaf.shape) for leaf in state.leaves]
+
+
+def _groups(leaves: Sequence[ProgramLeaf]) -> _Groups:
+    """Return the numbers of the leaves of each object, by its name and keys."""
+    groups: _Groups = {}
+    for number, leaf in enumerate(leaves):
+        names = [getattr(key, "name", None) for key in leaf.keys]
+        if STATES in names and len(names) == names.index(STATES) + 3:
+            groups.setdefault((leaf.name, *leaf.keys[: names.index(STATES)]), []).append(number)
+    return groups

@@ -10,7 +10,10 @@ from ..base.errors import CheckError, UnsupportedValueError, require_report
 from ..base.quantities import counted, format_bytes
 from ..base.text import printable
 from ..facts.reports.collectives import Collective, because_words, link_words, sent_by, sent_words
-from ..facts.reports.program import ProgramReport, ProgramValue
+from ..facts.reports.program import ProgramReport
+from ..facts.reports.program_values import (
+    ProgramValue,
+)
 from ..geometry.layouts.links import MAY_BE, Link, as_link
 from ..geometry.layouts.notation import as_nbytes
 from ..geometry.layouts.spec import SpecLike, as_spec, same_spec

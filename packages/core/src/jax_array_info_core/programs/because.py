@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 from ..arrays.origins.origins import UserLines
 from ..base.grouping import by_key
 from ..facts.reports.collectives import Collective
-from ..facts.reports.program import ProgramValue
+from ..facts.reports.program_values import (
+    ProgramValue,
+)
 from ..facts.reports.propagation import AxisOrigin, Because, ConflictOperand
 from ..geometry.layouts.spec import effective_spec, same_spec
 from ..xla.hlo.module import Instruction

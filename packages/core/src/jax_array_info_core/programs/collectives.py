@@ -25,8 +25,10 @@ from ..facts.reports.collectives import (
     sent_by,
 )
 from ..facts.reports.origin import Origin, Phase
-from ..facts.reports.program import Constraint
 from ..facts.reports.program_memory import Temporary
+from ..facts.reports.program_values import (
+    Constraint,
+)
 from ..facts.reports.propagation import Because
 from ..geometry.layouts.links import LINKS, Link, Places
 from ..geometry.layouts.spec import MeshAxes, shard_dims

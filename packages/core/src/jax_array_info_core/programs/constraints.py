@@ -16,7 +16,10 @@ from ..compat.arrays import traceback_lines
 from ..compat.jaxprs import JaxprConstraint, jaxpr_constraints
 from ..compat.shardings import describe_sharding
 from ..facts.reports.array import ShardingDescription
-from ..facts.reports.program import Constraint, ProgramValue
+from ..facts.reports.program_values import (
+    Constraint,
+    ProgramValue,
+)
 from ..geometry.layouts.dtypes import dtype_name
 from ..xla.hlo.module import Module
 

@@ -12,7 +12,10 @@ from typing import Any
 
 from ..arrays.origins.origins import UserLines
 from ..facts.reports.control_flow import ControlFlow, Cost, FlopTotals, per_iteration, sums_of
-from ..facts.reports.program import Uncounted, UncountedFlops
+from ..facts.reports.program_values import (
+    Uncounted,
+    UncountedFlops,
+)
 from ..xla.hlo.dataflow import Dataflow
 from ..xla.hlo.flops import counted_flops
 from ..xla.hlo.loops import Enclosure, Executions, Within

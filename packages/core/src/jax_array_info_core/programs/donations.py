@@ -11,7 +11,11 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ..facts.reports.array import ShardingDescription, same_sharding
-from ..facts.reports.program import CALL_FAILS, Donation, ProgramValue
+from ..facts.reports.program_values import (
+    CALL_FAILS,
+    Donation,
+    ProgramValue,
+)
 from ..geometry.layouts.dtypes import type_text
 from ..xla.hlo.dataflow import Dataflow, Value
 from ..xla.hlo.module import Module

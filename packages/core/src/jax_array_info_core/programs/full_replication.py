@@ -16,7 +16,9 @@ from ..base.errors import LayoutError, NotationError
 from ..compat.residuals import passes_are_named
 from ..facts.reports.array import ShardingDescription
 from ..facts.reports.origin import Origin
-from ..facts.reports.program import Rematerialization
+from ..facts.reports.program_values import (
+    Rematerialization,
+)
 from ..facts.reports.repeated import RepeatedValue
 from ..geometry.layouts.dtypes import bits_of_name, packed_nbytes
 from ..geometry.layouts.spec import MeshAxes, Spec, shard_dims

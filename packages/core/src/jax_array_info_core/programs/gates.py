@@ -15,7 +15,10 @@ from ..base.quantities import format_bytes, format_number, known_sum, parse_byte
 from ..base.text import printable
 from ..facts.reports.changes import ChangedField, LeafChange, ProgramDiff, RuleResult, TreeDiff, rule_lines
 from ..facts.reports.collectives import Collective, link_words
-from ..facts.reports.program import ProgramReport, ProgramValue
+from ..facts.reports.program import ProgramReport
+from ..facts.reports.program_values import (
+    ProgramValue,
+)
 from ..facts.reports.tree import TreeReport, TreeRow
 from ..geometry.layouts.links import LINKS, Link
 from ..trees.files import read_report

@@ -24,7 +24,6 @@ from ..compat.residuals import (
 )
 from ..compat.stages import ProgramLeaf, Stages, output_leaves
 from ..facts.reports.origin import Origin
-from ..facts.reports.program import Donation, ProgramValue
 from ..facts.reports.program_memory import (
     BackwardLine,
     LiveAtBackward,
@@ -33,6 +32,10 @@ from ..facts.reports.program_memory import (
     ProgramTimelineReport,
     SavedForBackward,
     Temporary,
+)
+from ..facts.reports.program_values import (
+    Donation,
+    ProgramValue,
 )
 from ..facts.reports.timeline import MAX_POINTS, MAX_SERIES
 from ..geometry.layouts.dtypes import bits_per_element, dtype_name, packed_nbytes

@@ -24,14 +24,13 @@ from ..facts.reports.changes import (
 )
 from ..facts.reports.collectives import Collective
 from ..facts.reports.origin import Origin
-from ..facts.reports.program import (
+from ..facts.reports.program import ProgramReport, unknown_bytes
+from ..facts.reports.program_memory import ProgramMemory, Temporary
+from ..facts.reports.program_values import (
     Donation,
-    ProgramReport,
     ProgramValue,
     uncounted_words,
-    unknown_bytes,
 )
-from ..facts.reports.program_memory import ProgramMemory, Temporary
 from ..geometry.layouts.spec import other_types
 from .memory import MOST_TEMPORARIES
 

@@ -16,7 +16,7 @@ from ..arrays.stage_leaves import argument_values, output_values, with_requested
 from ..base.errors import UnsupportedValueError
 from ..compat.arrays import buffer_key
 from ..compat.jaxprs import requested_outputs
-from ..compat.jitted import jitted_types, with_object_keys
+from ..compat.jitted import jitted_types
 from ..compat.lowering import require_shardy
 from ..compat.processes import only_cpu
 from ..compat.programs import (
@@ -39,6 +39,7 @@ from ..compat.stages import (
     output_leaves,
     places_of_arguments,
     stages_of,
+    with_object_keys,
 )
 from ..compat.topologies import topology_of
 from ..compat.topology_names import Topology, parse_topology

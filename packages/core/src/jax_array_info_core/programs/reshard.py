@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays.array_report import content_of
+from ..arrays.boxes import content_of
 from ..arrays.plans.plan import strict_problems
 from ..arrays.walk import leaf_of
 from ..base.errors import LayoutError, SpecError

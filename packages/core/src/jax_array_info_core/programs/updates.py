@@ -12,7 +12,10 @@ from ..base.grouping import by_key
 from ..compat.jaxprs import Update, jaxpr_gradients, jaxpr_updates
 from ..compat.stages import ProgramLeaf, places_of_arguments, struct_as_returned
 from ..facts.reports.array import ShardingDescription, same_sharding
-from ..facts.reports.program import Constraint, ProgramValue
+from ..facts.reports.program_values import (
+    Constraint,
+    ProgramValue,
+)
 from ..geometry.layouts.spec import MeshAxes, effective_spec
 from ..xla.hlo.dataflow import Dataflow, Value
 from ..xla.hlo.module import Instruction, Module

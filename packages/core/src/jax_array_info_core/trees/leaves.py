@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..arrays.array_report import content_of, logical_names, variable_kind
+from ..arrays.boxes import content_of, logical_names, variable_kind
 from ..arrays.paths import SlashNotation
 from ..arrays.walk import MAX_DEPTH, PLAIN, Entries, Walk, leaf_of
 from ..base.errors import UnsupportedValueError

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +23,7 @@ from ..facts.reports.tree import TreeMesh, TreeReport, TreeRow, UnmatchedAxes
 from ..geometry.layouts.layout import mesh_layout
 from ..geometry.layouts.spec import MeshAxes, Spec, as_spec, mesh_sizes
 from .leaves import tree_leaves
-from .rows import DeviceSet, DeviceSets, LeafRows, row_like, row_of_report, rows_of_leaves
+from .rows import DeviceSet, DeviceSets, LeafRows, PlannedTree, row_like, row_of_report, rows_of_leaves
 from .specs import LogicalAxes, LogicalRules, specs_by_path, specs_key
 from .totals import tree_of_rows
 
@@ -234,36 +234,6 @@ class TreeRows(NamedTuple):
     """Path and value of each leaf that is neither an array nor a number, a string or None."""
     known: LeafRows | None = None
     """The rows as they are kept for the next call; None for a report."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedTree:
-    """A planned tree, with the problems of its specs."""
-
-    report: TreeReport
-    """The report. Where a spec is invalid, the names that cause the problem are left out."""
-
-    problems: tuple[tuple[str, str], ...]
-    """Path and problem of each invalid spec."""
-
-    devices: tuple[DeviceSet, ...]
-    """The device sets to which ``TreeRow.mesh`` refers."""
-
-    side_paths: tuple[str, ...] = ()
-    """Paths at which the tree has no array."""
-
-    objects: Sequence[tuple[str, Any]] = ()
-    """Path and value of each leaf that is neither an array nor a number, a string or None."""
-
-    mesh: TreeMesh | None = None
-    """The mesh to plan for, if one was passed."""
-
-    unspecified: Mapping[str, tuple[TreeRow, TreeMesh]] = field(default_factory=dict)
-    """Leaves that have a sharding without a spec, and that are planned as replicated only because a mesh was
-    passed: each as it is, with its devices, by path."""
-
-    as_is: tuple[Sequence[TreeRow], Sequence[DeviceSet]] | None = None
-    """The leaves as they are, with the device sets to which these refer; None without a plan."""
 
 
 def plan_tree(

@@ -6,10 +6,10 @@ import dataclasses
 import functools
 import math
 import operator
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -24,9 +24,6 @@ from ..geometry.layouts.dtypes import dtype_name, packed_nbytes
 from ..geometry.layouts.layout import Processes
 from ..geometry.layouts.spec import MeshAxes, Spec, UnevenAxis, advised_axes, finer_axes
 from .leaves import Structure, TreeLeaf, TreeLeaves
-
-if TYPE_CHECKING:
-    from .plan import PlannedTree
 
 _T = TypeVar("_T")
 
@@ -294,6 +291,36 @@ class _Kind:
         is_committed = row.kind == "array" and arrays.is_committed(value)
         self.row = replace(row, is_committed=is_committed)
         self.devices: tuple[Hashable, DeviceSet] | None = devices.first()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PlannedTree:
+    """A planned tree, with the problems of its specs."""
+
+    report: TreeReport
+    """The report. Where a spec is invalid, the names that cause the problem are left out."""
+
+    problems: tuple[tuple[str, str], ...]
+    """Path and problem of each invalid spec."""
+
+    devices: tuple[DeviceSet, ...]
+    """The device sets to which ``TreeRow.mesh`` refers."""
+
+    side_paths: tuple[str, ...] = ()
+    """Paths at which the tree has no array."""
+
+    objects: Sequence[tuple[str, Any]] = ()
+    """Path and value of each leaf that is neither an array nor a number, a string or None."""
+
+    mesh: TreeMesh | None = None
+    """The mesh to plan for, if one was passed."""
+
+    unspecified: Mapping[str, tuple[TreeRow, TreeMesh]] = dataclasses.field(default_factory=dict)
+    """Leaves that have a sharding without a spec, and that are planned as replicated only because a mesh was
+    passed: each as it is, with its devices, by path."""
+
+    as_is: tuple[Sequence[TreeRow], Sequence[DeviceSet]] | None = None
+    """The leaves as they are, with the device sets to which these refer; None without a plan."""
 
 
 class LeafRows:

@@ -116,7 +116,7 @@ def _reports(value: Any) -> Sequence[Any]:
     import jax
 
     from jax_array_info_core import array_report, tree_report
-    from jax_array_info_core.arrays.array_report import content_of
+    from jax_array_info_core.arrays.boxes import content_of
     from jax_array_info_core.compat import values
     from jax_array_info_core.trees.leaves import is_tree
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from jax_array_info_core import ShardingLayout, array_report
-from jax_array_info_core.arrays.array_report import content_of
+from jax_array_info_core.arrays.boxes import content_of
 from jax_array_info_core.arrays.delivery import deliver
 from jax_array_info_core.base.notebooks import Displayed
 from jax_array_info_core.base.text import plain_text

@@ -18,8 +18,10 @@ from ..reports.collectives import (
     sent_words,
 )
 from ..reports.control_flow import FlopTotals, per_iteration_words
-from ..reports.program import uncounted_words, unknown_bytes
-from ..reports.program_findings import accepted
+from ..reports.program import accepted, unknown_bytes
+from ..reports.program_values import (
+    uncounted_words,
+)
 from .blocks import Column, Listing, Row, Sentence, Source, Table, counted_path, limited, listed, more, said
 from .findings import finding_blocks
 from .folds import folded

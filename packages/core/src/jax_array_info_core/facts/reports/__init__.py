@@ -34,11 +34,12 @@ _PLACES = {
     ".logs": "LogEvent LogFinding LogReport RankLog UnusableDonation",
     ".mesh": "MeshReport ShardReport XlaReport",
     ".origin": "Origin SourceLine",
-    ".program": "Constraint Donation ProgramReport ProgramValue Rematerialization UncountedFlops",
+    ".program": "ProgramReport",
     ".program_memory": (
         "BackwardLine LargeBuffer LiveAtBackward OutOfMemory ProgramMemory ProgramSeries "
         "ProgramTimelineReport SavedForBackward Temporary"
     ),
+    ".program_values": "Constraint Donation ProgramValue Rematerialization UncountedFlops",
     ".propagation": (
         "AxisOrigin Because Conflict ConflictOperand Loss PropagatedLeaf PropagatedValue "
         "PropagationReport ReplicatedValue"

@@ -101,9 +101,11 @@ from .origin import (
     SourceLine as SourceLine,
 )
 from .program import (
+    ProgramReport as ProgramReport,
+)
+from .program_values import (
     Constraint as Constraint,
     Donation as Donation,
-    ProgramReport as ProgramReport,
     ProgramValue as ProgramValue,
     Rematerialization as Rematerialization,
     UncountedFlops as UncountedFlops,

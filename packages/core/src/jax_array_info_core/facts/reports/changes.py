@@ -11,8 +11,10 @@ from ...base.notebooks import Displayed
 from ...geometry.layouts.spec import Spec
 from .array import Leaf, ShardingDescription
 from .origin import Origin
-from .program import Donation
 from .program_memory import Temporary
+from .program_values import (
+    Donation,
+)
 from .tree import TreeMesh, TreeRow, require_meshes
 
 

@@ -2,283 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal
 
 from ...base import quantities
 from ...base.grouping import by_key
 from ...base.notebooks import Displayed
 from ...base.quantities import counted, format_bytes
-from ...geometry.layouts.spec import MeshAxes, Spec, effective_spec
-from .array import ArrayType, Leaf, ShardingDescription, require_own_paths, same_sharding
+from ...geometry.layouts.spec import MeshAxes
+from .array import require_own_paths
 from .collectives import Collective, SentTotals
 from .control_flow import FlopTotals
-from .findings import Finding, findings_words
+from .findings import Finding, accepted_words, findings_words, reported
+from .floors import Limits
 from .origin import Origin
-from .program_findings import program_findings
+from .program_findings import (
+    changed,
+    constrained,
+    full_replication,
+    lost_axes,
+    missing,
+    not_as_requested,
+    not_handed_out,
+    refusal,
+    shared,
+    unread_lines,
+    unused,
+)
 from .program_memory import OutOfMemory, ProgramMemory, ProgramTimelineReport
-from .repeated import RepeatedValue
-
-Uncounted = Literal["kernel", "size", "executions"]
-"""Reason why flops are not counted.
-
-- ``kernel``: a custom call that may contain dots, such as one written in Pallas, or an attention of cuDNN;
-- ``size``: a dot whose size depends on data, such as a ragged dot, or was not understood;
-- ``executions``: a dot or a convolution in a part of the program whose caller could not be read.
-"""
+from .program_values import Constraint, Donation, ProgramValue, Rematerialization, UncountedFlops
+from .repeated import RepeatedValue, repeated_values
 
 _MOST = 3
-"""Maximum number of lines of each reason that are named."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UncountedFlops:
-    """Equal operations of one line whose flops are not counted."""
-
-    reason: Uncounted
-    """Reason: ``kernel``, ``size`` or ``executions``."""
-
-    operation: str
-    """Name of the operation in XLA, such as ``ragged-dot``; of a custom call its target, such as
-    ``tpu_custom_call``."""
-
-    count: quantities.Size = 1
-    """Number of equal operations."""
-
-    origin: Origin | None = None
-    """Line of the operation."""
-
-
-def uncounted_words(rows: Iterable[UncountedFlops]) -> Iterator[str]:
-    """Yield the operations of each reason: ``kernel of attend.py:20 attend not counted``."""
-    rows = tuple(rows)
-    for reason, singular, plural, missing in (
-        ("kernel", "kernel", "kernels", "not counted"),
-        ("size", "dot of unknown size", "dots of unknown size", "not counted"),
-        ("executions", "dot", "dots", "run an unknown number of times"),
-    ):
-        of_reason = [row for row in rows if row.reason == reason]
-        if not of_reason:
-            continue
-        names = list(dict.fromkeys(str(row.origin or row.operation).rstrip() for row in of_reason))
-        of = ", ".join(names[:_MOST])
-        if len(names) > _MOST:
-            of += f" and {counted(len(names) - _MOST, 'line', 'lines')} more"
-        if (count := sum(row.count for row in of_reason)) == 1:
-            yield f"{singular} of {of} {missing.replace('run', 'runs', 1)}"
-        else:
-            yield f"{count} {plural} of {of} {missing}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProgramValue(Leaf):
-    """An argument or an output of a program.
-
-    Its path is ``params/wi`` below the argument ``params``, ``outputs/0/w``, or ``outputs`` for a single
-    array.
-    """
-
-    nbytes: quantities.Size | None
-    """Bytes per device; of a pruned argument, the bytes that it would take. None if unknown."""
-
-    asked: ShardingDescription | None = None
-    """Requested sharding; None if it is left to the compiler, or unknown."""
-
-    is_asked_known: bool = True
-    """Whether the requested sharding is known. A Compiled does not record it."""
-
-    got: ShardingDescription | None = None
-    """Sharding in the compiled program; None if unknown, and for a pruned argument."""
-
-    reason: str | None = None
-    """Reason why ``got`` differs from ``asked``, or how the output differs from the argument ``like``."""
-
-    is_padded_inside: bool = False
-    """For an output: whether a constraint pads values of its shape and dtype inside the program. ``got`` is
-    the sharding of the array as returned."""
-
-    is_pruned: bool = False
-    """Whether JAX removed the argument, because the function does not use it."""
-
-    like: str | None = None
-    """For an output that is sharded over fewer mesh axes than the argument that it is a gradient or an update
-    of: path of that argument."""
-
-    lost_axes: tuple[str, ...] = ()
-    """Mesh axes over which the argument ``like`` is sharded, and this output is not."""
-
-    replaces: str | None = None
-    """For an output that is an update of an argument with another sharding: path of that argument. A call
-    with the output in its place compiles again."""
-
-    memory_kind: str | None = None
-    """Memory kind of the compiled value, such as ``device`` or ``pinned_host``; None if unknown."""
-
-    is_in_host_memory: bool = False
-    """Whether the memory kind is one of the host, and not the default of the devices."""
-
-    @property
-    def host_memory_kind(self) -> str | None:
-        """The memory kind in host memory; None for the default memory of the devices."""
-        return self.memory_kind if self.is_in_host_memory else None
-
-    @property
-    def is_unrecorded(self) -> bool:
-        """Whether it is not known which sharding was requested."""
-        return not (self.is_asked_known or self.is_pruned)
-
-    @property
-    def is_free(self) -> bool:
-        """Whether the sharding is left to the compiler, as a whole or in part."""
-        if self.asked is None:
-            return self.is_asked_known and not self.is_pruned
-        return bool(self.asked.spec and self.asked.spec.unconstrained) and not self.is_pruned
-
-    @property
-    def differs(self) -> bool:
-        """Whether the value is known to have another sharding than the requested one."""
-        if self.is_pruned or self.lost_axes or self.is_free:
-            return False
-        return self.reason is not None or same_sharding(self.asked, self.got) is False
-
-    @property
-    def is_as_asked(self) -> bool:
-        """Whether the value has the requested sharding."""
-        return self.got is not None and not (self.is_free or self.differs or self.is_unrecorded)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Constraint(ArrayType):
-    """Sharding constraints of one line inside the program."""
-
-    shape: tuple[quantities.Size, ...]
-    """Global shape."""
-
-    asked: ShardingDescription
-    """Requested sharding."""
-
-    got: ShardingDescription | None
-    """Sharding of the value inside the program: ``asked``, if the compiled program has an array of the shape
-    of its shard in the line of the constraint or next to it. None if it has none, and if part of it is left
-    to the compiler."""
-
-    reason: str | None = None
-    """Reason why ``got`` is unknown, and the padding of a value that is not divisible."""
-
-    origin: Origin | None = None
-    """Line of the constraint."""
-
-    count: quantities.Count = 1
-    """Number of equal constraints on this line."""
-
-    @property
-    def is_free(self) -> bool:
-        """Whether the constraint leaves axes to the compiler."""
-        return bool(self.asked.spec and self.asked.spec.unconstrained)
-
-    @property
-    def is_unknown(self) -> bool:
-        """Whether the program does not show what the constraint got."""
-        return self.got is None and not self.is_free
-
-    @property
-    def is_padded(self) -> bool:
-        """Whether the constraint is applied, to a value that XLA pads."""
-        return self.got is not None and self.reason is not None
-
-    @property
-    def is_as_asked(self) -> bool:
-        """Whether the value has the requested sharding, without padding."""
-        return not (self.is_free or self.is_unknown or self.is_padded)
-
-
-CALL_FAILS = "a call fails: other arguments share a buffer"
-"""Reason for an argument whose memory would be reused if a call could run."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Donation:
-    """A donated argument."""
-
-    path: str
-    """Path of the argument."""
-
-    nbytes: quantities.Size
-    """Bytes per device."""
-
-    output: str | None = None
-    """Path of the output that reuses its memory; None if it is not reused."""
-
-    reason: str | None = None
-    """Reason why its memory is not reused: it is unused, or no output that is left has its dtype, shape,
-    memory kind and sharding; or a call with it fails."""
-
-    shares_with: tuple[str, ...] = ()
-    """Paths of the arguments that share its buffer, if a call therefore fails: a buffer that an output reuses
-    cannot be passed twice."""
-
-    @property
-    def is_unused(self) -> bool:
-        """Whether its memory is not reused, although a call runs."""
-        return self.output is None and not self.shares_with and self.reason != CALL_FAILS
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rematerialization(ArrayType):
-    """A value that XLA replicates and shards again: its warning "Involuntary full rematerialization".
-
-    In a program, each device gathers the value, and uses only a part of its own.
-    """
-
-    before: Spec | None
-    """Partition spec before; None if the sharding is not a spec of the mesh, or there is no mesh. In a
-    program, None also if mesh axes are left over which nothing is gathered: they may shard the value, too."""
-
-    after: Spec | None
-    """Partition spec after; None like ``before``."""
-
-    before_text: str = ""
-    """Sharding before, as XLA prints it in its warning; empty for a value of a program."""
-
-    after_text: str = ""
-    """Sharding after, like ``before_text``."""
-
-    axes: tuple[str, ...] | None = None
-    """Mesh axes over which it is gathered; None if they are not known, as from a warning."""
-
-    shape: tuple[quantities.Size, ...]
-    """Shape of the shard of a device before. Empty, like ``dtype`` and ``op``, in logs of versions before
-    0.4.31, which do not have it."""
-
-    whole_shape: tuple[quantities.Size, ...] = ()
-    """Shape of the value as each device holds it, with XLA's padding; empty if unknown."""
-
-    op: str
-    """Name of the operation, such as ``jit(step)/sharding_constraint`` or ``%copy.3``."""
-
-    nbytes: quantities.Size | None
-    """Bytes of the value, which each device holds as a whole; None if unknown."""
-
-    sent_nbytes: quantities.Total | None = None
-    """Bytes that a device sends for it in one call of the program; from a warning, each time that it runs.
-    None if unknown."""
-
-    origin: Origin | None = None
-    """Line of the operation."""
-
-    count: quantities.Count = 1
-    """Number of equal values or warnings."""
-
-    def change(self, mesh: MeshAxes | None) -> str:
-        """Return the shardings before and after, else the mesh axes over which it is gathered, if known."""
-        sizes = {} if mesh is None else mesh.shape
-        before, after = (
-            text if spec is None else str(effective_spec(spec, sizes))
-            for spec, text in ((self.before, self.before_text), (self.after, self.after_text))
-        )
-        over = f"gathered over {', '.join(self.axes)}" if self.axes else ""
-        return f"from {before} to {after}" if before and after else over
+"""Maximum number of arguments that are named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -403,7 +159,7 @@ class ProgramReport(Displayed):
     def __post_init__(self) -> None:
         for what, values in (("arguments", self.arguments), ("outputs", self.outputs)):
             require_own_paths(what, (value.path for value in values))
-        object.__setattr__(self, "findings", program_findings(self))
+        object.__setattr__(self, "findings", _findings(self))
 
     @property
     def answer(self) -> str:
@@ -478,3 +234,51 @@ def unknown_bytes(report: ProgramReport, *, has_loops: bool = True) -> Iterator[
         yield f"{counted(runs, 'collective runs', 'collectives run')} an unknown number of times"
     if sends:
         yield f"{counted(sends, 'collective sends', 'collectives send')} bytes that depend on data"
+
+
+def _findings(report: ProgramReport) -> tuple[Finding, ...]:
+    """Return the findings about a program that are neither in its ``ignored_codes`` nor accepted."""
+    return reported(_all_findings(report), report.ignored_codes, Limits(min_nbytes=report.min_nbytes))
+
+
+def accepted(report: ProgramReport) -> Iterator[str]:
+    """Yield what the findings pass over: small costs, and ignored codes."""
+    yield from accepted_words(
+        _all_findings(report), report.ignored_codes, Limits(min_nbytes=report.min_nbytes)
+    )
+
+
+def _all_findings(report: ProgramReport) -> tuple[Finding, ...]:
+    """Return all findings about a program."""
+    return (
+        *refusal(report.out_of_memory),
+        *lost_axes([one for one in report.outputs if one.lost_axes]),
+        *not_as_requested([one for one in (*report.arguments, *report.outputs) if one.differs]),
+        *constrained(
+            [one for one in report.constraints or () if one.is_padded],
+            kind="padded constraint",
+            problem="XLA pads the values of {}.",
+            nouns=("sharding constraint", "sharding constraints"),
+            remedy="Use shapes that the mesh axes divide, or constrain another axis.",
+        ),
+        *constrained(
+            [one for one in report.constraints or () if one.is_unknown],
+            kind="unknown constraint",
+            problem="The program does not show whether {} applied.",
+            nouns=("sharding constraint is", "sharding constraints are"),
+            remedy="Call tap_sharding on the value: it prints the sharding that XLA chose.",
+        ),
+        *changed([value for value in report.outputs if value.replaces is not None], report.arguments),
+        *shared([one for one in report.donations if one.shares_with]),
+        *unused([one for one in report.donations if one.is_unused]),
+        *missing(report.donatable),
+        *full_replication(report.rematerializations, report.mesh),
+        *repeated_values(report.repeated),
+        *not_handed_out(report.reason),
+        *unread_lines(
+            report.unread,
+            "The figures do not include it.",
+            "The figures do not include them.",
+            "" if report.unread_sending else " without collectives",
+        ),
+    )

@@ -5,20 +5,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from ...base.grouping import by_key
 from ...base.quantities import counted, format_bytes
 from ...geometry.layouts.spec import MeshAxes
 from .codes import FindingKind
-from .findings import Finding, FindingLeaf, accepted_words, most_first, reported
-from .floors import Limits
-from .repeated import repeated_values
-
-if TYPE_CHECKING:
-    from .program import Constraint, Donation, ProgramReport, ProgramValue, Rematerialization
-    from .program_memory import OutOfMemory
-
+from .findings import Finding, FindingLeaf, most_first
+from .program_memory import OutOfMemory
+from .program_values import Constraint, Donation, ProgramValue, Rematerialization
 
 _ONE_DEVICE = re.compile(r"\{(?:maximal|single_device)\b")
 """Start of XLA's text of a sharding on one device."""
@@ -27,52 +21,6 @@ _AS_ARGUMENT = (
     "What runs on one device, as a callback, makes a value that no constraint shards: compute it before the "
     "call, and pass it as an argument with the sharding that is needed."
 )
-
-
-def program_findings(report: ProgramReport) -> tuple[Finding, ...]:
-    """Return the findings about a program that are neither in its ``ignored_codes`` nor accepted."""
-    return reported(_found(report), report.ignored_codes, Limits(min_nbytes=report.min_nbytes))
-
-
-def accepted(report: ProgramReport) -> Iterator[str]:
-    """Yield what the findings pass over: small costs, and ignored codes."""
-    yield from accepted_words(_found(report), report.ignored_codes, Limits(min_nbytes=report.min_nbytes))
-
-
-def _found(report: ProgramReport) -> tuple[Finding, ...]:
-    """Return all findings about a program."""
-    return (
-        *refusal(report.out_of_memory),
-        *_lost_axes([one for one in report.outputs if one.lost_axes]),
-        *_not_as_requested([one for one in (*report.arguments, *report.outputs) if one.differs]),
-        *_constrained(
-            [one for one in report.constraints or () if one.is_padded],
-            kind="padded constraint",
-            problem="XLA pads the values of {}.",
-            nouns=("sharding constraint", "sharding constraints"),
-            remedy="Use shapes that the mesh axes divide, or constrain another axis.",
-        ),
-        *_constrained(
-            [one for one in report.constraints or () if one.is_unknown],
-            kind="unknown constraint",
-            problem="The program does not show whether {} applied.",
-            nouns=("sharding constraint is", "sharding constraints are"),
-            remedy="Call tap_sharding on the value: it prints the sharding that XLA chose.",
-        ),
-        *_changed(report),
-        *_shared([one for one in report.donations if one.shares_with]),
-        *_unused([one for one in report.donations if one.is_unused]),
-        *_missing(report.donatable),
-        *full_replication(report.rematerializations, report.mesh),
-        *repeated_values(report.repeated),
-        *_not_handed_out(report.reason),
-        *unread_lines(
-            report.unread,
-            "The figures do not include it.",
-            "The figures do not include them.",
-            "" if report.unread_sending else " without collectives",
-        ),
-    )
 
 
 def full_replication(
@@ -167,7 +115,8 @@ def unread_lines(lines: Sequence[str], one: str, several: str, what: str = "") -
         )
 
 
-def _not_handed_out(reason: str | None) -> Iterator[Finding]:
+def not_handed_out(reason: str | None) -> Iterator[Finding]:
+    """Yield the finding on a program that is not known, if there is a reason."""
     if reason is not None:
         yield Finding(
             kind="unread lines",
@@ -216,7 +165,8 @@ def _first_change(error: OutOfMemory) -> str:
     return "Free or shard arrays: jai-cli run prints those that are live when an allocation fails."
 
 
-def _lost_axes(values: Sequence[ProgramValue]) -> Iterator[Finding]:
+def lost_axes(values: Sequence[ProgramValue]) -> Iterator[Finding]:
+    """Yield the finding on outputs with fewer mesh axes than their arguments, if there are any."""
     if not values:
         return
     axes = tuple(dict.fromkeys(name for value in values for name in value.lost_axes))
@@ -242,7 +192,8 @@ def _like_words(value: ProgramValue) -> str:
     return f"{value.like or 'its argument'} is sharded over {', '.join(value.lost_axes)}"
 
 
-def _not_as_requested(values: Sequence[ProgramValue]) -> Iterator[Finding]:
+def not_as_requested(values: Sequence[ProgramValue]) -> Iterator[Finding]:
+    """Yield the finding on values with another sharding than requested, if there are any."""
     if values:
         leaves = tuple(_leaf(value, value.reason or "") for value in values)
         yield Finding(
@@ -254,7 +205,7 @@ def _not_as_requested(values: Sequence[ProgramValue]) -> Iterator[Finding]:
         )
 
 
-def _constrained(
+def constrained(
     constraints: Sequence[Constraint],
     *,
     kind: FindingKind,
@@ -280,15 +231,15 @@ def _constrained(
         )
 
 
-def _changed(report: ProgramReport) -> Iterator[Finding]:
-    moved = [one for one in report.outputs if one.replaces is not None]
+def changed(moved: Sequence[ProgramValue], arguments: Iterable[ProgramValue]) -> Iterator[Finding]:
+    """Yield the finding on outputs that replace arguments with another sharding, if there are any."""
     if not moved:
         return
-    given = {one.path: one.got for one in report.arguments}
-    arguments = counted(len(moved), "argument returns", "arguments return")
+    given = {argument.path: argument.got for argument in arguments}
+    returns = counted(len(moved), "argument returns", "arguments return")
     yield Finding(
         kind="changed sharding",
-        problem=f"{arguments} with another sharding: the next call compiles again.",
+        problem=f"{returns} with another sharding: the next call compiles again.",
         remedy="Set out_shardings to the shardings of the arguments, or pass the arguments as they return.",
         leaves=tuple(
             FindingLeaf(
@@ -306,7 +257,8 @@ def _changed(report: ProgramReport) -> Iterator[Finding]:
     )
 
 
-def _shared(donations: Sequence[Donation]) -> Iterator[Finding]:
+def shared(donations: Sequence[Donation]) -> Iterator[Finding]:
+    """Yield the finding on donated arguments that share a buffer, if there are any."""
     if donations:
         arguments = counted(len(donations), "donated argument", "donated arguments")
         verb = "shares" if len(donations) == 1 else "share"
@@ -322,7 +274,8 @@ def _shared(donations: Sequence[Donation]) -> Iterator[Finding]:
         )
 
 
-def _unused(donations: Sequence[Donation]) -> Iterator[Finding]:
+def unused(donations: Sequence[Donation]) -> Iterator[Finding]:
+    """Yield the finding on donated arguments whose memory is not reused, if there are any."""
     if donations:
         nbytes = sum(one.nbytes for one in donations)
         arguments, it = counted(len(donations), "argument", "arguments"), _them(donations)
@@ -344,7 +297,8 @@ def _unused(donations: Sequence[Donation]) -> Iterator[Finding]:
         )
 
 
-def _missing(donatable: Sequence[Donation]) -> Iterator[Finding]:
+def missing(donatable: Sequence[Donation]) -> Iterator[Finding]:
+    """Yield the finding on arguments whose memory outputs could reuse, if there are any."""
     if not donatable:
         return
     nbytes = sum(one.nbytes for one in donatable)

@@ -17,7 +17,10 @@ from ...facts.reports.advice import RemedyKind
 from ...facts.reports.array import Dim
 from ...facts.reports.collectives import Collective
 from ...facts.reports.origin import SourceLine
-from ...facts.reports.program import ProgramReport, ProgramValue
+from ...facts.reports.program import ProgramReport
+from ...facts.reports.program_values import (
+    ProgramValue,
+)
 from ...geometry.layouts.spec import Spec
 
 Axes = tuple[tuple[str, ...], ...]

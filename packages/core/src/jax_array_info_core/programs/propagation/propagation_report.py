@@ -13,14 +13,15 @@ from ...arrays.stage_leaves import argument_values, output_values
 from ...base.errors import CheckError, UnsupportedValueError, require_report
 from ...base.quantities import counted, format_bytes
 from ...base.text import plain_text, printable
-from ...compat.jitted import with_object_keys
 from ...compat.lowering import lowered_for_propagation, require_shardy
 from ...compat.programs import argument_locations, module_bytecode, module_name, program_name
-from ...compat.stages import argument_leaves, array_leaves, output_leaves, stages_of
+from ...compat.stages import argument_leaves, array_leaves, output_leaves, stages_of, with_object_keys
 from ...facts.reports.codes import known_codes
 from ...facts.reports.floors import MIN_NBYTES
 from ...facts.reports.origin import Origin
-from ...facts.reports.program import ProgramValue
+from ...facts.reports.program_values import (
+    ProgramValue,
+)
 from ...facts.reports.propagation import AxisOrigin, Conflict, OriginKind, PropagatedLeaf, PropagationReport
 from ...geometry.layouts.notation import as_nbytes
 from ...geometry.layouts.spec import MeshAxes, Spec

@@ -15,7 +15,8 @@ from ...facts.reports.floors import MIN_NBYTES, Limits
 from ...facts.reports.tree import TreeReport, TreeRow, elsewhere_bytes
 from ...geometry.layouts.notation import as_nbytes
 from ..leaves import require_tree
-from ..plan import PlannedTree, opened, plan_tree
+from ..plan import opened, plan_tree
+from ..rows import PlannedTree
 from ..same_sharding import same_sharding
 from ..specs import LogicalAxes
 from .arguments import (

@@ -13,8 +13,8 @@ from ...compat import values
 from ...facts.reports.findings import Finding, FindingLeaf, Option, most_first, remedies
 from ...facts.reports.tree import TreeMesh, TreeRow, axes_of
 from ...geometry.layouts.spec import MeshAxes, as_spec, other_types
-from ..plan import PlannedTree, Planner
-from ..rows import DeviceSets, kept_for_last_rows
+from ..plan import Planner
+from ..rows import DeviceSets, PlannedTree, kept_for_last_rows
 from ..same_sharding import differing_fields, same_sharding
 from ..specs import specs_by_path, without_surplus
 from .findings import (

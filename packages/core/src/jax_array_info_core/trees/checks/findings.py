@@ -14,8 +14,7 @@ from ...facts.reports.findings import Finding, FindingLeaf, Fix, Option, most_fi
 from ...facts.reports.floors import Limits
 from ...facts.reports.tree import TreeMesh, TreeReport, TreeRow, axes_of
 from ...geometry.layouts.spec import Spec, effective_axes
-from ..plan import PlannedTree
-from ..rows import UNNAMED_AXIS, Avoidable, avoidable
+from ..rows import UNNAMED_AXIS, Avoidable, PlannedTree, avoidable
 
 
 def is_sharded_further(row: TreeRow, other: TreeRow, meshes: Sequence[TreeMesh]) -> bool:

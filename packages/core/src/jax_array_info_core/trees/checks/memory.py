@@ -15,8 +15,7 @@ from ...facts.reports.checks import HostUnit
 from ...facts.reports.findings import Finding, Option, remedies
 from ...facts.reports.tree import TreeReport, TreeRow
 from ...geometry.layouts.dtypes import bits_of_name, packed_nbytes
-from ..plan import PlannedTree
-from ..rows import DeviceSet, kept_for_last_rows
+from ..rows import DeviceSet, PlannedTree, kept_for_last_rows
 from ..totals import hosted_per_device, tree_of_rows
 from .findings import has_known_sharding, leaf_of
 

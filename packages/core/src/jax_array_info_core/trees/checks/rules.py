@@ -12,8 +12,7 @@ from ...facts.reports.findings import Finding, FindingLeaf, reported
 from ...facts.reports.floors import Limits
 from ...facts.reports.tree import TreeMesh, TreeReport, TreeRow
 from ...geometry.layouts.spec import Spec
-from ..plan import PlannedTree
-from ..rows import Avoidable, avoidable
+from ..rows import Avoidable, PlannedTree, avoidable
 from ..totals import holds_fullest
 from .arguments import not_checked
 from .differing import (
