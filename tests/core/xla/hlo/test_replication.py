@@ -29,10 +29,10 @@ def places(axes):
 def test_groups_along_axes_span_these_axes_and_their_devices(sizes, data):
     axes = Axes(dict(enumerate(sizes)))
     chosen = data.draw(st.integers(0, axes.all))
-    rest = [bit for bit in range(len(axes.lengths)) if not chosen >> bit & 1]
-    keys = places(axes)[rest]
+    others = [bit for bit in range(len(axes.lengths)) if not chosen >> bit & 1]
+    keys = places(axes)[others]
     _, number = (
-        np.unique(keys, axis=1, return_inverse=True) if rest else (None, np.zeros(math.prod(sizes), int))
+        np.unique(keys, axis=1, return_inverse=True) if others else (None, np.zeros(math.prod(sizes), int))
     )
     groups = np.argsort(number.ravel(), kind="stable").reshape(-1, axes.count(chosen))
     assert axes.spanned(groups) == chosen
@@ -78,11 +78,11 @@ def test_groups_that_are_not_known_span_no_axes_and_exchange_along_all():
         assert axes.exchanged(groups) == axes.all
 
 
-def repeated(body, shape="f32[64,64]"):
+def repeated(body, shape="f32[64,64]", before=""):
     """Return the names of what eight devices repeat in a program that gathers a sharded argument."""
     module = module_of(
         f"""HloModule jit_f, is_scheduled=true, num_partitions=8
-
+{before}
 ENTRY %main (a: f32[8,64]) -> {shape} {{
   %a = f32[8,64]{{1,0}} parameter(0), metadata={{op_name="a"}}
   %whole = f32[64,64]{{1,0}} all-gather(%a), channel_id=1, replica_groups=[1,8]<=[8], dimensions={{0}}, use_global_device_ids=true
@@ -162,3 +162,61 @@ def test_a_kernel_of_an_exchanged_array_is_not_repeated():
         "source_target_pairs={{0,1},{1,2},{2,3},{3,4},{4,5},{5,6},{6,7},{7,0}}"
     )
     assert repeated(f"%next = {exchanged}\n  ROOT %made = {call('Eigh', 'next')}") == []
+
+
+GATHER = "channel_id=2, replica_groups=[1,8]<=[8], dimensions={0}, use_global_device_ids=true"
+NUMBER = "%id = u32[] partition-id()\n  %number = s32[] convert(%id)\n  %zero = s32[] constant(0)"
+
+
+@pytest.mark.newest
+def test_a_fusion_of_a_value_that_a_loop_makes_differ_is_not_repeated_though_an_alike_one_is_known():
+    before = f"""
+%fused (p: f32[64,64]) -> f32[64,64] {{
+  %p = f32[64,64]{{1,0}} parameter(0)
+  ROOT %made = {call("Eigh", "p")}
+}}
+
+%body (q: (s32[], f32[64,64])) -> (s32[], f32[64,64]) {{
+  %q = (s32[], f32[64,64]{{1,0}}) parameter(0)
+  %count = s32[] get-tuple-element(%q), index=0
+  %value = f32[64,64]{{1,0}} get-tuple-element(%q), index=1
+  %second = f32[64,64]{{1,0}} fusion(%value), kind=kLoop, calls=%fused
+  %device = u32[] partition-id()
+  %scalar = f32[] convert(%device)
+  %next = f32[64,64]{{1,0}} broadcast(%scalar), dimensions={{}}
+  ROOT %turned = (s32[], f32[64,64]{{1,0}}) tuple(%count, %next)
+}}
+
+%condition (r: (s32[], f32[64,64])) -> pred[] {{
+  %r = (s32[], f32[64,64]{{1,0}}) parameter(0)
+  ROOT %goes_on = pred[] constant(true)
+}}
+"""
+    body = f"""{NUMBER}
+  %scale = f32[] convert(%id)
+  %own = f32[64,64]{{1,0}} broadcast(%scale), dimensions={{}}
+  %first = f32[64,64]{{1,0}} fusion(%own), kind=kLoop, calls=%fused
+  %state = (s32[], f32[64,64]{{1,0}}) tuple(%zero, %whole)
+  %loop = (s32[], f32[64,64]{{1,0}}) while(%state), condition=%condition, body=%body
+  ROOT %result = f32[64,64]{{1,0}} get-tuple-element(%loop), index=1"""
+    assert repeated(body, before=before) == []
+
+
+@pytest.mark.newest
+def test_alike_fusions_with_a_collective_each_repeat_their_own_values():
+    fused = f"""
+%fused (p: f32[8,64], n: s32[], z: s32[]) -> f32[8,64] {{
+  %p = f32[8,64]{{1,0}} parameter(0)
+  %n = s32[] parameter(1)
+  %z = s32[] parameter(2)
+  %all = f32[64,64]{{1,0}} all-gather(%p), {GATHER}
+  ROOT %part = f32[8,64]{{1,0}} dynamic-slice(%all, %n, %z), dynamic_slice_sizes={{8,64}}
+}}
+"""
+    parts = "\n  ".join(
+        f"%copy.{number} = f32[8,64]{{1,0}} copy(%a)\n"
+        f"  %used.{number} = f32[8,64]{{1,0}} fusion(%copy.{number}, %number, %zero), kind=kLoop, calls=%fused"
+        for number in (1, 2)
+    )
+    body = f"{NUMBER}\n  {parts}\n  ROOT %both = f32[8,64]{{1,0}} add(%used.1, %used.2)"
+    assert repeated(body, "f32[8,64]", fused) == ["copy.1", "copy.2"]
