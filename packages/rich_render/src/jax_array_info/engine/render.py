@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
 from io import BytesIO, TextIOWrapper
-from itertools import chain, product
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType
@@ -24,6 +22,7 @@ from jax_array_info_core.facts.pages.blocks import (
     Panel,
     Picture,
     Rule,
+    Section,
     Sentence,
     Table,
     Verbatim,
@@ -48,8 +47,6 @@ _LEAST_COLUMN = 36
 _MOST_LINES = 40
 _FIRST_ROWS = 2
 """Number of rows of each list that are shown before the first row of a table."""
-_COUNTS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 30, 40, 60, 100, 1000)
-"""Numbers of rows that are tried."""
 
 
 def render(
@@ -82,70 +79,113 @@ def render(
 
 def shown_blocks(blocks: Sequence[Listing], max_rows: MaxRows, syntax: Syntax = "python") -> list[Block]:
     """Return the blocks of a page with some rows of each list, and a line about those that are left out."""
-    limits = _fitting(blocks) if max_rows == "fit" else [max_rows] * len(blocks)
-    shown = [*_cut(blocks, limits)]
-    if left := sum(left_out([block], most) for block, most in zip(blocks, limits, strict=True)):
+    limits = planned_rows(blocks) if max_rows == "fit" else [max_rows] * len(blocks)
+    shown = [*chain(*(cut([block], most) for block, most in zip(blocks, limits, strict=True)))]
+    if count := sum(left_out([block], most) for block, most in zip(blocks, limits, strict=True)):
         option = "--max-rows all" if syntax == "shell" else "max_rows=None"
-        rows = counted(left, "row is left out", "rows are left out")
+        rows = counted(count, "row is left out", "rows are left out")
         shown.append(Sentence(f"{rows}: {option} shows all", "aside", hang=0))
     return shown
 
 
-def _cut(blocks: Sequence[Listing], limits: Sequence[int | None]) -> Iterator[Block]:
-    """Yield blocks with at most a number of rows in each list, for each block its own."""
-    return chain(*(cut([block], most) for block, most in zip(blocks, limits, strict=True)))
+def planned_rows(blocks: Sequence[Listing]) -> list[int]:
+    """Return the numbers of rows of each block with which a page has at most 40 lines.
 
-
-def _fitting(blocks: Sequence[Listing]) -> list[int]:
-    """Return the largest numbers of rows with which a page has at most 40 lines.
-
-    Each block gets a row in turn, findings first, until its next one does not fit. Lists have two before
+    Each block gets a row in turn, findings first, as long as its next one fits. Lists have two rows before
     tables have any. If the page is longer without any rows, only lists to the end of the last finding have
     one.
     """
-    lengths = [*map(longest_list, blocks)]
+    if not left_out(blocks, 0):
+        return [*map(longest_list, blocks)]
     last = max((place for place, block in enumerate(blocks) if isinstance(block, Rule)), default=-1)
     lists = [place for place, block in enumerate(blocks) if isinstance(block, Limited)]
     first = {place for place in lists if place < last}
     first.update([place for place in lists if place > last][: last >= 0])
-
-    @cache
-    def height(place: int, most: int) -> int:
-        told = [block for block in cut([blocks[place]], most) if not isinstance(block, Picture)]
-        return text_of(on_console(told)).count("\n") + 1 if told else 0
-
-    def fits(limits: Sequence[int]) -> bool:
-        # With the line about what is left out.
-        return sum(map(height, range(len(blocks)), limits)) < _MOST_LINES
+    heights = [*map(_heights, blocks)]
+    room = _MOST_LINES - 1  # a line says how many rows are left out
+    if sum(lines[0] for lines in heights) > room:
+        return [int(place in first) for place in range(len(blocks))]
 
     def turn(step: tuple[int, int]) -> tuple[bool, int, bool, bool]:
         count, place = step
         is_table = isinstance(blocks[place], Table)
         return is_table or count > _FIRST_ROWS, count, place not in first, is_table
 
-    if not left_out(blocks, 0) or (sum(lengths) <= _MOST_LINES and fits(lengths)):
-        return lengths
-    limits = [0] * len(blocks)
-    if not fits(limits):
-        return [int(place in first) for place in range(len(blocks))]
-    full = set()
+    steps = ((count, place) for place, lines in enumerate(heights) for count in range(1, len(lines)))
+    turns = sorted(steps, key=turn)
+    while True:
+        limits = _allotted(heights, turns, room)
+        excess = sum(_height(cut([block], most)) for block, most in zip(blocks, limits, strict=True))
+        if (excess := excess - _MOST_LINES + 1) <= 0 or not any(limits):
+            return limits
+        room -= excess  # rows that are shown alone may be longer than with the others
 
-    def with_rows(count: int, place: int) -> list[int]:
-        return [*limits[:place], count, *limits[place + 1 :]]
 
-    for count, place in sorted(product(_COUNTS, range(len(blocks))), key=turn):
-        growing = [one for one in range(len(blocks)) if one not in full and limits[one] < lengths[one]]
-        if growing == [place]:  # the rest is for this one: a few of its numbers of rows tell how many fit
-            more = [one for one in _COUNTS if limits[place] < one < lengths[place]] + [lengths[place]]
-            fitting = bisect_left(more, True, key=lambda one: not fits(with_rows(one, place)))
-            return with_rows([limits[place], *more][fitting], place)
-        if place in growing:
-            more = with_rows(count, place)
-            if fits(more):
-                limits = more
-            else:
-                full.add(place)
+def _allotted(heights: Sequence[Sequence[int]], turns: Sequence[tuple[int, int]], room: int) -> list[int]:
+    """Return the number of rows of each block that fit some lines.
+
+    Args:
+        heights: Lines of each block with 0, 1, 2 … rows.
+        turns: Numbers of rows, each with the place of its block, in the order in which they are given.
+        room: Number of lines.
+    """
+    limits = [0] * len(heights)
+    room -= sum(lines[0] for lines in heights)
+    for count, place in turns:
+        added = heights[place][count] - heights[place][limits[place]]
+        if added <= room:
+            limits[place] = count
+            room -= added
     return limits
+
+
+def _heights(block: Listing) -> list[int]:
+    """Return the lines of a block with 0, 1, 2 … rows, as far as a page may hold them.
+
+    The block is laid out with all its rows, or with as many as there are lines. The lines with fewer rows
+    are those without the lines of the others, as far as rows do not change each other.
+    """
+    length = longest_list(block)
+    most = min(length, _MOST_LINES)
+    rest = most if most < length else most - 1  # with the row that stands for the others
+    heights = [_height(cut([block], 0))]
+    if rest > 0:
+        rows = [*accumulate(_added_lines(block, rest), initial=0)]
+        whole = _height(cut([block], rest))
+        heights += [whole - rows[-1] + rows[count] for count in range(1, rest + 1)]
+    return [*heights, _height(cut([block], most))] if rest < most else heights
+
+
+def _height(blocks: Iterable[Block]) -> int:
+    """Return the number of lines of blocks, without pictures."""
+    written = [block for block in blocks if not isinstance(block, Picture)]
+    return text_of(on_console(written)).count("\n") + 1 if written else 0
+
+
+def _added_lines(block: Listing, most: int) -> list[int]:
+    """Return the number of lines that each of the first things of a block adds to it."""
+    if isinstance(block, Limited):
+        without = _height(block.show([]))
+        return [_height(block.show([thing])) - without for thing in block.split(most)[0]]
+    from .tables import laid_out  # lists do not need it
+
+    lines = [0] * most
+    for table in cut([block], most):
+        if isinstance(block, Table) and isinstance(table, Table):
+            places = chain(*(_places(section, most) for section in block.sections))
+            for place, height in zip(places, laid_out(table, 80, Writing("utf-8")).row_heights, strict=True):
+                if place is not None:
+                    lines[place] += height
+    return lines
+
+
+def _places(section: Section, most: int) -> Iterator[int | None]:
+    """Yield for each row of a section the place of its thing in the list; None for a row of others."""
+    if not isinstance(section, Limited):
+        return (None for _ in section)
+    things, others = section.split(most)[0], section.first(most)[1]
+    shown = (place for place, thing in enumerate(things) for _ in section.show([thing]))
+    return chain(shown, (None for _ in others))
 
 
 def to_text(report: Report, *, width: int = 80, color: bool = False) -> str:
@@ -227,7 +267,7 @@ def print_columns(
             page(report, **({"is_drawn": True} if isinstance(report, ArrayReport) else options))
             for report in reports
         )
-        blocks = shown_blocks([block for found in pages for block in found], max_rows, "shell")
+        blocks = shown_blocks([*chain(*pages)], max_rows, "shell")
         room = max(console.width if is_narrow else width, LEAST_WIDTH)
         return on_console(blocks, width=room, use_color=shows_colors(console))
 
@@ -290,15 +330,15 @@ def _drawn(
             case Entries():
                 lines.write_entries(block)
             case Table():
-                from .tables import drawn_table  # panels do not need it
+                from .tables import laid_out  # panels do not need it
 
-                yield drawn_table(block, width, writing)
+                yield laid_out(block, width, writing).drawn()
             case Panel():
                 yield _panel(block, options.max_width, writing)
-            case Picture(of, in_text=True):
+            case Picture(report, in_text=True):
                 from ..pictures.of_reports import picture
 
-                yield picture(of, console, width=width, encoding=options.encoding, use_color=use_color)
+                yield picture(report, console, width=width, encoding=options.encoding, use_color=use_color)
     if not lines.is_empty:
         yield lines.text()
 
@@ -307,8 +347,8 @@ def _panel(block: Panel, width: int, writing: Writing) -> RichPanel:
     """Return a box as wide as its text. A title that is too long becomes its first line."""
 
     def text(note: str | Note) -> Text:
-        one = Note(note) if isinstance(note, str) else note
-        return Text(writing.safe(one.text), LOOKS[one.look])
+        words = Note(note) if isinstance(note, str) else note
+        return Text(writing.safe(words.text), LOOKS[words.look])
 
     lines = [
         text(line) if isinstance(line, (str, Note)) else Text.assemble(*map(text, line))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -12,7 +12,7 @@ from rich.console import JustifyMethod
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from jax_array_info_core.facts.pages.blocks import Column, Kind, Note, Row, Table
+from jax_array_info_core.facts.pages.blocks import Column, Grouping, Kind, Note, Row, Table
 
 from .. import style
 from ..pictures.fitting import fit, path_lines, path_pieces
@@ -119,17 +119,6 @@ class _Content:
                     widths[number] = max(widths[number], *map(measure, cell), 0)
         return widths
 
-    def chosen(self, widths: Sequence[int]) -> _Content:
-        """Return the content with the texts that fit the columns."""
-        sections = [
-            [
-                [[line.chosen(width) for line in cell] for cell, width in zip(row, widths, strict=True)]
-                for row in section
-            ]
-            for section in self.sections
-        ]
-        return replace(self, sections=sections)
-
     def needed(self, wanted: Sequence[int], width: int, breaks: str) -> list[int]:
         """Return the least widths of the columns in a table of a width."""
         if self.is_optional:
@@ -146,105 +135,167 @@ class _Content:
             return least
         return self.widths(lambda line: line.wrapped_width)
 
+    def fitted(self, width: int, breaks: str, *, is_last: bool) -> list[int] | None:
+        """Return the widths of the columns in a table of a width; None if a narrower grouping is needed.
 
-def drawn_table(table: Table, width: int, writing: Writing) -> RichTable:
+        Args:
+            width: Width of the table in characters.
+            breaks: What may be broken, as in ``Table``.
+            is_last: Whether there is no narrower grouping: then anything is broken.
+        """
+        wanted = self.widths(lambda line: line.width)
+        least = self.needed(wanted, width, breaks)
+        room = max(width - 3 * len(wanted) - 1, len(wanted))
+        widths = fit(wanted, least, room)
+        if is_last and widths is None:
+            narrow = [min(size, _LEAST_COLUMN) for size in least]
+            for least in (self.widths(lambda line: line.wrapped_width), narrow, [1] * len(wanted)):
+                widths = widths or fit(wanted, least, room)
+            widths = widths or [1] * len(wanted)
+        if widths is not None:
+            for place, size in enumerate(wanted):  # the room that remains, a character each
+                widths[place] += widths[place] < size and sum(widths) < room
+        return widths
+
+    def chosen(self, widths: Sequence[int]) -> _Content:
+        """Return the content with the texts that fit the columns."""
+        return self._with_cells(lambda line, width: [line.chosen(width)], widths)
+
+    def broken(self, widths: Sequence[int]) -> _Content:
+        """Return the content with its lines broken to fit the columns."""
+        return self._with_cells(_Line.pieces, widths)
+
+    def _with_cells(self, change: Callable[[_Line, int], Sequence[_Line]], widths: Sequence[int]) -> _Content:
+        sections = [
+            [
+                [
+                    [piece for line in cell for piece in change(line, width)]
+                    for cell, width in zip(row, widths, strict=True)
+                ]
+                for row in section
+            ]
+            for section in self.sections
+        ]
+        return replace(self, sections=sections)
+
+
+@dataclass(frozen=True, slots=True)
+class TableLayout:
+    """A table whose columns have widths, and whose cells are broken into lines."""
+
+    table: Table
+    content: _Content
+    widths: Sequence[int]
+    writing: Writing
+
+    @property
+    def row_heights(self) -> Iterator[int]:
+        """Number of lines of each row, in the order of the sections."""
+        return (max(map(len, row)) for section in self.content.sections for row in section)
+
+    def drawn(self) -> RichTable:
+        """Return the table. A line below it names the columns that its grouping leaves out."""
+        content, safe = self.content, self.writing.safe
+        missing = f"not shown at this width: {', '.join(content.left_out)}" if content.left_out else ""
+        caption = "\n".join(filter(None, (missing, self.table.caption))) or None
+        title = style.written(*map(safe, filter(None, (self.table.title, self.table.subtitle))))
+        # Rich accepts any renderable as a title
+        table = RichTable(title=cast(str, title), caption=caption)
+        for head, alignment, size in zip(content.heads, content.alignments, self.widths, strict=True):
+            table.add_column(head, justify=alignment, width=size, overflow="fold")
+        for section in content.sections:
+            table.add_row(*map(_text, _joined(section, len(self.widths))))
+            table.add_section()
+        return table
+
+
+def laid_out(table: Table, width: int, writing: Writing) -> TableLayout:
     """Return a table with its first grouping that fits; with the last one, broken up, if none fits.
-
-    A line below the table names the columns that this grouping leaves out.
 
     Args:
         table: The table.
         width: Maximum line length in characters.
         writing: How texts are written.
     """
-    for content in _contents(table, width, writing):
-        wanted = content.widths(lambda line: line.width)
-        least = content.needed(wanted, width, table.breaks)
-        room = max(width - 3 * len(wanted) - 1, len(wanted))
-        widths = fit(wanted, least, room)
+    rows = [row for section in table.parts for row in section]
+    columns = shown_columns(table, rows, writing)
+    groupings = table.groupings or [[[column.name] for column in table.columns]]
+    for grouping in groupings[bool(width < table.least_width) :]:
+        content = _content(table, columns, groupings[0], grouping, writing)
+        widths = content.fitted(width, table.breaks, is_last=grouping is groupings[-1])
         if widths is not None:
             break
-    else:
-        narrow = [min(size, _LEAST_COLUMN) for size in least]
-        for least in (content.widths(lambda line: line.wrapped_width), narrow, [1] * len(wanted)):
-            widths = widths or fit(wanted, least, room)
-        widths = widths or [1] * len(wanted)
-    for place, size in enumerate(wanted):  # the rest of the room, a character each
-        widths[place] += widths[place] < size and sum(widths) < room
+    assert widths is not None  # the last grouping is broken up
     content = content.chosen(widths)
     widths = [*map(min, widths, content.widths(lambda line: line.width))]
-    missing = f"not shown at this width: {', '.join(content.left_out)}" if content.left_out else ""
-    caption = "\n".join(filter(None, (missing, table.caption))) or None
-    title = style.written(*map(writing.safe, filter(None, (table.title, table.subtitle))))
-    # Rich accepts any renderable as a title
-    drawn = RichTable(title=cast(str, title), caption=caption)
-    for head, alignment, size in zip(content.heads, content.alignments, widths, strict=True):
-        drawn.add_column(head, justify=alignment, width=size, overflow="fold")
-    for section in content.sections:
-        drawn.add_row(*map(_text, _joined(section, widths)))
-        drawn.add_section()
-    return drawn
+    return TableLayout(table, content.broken(widths), widths, writing)
 
 
-def _contents(table: Table, width: int, writing: Writing) -> Iterator[_Content]:
-    """Yield the columns and cells of each grouping."""
-    named = shown_columns(table, [row for section in table.parts for row in section], writing)
-    groupings = table.groupings or [[[one.name] for one in table.columns]]
-    widest = {name for names in groupings[0] for name in names}
-    for grouping in groupings[bool(width < table.least_width) :]:
-        groups = [[named[name] for name in names if name in named] for names in grouping]
-        groups = [group for group in groups if group]
-        shown = {name for group in groups for one in group for name in (one.name, *one.replaces)}
-        heads = [group if table.joins_heads else group[:1] for group in groups]
-        yield _Content(
-            [writing.safe(", ".join(one.title for one in head)) for head in heads],
-            [_ALIGNMENTS.get(group[0].kind, "left") for group in groups],
-            [
-                [[_cell(group, row, writing, table.is_compact) for group in groups] for row in section]
-                for section in table.parts
-                if section
-            ],
-            [
-                one.title
-                for name, one in named.items()
-                if name in widest and name not in shown and not one.is_optional
-            ],
-            any(one.is_optional for group in groups for one in group),
-        )
+def _content(
+    table: Table, columns: Mapping[str, Column], widest: Grouping, grouping: Grouping, writing: Writing
+) -> _Content:
+    """Return the columns and cells of a grouping.
+
+    Args:
+        table: The table.
+        columns: Its columns that are shown, by name.
+        widest: Its first grouping.
+        grouping: The grouping.
+        writing: How texts are written.
+    """
+    groups = [[columns[name] for name in names if name in columns] for names in grouping]
+    groups = [group for group in groups if group]
+    shown = {name for group in groups for column in group for name in (column.name, *column.replaces)}
+    heads = [group if table.joins_heads else group[:1] for group in groups]
+    return _Content(
+        [writing.safe(", ".join(column.title for column in head)) for head in heads],
+        [_ALIGNMENTS.get(group[0].kind, "left") for group in groups],
+        [
+            [[_cell(group, row, writing, table.is_compact) for group in groups] for row in section]
+            for section in table.parts
+            if section
+        ],
+        [
+            columns[name].title
+            for name in columns
+            if any(name in names for names in widest) and name not in shown and not columns[name].is_optional
+        ],
+        any(column.is_optional for group in groups for column in group),
+    )
 
 
 def shown_columns(table: Table, rows: Sequence[Row], writing: Writing) -> dict[str, Column]:
     """Return the columns that have content in any row, and those that are kept, by name."""
     return {
-        one.name: one
-        for one in table.columns
-        if one.is_kept or any(cell_lines(one, row, writing) for row in rows)
+        column.name: column
+        for column in table.columns
+        if column.is_kept or any(cell_lines(column, row, writing) for row in rows)
     }
 
 
 def _cell(group: Sequence[Column], row: Row, writing: Writing, is_compact: bool) -> _Cell:
     """Return the lines of a cell: its own, then those of the columns that are stacked in it."""
     first = group[0]
-    own = cell_lines(first, row, writing) or [_Line("")]
+    lines = cell_lines(first, row, writing) or [_Line("")]
     stacked = [
         replace(
             line,
-            text=f"{before}{line.text}{one.after}",
-            shorter=[f"{before}{text}{one.after}" for text in line.shorter],
+            text=f"{before}{line.text}{column.after}",
+            shorter=[f"{before}{text}{column.after}" for text in line.shorter],
         )
-        for one in group[1:]
-        for number, line in enumerate(cell_lines(one, row, writing, is_stacked=True))
-        for before in (_INDENT if number and one.before else one.before,)
+        for column in group[1:]
+        for number, line in enumerate(cell_lines(column, row, writing, is_stacked=True))
+        for before in (_INDENT if number and column.before else column.before,)
     ]
     if is_compact and first.kind == "path":
         joined = [_Line(_INDENT + ", ".join(line.text for line in stacked))] if stacked else []
-        return [*own[:1], *joined, *own[1:]]
+        return [*lines[:1], *joined, *lines[1:]]
     if not is_compact and first.kind != "number":
         stacked = [
             replace(line, text=_INDENT + line.text, shorter=[_INDENT + text for text in line.shorter])
             for line in stacked
         ]
-    return [*own, *stacked]
+    return [*lines, *stacked]
 
 
 def cell_lines(column: Column, row: Row, writing: Writing, *, is_stacked: bool = False) -> _Cell:
@@ -266,16 +317,12 @@ def cell_lines(column: Column, row: Row, writing: Writing, *, is_stacked: bool =
     return lines if any(line.text for line in lines) else []
 
 
-def _joined(rows: Sequence[Sequence[_Cell]], widths: Sequence[int]) -> list[_Cell]:
-    """Return several rows as one, with their lines wrapped and below each other: Rich takes far less time."""
-    joined: list[_Cell] = [[] for _ in widths]
+def _joined(rows: Sequence[Sequence[_Cell]], column_count: int) -> list[_Cell]:
+    """Return several rows as one, with their lines below each other: Rich takes far less time."""
+    joined: list[_Cell] = [[] for _ in range(column_count)]
     for row in rows:
-        cells = [
-            [piece for line in cell for piece in line.pieces(width)]
-            for cell, width in zip(row, widths, strict=True)
-        ]
-        height = max(map(len, cells))
-        for lines, cell in zip(joined, cells, strict=True):
+        height = max(map(len, row))
+        for lines, cell in zip(joined, row, strict=True):
             lines += [*cell, *[_Line("")] * (height - len(cell))]
     return joined
 

@@ -147,15 +147,19 @@ class Limited(NamedTuple, Generic[_T, _S]):
     is_whole: bool = False
     """Whether nothing stands for the others, either, if none is shown: the line above has their sum."""
 
-    def first(self, most: int | None) -> tuple[list[_S], list[_S]]:
-        """Return the rows of the first things, and those for the others."""
+    def split(self, most: int | None) -> tuple[Sequence[_T], Sequence[_T]]:
+        """Return the first things, and the others."""
         limit = min((limit for limit in (most, self.most) if limit is not None), default=None)
         things = self.things
         if self.largest is not None and limit is not None and limit < len(things):
             things = self.largest()
-        shown, left = split_rows(things, limit)
-        is_told = left and (shown or not self.is_whole)
-        return [*self.show(shown)], [*self.rest(left)] if is_told else []
+        return split_rows(things, limit)
+
+    def first(self, most: int | None) -> tuple[list[_S], list[_S]]:
+        """Return the rows of the first things, and those for the others."""
+        shown, others = self.split(most)
+        is_told = others and (shown or not self.is_whole)
+        return [*self.show(shown)], [*self.rest(others)] if is_told else []
 
 
 Section: TypeAlias = "Sequence[Row] | Limited[Any, Row]"
@@ -310,13 +314,13 @@ def _parts(section: Section, most: int | None) -> Sequence[Sequence[Row]]:
 
 def left_out(blocks: Iterable[Listing], most: int | None) -> int:
     """Return the number of things that are not shown, as far as no table has them."""
-    lists = (one for block in blocks for one in _lists(block) if one.most is None)
-    return sum(len(one.things) - len(one.things[:most]) for one in lists)
+    lists = (part for block in blocks for part in _lists(block) if part.most is None)
+    return sum(len(part.things) - len(part.things[:most]) for part in lists)
 
 
 def longest_list(block: Listing) -> int:
     """Return the largest number of things that a list of a block may show."""
-    return max((len(one.things[: one.most]) for one in _lists(block)), default=0)
+    return max((len(part.things[: part.most]) for part in _lists(block)), default=0)
 
 
 def _lists(block: Listing) -> Iterator[Limited[Any, Any]]:
