@@ -26,7 +26,7 @@ def test_print_program_shows_a_number_of_rows(capsys):
     report = program(*(gather(None, number, 2**20) for number in range(1, 31)))
     print_program(report)
     shown = capsys.readouterr().out
-    assert "6 more" in shown
+    assert "5 more" in shown
     assert len(shown.splitlines()) <= 40
     print_program(report, max_rows=3)
     assert "27 more" in capsys.readouterr().out

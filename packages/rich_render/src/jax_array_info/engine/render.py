@@ -173,7 +173,8 @@ def _added_lines(block: Listing, most: int) -> list[int]:
     for table in cut([block], most):
         if isinstance(block, Table) and isinstance(table, Table):
             places = chain(*(_places(section, most) for section in block.sections))
-            for place, height in zip(places, laid_out(table, 80, Writing("utf-8")).row_heights, strict=True):
+            heights = laid_out(table, 80, Writing("utf-8")).row_heights
+            for place, height in zip(places, heights, strict=False):  # things may share a row
                 if place is not None:
                     lines[place] += height
     return lines
