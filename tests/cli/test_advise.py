@@ -20,11 +20,9 @@ SIZES = {"data": 4, "model": 2}
 MIB = 2**20
 
 # What is sent with the best of 24 changes, in MiB; None where the memory or the FLOPs are better.
-BEST = {
-    "logits_xent": 2.15,
-    "scatter_mass": 0.22,
-}
+BEST = {"scatter_mass": 0.22}
 BEST_OF_OTHERS = {
+    "logits_xent": 2.15,
     "mlp_forgotten": None,
     "fsdp_contracted": None,
     "heads_uneven": 0.422,
@@ -69,7 +67,7 @@ def test_nothing_helps_a_program_that_is_right(name):
     assert report.answer == f"{report.tried} changes tried, none helps"
 
 
-@pytest.mark.parametrize("seed", range(300 if IS_LONG else 3))
+@pytest.mark.parametrize("seed", range(300 if IS_LONG else 1))
 def test_changes_of_random_programs_are_true(seed, tmp_path):
     text, sizes = random_program(seed)
     path = tmp_path / "step.py"
@@ -92,14 +90,14 @@ MEAN = 6 + 4
 
 # What is sent before and with the best change, counted from the shapes; all dtypes but one have 4 bytes.
 COUNTED = {
-    # Base: in each of 4 iterations, four values of 512 × 512 change from columns to rows or back, and a norm is
-    # summed. Remedy: two columns are sent instead.
-    "halo": (4 * (4 * moved(512 * 512 // 8 * 4, 8) + 7), 4 * (2 * 512 * 4 + 7)),
     # Base: all modes (complex64) are exchanged, then each slab goes around in 8 steps, with a factor each.
     # Remedy: the exchange alone.
     "poisson": (moved(64**3 // 8 * 8, 8) + 8 * (64**3 // 8 * 8 + 8), moved(64**3 // 8 * 8, 8)),
 }
 COUNTED_IN_FULL = {
+    # Base: in each of 4 iterations, four values of 512 × 512 change from columns to rows or back, and a norm is
+    # summed. Remedy: two columns are sent instead.
+    "halo": (4 * (4 * moved(512 * 512 // 8 * 4, 8) + 7), 4 * (2 * 512 * 4 + 7)),
     # Base: the sum over the rank, 1024 × 512 on each of 4 groups; the other summand is gathered for it; in the
     # backward pass one half of 1024 × 16, and both gradients.
     # Remedy: 1024 × 16 is gathered or summed over "model" three times instead.
