@@ -42,7 +42,7 @@ def plain_length(length: Any) -> int | str:
     if issubclass(type(length), int):
         length = int.__int__(length)
     else:
-        import numpy as np  # the pytest plugin imports this module, and loads in every run of pytest
+        import numpy as np  # reading a log imports this module, and needs no NumPy
 
         if not issubclass(type(length), np.integer):
             return plain_text(length)

@@ -1,6 +1,10 @@
-"""Pytest plugin: the fixture ``sharding_snapshot``.
+"""Pytest plugin: the fixture ``sharding_snapshot`` and its option.
 
-It is loaded in every run of pytest, so it imports neither JAX, NumPy nor Rich.
+The ``conftest.py`` in the root folder of a project loads it::
+
+    pytest_plugins = ["jax_array_info.pytest_plugin"]
+
+It imports neither JAX, NumPy nor Rich before a test uses the fixture.
 """
 
 from __future__ import annotations
@@ -44,7 +48,7 @@ def _snapshot_of(request: Any) -> Callable[..., None]:
 
     def sharding_snapshot(tree: Any, name: str | None = None) -> None:
         __tracebackhide__ = True
-        from ..trees import tree_diff as snapshots
+        from jax_array_info_core.trees import tree_diff as snapshots
 
         if not isinstance(name, str | None):
             raise TypeError(f"name must be a string, got {name!r}")

@@ -16,6 +16,8 @@ from jax_array_info_core.trees.tree_report import tree_report
 
 pytestmark = pytest.mark.newest
 
+CONFTEST = 'pytest_plugins = ["jax_array_info.pytest_plugin"]'
+
 PLANNED = """
 import jax, jax.numpy as jnp, numpy as np
 import pytest
@@ -38,6 +40,7 @@ def run(pytester):
         path = pytester.path / file
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(PLANNED + body)
+        pytester.makeconftest(CONFTEST)
         # The options of this project's own run do not apply to a project of its own.
         return pytester.runpytest_inprocess("-q", "-p", "no:xdist", "-p", "no:hypothesispytest", *options)
 
@@ -241,17 +244,24 @@ def test_leaves_of_every_kind_are_stored_and_compared(tmp_path):
     assert len(path.read_text().splitlines()) == len(leaves) + 2
 
 
+def test_a_run_without_the_plugin_has_neither_fixture_nor_option(pytester):
+    pytester.makepyfile("def test_params(sharding_snapshot): pass")
+    pytester.runpytest_inprocess("-p", "no:xdist", "-p", "no:hypothesispytest").assert_outcomes(errors=1)
+    assert pytester.runpytest_inprocess("--sharding-update").ret == pytest.ExitCode.USAGE_ERROR
+
+
 @pytest.mark.own_process
 @pytest.mark.newest
 def test_loading_the_plugin_imports_neither_jax_nor_numpy_nor_rich():
-    code = "import sys, jax_array_info_core.programs.pytest_plugin as plugin; print(*sys.modules)"
+    code = "import sys, jax_array_info.pytest_plugin; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert not {"jax", "numpy", "rich", "msgspec", "jax_array_info"} & set(done.stdout.split())
+    assert not {"jax", "numpy", "rich", "msgspec"} & set(done.stdout.split())
 
 
 @pytest.mark.own_process
 @pytest.mark.newest
 def test_parallel_runs_write_and_compare(pytester):
+    pytester.makeconftest(CONFTEST)
     pytester.makepyfile(test_top=PLANNED + NAMED)
     for options in (["--sharding-update"], []):
         pytester.runpytest_subprocess("-n", "2", *options).assert_outcomes(passed=6)
