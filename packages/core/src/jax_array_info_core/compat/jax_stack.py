@@ -302,7 +302,7 @@ def lowered_effects() -> list[set[Any]]:
         if variable in frame.f_code.co_varnames and frame.f_code.co_filename.endswith(file)
     ]
     effects = [getattr(program, "effects", None) for program in programs]
-    return [found for found in effects if isinstance(found, set)]
+    return [effect for effect in effects if isinstance(effect, set)]
 
 
 def lowering_result() -> Any:

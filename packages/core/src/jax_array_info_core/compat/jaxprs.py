@@ -47,7 +47,9 @@ def jaxpr_constraints(jaxpr: Any) -> Iterator[JaxprConstraint]:
             variables = (equation.invars[0], equation.outvars[0])
             operations = [one for variable in variables for one in uses.of(program, variable)]
             yield found._replace(
-                operations=tuple((one.primitive.name, traceback_of(one)) for one in operations),
+                operations=tuple(
+                    (operation.primitive.name, traceback_of(operation)) for operation in operations
+                ),
                 is_boundary=any(id(variable) in ends for variable in variables),
             )
 
@@ -72,7 +74,9 @@ def requested_outputs(jaxpr: Any) -> list[JaxprConstraint | None]:
     """
     program = getattr(jaxpr, "jaxpr", jaxpr)
     makers = {
-        id(one): (equation, place) for equation in program.eqns for place, one in enumerate(equation.outvars)
+        id(outvar): (equation, place)
+        for equation in program.eqns
+        for place, outvar in enumerate(equation.outvars)
     }
     inner: dict[int, list[JaxprConstraint | None]] = {}
     found = []
@@ -318,15 +322,15 @@ def _results(equation: Any, operands: list[_Updates]) -> list[_Updates]:
 def _merged(operands: list[_Updates]) -> _Updates:
     found: _Updates = {}
     for updates in operands:
-        for number, one in updates.items():
-            other = found.get(number, one)
-            found[number] = Update(one.is_added or other.is_added, one.is_scaled and other.is_scaled)
+        for number, update in updates.items():
+            other = found.get(number, update)
+            found[number] = Update(update.is_added or other.is_added, update.is_scaled and other.is_scaled)
     return found
 
 
 def _added(updates: _Updates) -> _Updates:
-    return {number: one._replace(is_added=True) for number, one in updates.items()}
+    return {number: update._replace(is_added=True) for number, update in updates.items()}
 
 
 def _scaled(updates: _Updates) -> _Updates:
-    return {number: one._replace(is_scaled=True) for number, one in updates.items()}
+    return {number: update._replace(is_scaled=True) for number, update in updates.items()}

@@ -178,7 +178,7 @@ def _executables_by_function() -> dict[int, dict[int, Any]]:
     found: dict[int, dict[int, Any]] = {}
     for function, parts in _traced_by_function():
         executables = [one for part in parts for one in by_program.get(id(part), ())]
-        found.setdefault(id(function), {}).update((id(one), one) for one in executables)
+        found.setdefault(id(function), {}).update((id(executable), executable) for executable in executables)
     return found
 
 

@@ -143,7 +143,7 @@ def with_compiler_options(lowered: Any, topology: Topology | None) -> Any:
 
 def _meshes(shardings: Sequence[Any]) -> list[Any]:
     """Return the meshes of shardings, the largest first."""
-    found = [one.mesh for one in shardings if is_sharding(one) and is_named(one)]
+    found = [sharding.mesh for sharding in shardings if is_sharding(sharding) and is_named(sharding)]
     return sorted(found, key=lambda mesh: -mesh.size)
 
 
@@ -291,8 +291,8 @@ def lowered_for_propagation(stages: Stages, values: Sequence[Any]) -> tuple[Stag
     require_shardy(stages)
     given: list[Any] = [getattr(value, "sharding", None) for value in values]
     shardings = [one for one in given if is_sharding(one)]
-    device = next((next(iter(one.device_set)) for one in shardings if has_devices(one)), None)
-    is_abstract = any(is_named(one) and not has_devices(one) for one in shardings)
+    device = next((next(iter(sharding.device_set)) for sharding in shardings if has_devices(sharding)), None)
+    is_abstract = any(is_named(sharding) and not has_devices(sharding) for sharding in shardings)
     platform = "tpu" if is_abstract else str((device or jax.devices()[0]).platform)
     if stages.lowered is None:
         platforms = {"lowering_platforms": (platform,)} if is_abstract else {}

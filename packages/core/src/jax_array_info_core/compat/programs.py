@@ -31,7 +31,7 @@ def program_mesh(leaves: Sequence[ProgramLeaf]) -> MeshAxes | None:
     XLA numbers the devices of a program in the order of this mesh.
     """
     shardings = [one for leaf in leaves for one in (leaf.got, leaf.asked) if one is not None]
-    named = [one for one in shardings if is_named(one) and has_devices(one)]
+    named = [sharding for sharding in shardings if is_named(sharding) and has_devices(sharding)]
     largest = max((one.mesh.size for one in named), default=0)
     return next((mesh_axes(one.mesh) for one in named if one.mesh.size == largest), None)
 
@@ -113,7 +113,7 @@ def program_devices(stages: Stages, leaves: Sequence[ProgramLeaf]) -> list[Any]:
     if found := lowered_devices(stages.lowered):
         return found
     shardings = (sharding for leaf in leaves for sharding in (leaf.got, leaf.asked))
-    known = (one for one in shardings if one is not None and has_devices(one))
+    known = (sharding for sharding in shardings if sharding is not None and has_devices(sharding))
     return list(getattr(next(known, None), "_device_assignment", ()))
 
 
@@ -162,8 +162,8 @@ def argument_locations(lowered: Any) -> list[str]:
         lowered: A ``jax.stages.Lowered``.
     """
     functions = (one.operation for one in lowered.compiler_ir("stablehlo").body)
-    main = next(one for one in functions if str(one.attributes["sym_name"]) == '"main"')
-    return [str(one.location) for one in main.regions[0].blocks[0].arguments]
+    main = next(function for function in functions if str(function.attributes["sym_name"]) == '"main"')
+    return [str(argument.location) for argument in main.regions[0].blocks[0].arguments]
 
 
 class MemoryStatistics(NamedTuple):

@@ -182,8 +182,8 @@ class _Body:
         """The bodies of each equation."""
         return [
             [
-                _Body(one, (*self._path, number), _manual(equation, self._manual))
-                for one in inner_jaxprs(equation)
+                _Body(jaxpr, (*self._path, number), _manual(equation, self._manual))
+                for jaxpr in inner_jaxprs(equation)
             ]
             for number, equation in enumerate(self._program.eqns)
         ]
@@ -220,7 +220,7 @@ class _Body:
     @cached_property
     def _names(self) -> dict[int, str]:
         """The names that ``checkpoint_name`` gives, by what they are given to."""
-        named = (one for one in self._program.eqns if one.primitive.name == _NAME)
+        named = (eqn for eqn in self._program.eqns if eqn.primitive.name == _NAME)
         return {id(self._root(one.invars[0])): str(one.params["name"]) for one in named}
 
     def _root(self, variable: Any) -> Any:
@@ -327,7 +327,7 @@ def _manual(equation: Any, around: Manual | None) -> Manual | None:
 def _is_to_host(equation: Any) -> bool:
     """Return whether a ``device_put`` is one to host memory."""
     targets = equation.params.get("devices") or ()
-    return any("host" in str(getattr(one, "memory_kind", None) or one).lower() for one in targets)
+    return any("host" in str(getattr(target, "memory_kind", None) or target).lower() for target in targets)
 
 
 Saved = Mapping[int, SavedValue]
@@ -360,8 +360,8 @@ def with_further_outputs(
         return tuple(outputs), tuple(found.values())
 
     structs = [
-        jax.ShapeDtypeStruct(one.shape, one.dtype, weak_type=one.weak_type, **_given(sharding))
-        for one, sharding in zip(closed.in_avals, shardings, strict=True)
+        jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type, **_given(sharding))
+        for aval, sharding in zip(closed.in_avals, shardings, strict=True)
     ]
     copy = jax.jit(run, out_shardings=(tuple(out_shardings), None)).trace(*structs)
     return copy, structs, stacked
@@ -387,7 +387,7 @@ def _run(
         operands, here = [*map(read, equation.invars)], (*path, number)
         with equation.ctx.manager:
             results = None
-            if any(one.path[: len(here)] == here for one in values.values()):
+            if any(value.path[: len(here)] == here for value in values.values()):
                 results, inside = _run_inside(equation, operands, here, values)
                 found |= inside
             if results is None:
@@ -395,7 +395,7 @@ def _run(
                 results = primitive.bind(*operands, **primitive.get_bind_params(equation.params))
                 results = results if primitive.multiple_results else [results]
         known.update(zip(map(id, equation.outvars), results, strict=True))
-    own = {number: known[id(one.variable)] for number, one in values.items() if one.path == path}
+    own = {number: known[id(value.variable)] for number, value in values.items() if value.path == path}
     return [*map(read, program.outvars)], found | own
 
 
@@ -409,7 +409,7 @@ def _run_inside(
     body = next(inner_jaxprs(equation), None) if is_scan else inner_jaxpr(equation)
     if body is None:
         return None, {}
-    closed = next(one for one in equation.params.values() if getattr(one, "jaxpr", one) is body)
+    closed = next(param for param in equation.params.values() if getattr(param, "jaxpr", param) is body)
     constants = getattr(closed, "consts", ())
     if not is_scan:
         return _run(body, constants, operands, path, values)

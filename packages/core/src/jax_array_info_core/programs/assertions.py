@@ -217,14 +217,14 @@ def matching(
     report: ProgramReport, kind: str | None, axis: str | None, link: Link | None = None
 ) -> Iterator[Collective]:
     """Yield the collectives of a kind over a mesh axis and a link; also those over unknown ones."""
-    for one in report.collectives:
-        over = None if one.axes is None else {name.partition(":(")[0] for name in one.axes}
+    for collective in report.collectives:
+        over = None if collective.axes is None else {name.partition(":(")[0] for name in collective.axes}
         if (
-            kind in (None, one.kind)
+            kind in (None, collective.kind)
             and (axis is None or over is None or axis in over)
-            and (link is None or _may_be_over(one, link))
+            and (link is None or _may_be_over(collective, link))
         ):
-            yield one
+            yield collective
 
 
 def _may_be_over(one: Collective, link: Link) -> bool:

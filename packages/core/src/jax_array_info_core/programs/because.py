@@ -146,7 +146,7 @@ class _Propagated:
         keys = made_by if user is None else [user]
 
         def made(values: Iterable[Value]) -> list[Value]:
-            return [one for one in values if user is None or self._comes_from(one, made_by, moved.axes)]
+            return [value for value in values if user is None or self._comes_from(value, made_by, moved.axes)]
 
         causes = [
             cause
@@ -155,13 +155,13 @@ class _Propagated:
             and any(self._can_be(moved, each) for each in made(cause.values))
         ]
         fitting = [
-            one
-            for one in causes
-            if moved.axes.issubset(one.because.mesh_axes)
-            and any(self._is_moved(moved, each, one.because.mesh_axes) for each in made(one.values))
+            cause
+            for cause in causes
+            if moved.axes.issubset(cause.because.mesh_axes)
+            and any(self._is_moved(moved, each, cause.because.mesh_axes) for each in made(cause.values))
         ]
         known = {one.operation for one in fitting}
-        if any(one.operation not in known for one in causes):
+        if any(cause.operation not in known for cause in causes):
             return ()
         names = {each.name for each in known if each is not None}
         for other in itertools.chain(*(self._operations.get(key, ()) for key in keys if names)):
@@ -170,10 +170,10 @@ class _Propagated:
             if user is not None:
                 is_meant = bool(made(other.operands))
             elif role == "summed":
-                shards = (self._found.shard(each, frozenset()) for each in other.results)
-                is_meant = any(sorted(each) == sorted(moved.shape) for each in shards)
+                shards = (self._found.shard(result, frozenset()) for result in other.results)
+                is_meant = any(sorted(shard) == sorted(moved.shape) for shard in shards)
             else:
-                is_meant = any(self._can_be(moved, each) for each in other.results)
+                is_meant = any(self._can_be(moved, result) for result in other.results)
             if is_meant:
                 return ()
         if role == "made":
@@ -223,19 +223,25 @@ class _Propagated:
     def _can_be(self, moved: _Moved, value: Value) -> bool:
         """Return whether a collective moves as much as a value has without any of its mesh axes."""
         names = {name.partition(":")[0] for names in value.axes for name in names}
-        lacking = (one for count in range(len(names) + 1) for one in itertools.combinations(names, count))
+        lacking = (
+            combination
+            for count in range(len(names) + 1)
+            for combination in itertools.combinations(names, count)
+        )
         return any(math.prod(self._found.shard(value, frozenset(one))) == moved.size for one in lacking)
 
 
 def _moves(operation: Operation) -> bool:
     """Return whether an operation may need a collective of its own along a sharded dimension."""
-    whole = [False] * max((len(one.axes) for one in operation.operands), default=0)
+    whole = [False] * max((len(operand.axes) for operand in operation.operands), default=0)
     if operation.name == UPDATE_SLICE:
         # Along a dimension that is replaced whole, nothing moves: such as in the stack of a scan.
         shapes = (operation.operands[place].shape or () for place in (0, 1))
         whole = [length == replaced for length, replaced in zip(*shapes, strict=True)]
     return operation.name in MOVING and any(
-        names and not same for one in operation.operands for names, same in zip(one.axes, whole, strict=False)
+        names and not same
+        for operand in operation.operands
+        for names, same in zip(operand.axes, whole, strict=False)
     )
 
 
@@ -250,7 +256,7 @@ def _common(found: Iterable[Because]) -> tuple[Because, ...]:
     alike = {replace(one, operands=()) for one in different}
     if len(alike) != 1:
         return ()
-    if len({tuple((each.letter, each.spec) for each in one.operands) for one in different}) > 1:
+    if len({tuple((operand.letter, operand.spec) for operand in one.operands) for one in different}) > 1:
         return (*alike,) if different[0].kind == "sum" else ()
     columns = zip(*(one.operands for one in different), strict=True)
     return (replace(different[0], operands=tuple(map(_common_operand, columns))),)
@@ -259,9 +265,9 @@ def _common(found: Iterable[Because]) -> tuple[Because, ...]:
 def _common_operand(operands: tuple[ConflictOperand, ...]) -> ConflictOperand:
     """Return an operand without what differs."""
     one = operands[0]
-    if len({each.axis_origin for each in operands}) > 1:
+    if len({operand.axis_origin for operand in operands}) > 1:
         one = replace(one, axis_origin=AxisOrigin(mesh_axis=one.axis_origin.mesh_axis, kind=None))
-    return one if len({each.name for each in operands}) == 1 else replace(one, name="")
+    return one if len({operand.name for operand in operands}) == 1 else replace(one, name="")
 
 
 def _differences(graph: Graph, found: Causes, outputs: Sequence[ProgramValue]) -> tuple[str, ...]:

@@ -76,7 +76,7 @@ class _Found(NamedTuple):
 
 def _live_functions() -> list[_Found]:
     is_hidden = UserLines().is_hidden
-    return [_Found(one, described_for_user(one, is_hidden)) for one in live_jitted_functions()]
+    return [_Found(function, described_for_user(function, is_hidden)) for function in live_jitted_functions()]
 
 
 def _report(found: Sequence[_Found]) -> CompileCachesReport:

@@ -310,7 +310,7 @@ def caveats_of(
     for factor, names in widened.items():
         caveats.append(f"CPU sends {' and '.join(names)}, {_TIMES[factor]} the bytes of an accelerator.")
     is_told = any(name.endswith("float32") for names in widened.values() for name in names)
-    if not is_told and dots.exact != 0 and any(one.dtype == "float32" for one in collectives):
+    if not is_told and dots.exact != 0 and any(collective.dtype == "float32" for collective in collectives):
         caveats.append("TPU may send float32 operands of matrix products as bfloat16, half the bytes.")
     if ffts.exact != 0:
         caveats.append("TPU computes Fourier transforms as matrix products, with other FLOPs.")
@@ -321,7 +321,11 @@ def caveats_of(
 
 def _values(computation: Computation) -> set[tuple[str, ArrayShape]]:
     """Return the types of the values in a computation, each with the operation that makes it."""
-    return {(one.opcode, shape) for one in computation.instructions for shape in one.shapes}
+    return {
+        (instruction.opcode, shape)
+        for instruction in computation.instructions
+        for shape in instruction.shapes
+    }
 
 
 def _widened(dtypes: Collection[str], collectives: Collection[Collective]) -> dict[int, list[str]]:
@@ -335,7 +339,10 @@ def _widened(dtypes: Collection[str], collectives: Collection[Collective]) -> di
         wide_bits = bits_of_name(wide)
         if wide is None or bits is None or wide_bits is None:
             continue
-        if any(one.dtype == wide and (bits == 16 or one.kind not in _SUMS) for one in collectives):
+        if any(
+            collective.dtype == wide and (bits == 16 or collective.kind not in _SUMS)
+            for collective in collectives
+        ):
             found.setdefault(wide_bits // bits, []).append(f"{dtype} as {wide}")
     return found
 
@@ -376,7 +383,7 @@ def caveats_of_cache(lowered_text: str | None, module: Module, lines: UserLines)
     """
     if lowered_text is None:
         return ()
-    frames = {frame[:2] for one in module.once(schedule_of).operations for frame in one.frames}
+    frames = {frame[:2] for operation in module.once(schedule_of).operations for frame in operation.frames}
     if all(lines.is_hidden(file) for file, _ in frames - source_lines(lowered_text)):
         return ()
     return (

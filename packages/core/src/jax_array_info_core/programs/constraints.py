@@ -45,12 +45,12 @@ def constraints_of(jaxpr: Any, module: Module | None, lines: UserLines) -> tuple
         lines: The search for the user's line.
     """
     constraints = list(jaxpr_constraints(jaxpr))
-    places = [_places(one, lines) for one in constraints]
-    names = [{name for name, _ in one.operations} for one in constraints]
+    places = [_places(constraint, lines) for constraint in constraints]
+    names = [{name for name, _ in constraint.operations} for constraint in constraints]
     shapes = _shapes(module, set().union(*places, *names))
     found = Counter(
-        _constraint(one, _near(shapes, near) or _near(shapes, same), lines)
-        for one, near, same in zip(constraints, places, names, strict=True)
+        _constraint(constraint, _near(shapes, near) or _near(shapes, name), lines)
+        for constraint, near, name in zip(constraints, places, names, strict=True)
     )
     return tuple(replace(constraint, count=count) for constraint, count in found.items())
 
@@ -59,8 +59,14 @@ def with_padding(
     outputs: Sequence[ProgramValue], constraints: Iterable[Constraint]
 ) -> tuple[ProgramValue, ...]:
     """Return the outputs, with a mark on those of the shape and dtype of a padded constraint."""
-    padded = {(one.shape, one.dtype) for one in constraints if one.got is not None and one.reason is not None}
-    return tuple(replace(one, is_padded_inside=(one.shape, one.dtype) in padded) for one in outputs)
+    padded = {
+        (constraint.shape, constraint.dtype)
+        for constraint in constraints
+        if constraint.got is not None and constraint.reason is not None
+    }
+    return tuple(
+        replace(output, is_padded_inside=(output.shape, output.dtype) in padded) for output in outputs
+    )
 
 
 def _near(shapes: Mapping[_Place, set[_Shape]], places: Iterable[_Place]) -> set[_Shape]:
@@ -84,13 +90,13 @@ def _shapes(module: Module | None, places: set[_Place]) -> dict[_Place, set[_Sha
     found: dict[_Place, set[_Shape]] = {}
     for computation in () if module is None else module.computations.values():
         is_entry = module is not None and computation.name == module.entry
-        for one in computation.instructions:
-            own: list[_Place] = [(one.op_name or "").rpartition("/")[2]]
-            own += [(frame.file, frame.line) for frame in one.frames[:1]]
-            if is_entry and (one.opcode == "parameter" or one is computation.root):
+        for instruction in computation.instructions:
+            own: list[_Place] = [(instruction.op_name or "").rpartition("/")[2]]
+            own += [(frame.file, frame.line) for frame in instruction.frames[:1]]
+            if is_entry and (instruction.opcode == "parameter" or instruction is computation.root):
                 own.append(None)
             for place in places.intersection(own):
-                values = (one, *(computation.by_name[operand] for operand in one.operands))
+                values = (instruction, *(computation.by_name[operand] for operand in instruction.operands))
                 found.setdefault(place, set()).update(
                     shape.dims for value in values for shape in value.shapes
                 )

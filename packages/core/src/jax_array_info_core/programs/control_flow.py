@@ -40,10 +40,10 @@ class ControlFlows:
         """Numbers of the loops and conditionals, in the order of the text, by computation and name."""
         computations = self._dataflow.module.computations.values()
         places = (
-            (computation.name, one.name)
+            (computation.name, instruction.name)
             for computation in computations
-            for one in computation.instructions
-            if calls_of(one)
+            for instruction in computation.instructions
+            if calls_of(instruction)
         )
         return {place: number for number, place in enumerate(places)}
 
@@ -70,7 +70,7 @@ class ControlFlows:
             flops: Operations in one iteration of the innermost loop, if the sides are taken.
             is_complete: Whether these are all operations.
         """
-        outside, *loops = sums_of(Cost(self.around(within), one) for within, one in flops.items())
+        outside, *loops = sums_of(Cost(self.around(within), count) for within, count in flops.items())
         return FlopTotals(
             known=outside.exact,
             bound=outside.most if is_complete else None,

@@ -71,17 +71,17 @@ def _without_failing(
     donations: Sequence[Donation], shared: Mapping[str, Sequence[str]]
 ) -> Iterator[Donation]:
     """Yield donations, none of them reused if a buffer that is reused is passed twice: then a call fails."""
-    reused = {one.path for one in donations if one.output is not None}
+    reused = {donation.path for donation in donations if donation.output is not None}
     fails = not reused.isdisjoint(shared)
-    for one in donations:
-        others = tuple(shared.get(one.path, ()))
-        if others and not reused.isdisjoint((one.path, *others)):
+    for donation in donations:
+        others = tuple(shared.get(donation.path, ()))
+        if others and not reused.isdisjoint((donation.path, *others)):
             reason = f"a call fails: it shares its buffer with {', '.join(others)}"
-            yield replace(one, output=None, reason=reason, shares_with=others)
-        elif fails and one.output is not None:
-            yield replace(one, output=None, reason=CALL_FAILS)
+            yield replace(donation, output=None, reason=reason, shares_with=others)
+        elif fails and donation.output is not None:
+            yield replace(donation, output=None, reason=CALL_FAILS)
         else:
-            yield one
+            yield donation
 
 
 def sharing(arguments: Sequence[ProgramValue], buffers: Sequence[Hashable]) -> Mapping[str, Sequence[str]]:
@@ -122,7 +122,7 @@ def donatable(
         donations: The donated arguments.
         shared: The arguments that share their buffers, which no call can donate.
     """
-    taken = {one.output for one in donations}
+    taken = {donation.output for donation in donations}
     free = _Groups(
         (number, argument, False)
         for number, (argument, is_donated) in enumerate(zip(arguments, donated, strict=True))
@@ -148,9 +148,9 @@ def _used_parameters(module: Module) -> list[bool]:
     """Return whether the program uses each parameter. Thousands of them may be the elements of a tuple."""
     users, root = module.once(Dataflow).users, module.computations[module.entry].root
     return [
-        one is root or bool(users(Value(module.entry, one.name, element)))
-        for one in module.parameters()
-        for element in one.groups or (None,)
+        parameter is root or bool(users(Value(module.entry, parameter.name, element)))
+        for parameter in module.parameters()
+        for element in parameter.groups or (None,)
     ]
 
 

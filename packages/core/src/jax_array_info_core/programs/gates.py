@@ -256,7 +256,7 @@ def _of_new(rule: Rule, before: ProgramReport, after: ProgramReport) -> RuleResu
         same = known.get(place, [])
         old, new = sent_nbytes(same), sent_nbytes(rows)
         is_more = old is None or new is None or new > old
-        if is_more and sum(one.count for one in rows) > sum(one.count for one in same):
+        if is_more and sum(row.count for row in rows) > sum(one.count for one in same):
             more = None if old is None or new is None else new - old
             total = None if more is None or total is None else total + more
             size = "unknown" if more is None else format_bytes(more)
@@ -308,11 +308,15 @@ def _placed(value: ProgramValue, other: ProgramValue) -> str:
 
 
 def _lost_donations(diff: ProgramDiff) -> Iterator[str]:
-    for one in diff.donations:
-        if one.before is None or one.before.output is None or one.is_absent_after:
+    for donation in diff.donations:
+        if donation.before is None or donation.before.output is None or donation.is_absent_after:
             continue
-        now = "not donated" if one.after is None else f"not reused, {one.after.reason or 'reason unknown'}"
-        yield f"{one.path} (reused for {one.before.output} to {now})"
+        now = (
+            "not donated"
+            if donation.after is None
+            else f"not reused, {donation.after.reason or 'reason unknown'}"
+        )
+        yield f"{donation.path} (reused for {donation.before.output} to {now})"
 
 
 def _of_trees(rule: Rule, before: TreeReport, after: TreeReport, diff: TreeDiff) -> RuleResult:

@@ -174,7 +174,11 @@ def with_host_apart(
     hosted = {
         "argument_nbytes": sum(value.nbytes or 0 for value in kept),
         "output_nbytes": sum(value.nbytes or 0 for value in outputs if value.is_in_host_memory),
-        "alias_nbytes": sum(one.nbytes for one in donations if one.output is not None and one.path in paths),
+        "alias_nbytes": sum(
+            donation.nbytes
+            for donation in donations
+            if donation.output is not None and donation.path in paths
+        ),
     }
     moved: dict[str, Any] = {}
     for name, nbytes in hosted.items():
@@ -208,7 +212,7 @@ def timeline_of(
         about,
         operation_count=live.operation_count,
         points=live.points,
-        operations=tuple(one.name for one in live.operations),
+        operations=tuple(operation.name for operation in live.operations),
         series=tuple(series),
         live_nbytes=live.nbytes,
         total_nbytes=tuple(sum(one.nbytes[point] for one in series) for point in range(len(live.points))),
@@ -326,9 +330,9 @@ def _propagated(
     Raises:
         Exception: If it cannot be, or if Shardy gives no answer.
     """
-    asked = [one.asked for one in output_leaves(stages)]
+    asked = [leaf.asked for leaf in output_leaves(stages)]
     traced, structs, stacked = with_further_outputs(
-        stages.traced, [one.asked for one in arguments], asked, values
+        stages.traced, [argument.asked for argument in arguments], asked, values
     )
     lowered = lowered_for_propagation(Stages(traced=traced), structs)[0].lowered
     graph = Graph(ask(module_bytecode(lowered)))
@@ -362,7 +366,11 @@ def _live_at_backward(
     if found.at_backward is None and found.tells_passes:
         return None
     if found.at_backward is None:
-        named = (one.op_name for each in module.computations.values() for one in each.instructions)
+        named = (
+            instruction.op_name
+            for computation in module.computations.values()
+            for instruction in computation.instructions
+        )
         has_backward = saved is not None if is_traced else "backward" in map(pass_of, named)
         return LiveAtBackward(reason=_UNNAMED) if has_backward else None
     in_main = [one for one in found.at_backward if one.shape.memory_space == 0]
@@ -385,7 +393,9 @@ def _is_nested(module: Module, saved: SavedForBackward | None, *, is_traced: boo
     """
     if is_traced:
         return saved is not None and saved.reason is not None
-    return any(map(is_nested_derivative, {one.op_name for one in module.once(schedule_of).operations}))
+    return any(
+        map(is_nested_derivative, {operation.op_name for operation in module.once(schedule_of).operations})
+    )
 
 
 def _line_of(value: LiveValue, lines: UserLines) -> BackwardLine:

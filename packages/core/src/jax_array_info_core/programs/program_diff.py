@@ -69,7 +69,7 @@ def temporary_changes(before: ProgramReport, after: ProgramReport) -> tuple[Temp
 
 
 def _counts(values: tuple[Temporary, ...]) -> Counter[_TemporaryKey]:
-    return sums_by_key((_key(one), one.count) for one in values)
+    return sums_by_key((_key(value), value.count) for value in values)
 
 
 def _key(value: Temporary) -> _TemporaryKey:
@@ -170,11 +170,11 @@ def _sent_changes(before: ProgramReport, after: ProgramReport) -> tuple[SentChan
         for key in dict.fromkeys([*old, *new])
         if key not in old or key not in new or old[key] != new[key]
     ]
-    return tuple(sorted(changes, key=lambda one: (*_largest_first(one), one.kind)))
+    return tuple(sorted(changes, key=lambda change: (*_largest_first(change), change.kind)))
 
 
 def _of(key: _Key, report: ProgramReport) -> list[Collective]:
-    return [one for one in report.collectives if (one.kind, one.axes) == key]
+    return [collective for collective in report.collectives if (collective.kind, collective.axes) == key]
 
 
 def _sent_lines(
@@ -227,9 +227,9 @@ def _same_lines(before: Sequence[Collective], after: Sequence[Collective]) -> di
 def _codes(collectives: Sequence[Collective]) -> dict[_Place, dict[int, str]]:
     """Return the text of the lines of each function, by their numbers."""
     codes: dict[_Place, dict[int, str]] = {}
-    for one in collectives:
-        if (line := _line(one.origin)) is not None and one.origin is not None:
-            codes.setdefault(line[0], {})[line[1]] = one.origin.code.strip()
+    for collective in collectives:
+        if (line := _line(collective.origin)) is not None and collective.origin is not None:
+            codes.setdefault(line[0], {})[line[1]] = collective.origin.code.strip()
     return codes
 
 
@@ -242,7 +242,7 @@ def _distance(old: Sequence[int], new: Sequence[int]) -> int:
 
 def sent_nbytes(collectives: Iterable[Collective]) -> int | None:
     """Return the bytes that collectives send per device; None if part of them is unknown."""
-    return known_sum(one.total_nbytes for one in collectives)
+    return known_sum(collective.total_nbytes for collective in collectives)
 
 
 def _largest_first(change: Change) -> tuple[bool, int]:
@@ -252,8 +252,8 @@ def _largest_first(change: Change) -> tuple[bool, int]:
 
 def _by_kind_and_axes(report: ProgramReport) -> dict[_Key, int | None]:
     return {
-        (one.kind or "", one.axes): one.nbytes if report.is_sent_known and not one.unknown_count else None
-        for one in report.sent.by_kind_and_axes
+        (sent.kind or "", sent.axes): sent.nbytes if report.is_sent_known and not sent.unknown_count else None
+        for sent in report.sent.by_kind_and_axes
     }
 
 
@@ -307,7 +307,7 @@ def _renamed(old: Sequence[ProgramValue], new: Sequence[ProgramValue]) -> dict[s
     They end alike, and no other value of their type ends like that. An only output has no name of its own.
     """
     found: dict[str, str] = {}
-    ends = [[(one, one.path.split("/")) for one in values] for values in (old, new)]
+    ends = [[(value, value.path.split("/")) for value in values] for values in (old, new)]
     most = max((len(parts) for values in ends for _, parts in values), default=0) if old and new else 0
     for length in range(most, -1, -1):
         alike: list[dict[object, list[str]]] = [{}, {}]
@@ -346,11 +346,11 @@ def is_placed_alike(one: ProgramValue, other: ProgramValue) -> bool:
 def _donation_changes(
     before: ProgramReport, after: ProgramReport, renamed: Mapping[str, str]
 ) -> Iterator[DonationChange]:
-    old = {renamed.get(one.path, one.path): one for one in before.donations}
-    new = {one.path: one for one in after.donations}
+    old = {renamed.get(donation.path, donation.path): donation for donation in before.donations}
+    new = {donation.path: donation for donation in after.donations}
     paths = (
-        {renamed.get(one.path, one.path) for one in before.arguments},
-        {one.path for one in after.arguments},
+        {renamed.get(argument.path, argument.path) for argument in before.arguments},
+        {argument.path for argument in after.arguments},
     )
     for path, one, other in _pairs(old, new):
         if _is_reused(one) != _is_reused(other):

@@ -96,8 +96,8 @@ class _Flow:
     ) -> None:
         self._dataflow = module.once(Dataflow)
         self._entry = module.computations[module.entry]
-        self._numbers = [number for number, one in enumerate(arguments) if not one.is_pruned]
-        parameters = sum(len(one.shapes) for one in module.parameters())
+        self._numbers = [number for number, argument in enumerate(arguments) if not argument.is_pruned]
+        parameters = sum(len(parameter.shapes) for parameter in module.parameters())
         # Tokens of ordered effects are the first parameters, and the first outputs.
         self._first = max(parameters - len(self._numbers), 0)
         self._first_output = max(len(self._entry.root.shapes) - len(outputs), 0)
@@ -138,9 +138,9 @@ def _most_alike(output: ProgramValue, candidates: Sequence[ProgramValue], rank: 
         candidates: The arguments that it can resemble.
         rank: Number of such outputs before it, for paths without a common end.
     """
-    ends = [common_end(one.path, output.path) for one in candidates]
-    best = [one for one, end in zip(candidates, ends, strict=True) if end == max(ends)]
-    if len({frozenset(_wanted(one)) for one in candidates}) > 1 and (
+    ends = [common_end(candidate.path, output.path) for candidate in candidates]
+    best = [candidate for candidate, end in zip(candidates, ends, strict=True) if end == max(ends)]
+    if len({frozenset(_wanted(candidate)) for candidate in candidates}) > 1 and (
         not max(ends) or output.path.rpartition("/")[2].isdecimal()
     ):
         return None
@@ -194,7 +194,9 @@ def with_replaced(
         jaxpr: The jaxpr of the function.
     """
     # An uncommitted array compiles again in any case, and an array without a sharding can have any.
-    kinds = by_kind((number, one) for number, one in enumerate(arguments) if one.asked and one.got)
+    kinds = by_kind(
+        (number, argument) for number, argument in enumerate(arguments) if argument.asked and argument.got
+    )
     alike = [alike_arguments(output, kinds, arguments) for output in outputs]
     pairs = zip(outputs, alike, strict=True)
     if not any(is_moved(arguments[one], output) for output, near in pairs for one in near):
@@ -371,7 +373,7 @@ def passed_on(
     Returns:
         Place of the output by the number of the argument.
     """
-    kinds = by_kind((number, one) for number, one in enumerate(arguments) if one.got)
+    kinds = by_kind((number, argument) for number, argument in enumerate(arguments) if argument.got)
     near = [alike_arguments(output, kinds, arguments) for output in outputs]
     moved = {
         place: [one for one in alike if is_moved(arguments[one], outputs[place])]

@@ -196,7 +196,7 @@ def _consuming(place: Place, name: str) -> Iterator[ast.Call]:
     for call in ast.walk(scope):
         if isinstance(call, ast.Call) and call not in other and call.lineno <= place.node.lineno:
             donated = donated_parameters(place.value(call.func))
-            given = [text(one) for number, one in enumerate(call.args) if number in donated]
+            given = [text(argument) for number, argument in enumerate(call.args) if number in donated]
             if name in given or text(call.func) == f"{name}.delete":
                 yield call
 

@@ -49,7 +49,7 @@ def explanation_of(error: BaseException) -> Explanation | None:
     whole = source.unique(node)
     words, operands = kind.facts(found, raised) if kind.facts else Facts({})
     if operands is None:
-        operands = [operand for one in site.arrays for operand in described(site.place, one)]
+        operands = [operand for array in site.arrays for operand in described(site.place, array)]
     return Explanation(
         kind=kind.name,
         rule=_rule(kind, found, words, replace(site, place=raised)),
@@ -103,7 +103,9 @@ def _site(place: Place, found: re.Match[str]) -> Site:
     for value in filter(is_mesh, place.names.values()):
         with contextlib.suppress(LayoutError):  # an empty mesh, or one that JAX accepts but no array can have
             meshes.add(mesh_axes(value))
-    mesh = mesh_in(message) or next((one.type.mesh for one in arrays if one.type and one.type.mesh), None)
+    mesh = mesh_in(message) or next(
+        (array.type.mesh for array in arrays if array.type and array.type.mesh), None
+    )
     mesh = mesh or (meshes.pop() if len(meshes) == 1 else None)
     types, specs = types_in(message, mesh), specs_in(message)
     site = Site(place=place, arrays=arrays, found=found, types=types, specs=specs, mesh=mesh)
@@ -111,10 +113,10 @@ def _site(place: Place, found: re.Match[str]) -> Site:
     told = dict(zip(arrays, types, strict=True)) if len(types) == len(arrays) else {}
     shown = dict(zip(arrays, specs, strict=True)) if len(specs) == len(arrays) else {}
     if not isinstance(place.node, ast.Call) or site.last_name in message:
-        for number, one in enumerate(arrays):
-            if one.axes is None and not one.parts:
-                type_ = told.get(one)
-                arrays[number] = replace(one, type=type_, axes=type_.axes if type_ else shown.get(one))
+        for number, array in enumerate(arrays):
+            if array.axes is None and not array.parts:
+                type_ = told.get(array)
+                arrays[number] = replace(array, type=type_, axes=type_.axes if type_ else shown.get(array))
     return site
 
 

@@ -60,16 +60,16 @@ class Array:
     @property
     def known_axes(self) -> list[Axes]:
         """Known shardings: of each part, or of the array."""
-        return [one.axes for one in self.parts] or [one for one in [self.axes] if one is not None]
+        return [part.axes for part in self.parts] or [one for one in [self.axes] if one is not None]
 
     def can_have(self, axes: Axes) -> bool:
         """Return whether nothing is known that speaks against a sharding."""
-        return all(one is None or one.fits(axes) for one in self.parts or (self.type,))
+        return all(part is None or part.fits(axes) for part in self.parts or (self.type,))
 
     def resharded_nbytes(self, axes: Axes) -> int | None:
         """Return the bytes that a device sends to reshard it; None if they are not known."""
         types = self.parts or (self.type,)
-        return known_sum(None if one is None else one.resharded_nbytes(axes) for one in types)
+        return known_sum(None if type_ is None else type_.resharded_nbytes(axes) for type_ in types)
 
 
 def arrays_of(place: Place) -> list[Array]:

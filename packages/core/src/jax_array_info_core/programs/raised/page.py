@@ -41,7 +41,7 @@ def _lines(
 ) -> Iterator[Note]:
     yield from _wrapped(_title(explanation), width, "alarm")
     yield from _wrapped(explanation.expression, width, indent=4, most=2)
-    rows = [(one.expression, one.type, one.made) for one in operands]
+    rows = [(operand.expression, operand.type, operand.made) for operand in operands]
     columns = [[_plain(text) for text in column] for column in zip(*rows, strict=True)]
     widths = [min(max(map(len, column)), _WIDEST_COLUMN) for column in columns]
     for row in zip(*columns, strict=True):

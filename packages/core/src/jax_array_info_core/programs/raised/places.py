@@ -31,10 +31,10 @@ def callers(place: Place | None) -> Iterator[Place]:
 
 def with_the_spec(place: Place, found: re.Match[str]) -> Place | None:
     """Return the innermost line that has the spec of the message as text, else the place itself."""
-    for one in callers(place):
+    for caller in callers(place):
         with contextlib.suppress(LookupError, ValueError):
-            written(one.node, specs_in(found.string)[0])
-            return one
+            written(caller.node, specs_in(found.string)[0])
+            return caller
     return place
 
 
@@ -56,9 +56,9 @@ def written(node: ast.AST, spec: Axes) -> tuple[ast.Call, int]:
 
 def with_arrays(place: Place, found: re.Match[str]) -> Place | None:
     """Return the innermost line whose operands include an array that is not traced."""
-    for one in callers(place):
-        if any(map(is_array, [*one.passed, *map(one.value, operand_nodes(one))])):
-            return one
+    for caller in callers(place):
+        if any(map(is_array, [*caller.passed, *map(caller.value, operand_nodes(caller))])):
+            return caller
     return None
 
 

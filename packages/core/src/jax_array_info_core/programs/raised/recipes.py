@@ -29,10 +29,10 @@ def distinct(entries: Iterable[tuple[str, ...]], used: Iterable[str] = ()) -> Ax
 
 def as_another(site: Site, *, broadcast: bool = False) -> Iterator[Edit]:
     """Reshard all operands as one of them is."""
-    arrays = [one for one in site.arrays if one.type is None or one.type.shape]
-    known = [axes for one in arrays for axes in one.known_axes]
+    arrays = [array for array in site.arrays if array.type is None or array.type.shape]
+    known = [axes for array in arrays for axes in array.known_axes]
     for spec in dict.fromkeys(axes for axes in known if len(axes) == max(map(len, known))):
-        targets = {one: _aligned(one, spec, broadcast) for one in arrays}
+        targets = {array: _aligned(array, spec, broadcast) for array in arrays}
         changed = {one: axes for one, axes in targets.items() if {*one.known_axes} != {axes}}
         # A message prints specs of operands of the same rank, which those that are broadcast do not have.
         is_known = not broadcast or all(one.type for one in changed)
@@ -95,15 +95,15 @@ def apart(site: Site) -> Iterator[Edit]:
 
 def as_wanted(site: Site) -> Iterator[Edit]:
     """Reshard an operand of the first type in the message to its first spec, or to its second type."""
-    known = [one for one in site.arrays if one.type == site.types[0]]
-    *_, one = known or [one for one in site.arrays if one.type is None]
+    known = [array for array in site.arrays if array.type == site.types[0]]
+    *_, one = known or [array for array in site.arrays if array.type is None]
     yield site.resharded({one: site.specs[0] if site.specs else site.types[1].axes})
 
 
 def updated(site: Site) -> Iterator[Edit]:
     """Reshard an update as the part that it replaces, and give the result the sharding of the array."""
-    *_, one = [one for one in site.arrays[1:] if one.type == site.types[0]] or [
-        one for one in site.arrays[1:] if one.type is None
+    *_, one = [array for array in site.arrays[1:] if array.type == site.types[0]] or [
+        array for array in site.arrays[1:] if array.type is None
     ]
     code = f"{site.place.path_to(*RESHARD)}({site.place.text(one.node)}, {site.spec(site.types[1].axes)})"
     yield site.given(site.arrays[0].axes or (), parts={one.node: code})
@@ -114,11 +114,11 @@ def mapped_alike(site: Site) -> Iterator[Edit]:
     match site.place.node:
         case ast.Call(func=ast.Call(args=[_], keywords=keywords), args=args):
             in_axes = ast.literal_eval(
-                next((one.value for one in keywords if one.arg == "in_axes"), ast.Constant(0))
+                next((keyword.value for keyword in keywords if keyword.arg == "in_axes"), ast.Constant(0))
             )
             dims = {
-                one: in_axes if isinstance(in_axes, int) else in_axes[args.index(one.node)]
-                for one in site.arrays
+                array: in_axes if isinstance(in_axes, int) else in_axes[args.index(array.node)]
+                for array in site.arrays
             }
             shown = [*filter("None".__ne__, site.names("one"))], [*filter("None".__ne__, site.names("other"))]
             mapped = {one: dim for one, dim in dims.items() if dim is not None}
@@ -161,7 +161,7 @@ def repeated(site: Site) -> Axes:
     """Return the spec of an operand, if the result has the same dimensions."""
     node = site.place.node
     has_axis = isinstance(node, ast.Call) and (
-        len(node.args) > 2 or any(one.arg == "axis" for one in node.keywords)
+        len(node.args) > 2 or any(keyword.arg == "axis" for keyword in node.keywords)
     )
     return (site.arrays[0].axes or ((),)) if has_axis else ((),)
 
@@ -182,9 +182,9 @@ def _terms(site: Site) -> tuple[list[tuple[Array, str]], str]:
         case ast.Call(args=[ast.Constant(value=str() as subscripts), *_]) if "." not in subscripts:
             inputs, arrow, result = subscripts.replace(" ", "").partition("->")
             letters = sorted(inputs.replace(",", ""))
-            result = result if arrow else "".join(one for one in letters if letters.count(one) == 1)
+            result = result if arrow else "".join(letter for letter in letters if letters.count(letter) == 1)
             return list(zip(site.arrays, inputs.split(","), strict=True)), result
-    left, right = (len(one.axes) for one in site.arrays if one.axes is not None)
+    left, right = (len(array.axes) for array in site.arrays if array.axes is not None)
     batch = "abcdefgh"[: max(left, right, 2) - 2]
     if site.last_name not in ("matmul", "dot", "") or (site.last_name == "dot" and batch):
         raise LookupError(site.function)
@@ -203,12 +203,12 @@ def contracted(site: Site) -> Iterator[Edit]:
         yield site.given(((),) * len(result))
         return
     zipped = [
-        zip(term, one.shape, one.axes, strict=True) for one, (_, term) in zip(types, terms, strict=True)
+        zip(term, type_.shape, type_.axes, strict=True) for type_, (_, term) in zip(types, terms, strict=True)
     ]
     letters = [each for one in zipped for each in one]
     lengths = {letter: length for letter, length, _ in letters}
     # An operand that is sharded along a dimension comes before one that is not.
-    axes = {letter: names for letter, _, names in sorted(letters, key=lambda each: bool(each[2]))}
+    axes = {letter: names for letter, _, names in sorted(letters, key=lambda letter: bool(letter[2]))}
     spec = distinct(axes[letter] for letter in result)
     sums = distinct([*spec, *(names for letter, names in axes.items() if letter not in result)])[len(spec) :]
     over = tuple(name for names in sums for name in names)
@@ -222,16 +222,16 @@ def contracted(site: Site) -> Iterator[Edit]:
 
 def agreed(site: Site) -> Iterator[Edit]:
     """Reshard operands of a contraction so that their batch dimensions, the first ones, are sharded alike."""
-    told = site.specs[:2] or [one.axes[:-2] for one in site.types[:2]]
+    told = site.specs[:2] or [type_.axes[:-2] for type_ in site.types[:2]]
     count = len(told[0])
-    leads = {one: (one.axes or told[number])[:count] for number, one in enumerate(site.arrays)}
+    leads = {array: (array.axes or told[number])[:count] for number, array in enumerate(site.arrays)}
     for wanted in told if [*leads.values()][:2] == told else ():
         changed = {}
-        for one in [one for one in leads if leads[one] != wanted]:
-            others = [names for other in leads if other is not one for names in other.axes or ()]
+        for array in [array for array in leads if leads[array] != wanted]:
+            others = [names for other in leads if other is not array for names in other.axes or ()]
             rest = distinct(
-                (one.axes or ())[count:], [name for names in (*wanted, *others) for name in names]
+                (array.axes or ())[count:], [name for names in (*wanted, *others) for name in names]
             )
-            changed[one] = wanted + rest
+            changed[array] = wanted + rest
         if all(one.can_have(axes) for one, axes in changed.items()):
             yield site.resharded(changed)

@@ -69,13 +69,13 @@ def keyword_renamed(site: Site) -> Iterator[Edit]:
 def on_the_context_mesh(site: Site) -> Iterator[Edit]:
     """Put the operands of another mesh on the mesh in context, sharded as the others if they can be."""
     put, text = site.place.path_to("jax.device_put"), site.place.text
-    here = [one.axes for one in site.arrays if one.type and one.axes and one.type.mesh == site.mesh]
+    here = [array.axes for array in site.arrays if array.type and array.axes and array.type.mesh == site.mesh]
     parts = {}
-    for one in site.arrays:
-        if one.type and one.type.mesh not in (None, site.mesh):
-            there = replace(one.type, mesh=site.mesh)
+    for array in site.arrays:
+        if array.type and array.type.mesh not in (None, site.mesh):
+            there = replace(array.type, mesh=site.mesh)
             fit = [axes for axes in here if len(axes) == len(there.shape) and there.fits(axes)]
-            parts[one.node] = f"{put}({text(one.node)}, {site.spec(fit[0] if fit else ())})"
+            parts[array.node] = f"{put}({text(array.node)}, {site.spec(fit[0] if fit else ())})"
     yield from [site.edited(parts)] if parts else []
 
 
@@ -115,7 +115,7 @@ def reduced_over_shards(site: Site) -> Iterator[Edit]:
 def reduced_result(site: Site) -> Iterator[Edit]:
     """Leave out the unreduced axes of a spec: the sums are completed at once."""
     for call in ast.walk(site.place.node):
-        if isinstance(call, ast.Call) and [one.arg for one in call.keywords] == ["unreduced"]:
+        if isinstance(call, ast.Call) and [keyword.arg for keyword in call.keywords] == ["unreduced"]:
             args = ", ".join(map(site.place.text, call.args))
             yield site.edited({call: f"{site.place.text(call.func)}({args})"})
 
@@ -167,7 +167,7 @@ def of_the_mesh(site: Site, spec: Axes) -> Sequence[Axes]:
     wrong = site.found["wrong"]
     near = (
         difflib.get_close_matches(wrong, site.sizes, 1)
-        or [one for one in site.sizes if one not in str(spec)][:1]
+        or [size for size in site.sizes if size not in str(spec)][:1]
     )
     return [
         tuple(tuple(one if one != wrong else name for one in names if one != wrong or name) for names in spec)

@@ -49,7 +49,9 @@ class Site:
     @property
     def sharded(self) -> list[Array]:
         """Return the operands that are sharded, or could be."""
-        return [one for one in self.arrays if one.type is None or one.type.used or one.type.unreduced]
+        return [
+            array for array in self.arrays if array.type is None or array.type.used or array.type.unreduced
+        ]
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -130,7 +132,7 @@ class Site:
                 return Edit(code=f"{text(value)}.at[{text(index)}].get({result})", sent_nbytes=nbytes)
             case ast.Call(func=func, args=args, keywords=keywords):
                 receiver, name = receiver_of(self.place, func), text(func)
-                arguments = [(parts or {}).get(one) or text(one) for one in args]
+                arguments = [(parts or {}).get(argument) or text(argument) for argument in args]
                 target = self.place.value(func)
                 if receiver is not None and not isinstance(receiver, ast.Subscript):
                     name = f"{self.place.path_to('jax.numpy')}.{self.last_name}"
@@ -139,7 +141,7 @@ class Site:
                     arguments = [text(receiver), *([f"({', '.join(arguments)})"] if is_shape else arguments)]
                 if target is not MISSING and "out_sharding" not in parameters(target):
                     raise LookupError(name)
-                kept = [text(one) for one in keywords if one.arg != "out_sharding"]
+                kept = [text(keyword) for keyword in keywords if keyword.arg != "out_sharding"]
                 return Edit(code=f"{name}({', '.join([*arguments, *kept, result])})", sent_nbytes=nbytes)
         raise LookupError(text())
 

@@ -74,8 +74,8 @@ def reason_of(signature: Signature, earlier: Sequence[Signature]) -> str:
 
 def _distance(differences: Sequence[Difference]) -> tuple[int, int, int]:
     """Return the numbers of arguments that differ, of those that only one call has, and of differences."""
-    only_one = [one for one in differences if one.separator == " "]
-    return len({one.path for one in differences}), len(only_one), len(differences)
+    only_one = [difference for difference in differences if difference.separator == " "]
+    return len({difference.path for difference in differences}), len(only_one), len(differences)
 
 
 def _is_related(signature: Signature, other: Signature) -> bool:
@@ -251,9 +251,9 @@ def _of_parts(old: Part | None, new: Part | None, *, is_equal: bool = False) -> 
         yield Difference("", f"{before} became {after}", " ")
         return
     inner = (
-        one._replace(path=f"{name}/{one.path}" if one.path else name)
+        part._replace(path=f"{name}/{part.path}" if part.path else name)
         for name in {**old.parts, **new.parts}
-        for one in _of_parts(old.parts.get(name), new.parts.get(name), is_equal=is_equal)
+        for part in _of_parts(old.parts.get(name), new.parts.get(name), is_equal=is_equal)
     )
     if old.key == new.key or is_equal:
         yield from inner

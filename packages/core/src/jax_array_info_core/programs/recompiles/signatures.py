@@ -278,7 +278,7 @@ def _group(call: CompiledCall, layers: Sequence[Any]) -> Hashable:
         # The backward pass runs after the call, and its program has other inputs.
         return call.source.name, call.source.file, call.function is None
     codes = [code_of(layer) for layer in layers]
-    lines = [(one.co_filename, one.co_firstlineno, one.co_name) for one in codes if one is not None]
+    lines = [(code.co_filename, code.co_firstlineno, code.co_name) for code in codes if code is not None]
     return tuple(lines) or call.source
 
 
@@ -290,7 +290,9 @@ def _arguments(call: CompiledCall) -> Iterator[tuple[str, Any, bool]]:
         for parameter in parameters
         if parameter.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
     ]
-    rest = next((one.name for one in parameters if one.kind is Parameter.VAR_POSITIONAL), "args")
+    rest = next(
+        (parameter.name for parameter in parameters if parameter.kind is Parameter.VAR_POSITIONAL), "args"
+    )
     for number, value in enumerate(call.args):
         is_named = number < len(positional)
         name = positional[number] if is_named else f"{rest}/{number - len(positional)}"

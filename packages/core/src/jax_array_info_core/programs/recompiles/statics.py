@@ -98,7 +98,9 @@ class Reader:
 
     def bound(self, functions: Sequence[Any]) -> Part:
         """Return the values bound to functions: arguments of a partial, defaults, and closures' variables."""
-        each = [Part("", parts=self._parts(dict(_bound(one)), 1, is_hashed=False)) for one in functions]
+        each = [
+            Part("", parts=self._parts(dict(_bound(function)), 1, is_hashed=False)) for function in functions
+        ]
         return Part("", parts={str(number): part for number, part in enumerate(each)})
 
     def _part(self, value: Any, depth: int = 0, *, is_hashed: bool = True) -> Part:
@@ -151,7 +153,7 @@ def named_fields(node: type | None, fields: Any) -> Any:
 
 def identity_of(code: CodeType) -> int:
     """Return a number that is equal for the codes of one definition."""
-    constants = tuple((type(one), one) for one in code.co_consts)
+    constants = tuple((type(const), const) for const in code.co_consts)
     return hash((code.co_filename, code.co_code, constants, code.co_names, tuple(code.co_positions())))
 
 

@@ -66,8 +66,8 @@ def _with_nnx_paths(signature: Signature, call: CompiledCall) -> Signature:
     objects = nnx_states((call.args, call.kwargs))
     renamed: dict[str, str] = {}
     for (name, paths), keys in zip(groups.items(), (keys for keys in objects if keys), strict=True):
-        for path, own in zip(paths, keys, strict=True):
-            renamed[path] = "/".join([name, *map(key_text, own)])
+        for path, key in zip(paths, keys, strict=True):
+            renamed[path] = "/".join([name, *map(key_text, key)])
     return signature._replace(
         leaves={renamed.get(path, path): leaf for path, leaf in signature.leaves.items()}
     )
@@ -371,8 +371,8 @@ class CompileWatch:
 
 def _unexpected(expected: int | None, report: CompilationsReport) -> str:
     """Return the message of a block with another number of compilations than expected."""
-    notes = [(one, "") for one in report.compilations]
-    notes += [(one, "from the persistent compilation cache, not counted: ") for one in report.cache_hits]
+    notes = [(compilation, "") for compilation in report.compilations]
+    notes += [(hit, "from the persistent compilation cache, not counted: ") for hit in report.cache_hits]
     lines = [
         f"{one.function}{f' at {one.origin}' if one.origin else ''}: {note}{one.reason}"
         for one, note in notes
