@@ -156,18 +156,3 @@ def test_every_process_is_a_host_or_missing_and_each_set_counts(chosen, more):
     most = Counter(map(id, reports.values())).most_common()[0][1]
     assert report.alike_count == most == len(report.hosts) - len(report.differences)
     assert from_json(to_json(report)) == report
-    cells = report.cells
-    assert [cell.first for cell in cells] == list(range(count))
-    assert all((cell.host is None) == (cell.first in report.missing) for cell in cells)
-    assert {cell.level for cell in cells} <= set(range(10))
-    assert next(cell for cell in cells if cell.first == report.emptiest).level == 0
-    if not report.is_even and report.fullest_nbytes > 10:
-        assert next(cell for cell in cells if cell.first == report.fullest).level == 9
-
-
-def test_a_picture_of_many_processes_has_4096_cells_at_most():
-    sources = [Source(str(one), summary(USUAL, one, 10_000)) for one in (0, 1, 9999)]
-    report = hosts_of(sources, lambda _: arrays_of(USUAL))
-    assert len(report.cells) == 3334
-    assert (report.cells[0].last, report.cells[-1].first, report.cells[-1].last) == (2, 9999, 9999)
-    assert [cell.host is not None for cell in report.cells] == [True, *[False] * 3332, True]

@@ -28,10 +28,6 @@ def picture(report: Any, console: Console, *, width: int, encoding: str, use_col
     """
     areas_color = use_color and style.has_many_colors(console)
     match type(report).__name__:  # the classes of the others are not imported for one
-        case "HostsReport":
-            from .hosts import hosts_picture
-
-            drawn = hosts_picture(report, width=width, use_color=use_color)
         case "ArrayReport" | "MeshReport" | "ShardingLayout" | "XlaReport" as name:
             from .fitting import LEAST_WIDTH
             from .text import array_picture
@@ -59,10 +55,6 @@ def figure(report: Any) -> Figure:
         TypeError: If the report has no such drawing.
     """
     match type(report).__name__:
-        case "HostsReport":
-            from .hosts import hosts_figure
-
-            return hosts_figure(report)
         case "TimelineReport" | "ProgramTimelineReport":
             from .timeline import timeline_figure
 

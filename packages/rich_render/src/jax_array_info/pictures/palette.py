@@ -87,20 +87,6 @@ def place_color(along: float, across: float) -> Color:
     return _oklch_color(lightness, chroma, math.radians(hue))
 
 
-AMOUNT_HUE = 255.0
-"""Hue of amounts in degrees: blue."""
-AMOUNT_LIGHTNESSES = (0.95, 0.42)
-AMOUNT_CHROMAS = (0.02, 0.13)
-
-
-def amount_color(share: float) -> Color:
-    """Return the color of an amount from 0 to 1: from almost white to dark blue."""
-    (light, dark), (pale, strong) = AMOUNT_LIGHTNESSES, AMOUNT_CHROMAS
-    return _oklch_color(
-        light + (dark - light) * share, pale + (strong - pale) * share, math.radians(AMOUNT_HUE)
-    )
-
-
 def _oklch_color(lightness: float, chroma: float, hue: float) -> Color:
     """Return an OKLCH color in sRGB, clipped to its gamut.
 

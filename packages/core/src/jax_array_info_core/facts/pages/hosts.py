@@ -1,4 +1,4 @@
-"""The page of the processes of a job: the answer, the heat map, the fullest and emptiest, the findings."""
+"""The page of the processes of a job: the answer, the fullest and emptiest, the findings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from .blocks import (
     Column,
     Limited,
     Listing,
-    Picture,
     Row,
     Sentence,
     Table,
@@ -45,14 +44,12 @@ _GROUPINGS = [
 
 
 def hosts_page(report: HostsReport) -> Iterator[Listing]:
-    """Yield the answer, the heat map, the fullest and the emptiest processes, and the findings.
+    """Yield the answer, the fullest and the emptiest processes, and the findings.
 
     Args:
         report: The processes.
     """
     yield Sentence(report.answer, "answer", hang=0)
-    if report.process_count > 1:
-        yield Picture(report, in_text=report.process_count > MAX_ROWS)  # of fewer, the table has each
     yield _processes(report)
     yield from finding_blocks(report.findings, total=report.fullest_nbytes, syntax=report.syntax, min_share=0)
     yield from said(

@@ -20,10 +20,6 @@ MAX_PROCESSES = 2**20
 """Maximum number of processes of a job."""
 MAX_DEVICES = 8
 """Maximum number of devices in a summary, those with the most bytes."""
-LEVELS = 10
-"""Number of levels of bytes in a picture."""
-MAX_CELLS = 4096
-"""Maximum number of cells of a picture. With more processes, a cell stands for several."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,29 +163,6 @@ class UnreadHost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HostCell:
-    """One cell of the picture: a process, or the fullest of several consecutive ones."""
-
-    first: int
-    """Index of the first process."""
-
-    last: int
-    """Index of the last process."""
-
-    host: HostSummary | None
-    """The fullest of the processes that are known; None if none is."""
-
-    level: int = 0
-    """Level of its bytes: 0 for the emptiest to 9 for the fullest process."""
-
-    is_unread: bool = False
-    """Whether a file or an answer of these processes could not be read."""
-
-    is_different: bool = False
-    """Whether the arrays of one of these processes differ."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HostsReport(Displayed):
     """Bytes and arrays of the processes of a job. Returned by ``hosts_report``.
 
@@ -278,31 +251,6 @@ class HostsReport(Displayed):
     def ranked(self) -> tuple[HostSummary, ...]:
         """The processes, the most bytes first."""
         return tuple(sorted(self.hosts, key=lambda host: (-host.nbytes, host.process)))
-
-    @property
-    def cells(self) -> tuple[HostCell, ...]:
-        """The cells of the picture, at most 4,096, by process index."""
-        size = max(-(-self.process_count // MAX_CELLS), 1)
-        fullest: dict[int, HostSummary] = {}
-        for host in reversed(self.ranked):
-            fullest[host.process // size] = host
-        unread = {one.process // size for one in self.unread if one.process is not None}
-        different = {one.process // size for one in self.differences}
-        return tuple(
-            HostCell(
-                first=number * size,
-                last=min(number * size + size, self.process_count) - 1,
-                host=fullest.get(number),
-                level=self._level(fullest[number].nbytes) if number in fullest else 0,
-                is_unread=number in unread,
-                is_different=number in different,
-            )
-            for number in range(-(-self.process_count // size))
-        )
-
-    def _level(self, nbytes: int) -> int:
-        spread = self.fullest_nbytes - self.emptiest_nbytes
-        return (nbytes - self.emptiest_nbytes) * LEVELS // (spread + 1)
 
     @property
     def is_even(self) -> bool:
