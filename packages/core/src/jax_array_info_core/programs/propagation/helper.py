@@ -116,25 +116,28 @@ def start_helper(deadline: float, keep: Callable[[Helper], object]) -> Helper:
     """
     processes: list[subprocess.Popen[bytes]] = []
     results: list[Helper | Exception] = []
-    is_over, is_done = threading.Event(), threading.Event()
+    is_over = threading.Event()
+    # A lock: where an event is waited for, the error of a lock that is not held can replace an interrupt.
+    running = threading.Lock()
+    running.acquire()
 
     def run() -> None:
         try:
-            found = _started(deadline, processes, is_over)
+            helper = _started(deadline, processes, is_over)
             if is_over.is_set():
-                found.end()
+                helper.end()
             else:
-                keep(found)
-            results.append(found)
+                keep(helper)
+            results.append(helper)
         except Exception as error:
             results.append(error)
         finally:
-            is_done.set()
+            running.release()
 
     try:
         # A Thread would wait for its start, where an interrupt loses it.
         _thread.start_new_thread(run, ())
-        if not is_done.wait(_left(deadline)):
+        if not running.acquire(timeout=_left(deadline)):
             raise TimeoutError
         if isinstance(results[0], Exception):
             raise results[0]
@@ -144,13 +147,14 @@ def start_helper(deadline: float, keep: Callable[[Helper], object]) -> Helper:
     except EOFError:
         raise NoAnswerError("the helper process that runs Shardy ended when it was started") from None
     except (OSError, RuntimeError, TypeError, ValueError) as error:
-        is_done.set()  # it is, or there is no thread
+        results.append(error)  # it has one, or there is no thread
         raise NoAnswerError(str(error)) from None
     finally:
         is_over.set()
         for process in [*processes]:
             process.kill()  # unless it has ended
-        is_done.wait(_END_SECONDS)
+        if not results:
+            running.acquire(timeout=_END_SECONDS)
 
 
 def _started(deadline: float, processes: list[subprocess.Popen[bytes]], is_over: threading.Event) -> Helper:
