@@ -64,7 +64,7 @@ _HARD = re.compile(
 )
 _OTHERS = (*_ENDINGS, _TRAINING, *map("{}:".format, _STATUSES), *_CRASHES, *_JOB_ENDS, *_SIGNALS, "error: ")
 WORDS = (*LEVELS, *words_of((*_OTHERS, *(wording for kind in KINDS for wording in kind.wordings))))
-"""Words, one of which is in each line that may be an event."""
+"""Words: each line that may be an event has at least one."""
 _FRAME = re.compile(r'\s*File "([^"\n]{1,500})", line (\d{1,9})(?:, in ([^\n]{1,200}))?')
 _TASKS = re.compile(r"(?:/job:\w{1,40}/replica:\d{1,9}/task:)?(\d{1,9})\s*$")
 _HEARTBEAT = re.compile(r"[Tt]ask (?:/job:\w{1,40}/replica:\d{1,9}/task:)?(\d{1,9}) heartbeat timeout")

@@ -68,7 +68,7 @@ _LEAST = 3
 
 
 def words_of(wordings: Iterable[str]) -> tuple[bytes, ...]:
-    """Return few words, one of which is in each text that a wording describes.
+    """Return a few words: each text that a wording describes has at least one.
 
     Args:
         wordings: Regular expressions, each with at least three letters outside of groups and of classes.

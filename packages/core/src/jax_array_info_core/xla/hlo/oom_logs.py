@@ -290,7 +290,7 @@ class ErrorReader(RecordReader):
         self._add(sender if sender and sender in self.open else next(reversed(self.open)), line)
 
     def _start(self, before: bytes, line: bytes, number: int) -> None:
-        """Open an error, of which a line has the beginning."""
+        """Open an error: one of its lines has the beginning."""
         self._room -= _COST
         refusal = self._known.get(line)
         is_error = refusal is not None or (_OF_MEMORY.search(line) and b"is not a failure" not in line)

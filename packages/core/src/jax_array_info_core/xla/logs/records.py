@@ -10,7 +10,7 @@ _ROOM = 1 << 21
 
 
 class RecordReader(ABC):
-    """Reads records of several lines, the first of which has one of its words, in bounded memory."""
+    """Reads records of several lines, whose first one has one of its words, in bounded memory."""
 
     words: tuple[bytes, ...]
     """Words of first lines."""
