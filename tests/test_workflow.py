@@ -36,6 +36,12 @@ def test_the_workflow_takes_its_matrix_from_nox_alone():
     assert not re.findall(r"\b0\.\d+\.\d+|\b3\.1\d\b", WORKFLOW), "no version of jax or Python is repeated"
 
 
+def test_every_week_the_workflow_runs_all_of_what_the_gate_tries_in_part():
+    assert "schedule:" in WORKFLOW
+    assert re.findall(r"= schedule \]; then uvx nox --json -l -s (\w+); else", WORKFLOW) == ["fuzz"]
+    assert "fuzz" in sessions_of_nox()
+
+
 NOTHING, ONE, TWO = (
     "",
     "pytestmark = pytest.mark.newest\n",
