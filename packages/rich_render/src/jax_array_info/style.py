@@ -160,10 +160,10 @@ def marked(lines: Callable[[Marks], Iterable[str]], look: str = "") -> ForConsol
     def make(console: Console, options: ConsoleOptions) -> Text:
         encoding = options.encoding
         width = max(options.max_width, 1)
-        found = "\n".join(printable(line, encoding) for line in lines(marks(encoding))).split("\n")
+        safe_lines = "\n".join(printable(line, encoding) for line in lines(marks(encoding))).split("\n")
         parts = (
             wrapped(line, width) if cell_len(line) > width and clipped(line) == line else [line]
-            for line in found
+            for line in safe_lines
         )
         return Text("\n".join(part for lines in parts for part in lines), look, overflow="fold")
 
