@@ -49,7 +49,7 @@ SHOW = {
     " facts.pages.blocks facts.pages.folds facts.pages.words facts.reports facts.reports.array geometry"
     " geometry.layouts geometry.layouts.dtypes geometry.layouts.grid geometry.layouts.layout"
     " geometry.layouts.notation geometry.layouts.spec layouts reports",
-    "jax_array_info": "engine engine.lines engine.render export export.notebook pictures pictures.fitting"
+    "jax_array_info": "engine engine.lines engine.render pictures pictures.fitting"
     " pictures.of_reports pictures.palette pictures.subject pictures.text pictures.text_plan style",
 }
 """All modules of the cheapest calls, below each package: one import more is a chain of many."""
@@ -59,6 +59,15 @@ MODULES = {"check": "tree", "diff": "tree", "explain": "show", "mesh": "show"} |
 """Modules of commands that share one."""
 PARTS = {"ProgramReport": {"program_timelines"}}
 """Pages that are part of another: a program with ``timeline=True`` has its timeline."""
+
+
+MOST = {"log five.log": 70, "memory record": 75, "top record": 58}
+"""The most modules that commands import which read what a job wrote."""
+ROOMS = (
+    "trees.stored arrays.holders arrays.live programs.recompiles programs.advice facts.reports.all_reports"
+    " facts.reports.program facts.reports.timeline facts.reports.live programs.compiled compat"
+)
+"""Rooms and modules that no log needs."""
 
 
 def imported(words, folder):
@@ -84,6 +93,7 @@ def folder(tmp_path_factory):
         report = json.loads(path.read_text("utf-8"))["report"]
         (folder / f"{report['report']}.json").write_text(json.dumps(report))
     (folder / "empty.log").write_text("")
+    (folder / "five.log").write_text("step 1\nstep 2\nRuntimeError: boom\nstopped\nended\n")
     (folder / "hosts").mkdir()
     write(folder / "hosts", USUAL, 0, 1)
     write_record(folder / "record", [record_start(), RecordSample(time=START, in_use=(1,))])
@@ -121,6 +131,15 @@ def test_help_imports_no_page_and_no_other_command(words, commands, folder):
     assert below("jax_array_info_cli.commands", found) == commands
     assert not below("jax_array_info_core.facts.pages", found)
     assert not any(name.startswith("jax_array_info.") for name in found)
+
+
+@pytest.mark.parametrize(("words", "most"), MOST.items())
+def test_a_command_imports_what_its_answer_needs(words, most, folder):
+    modules = imported(words, folder)
+    assert len(modules) <= most, sorted(modules)
+    if words.startswith("log"):
+        assert below("jax_array_info_core", modules).isdisjoint(ROOMS.split())
+        assert not any("pictures" in name or "all_reports" in name for name in modules)
 
 
 @pytest.mark.parametrize(

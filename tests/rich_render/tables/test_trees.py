@@ -16,9 +16,8 @@ from jax_array_info import check_report, print_tree, tree_diff_report, tree_repo
 from jax_array_info.engine.render import render, to_text
 from jax_array_info.export.formats import to_svg
 from jax_array_info.layouts import MeshAxes, Spec
-from jax_array_info.pictures.fitting import path_lines
 from jax_array_info.reports import TreeMesh, TreeRow
-from jax_array_info.style import wrapped
+from jax_array_info.style import path_lines, wrapped
 from jax_array_info_core.trees.rows import DeviceSet
 from jax_array_info_core.trees.totals import tree_of_rows
 

@@ -127,17 +127,18 @@ def refuse_reports(path: str, problem: str) -> None:
         path: Path of anything.
         problem: What the report is not, in words.
     """
-    from jax_array_info_core import load_report
-    from jax_array_info_core.trees.stored.reading import open_regular
+    from jax_array_info_core.base.files.descriptors import open_regular
 
     try:
         with open_regular(Path(path)) as file:
-            is_json = file.read(_HEAD).removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{")
-        report = load_report(path) if is_json else None
+            if not file.read(_HEAD).removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{"):
+                return
+        from jax_array_info_core import load_report  # of a file that may be a report alone
+
+        report = load_report(path)
     except (OSError, ValueError):
         return  # the command says why it cannot read the path
-    if report is not None:
-        raise refusal_of_report(path, report, problem)
+    raise refusal_of_report(path, report, problem)
 
 
 Format = Literal["text", "json", "svg", "html"]
@@ -284,7 +285,7 @@ min_size_option = click.option(
 
 
 def _codes(ctx: click.Context, param: click.Parameter, codes: tuple[str, ...]) -> tuple[str, ...]:
-    from jax_array_info_core.errors import UnsupportedValueError
+    from jax_array_info_core.base.errors import UnsupportedValueError
     from jax_array_info_core.facts.reports.codes import known_codes
 
     try:

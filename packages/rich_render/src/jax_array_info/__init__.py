@@ -70,8 +70,6 @@ from typing import TYPE_CHECKING, Any
 from jax_array_info_core.base.names import import_on_demand
 from jax_array_info_core.base.notebooks import show_reports_with
 
-from .export.notebook import reports_bundle
-
 if TYPE_CHECKING:
     from . import errors as errors, layouts as layouts, reports as reports
     from jax_array_info_core import (
@@ -218,7 +216,14 @@ __all__, _get, _names = import_on_demand(__name__, _PLACES)
 if not TYPE_CHECKING:  # mypy would accept any misspelled name otherwise
     __getattr__, __dir__ = _get, _names
 
-show_reports_with(lambda report: reports_bundle([report]))
+
+def _bundle(report: Any) -> Any:
+    from .export.notebook import reports_bundle
+
+    return reports_bundle([report])
+
+
+show_reports_with(_bundle)
 
 
 def load_ipython_extension(shell: Any) -> None:

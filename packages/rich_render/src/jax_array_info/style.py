@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TextIO
 
 from rich.cells import cell_len, chop_cells
@@ -16,6 +16,8 @@ from rich.text import Text
 
 from jax_array_info_core.base.text import clipped, printable
 
+LEAST_WIDTH = 20
+"""Least width of a picture or a page."""
 LENGTH = "bold magenta"
 SHARDED_LENGTH = "bold green"
 VARYING_LENGTH = "bold bright_cyan"
@@ -235,3 +237,38 @@ def shows_colors(console: Console) -> bool:
 def has_many_colors(console: Console) -> bool:
     """Return whether a console shows 256 colors or more. With 16, neighboring areas can look alike."""
     return console.color_system in ("256", "truecolor")
+
+
+_INDENT = "  "
+"""Space before all lines of a path but the first."""
+
+
+def path_pieces(path: str) -> list[str]:
+    """Return the keys of a path, each with the slash after it."""
+    return re.findall("[^/]*/|[^/]+", path)
+
+
+def path_lines(path: str, width: int, keys: Callable[[str], Sequence[str]] = path_pieces) -> list[str]:
+    """Return a path in lines of a width, broken between its keys, and inside a key only if it is too long.
+
+    All lines but the first are indented, so that a row of a table begins where a line does not.
+
+    Args:
+        path: The path.
+        width: Maximum line length in characters.
+        keys: A function that returns the keys of a path, with what separates them.
+    """
+    indent = _INDENT if width > 4 * len(_INDENT) else ""
+    lines, line, room = [], "", width
+    for piece in keys(path):
+        if line and cell_len(line) + cell_len(piece) > room:
+            lines.append(line)
+            line, room = "", width - len(indent)
+        line += piece
+        while cell_len(line) > room:
+            # Four characters per column are enough, even with combining characters.
+            part = chop_cells(line[: 4 * room], room)[0] or line[0]
+            part = part[: part.rstrip().rfind(" ") + 1] or part
+            lines.append(part)
+            line, room = line[len(part) :], width - len(indent)
+    return [text if number == 0 else indent + text for number, text in enumerate([*lines, line])]

@@ -10,8 +10,7 @@ import pytest
 
 from jax_array_info_core import track_arrays
 from jax_array_info_core.arrays.live import trends
-from jax_array_info_core.arrays.live.census import Site
-from jax_array_info_core.arrays.live.trends import Level, Trends
+from jax_array_info_core.arrays.live.trends import Level, Site, Trends
 from tests.growing import born, elder, growth_of
 
 pytestmark = pytest.mark.once_per_version

@@ -8,7 +8,9 @@ import pytest
 from jax_array_info_core import log_report
 from jax_array_info_core.jobs.logs import log_report as log_report_module
 from jax_array_info_core.jobs.logs.events import KINDS, WORDS
+from jax_array_info_core.jobs.logs.failures import ABOUT_SHARDINGS
 from jax_array_info_core.programs.log_kinds.kinds import compiled, words_of
+from jax_array_info_core.programs.raised.kinds import KINDS as RAISED
 from tests.core.jobs.logs.sample import FOLDER, GIB
 from tests.core.jobs.logs.samples import SAMPLES
 from tests.logs import ALLOCATOR, FAILED_ON_GPU, FAILED_ON_TPU, REFUSED
@@ -171,3 +173,7 @@ def test_each_kind_has_a_word_in_its_wordings():
 )
 def test_a_word_is_in_each_text_of_a_wording(wording, word):
     assert words_of([wording]) == (word,)
+
+
+def test_each_error_on_shardings_has_a_word_before_its_rules_are_imported():
+    assert [kind.name for kind in RAISED if not kind.facts and not ABOUT_SHARDINGS.search(kind.pattern)] == []

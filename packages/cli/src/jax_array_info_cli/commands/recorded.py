@@ -68,8 +68,8 @@ def log(source: str, mesh: str | None, ignore_codes: tuple[str, ...]) -> Answer:
     Exits with 0 if nothing in the log is fatal, with 1 if something is, and with 2 if there is no answer.
     """
     from jax_array_info_core import log_report
-    from jax_array_info_core.errors import SpecError
-    from jax_array_info_core.layouts import parse_mesh
+    from jax_array_info_core.base.errors import SpecError
+    from jax_array_info_core.geometry.layouts.notation import parse_mesh
 
     problems = Problems()
     sizes = problems.catch("--mesh", parse_mesh, mesh)

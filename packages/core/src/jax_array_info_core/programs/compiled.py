@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..arrays.origins.origins import UserLines
@@ -18,16 +18,18 @@ from ..compat.stages import Stages
 from ..compat.topologies import ordered_devices, topology_of
 from ..compat.topology_names import GPUS, Topology, parse_topology
 from ..facts.reports.collectives import Collective
+from ..facts.reports.compiler_messages import LargeBuffer, OutOfMemory
 from ..facts.reports.control_flow import FlopTotals
-from ..facts.reports.program_memory import LargeBuffer, OutOfMemory, ProgramMemory
+from ..facts.reports.program_memory import ProgramMemory
 from ..geometry.layouts.dtypes import bits_of_name
 from ..geometry.layouts.spec import mesh_sizes
 from ..xla.hlo.liveness import read_assignment
 from ..xla.hlo.messages import ArrayShape, program_in
 from ..xla.hlo.module import Computation, Module
-from ..xla.hlo.oom_logs import ListedBuffer, Refusal, read_out_of_memory
+from ..xla.hlo.oom_logs import read_out_of_memory
 from ..xla.hlo.schedule import schedule_of
 from ..xla.hlo.source import source_lines
+from .compiler_log import listed_buffers
 
 if TYPE_CHECKING:
     import jax
@@ -38,8 +40,6 @@ VMEM = 1
 _SUMS = ("all-reduce", "reduce-scatter")
 _TIMES = {2: "twice", 4: "4 times"}
 _LONGEST = 300
-_ROUNDED = 256
-"""Unit to which the allocator for GPUs rounds bytes up."""
 
 
 class CompiledStages(NamedTuple):
@@ -165,68 +165,8 @@ def out_of_memory_of(
         message=printable(refusal.message[:_LONGEST]),
         required_nbytes=required,
         available_nbytes=refusal.available_nbytes,
-        buffers=_listed(buffers, lines),
+        buffers=listed_buffers(buffers, lines),
     )
-
-
-def _listed(buffers: Iterable[ListedBuffer], lines: UserLines) -> tuple[LargeBuffer, ...]:
-    """Return the rows of a table with the user's lines."""
-    return tuple(
-        LargeBuffer(
-            nbytes=buffer.nbytes,
-            shape=buffer.shape.dims,
-            dtype=buffer.shape.dtype,
-            op=buffer.op,
-            origin=lines.origin(buffer.frames),
-        )
-        for buffer in buffers
-    )
-
-
-def logged_errors(
-    counts: dict[Refusal, int], lines: UserLines
-) -> tuple[tuple[OutOfMemory, ...], dict[Refusal, int]]:
-    """Return the rows of the errors in a log, in its order, and the place of the row of each.
-
-    What precedes an error in the log is left out where the error follows. The error then has the free bytes
-    of the allocator's warning, and the buffers of libtpu's report.
-
-    Args:
-        counts: Number of equal errors.
-        lines: The search for the user's line.
-    """
-    firsts = [refusal for refusal in counts if refusal.is_warning]
-    errors = [refusal for refusal in counts if not refusal.is_warning]
-    pairs = [(first, error) for first in firsts for error in errors if _precedes(first, error)]
-    after, before = dict(pairs), {error: first for first, error in pairs}
-    listed = [refusal for refusal in counts if refusal not in after]
-    places = {refusal: place for place, refusal in enumerate(listed)}
-    rows = ((before.get(refusal, refusal), refusal) for refusal in listed)
-    return tuple(
-        OutOfMemory(
-            message=printable(refusal.message[:_LONGEST]),
-            required_nbytes=refusal.required_nbytes,
-            available_nbytes=refusal.available_nbytes,
-            requested_nbytes=refusal.requested_nbytes,
-            free_nbytes=first.free_nbytes if refusal.free_nbytes is None else refusal.free_nbytes,
-            buffers=_listed(refusal.buffers or first.buffers, lines),
-            count=counts[refusal],
-        )
-        for first, refusal in rows
-    ), places | {first: places[error] for first, error in after.items()}
-
-
-def _precedes(first: Refusal, error: Refusal) -> bool:
-    """Return whether the line of a log is that before an error: of the same allocation, or program."""
-    if first.requested_nbytes is not None:
-        return _rounded(first) == _rounded(error)
-    sizes = [(one.requested_nbytes, one.required_nbytes, one.available_nbytes) for one in (first, error)]
-    return sizes[0] == sizes[1] and error.module in ("", first.module)
-
-
-def _rounded(found: Refusal) -> int | None:
-    """Return the bytes that the allocator for GPUs was asked for."""
-    return None if found.requested_nbytes is None else -(-found.requested_nbytes // _ROUNDED) * _ROUNDED
 
 
 def topology_mesh(

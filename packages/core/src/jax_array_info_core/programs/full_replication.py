@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections import Counter
@@ -12,18 +11,12 @@ from itertools import chain
 from typing import Any
 
 from ..arrays.origins.origins import UserLines
-from ..base.errors import LayoutError, NotationError
 from ..compat.residuals import passes_are_named
 from ..facts.reports.array import ShardingDescription
-from ..facts.reports.origin import Origin
-from ..facts.reports.program_values import (
-    Rematerialization,
-)
+from ..facts.reports.compiler_messages import Rematerialization
 from ..facts.reports.repeated import RepeatedValue
-from ..geometry.layouts.dtypes import bits_of_name, packed_nbytes
-from ..geometry.layouts.spec import MeshAxes, Spec, shard_dims
-from ..geometry.layouts.xla import parse_xla_sharding, spec_of_places, spec_of_xla
-from ..geometry.layouts.xla_sharding import XlaSharding
+from ..geometry.layouts.spec import MeshAxes, shard_dims
+from ..geometry.layouts.xla import spec_of_places
 from ..xla.hlo.collectives import Movement
 from ..xla.hlo.dataflow import Dataflow, Value
 from ..xla.hlo.loops import Executions, executions
@@ -32,7 +25,7 @@ from ..xla.hlo.module import Module
 from ..xla.hlo.replica_groups import group_axes
 from ..xla.hlo.replication import COSTLY, Repeated, Replication, Source
 from ..xla.hlo.resharding import Replicated
-from ..xla.hlo.warnings import RematerializationWarning
+from .compiler_log import ranked
 from .updates import Interface, sharded_over
 
 
@@ -114,83 +107,6 @@ def gathered_axes(moved: Iterable[Movement], mesh: Mapping[str, int]) -> tuple[s
     return (
         None if None in axes else tuple(sorted(names, key=lambda name: order.index(name.partition(":")[0])))
     )
-
-
-def rematerialization(
-    warning: RematerializationWarning, mesh: Mapping[str, int] | None, origin: Origin | None
-) -> Rematerialization:
-    """Return the row for a warning.
-
-    Args:
-        warning: XLA's warning.
-        mesh: Size of each mesh axis by name; None without a mesh.
-        origin: Line of the operation.
-    """
-    shape, whole = warning.shape, _whole(warning)
-    nbytes = None if shape is None else packed_nbytes(whole, bits_of_name(shape.dtype))
-    return Rematerialization(
-        before=_spec(warning.before, mesh),
-        after=_spec(warning.after, mesh),
-        before_text=warning.before,
-        after_text=warning.after,
-        shape=() if shape is None else shape.dims,
-        whole_shape=whole,
-        dtype="" if shape is None else shape.dtype,
-        op=warning.op_name or (f"%{warning.name}" if warning.name else ""),
-        nbytes=nbytes if whole else None,
-        sent_nbytes=nbytes - shape.nbytes if whole and nbytes is not None and shape is not None else None,
-        origin=origin,
-    )
-
-
-def ranked(rows: Iterable[Rematerialization]) -> tuple[Rematerialization, ...]:
-    """Return the rows, equal ones merged, the most bytes first.
-
-    Versions of XLA write the same sharding differently: where both specs are known, they are compared.
-    """
-    groups: dict[Rematerialization, list[Rematerialization]] = {}
-    for row in rows:
-        key = replace(row, count=1)
-        if row.before is not None and row.after is not None:
-            key = replace(key, before_text="", after_text="")
-        groups.setdefault(key, []).append(row)
-    merged = (replace(alike[0], count=sum(row.count for row in alike)) for alike in groups.values())
-    return tuple(sorted(merged, key=lambda row: (row.nbytes is None, -(row.nbytes or 0), -row.count)))
-
-
-@functools.lru_cache(maxsize=1024)
-def _sharding(text: str) -> XlaSharding | None:
-    """Return the sharding that a text describes; None if it is not one, such as that of a tuple."""
-    try:
-        return parse_xla_sharding(text)
-    except NotationError:
-        return None
-
-
-def _spec(text: str, mesh: Mapping[str, int] | None) -> Spec | None:
-    """Return the spec that is equivalent to a sharding on a mesh."""
-    sharding = _sharding(text)
-    if sharding is None or mesh is None:
-        return None
-    try:
-        return spec_of_xla(sharding, mesh)
-    except LayoutError:
-        return None
-
-
-def _whole(warning: RematerializationWarning) -> tuple[int, ...]:
-    """Return the shape of the value with all its shards, which have equal sizes after XLA's padding.
-
-    It is empty if it is not known.
-    """
-    sharding = _sharding(warning.before)
-    if warning.shape is None or sharding is None or sharding.kind == "unknown":
-        return ()
-    dims = warning.shape.dims
-    counts = sharding.counts if sharding.kind == "tiled" else (1,) * len(dims)
-    if len(counts) != len(dims):
-        return ()
-    return tuple(length * count for length, count in zip(dims, counts, strict=True))
 
 
 _LEAST_FLOPS = 20

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..arrays.plans.plan import dtype_bits, spec_problems
 from ..base.errors import FileFormatError, LayoutError, ReportFormatError, require
+from ..base.files.descriptors import open_regular, size_of
 from ..base.quantities import format_number
 from ..base.text import printable
 from ..facts.reports import Report
@@ -43,10 +44,8 @@ from .stored.reading import (
     StoredSharding,
     StoredTree,
     json_text,
-    open_regular,
     parse_json,
     read_whole,
-    size_of,
 )
 from .totals import tree_of_rows
 

@@ -26,8 +26,7 @@ from jax_array_info_core.facts.pages.blocks import (
 )
 
 from .. import style
-from ..pictures.fitting import path_lines
-from ..style import wrapped
+from ..style import path_lines, wrapped
 
 _GAP = "  "
 _LEAST_RULE = 2

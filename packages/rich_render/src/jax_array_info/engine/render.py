@@ -31,10 +31,9 @@ from jax_array_info_core.facts.pages.blocks import (
     longest_list,
 )
 from jax_array_info_core.facts.pages.folds import MaxRows
-from jax_array_info_core.reports import ArrayReport
+from jax_array_info_core.facts.reports.array import ArrayReport
 
-from ..pictures.fitting import LEAST_WIDTH
-from ..style import ForConsole, shows_colors
+from ..style import LEAST_WIDTH, ForConsole, shows_colors
 from .lines import LOOKS, Lines, Writing
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from rich.text import Text
 from jax_array_info_core.facts.pages.blocks import Column, Grouping, Kind, Note, Row, Table
 
 from .. import style
-from ..pictures.fitting import fit, path_lines, path_pieces
-from ..style import wrapped
+from ..pictures.fitting import fit
+from ..style import path_lines, path_pieces, wrapped
 from .lines import LOOKS, Writing
 
 _INDENT = "  "

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import math
-import re
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
-
-from rich.cells import cell_len, chop_cells
 
 from jax_array_info_core import format_devices
 from jax_array_info_core.base.quantities import format_device_ids
 from jax_array_info_core.base.text import printable
 
 from .palette import DeviceGroup
-
-LEAST_WIDTH = 20
-"""Least width of a picture in characters."""
 
 
 def first_and_last(count: int, most: int) -> list[int]:
@@ -60,41 +54,6 @@ def compressed(ratio: float, most: float, doubling: float) -> float:
     if 0 < ratio < 1:
         return 1 / compressed(1 / ratio, most, doubling)
     return ratio if ratio <= most else most + doubling * math.log2(ratio / most)
-
-
-_INDENT = "  "
-"""Space before all lines of a path but the first."""
-
-
-def path_pieces(path: str) -> list[str]:
-    """Return the keys of a path, each with the slash after it."""
-    return re.findall("[^/]*/|[^/]+", path)
-
-
-def path_lines(path: str, width: int, keys: Callable[[str], Sequence[str]] = path_pieces) -> list[str]:
-    """Return a path in lines of a width, broken between its keys, and inside a key only if it is too long.
-
-    All lines but the first are indented, so that a row of a table begins where a line does not.
-
-    Args:
-        path: The path.
-        width: Maximum line length in characters.
-        keys: A function that returns the keys of a path, with what separates them.
-    """
-    indent = _INDENT if width > 4 * len(_INDENT) else ""
-    lines, line, room = [], "", width
-    for piece in keys(path):
-        if line and cell_len(line) + cell_len(piece) > room:
-            lines.append(line)
-            line, room = "", width - len(indent)
-        line += piece
-        while cell_len(line) > room:
-            # Four characters per column are enough, even with combining characters.
-            part = chop_cells(line[: 4 * room], room)[0] or line[0]
-            part = part[: part.rstrip().rfind(" ") + 1] or part
-            lines.append(part)
-            line, room = line[len(part) :], width - len(indent)
-    return [text if number == 0 else indent + text for number, text in enumerate([*lines, line])]
 
 
 LISTED_WIDTH = 40

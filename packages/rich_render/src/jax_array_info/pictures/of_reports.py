@@ -29,7 +29,7 @@ def picture(report: Any, console: Console, *, width: int, encoding: str, use_col
     areas_color = use_color and style.has_many_colors(console)
     match type(report).__name__:  # the classes of the others are not imported for one
         case "ArrayReport" | "MeshReport" | "ShardingLayout" | "XlaReport" as name:
-            from .fitting import LEAST_WIDTH
+            from ..style import LEAST_WIDTH
             from .text import array_picture
 
             drawn = array_picture(

@@ -25,8 +25,8 @@ from jax_array_info_core.layouts import MeshAxes
 from jax_array_info_core.reports import ArrayReport
 
 from .. import style
-from ..style import wrapped
-from .fitting import LEAST_WIDTH, label_formats
+from ..style import LEAST_WIDTH, wrapped
+from .fitting import label_formats
 from .palette import ColorMap, DeviceGroup, group_styles
 from .subject import Subject, array_subject, facet_title, footer, left_out, mesh_subject
 from .text_plan import Canvas, TextPlan, text_plan

@@ -302,9 +302,9 @@ def sharding_vis(
     """
     from jax_array_info_core.facts.pages.words import undrawn_words
 
-    from ..pictures.fitting import LEAST_WIDTH
     from ..pictures.palette import check_color_map
     from ..pictures.text import array_picture, check_size
+    from ..style import LEAST_WIDTH
 
     check_size(scale, max_width)
     if not isinstance(array, (ShardingLayout, ArrayReport)):

@@ -22,6 +22,7 @@ from ...facts.reports.origin import Origin
 from ...geometry.layouts.dtypes import bits_per_element, packed_nbytes, type_text
 from ..origins.origins import traceback_origins
 from ..origins.profiles import buffer_nbytes
+from .trends import Site
 
 _LONGEST = 0.0025
 """Seconds after which other threads run."""
@@ -40,16 +41,6 @@ _identity = object.__hash__
 def array_number(array: Any) -> int:
     """Return the number of an array in a census that knows it: that of its weak reference."""
     return _identity(weakref.ref(array))
-
-
-class Site(NamedTuple):
-    """An allocation site: a source line, a dtype and shape, or both."""
-
-    origin: Origin | None
-    """The source line; None where it is not known."""
-
-    content: str | None
-    """Dtype and shape, such as ``float32[4,4]``; None for all arrays of the line."""
 
 
 @dataclass(frozen=True, eq=False)

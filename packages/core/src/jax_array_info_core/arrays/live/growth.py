@@ -24,14 +24,13 @@ from .census import (
     Census,
     DeviceBytes,
     Kind,
-    Site,
     array_number,
     device_bytes,
     known_origins,
     local_nbytes,
     profile_nbytes,
 )
-from .trends import NO_TREND, Trends, levels_of
+from .trends import NO_TREND, Site, Trends, levels_of
 
 
 def site_of(kind: Kind, separate: Container[Site]) -> Site:

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...facts.reports.origin import Origin
-from .census import Kind, Site
+
+if TYPE_CHECKING:
+    from .census import Kind
 
 _SEVERAL = 2
 """The least number of rises that count as a trend."""
 
 _MOST_GONE = 4096
 """The most sites without live arrays that are remembered."""
+
+
+class Site(NamedTuple):
+    """An allocation site: a source line, a dtype and shape, or both."""
+
+    origin: Origin | None
+    """The source line; None where it is not known."""
+
+    content: str | None
+    """Dtype and shape, such as ``float32[4,4]``; None for all arrays of the line."""
 
 
 class Level(NamedTuple):

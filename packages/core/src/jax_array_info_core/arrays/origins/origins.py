@@ -20,9 +20,6 @@ import numpy as np
 
 from ...base.config import config
 from ...base.text import clipped
-from ...compat.arrays import traceback_lines
-from ...compat.jitted import is_pmapped as is_of_pmap
-from ...compat.jitted import jitted_types
 from ...facts.reports.origin import MOST_CALLERS, Origin, SourceLine
 from ...xla.hlo.source import without_repeats
 
@@ -203,11 +200,13 @@ def traceback_origins(callers: int) -> Callable[[Any], Origin | None]:
     Args:
         callers: The most callers of a site.
     """
+    from ...compat.arrays import traceback_lines
+
     lines = UserLines()
 
     def origin(traceback: Any) -> Origin | None:
-        found = lines.origin(traceback_lines(traceback))
-        return found and replace(found, callers=found.callers[:callers])
+        place = lines.origin(traceback_lines(traceback))
+        return place and replace(place, callers=place.callers[:callers])
 
     return origin
 
@@ -280,12 +279,14 @@ def described(
         is_jax_own: A function that returns whether a file belongs to JAX.
         is_pmapped: Whether the function is in ``jax.pmap``; None if it tells.
     """
+    from ...compat.jitted import is_pmapped as is_of_pmap
+
     layers = iter(wrapped_functions(function))
     around = "pmap({})" if (is_of_pmap(function) if is_pmapped is None else is_pmapped) else "{}"
     for layer in layers:
         if isinstance(layer, functools.partial):
             around = around.format("partial({})")
-        elif not isinstance(layer, MethodType) and type(layer) not in jitted_types():
+        elif not isinstance(layer, MethodType) and not _is_jitted(layer):
             code = _code(layer)
             if not (_is_of_jax(layer) if code is None else is_jax_own(code.co_filename)):
                 name = _name(layer)
@@ -325,9 +326,16 @@ def wrapped_functions(function: Any) -> list[Any]:
 
 def code_of(function: Any) -> CodeType | None:
     """Return the code that runs when a function is called; None for a wrapper that is not a function."""
-    if isinstance(function, functools.partial | MethodType) or type(function) in jitted_types():
+    if isinstance(function, functools.partial | MethodType) or _is_jitted(function):
         return None
     return _code(function)
+
+
+def _is_jitted(function: Any) -> bool:
+    """Return whether ``jax.jit`` made a function."""
+    from ...compat.jitted import jitted_types  # lines of a log or of a record need nothing of JAX
+
+    return type(function) in jitted_types()
 
 
 def _inner(layer: Any) -> Any:
@@ -336,7 +344,7 @@ def _inner(layer: Any) -> Any:
         return layer.func
     if isinstance(layer, MethodType):
         return layer.__func__
-    if type(layer) in jitted_types():
+    if _is_jitted(layer):
         return layer.__wrapped__
     # getattr could run a user's __getattr__.
     return inspect.getattr_static(layer, "__wrapped__", None)

@@ -14,7 +14,9 @@ import secrets
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
+
+from ..errors import FileFormatError
 
 fcntl: Any
 try:
@@ -329,3 +331,28 @@ def _written_as_it_is(path: Path) -> int | Path | None:
         if not os.path.islink(name):
             return None if path.is_file() else path
         name = os.path.join(folder, os.readlink(name))
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file for reading.
+
+    Raises:
+        FileFormatError: If it is a device, a pipe or a socket, or has no size: in /proc, some wait too.
+        OSError: If it cannot be opened.
+    """
+    # Otherwise, opening a pipe waits for a writer.
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
+    is_regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+    if is_regular and size_of(file) > 0:
+        return file
+    file.close()
+    raise FileFormatError(
+        "an empty file: save it again"
+        if is_regular
+        else "a device or a pipe, not a regular file: copy it to one"
+    )
+
+
+def size_of(file: BinaryIO) -> int:
+    """Return the size of an open file."""
+    return os.fstat(file.fileno()).st_size

@@ -12,8 +12,7 @@ from ...geometry.layouts.spec import effective_spec
 from ..reports import Finding, FindingLeaf
 from ..reports.findings import Syntax
 from .blocks import TIMES, Block, Entries, Limited, Listing, Rule, Sentence, counted_path, said, that_apply
-from .folds import folded
-from .program_words import folded_text, without_indices
+from .folds import folded, folded_text, without_indices
 from .words import origin_words
 
 MIN_SHARE = 0.01

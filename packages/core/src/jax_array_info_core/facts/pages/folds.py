@@ -231,3 +231,21 @@ def _without_index(path: str, place: int) -> tuple[tuple[str, ...], int]:
         return (path,), 0
     start, end = found[place]
     return (path[:start], path[end:]), int(path[start:end])
+
+
+_PATH = re.compile(r"(?<!\S)([^\s/]*+/\S*)")
+"""A path in a text; in a group, so that ``split`` keeps it."""
+
+
+def without_indices(text: str) -> str:
+    """Return a text without the numbers in its paths, to compare texts on leaves that differ in indices."""
+    return _PATH.sub(lambda match: re.sub(r"[0-9]+", "#", match[0]), text)
+
+
+def folded_text(texts: Sequence[str]) -> str:
+    """Return texts that are equal ``without_indices`` as one, with the indices of all in its paths."""
+    columns = zip(*(_PATH.split(text) for text in texts), strict=True)
+    return "".join(
+        column[0] if len(set(column)) == 1 else folded_paths(column, [None] * len(column))[0][0]
+        for column in columns
+    )

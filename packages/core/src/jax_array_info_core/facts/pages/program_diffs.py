@@ -38,8 +38,8 @@ from .blocks import (
     said,
     that_apply,
 )
-from .folds import folded
-from .program_words import folded_text, kept_words, without_indices
+from .folds import folded, folded_text, without_indices
+from .program_words import kept_words
 from .words import change_words, more_or_less, origin_words, rule_results
 
 _FIGURES = {

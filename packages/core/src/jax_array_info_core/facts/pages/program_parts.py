@@ -13,8 +13,8 @@ from ...geometry.layouts.dtypes import type_text
 from ..reports import BackwardLine, ProgramMemory, ProgramReport, ProgramValue, Temporary
 from ..reports.array import same_sharding
 from .blocks import Column, Listing, Row, Sentence, Table, counted_path, limited, listed, more, that_apply
-from .folds import folded, folded_paths, path_keys, split_rows
-from .program_words import kept_words, platform_words, scope_words, sharding_words, without_indices
+from .folds import folded, folded_paths, path_keys, split_rows, without_indices
+from .program_words import kept_words, platform_words, scope_words, sharding_words
 from .words import origin_words
 
 _REUSED = "reused by donation"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -20,12 +19,10 @@ from ..reports import (
 )
 from ..reports.collectives import axes_words
 from .blocks import AT_MOST, TIMES, some, that_apply
-from .folds import folded_paths
+from .folds import folded_paths, folded_text
 from .words import mesh_words
 
 _MOST_SCOPES = 3
-_PATH = re.compile(r"(?<!\S)([^\s/]*+/\S*)")
-"""A path in a text; in a group, so that ``split`` keeps it."""
 
 
 def platform_words(platform: str) -> str:
@@ -106,20 +103,6 @@ def phase_words(part: Collective | SentBytes) -> str:
     """Return the pass of a collective or of a total, and whether it is asynchronous."""
     is_async = isinstance(part, Collective) and part.is_async
     return ", ".join(that_apply((part.phase, part.phase or ""), (is_async, "async")))
-
-
-def without_indices(text: str) -> str:
-    """Return a text without the numbers in its paths, to compare texts on leaves that differ in indices."""
-    return _PATH.sub(lambda match: re.sub(r"[0-9]+", "#", match[0]), text)
-
-
-def folded_text(texts: Sequence[str]) -> str:
-    """Return texts that are equal ``without_indices`` as one, with the indices of all in its paths."""
-    columns = zip(*(_PATH.split(text) for text in texts), strict=True)
-    return "".join(
-        column[0] if len(set(column)) == 1 else folded_paths(column, [None] * len(column))[0][0]
-        for column in columns
-    )
 
 
 Target = str | tuple[str, int]

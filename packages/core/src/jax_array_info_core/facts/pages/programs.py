@@ -24,20 +24,18 @@ from ..reports.program_values import (
 )
 from .blocks import Column, Listing, Row, Sentence, Source, Table, counted_path, limited, listed, more, said
 from .findings import finding_blocks
-from .folds import folded
+from .folds import folded, folded_text, without_indices
 from .program_parts import TABLES as PART_TABLES
 from .program_parts import free_values_table, memory_lines, memory_table, temporaries_blocks, value_lines
 from .program_timelines import program_timeline_page
 from .program_words import (
     collective_axes_words,
     each_words,
-    folded_text,
     phase_words,
     scope_words,
     title_words,
     total_words,
     within_words,
-    without_indices,
 )
 from .words import origin_words
 

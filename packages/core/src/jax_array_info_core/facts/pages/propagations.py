@@ -44,16 +44,14 @@ from .blocks import (
     some,
 )
 from .findings import heading
-from .folds import path_keys
+from .folds import folded_text, path_keys, without_indices
 from .program_words import (
     Link,
     Pieces,
     Target,
     folded_pieces,
-    folded_text,
     line_target,
     text_of_pieces,
-    without_indices,
     words_of,
 )
 from .words import manual_words, mesh_words, origin_words

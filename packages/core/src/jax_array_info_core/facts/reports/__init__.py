@@ -34,12 +34,13 @@ _PLACES = {
     ".logs": "LogEvent LogFinding LogReport RankLog UnusableDonation",
     ".mesh": "MeshReport ShardReport XlaReport",
     ".origin": "Origin SourceLine",
+    ".compiler_messages": "LargeBuffer OutOfMemory Rematerialization",
     ".program": "ProgramReport",
     ".program_memory": (
-        "BackwardLine LargeBuffer LiveAtBackward OutOfMemory ProgramMemory ProgramSeries "
+        "BackwardLine LiveAtBackward ProgramMemory ProgramSeries "
         "ProgramTimelineReport SavedForBackward Temporary"
     ),
-    ".program_values": "Constraint Donation ProgramValue Rematerialization UncountedFlops",
+    ".program_values": "Constraint Donation ProgramValue UncountedFlops",
     ".propagation": (
         "AxisOrigin Because Conflict ConflictOperand Loss PropagatedLeaf PropagatedValue "
         "PropagationReport ReplicatedValue"

@@ -107,7 +107,6 @@ from .program_values import (
     Constraint as Constraint,
     Donation as Donation,
     ProgramValue as ProgramValue,
-    Rematerialization as Rematerialization,
     UncountedFlops as UncountedFlops,
 )
 from .propagation import (
@@ -121,11 +120,14 @@ from .propagation import (
     PropagationReport as PropagationReport,
     ReplicatedValue as ReplicatedValue,
 )
+from .compiler_messages import (
+    LargeBuffer as LargeBuffer,
+    OutOfMemory as OutOfMemory,
+    Rematerialization as Rematerialization,
+)
 from .program_memory import (
     BackwardLine as BackwardLine,
-    LargeBuffer as LargeBuffer,
     LiveAtBackward as LiveAtBackward,
-    OutOfMemory as OutOfMemory,
     ProgramMemory as ProgramMemory,
     ProgramSeries as ProgramSeries,
     ProgramTimelineReport as ProgramTimelineReport,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, get_args
 
 from ...base import quantities
 from ...base.quantities import counted, format_bytes
@@ -12,8 +12,10 @@ from ...base.text import printable
 from ...geometry.layouts.spec import Spec
 from .array import Leaf
 from .codes import CODES, Code, FindingKind, Severity
-from .floors import Limits
 from .origin import Origin
+
+if TYPE_CHECKING:
+    from .floors import Limits
 
 Syntax = Literal["python", "shell"]
 """Language in which the text of a finding names arguments: those of Python, or options of ``jai-cli``."""

@@ -13,12 +13,8 @@ from ...base.text import printable
 from ...geometry.layouts.spec import MeshAxes
 from .array import ArrayType
 from .codes import CODES, Code
+from .compiler_messages import OutOfMemory, Rematerialization, full_replication, refusal, unread_lines
 from .findings import Finding, FindingLeaf, findings_words, reported
-from .program_findings import full_replication, refusal, unread_lines
-from .program_memory import OutOfMemory
-from .program_values import (
-    Rematerialization,
-)
 
 _COUNTED = {"full replication": "rematerializations", "unused donation": "donations"}
 """Field of the report that has the rows of a category."""

@@ -12,6 +12,7 @@ from ...base.quantities import counted, format_bytes
 from ...geometry.layouts.spec import MeshAxes
 from .array import require_own_paths
 from .collectives import Collective, SentTotals
+from .compiler_messages import OutOfMemory, Rematerialization, full_replication, refusal, unread_lines
 from .control_flow import FlopTotals
 from .findings import Finding, accepted_words, findings_words, reported
 from .floors import Limits
@@ -19,18 +20,15 @@ from .origin import Origin
 from .program_findings import (
     changed,
     constrained,
-    full_replication,
     lost_axes,
     missing,
     not_as_requested,
     not_handed_out,
-    refusal,
     shared,
-    unread_lines,
     unused,
 )
-from .program_memory import OutOfMemory, ProgramMemory, ProgramTimelineReport
-from .program_values import Constraint, Donation, ProgramValue, Rematerialization, UncountedFlops
+from .program_memory import ProgramMemory, ProgramTimelineReport
+from .program_values import Constraint, Donation, ProgramValue, UncountedFlops
 from .repeated import RepeatedValue, repeated_values
 
 _MOST = 3

@@ -2,117 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from ...base.grouping import by_key
 from ...base.quantities import counted, format_bytes
-from ...geometry.layouts.spec import MeshAxes
 from .codes import FindingKind
 from .findings import Finding, FindingLeaf, most_first
-from .program_memory import OutOfMemory
-from .program_values import Constraint, Donation, ProgramValue, Rematerialization
-
-_ONE_DEVICE = re.compile(r"\{(?:maximal|single_device)\b")
-"""Start of XLA's text of a sharding on one device."""
-_CONSTRAIN = "Constrain the value to one of the two shardings where it is made: then none is needed."
-_AS_ARGUMENT = (
-    "What runs on one device, as a callback, makes a value that no constraint shards: compute it before the "
-    "call, and pass it as an argument with the sharding that is needed."
-)
-
-
-def full_replication(
-    found: Sequence[Rematerialization], mesh: MeshAxes | None, *, is_log: bool = False
-) -> Iterator[Finding]:
-    """Yield the finding on values that XLA replicates to reshard them, if there are any.
-
-    Args:
-        found: The values.
-        mesh: The mesh of their specs.
-        is_log: Whether they are those of any functions, so that names of operations keep the function.
-    """
-    if not found:
-        return
-    leaves = tuple(
-        FindingLeaf(
-            path=(one.op if is_log else _operation(one.op)) or "unknown operation",
-            shape=one.whole_shape or one.shape,
-            dtype=one.dtype,
-            nbytes=one.nbytes,
-            change=", ".join(filter(None, (_part(one), one.change(mesh)))),
-            origin=one.origin,
-            count=one.count,
-        )
-        for one in found
-    )
-    count = sum(one.count for one in found)
-    largest = max((one.nbytes for one in found if one.nbytes is not None), default=None)
-    # A callback runs on one device, whatever its value is constrained to.
-    on_one = [bool(_ONE_DEVICE.match(one.before_text)) for one in found]
-    fixes = ([_CONSTRAIN] if not all(on_one) else []) + ([_AS_ARGUMENT] if any(on_one) else [])
-    yield Finding(
-        kind="full replication",
-        problem=(
-            f"{counted(count, 'value is', 'values are')} resharded by full replication (XLA: involuntary "
-            "full rematerialization): each device holds the whole array for a while"
-            f"{_largest(found, largest) if count > 1 else ''}"
-            f"{_sent_for(found, 'if each runs once' if is_log else 'per call')}."
-        ),
-        remedy=" ".join(fixes),
-        nbytes=largest,
-        leaves=leaves,
-    )
-
-
-def _largest(found: Sequence[Rematerialization], nbytes: int | None) -> str:
-    """Return the bytes of the largest of several values, as far as they are known."""
-    least = "at least " if any(one.nbytes is None for one in found) else ""
-    return f" (the largest takes {least}{format_bytes(nbytes)})" if nbytes else ""
-
-
-def _part(one: Rematerialization) -> str:
-    """Return whether a shape is that of the whole value or of a shard."""
-    if not one.whole_shape:
-        return "the shard" if one.shape else ""
-    return f"the whole of shards {one.type}"
-
-
-def _sent_for(found: Sequence[Rematerialization], when: str) -> str:
-    """Return the bytes that a device sends for values, as far as they are known."""
-    known = [one.sent_nbytes * one.count for one in found if one.sent_nbytes is not None]
-    least = "" if len(known) == len(found) else "at least "
-    return f", and sends {least}{format_bytes(sum(known))} {when}" if known else ""
-
-
-def _operation(name: str) -> str:
-    """Return an operation in the user's words: ``layer/dot_general (backward)`` of a name that XLA prints.
-
-    The names of transformations are left out. It is empty for a name that XLA made up.
-    """
-    parts = [part for part in name.split("/") if part and "(" not in part and not part.startswith("%")]
-    backward = " (backward)" if "transpose(" in name else ""
-    return "/".join(parts) + backward if parts else ""
-
-
-def unread_lines(lines: Sequence[str], one: str, several: str, what: str = "") -> Iterator[Finding]:
-    """Yield the finding on lines that could not be read, if there are any.
-
-    Args:
-        lines: The lines.
-        one: Sentence on a single line.
-        several: Sentence on more than one.
-        what: Text after their number.
-    """
-    if lines:
-        consequence = one if len(lines) == 1 else several
-        yield Finding(
-            kind="unread lines",
-            problem=f"{counted(len(lines), 'line', 'lines')}{what} could not be read. {consequence}",
-            remedy="Update jax-array-info, or report the lines with your version of JAX.",
-            leaves=tuple(FindingLeaf(path=line.strip(), shape=(), dtype="") for line in lines),
-        )
+from .program_values import Constraint, Donation, ProgramValue
 
 
 def not_handed_out(reason: str | None) -> Iterator[Finding]:
@@ -123,46 +19,6 @@ def not_handed_out(reason: str | None) -> Iterator[Finding]:
             problem=f"{reason[:1].upper()}{reason[1:]}: what it sends, its memory and its FLOPs are unknown.",
             remedy="Compile the function for CPU devices, or for a topology of TPUs or GPUs.",
         )
-
-
-def refusal(error: OutOfMemory | None) -> Iterator[Finding]:
-    """Yield the finding on a program or an allocation that does not fit, with the largest buffers."""
-    if error is None:
-        return
-    needed, available = error.required_nbytes, error.available_nbytes
-    missing = None if needed is None or available is None else max(needed - available, 0)
-    if error.requested_nbytes is not None and error.free_nbytes is not None:
-        missing = max(error.requested_nbytes - error.free_nbytes, 0)
-    times = "" if error.count == 1 else f" ({error.count} times)"
-    yield Finding(
-        kind="program memory",
-        problem=f"{error.answer[0].upper()}{error.answer[1:]}{times}. {error.message}",
-        remedy=_first_change(error),
-        nbytes=missing,
-        leaves=tuple(
-            FindingLeaf(
-                path=one.op or "unknown operation",
-                shape=one.shape,
-                dtype=one.dtype,
-                nbytes=one.nbytes,
-                origin=one.origin,
-                count=count,
-            )
-            for one, count in Counter(sorted(error.buffers, key=lambda one: -one.nbytes)).items()
-        ),
-    )
-
-
-def _first_change(error: OutOfMemory) -> str:
-    """Return what to change first, or how to find it."""
-    if error.buffers:
-        first = max(error.buffers, key=lambda one: one.nbytes)
-        place = f" at {first.origin.place}" if first.origin else f" of {first.op}" if first.op else ""
-        buffer = f"{first.type}{place}"
-        return f"Shard or recompute {buffer} first, use smaller batches, or use more devices."
-    if error.requested_nbytes is None:
-        return "print_program(function, *arguments) shows what the program allocates."
-    return "Free or shard arrays: jai-cli run prints those that are live when an allocation fails."
 
 
 def lost_axes(values: Sequence[ProgramValue]) -> Iterator[Finding]:

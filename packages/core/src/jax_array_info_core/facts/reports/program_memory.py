@@ -8,8 +8,9 @@ from typing import Literal
 
 from ...base import quantities
 from ...base.notebooks import Displayed
-from ...base.quantities import bytes_apart, format_bytes
+from ...base.quantities import bytes_apart
 from .array import ArrayType
+from .compiler_messages import OutOfMemory
 from .origin import Origin
 from .timeline import MAX_POINTS as MAX_POINTS
 from .timeline import MAX_SERIES as MAX_SERIES
@@ -207,77 +208,6 @@ class ProgramMemory:
         """Bytes in host memory, as far as they are known; memory that an output reuses counts once."""
         parts = (self.host_argument_nbytes, self.host_output_nbytes, self.host_temporary_nbytes)
         return sum(nbytes or 0 for nbytes in parts) - (self.host_alias_nbytes or 0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LargeBuffer(ArrayType):
-    """A buffer of a program that does not fit, live at the peak of its memory."""
-
-    nbytes: quantities.Size
-    """Bytes."""
-
-    shape: tuple[quantities.Size, ...]
-    """Shape on a device."""
-
-    op: str | None = None
-    """Name of the operation."""
-
-    origin: Origin | None = None
-    """Line of the operation."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutOfMemory:
-    """The compiler's refusal of a program that does not fit the memory of a device.
-
-    In a log, also an allocation that failed while a program ran.
-    """
-
-    message: str
-    """First line of the message."""
-
-    required_nbytes: quantities.Size | None = None
-    """Bytes that the program needs."""
-
-    available_nbytes: quantities.Size | None = None
-    """Bytes that a device has."""
-
-    buffers: tuple[LargeBuffer, ...] = ()
-    """Buffers that are live at the peak, the most bytes first: all that the compiler assigned in the memory
-    of the device. Of a GPU topology, the largest temporary values; in a log, the rows of the compiler's
-    table, in its order."""
-
-    is_program_known: bool = False
-    """Whether the program that does not fit is known, with its collectives and flops."""
-
-    requested_nbytes: quantities.Size | None = None
-    """Bytes of the allocation that failed; None for a program that was refused before it ran."""
-
-    free_nbytes: quantities.Size | None = None
-    """Bytes that were free on the device when the allocation failed, if the message has them."""
-
-    count: quantities.Count = 1
-    """Number of equal errors in a log."""
-
-    @property
-    def answer(self) -> str:
-        """The bytes that are missing: ``does not fit: needs 36.0 GiB, has 15.8 GiB per device``."""
-        needs, has = _apart(self.required_nbytes, self.available_nbytes)
-        if self.requested_nbytes is None:
-            return f"does not fit: needs {needs}, has {has} per device"
-        requested, free = _apart(self.requested_nbytes, self.free_nbytes)
-        words = f"allocation failed: {requested} requested"
-        words += "" if self.free_nbytes is None else f", {free} free"
-        words += "" if self.required_nbytes is None else f", the program needs {needs}"
-        return f"{words} per device"
-
-
-def _apart(nbytes: int | None, limit: int | None) -> tuple[str, str]:
-    """Return two numbers of bytes with as many decimals as tell them apart; words where one is unknown."""
-    if nbytes is not None and limit is not None:
-        return bytes_apart(nbytes, limit)
-    first, second = ("an unknown size" if one is None else format_bytes(one) for one in (nbytes, limit))
-    return first, second
 
 
 ProgramBytes = Literal["arguments", "outputs", "not in the schedule", "line", "other lines"]

@@ -8,7 +8,6 @@ from typing import Literal
 
 from ...base import quantities
 from ...base.quantities import counted
-from ...geometry.layouts.spec import MeshAxes, Spec, effective_spec
 from .array import ArrayType, Leaf, ShardingDescription, same_sharding
 from .origin import Origin
 
@@ -214,60 +213,3 @@ class Donation:
     def is_unused(self) -> bool:
         """Whether its memory is not reused, although a call runs."""
         return self.output is None and not self.shares_with and self.reason != CALL_FAILS
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rematerialization(ArrayType):
-    """A value that XLA replicates and shards again: its warning "Involuntary full rematerialization".
-
-    In a program, each device gathers the value, and uses only a part of its own.
-    """
-
-    before: Spec | None
-    """Partition spec before; None if the sharding is not a spec of the mesh, or there is no mesh. In a
-    program, None also if mesh axes are left over which nothing is gathered: they may shard the value, too."""
-
-    after: Spec | None
-    """Partition spec after; None like ``before``."""
-
-    before_text: str = ""
-    """Sharding before, as XLA prints it in its warning; empty for a value of a program."""
-
-    after_text: str = ""
-    """Sharding after, like ``before_text``."""
-
-    axes: tuple[str, ...] | None = None
-    """Mesh axes over which it is gathered; None if they are not known, as from a warning."""
-
-    shape: tuple[quantities.Size, ...]
-    """Shape of the shard of a device before. Empty, like ``dtype`` and ``op``, in logs of versions before
-    0.4.31, which do not have it."""
-
-    whole_shape: tuple[quantities.Size, ...] = ()
-    """Shape of the value as each device holds it, with XLA's padding; empty if unknown."""
-
-    op: str
-    """Name of the operation, such as ``jit(step)/sharding_constraint`` or ``%copy.3``."""
-
-    nbytes: quantities.Size | None
-    """Bytes of the value, which each device holds as a whole; None if unknown."""
-
-    sent_nbytes: quantities.Total | None = None
-    """Bytes that a device sends for it in one call of the program; from a warning, each time that it runs.
-    None if unknown."""
-
-    origin: Origin | None = None
-    """Line of the operation."""
-
-    count: quantities.Count = 1
-    """Number of equal values or warnings."""
-
-    def change(self, mesh: MeshAxes | None) -> str:
-        """Return the shardings before and after, else the mesh axes over which it is gathered, if known."""
-        sizes = {} if mesh is None else mesh.shape
-        before, after = (
-            text if spec is None else str(effective_spec(spec, sizes))
-            for spec, text in ((self.before, self.before_text), (self.after, self.after_text))
-        )
-        over = f"gathered over {', '.join(self.axes)}" if self.axes else ""
-        return f"from {before} to {after}" if before and after else over

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ...base.errors import FileFormatError, ReportFormatError
-from ...base.files.descriptors import write_whole
+from ...base.files.descriptors import open_regular, size_of, write_whole
 from ...facts.reports import Report
 from ...facts.reports.findings import Syntax
 from ...facts.reports.hosts import HostsReport, HostSummary, UnreadHost
@@ -22,9 +22,7 @@ from ...trees.stored.reading import (
     Progress,
     decoded_parts,
     json_text,
-    open_regular,
     read_whole,
-    size_of,
 )
 from .compare import MOST_DETAILS, Source, UnreadError, hosts_of
 from .summaries import ArraySet, ComparedFields, HostReport, set_of_groups, set_of_rows, summary_of

@@ -14,8 +14,7 @@ from ...base.text import printable
 from ...facts.reports.logs import LogCategory, LogEvent, LogRole
 from ...programs.log_kinds.job_kinds import JOB_KINDS
 from ...programs.log_kinds.kinds import Kind, compiled, words_of
-from ...programs.log_kinds.memory_kinds import MEMORY_KINDS
-from ...programs.log_kinds.memory_words import memory_numbers, memory_words
+from ...programs.log_kinds.memory_kinds import MEMORY_KINDS, memory_numbers, memory_words
 from ...programs.log_kinds.program_kinds import PROGRAM_KINDS
 from ...xla.hlo.oom_logs import Refusal, nbytes_of
 from ...xla.logs.lines import LEVELS, TRACEBACK, Line, read_line, seconds_at, time_place

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 
 from ...base.quantities import format_number, grouped
 from ...base.text import printable
 from ...facts.reports.logs import LogEvent
-from ...programs.log_kinds.memory_words import memory_numbers, memory_words
+from ...programs.log_kinds.memory_kinds import memory_numbers, memory_words
 from ...xla.hlo.oom_logs import Refusal
 from ...xla.logs.lines import YEAR
 from .events import NOT_INTERPRETED, Found, numbers_agree
 from .ranks import OneRank, clock, shape_of
 
+ABOUT_SHARDINGS = re.compile(
+    r"[Ss]hard|mesh|[Ss]pec|\btypes?\b|unreduced|reshape|replicat|batch dimensions|non-linear"
+    r"|not implemented|P\("
+)
+"""Words of the errors on shardings that JAX raises."""
 _MEMORY = ("program memory", "other memory")
 _LIMIT = "rematerialization limit"
 _ANY_ALLOCATION = "allocation"
@@ -107,7 +113,7 @@ def _with_table(first: Found, later: Found) -> Refusal | None:
 def explained(found: Found) -> LogEvent:
     """Return an event; that of an error which JAX raised on shardings, with the rule that was broken."""
     event = found.event
-    if event.role != "root" or event.words:
+    if event.role != "root" or event.words or not ABOUT_SHARDINGS.search(found.record):
         return event
     from ...programs.raised.explain import explanation_of_text  # many rules, which few logs need
 

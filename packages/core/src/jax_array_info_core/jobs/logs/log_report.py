@@ -10,14 +10,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...arrays.origins.origins import UserLines
-from ...arrays.plans.plan import planned_axes, spec_problems
 from ...base.errors import FileFormatError, SpecError, require
 from ...base.text import plain_text
-from ...compat.shardings import mesh_axes
-from ...compat.values import is_mesh
 from ...facts.reports.codes import known_codes
+from ...facts.reports.compiler_messages import OutOfMemory
 from ...facts.reports.logs import LogReport
-from ...facts.reports.program_memory import OutOfMemory
 from ...geometry.layouts.spec import MeshAxes, mesh_sizes
 from ...programs.compiler_log import CompilerLog
 from ...xla.hlo.oom_logs import Refusal
@@ -139,6 +136,10 @@ def _axes(mesh: Any) -> MeshAxes | None:
     """Return the axes of a mesh."""
     if mesh is None or isinstance(mesh, MeshAxes):
         return mesh
+    from ...arrays.plans.plan import planned_axes, spec_problems  # most calls have no mesh
+    from ...compat.shardings import mesh_axes
+    from ...compat.values import is_mesh
+
     if is_mesh(mesh):
         return mesh_axes(mesh)
     if problems := spec_problems((), mesh_sizes(mesh), ()):

@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...arrays.live.census import Site
-from ...arrays.live.trends import Level, Trend, Trends
+from ...arrays.live.trends import Level, Site, Trend, Trends
 from ...base.grouping import by_key
 from ...facts.reports.timeline import (
     LEAST_SAMPLES,

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias, get_type_hints
 
 from ...base.errors import FileFormatError
+from ...base.files.descriptors import open_regular
 from ...base.reading_lock import prepared
 from ...base.text import clipped, printable
 from ...facts.reports.record import (
@@ -27,7 +28,6 @@ from ...facts.reports.record import (
     RecordStall,
     RecordStart,
 )
-from ...trees.stored.reading import open_regular
 from .history import History, Numbering
 
 TimedLine: TypeAlias = RecordStart | RecordSample | RecordMark | RecordOutOfMemory | RecordStall | RecordEnd

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ...arrays.live.census import Site
+from ...arrays.live.trends import Site
 from ...facts.reports.origin import Origin
 from ...facts.reports.record import RecordGroup
 

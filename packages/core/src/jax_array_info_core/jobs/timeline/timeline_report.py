@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...base.errors import FileFormatError, UnsupportedValueError
 from ...base.quantities import format_device_ids
@@ -25,13 +25,15 @@ from ...facts.reports.record import RecordDevice, RecordEnd, RecordStart
 from ...facts.reports.standing import LEAST_PATIENCE, PATIENCE
 from ...facts.reports.timeline import TimelineOutOfMemory, TimelineReport, UnreadRecord
 from ...facts.reports.timeline_process import ProcessState, TimelineDevice, TimelineProcess
-from ...trees.stored.reading import Progress
 from .analysis import DeviceHistory
 from .history import History, Room
 from .marks import OpenMarks
 from .reading import SUFFIX, SegmentReader, files_of
 from .samples import NO_STEP
 from .segments import is_gone, is_written
+
+if TYPE_CHECKING:
+    from ...trees.stored.reading import Progress
 
 _LONGEST_SKEW = 60.0
 """Seconds by which a process that starts again on another machine may seem to start too early."""

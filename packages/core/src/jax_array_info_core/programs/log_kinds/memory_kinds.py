@@ -1,7 +1,10 @@
-"""Kinds of lines about memory: of a device, of a kernel, and of the host."""
+"""Kinds of lines about memory: of a device, of a kernel, and of the host; sentences on their numbers."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from ...base.quantities import bytes_apart, format_bytes
 from ...xla.hlo.oom_logs import FAILED_ALLOCATION, GIVEN_UP, NO_ROOM_AT_COMPILATION
 from .kinds import Kind
 
@@ -171,3 +174,89 @@ MEMORY_KINDS = (
     ),
 )
 """Kinds of lines about memory."""
+
+
+def memory_numbers(numbers: Mapping[str, int | str]) -> dict[str, int | str]:
+    """Return the numbers of a line with those that follow from them.
+
+    A program needs all its parts: TensorCore and SparseCore; arguments and temporary values.
+    """
+    sizes = {name: value for name, value in numbers.items() if isinstance(value, int)}
+    parts = [sizes.get("arguments_nbytes"), sizes.get("temporary_nbytes")]
+    needed = None
+    if "sparse_core_nbytes" in sizes:
+        needed = sizes["sparse_core_nbytes"] + sizes.get("tensor_core_nbytes", 0)
+    elif "requested_nbytes" in sizes and "total_nbytes" in sizes:
+        needed = sizes["total_nbytes"]
+    elif "available_nbytes" not in sizes and {"limit_nbytes", "requested_nbytes"} & sizes.keys():
+        needed = sum(filter(None, parts)) or None
+    more = dict(numbers)
+    if needed is not None:
+        more["needed_nbytes"] = needed
+    if "rounded_nbytes" in sizes and "requested_nbytes" not in sizes:
+        more["requested_nbytes"] = sizes["rounded_nbytes"]
+    if "free_nbytes" not in sizes and {"limit_nbytes", "in_use_nbytes"} <= sizes.keys():
+        more["free_nbytes"] = max(0, sizes["limit_nbytes"] - sizes["in_use_nbytes"])
+    return more
+
+
+def memory_words(kind: Kind, numbers: Mapping[str, int | str]) -> str:
+    """Return what the numbers of a line say; empty if they are not about memory."""
+    sizes = {name: value for name, value in numbers.items() if isinstance(value, int)}
+    needed, available = sizes.get("needed_nbytes"), sizes.get("available_nbytes", sizes.get("limit_nbytes"))
+    memory = str(numbers.get("memory", ""))
+    memory = memory.upper() if memory.endswith("mem") else memory.lower()
+    where = f"of {memory}" if memory else "per device"
+    where = "of pinned host memory" if kind.name == "pinned host memory" else where
+    if kind.category not in ("program memory", "other memory") or not sizes:
+        return ""
+    if "requested_nbytes" in sizes and kind.name != "arguments exceed limit":
+        return _failed(sizes, needed, where)
+    if needed is None or available is None:
+        return ""
+    needs, has = bytes_apart(needed, available)
+    words = f"does not fit: needs {needs}{_parts(sizes)}, has {has} {where}"
+    if needed <= available:
+        words = f"refused, but needs {needs} of {has} {where}: the line was not understood"
+    return words + _padding(sizes)
+
+
+def _failed(sizes: Mapping[str, int], needed: int | None, where: str) -> str:
+    """Return the words on an allocation that failed."""
+    requested, free = sizes["requested_nbytes"], sizes.get("free_nbytes")
+    wanted, unused = bytes_apart(requested, free) if free is not None else (format_bytes(requested), "")
+    words = f"allocation failed: {wanted} requested {where}"
+    if free is not None:
+        words += f", {unused} free{', but fragmented' if requested <= free else ''}"
+    if needed is not None:
+        least = "" if "total_nbytes" in sizes else "at least "
+        words += f"; the program needs {least}{format_bytes(needed)}{_parts(sizes)}"
+    used = sizes.get("in_use_nbytes")
+    if (
+        used is not None
+        and free is not None
+        and (taken := sizes.get("device_nbytes", 0) - free - used) > used
+    ):
+        words += f"; {format_bytes(taken)} taken by other processes"
+    return words
+
+
+def _parts(sizes: Mapping[str, int]) -> str:
+    """Return the parts of what is needed. The need does not include what is reserved."""
+    names = {
+        "tensor_core_nbytes": "TensorCore",
+        "sparse_core_nbytes": "SparseCore",
+        "arguments_nbytes": "arguments",
+        "program_nbytes": "program",
+        "temporary_nbytes": "temporary values",
+    }
+    parts = [f"{words} {format_bytes(sizes[name])}" for name, words in names.items() if sizes.get(name)]
+    return f" ({', '.join(parts)})" if len(parts) > 1 else ""
+
+
+def _padding(sizes: Mapping[str, int]) -> str:
+    """Return the words on a value that padding enlarges."""
+    if not {"unpadded_nbytes", "padding_nbytes"} <= sizes.keys():
+        return ""
+    whole = sizes["unpadded_nbytes"] + sizes["padding_nbytes"]
+    return f"; padding makes {format_bytes(whole)} of {format_bytes(sizes['unpadded_nbytes'])}"

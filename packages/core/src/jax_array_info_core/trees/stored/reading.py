@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
-import stat
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from ...base.errors import FileFormatError
+from ...base.files.descriptors import open_regular, size_of
 from ...base.reading_lock import prepared
 from ...base.text import printable
 from ...facts.reports.array import Leaf
@@ -103,26 +102,6 @@ class Budget:
             raise FileFormatError(f"{self._spent[unit]:,} {unit} exceed the limit of {self._limits[unit]:,}")
 
 
-def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file for reading.
-
-    Raises:
-        FileFormatError: If it is a device, a pipe or a socket, or has no size: in /proc, some wait too.
-        OSError: If it cannot be opened.
-    """
-    # Otherwise, opening a pipe waits for a writer.
-    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
-    is_regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
-    if is_regular and size_of(file) > 0:
-        return file
-    file.close()
-    raise FileFormatError(
-        "an empty file: save it again"
-        if is_regular
-        else "a device or a pipe, not a regular file: copy it to one"
-    )
-
-
 @contextlib.contextmanager
 def errors_about(name: str) -> Iterator[None]:
     """Begin the errors in a block with the name of a part of a file."""
@@ -130,11 +109,6 @@ def errors_about(name: str) -> Iterator[None]:
         yield
     except FileFormatError as error:
         raise FileFormatError(f"{printable(name)}: {error}") from error.__cause__
-
-
-def size_of(file: BinaryIO) -> int:
-    """Return the size of an open file."""
-    return os.fstat(file.fileno()).st_size
 
 
 def read_whole(path: Path, budget: Budget) -> bytes:
