@@ -364,9 +364,9 @@ class View:
         shown, asked = self._report, (self.process, self.run, self.device)
         if shown is not None and asked == (None, None, None):
             peaks = {
-                (one.process, one.run, device.id): device.peak_nbytes
-                for one in shown.processes
-                for device in one.devices
+                (row.process, row.run, device.id): device.peak_nbytes
+                for row in shown.processes
+                for device in row.devices
             }
             of_shown = shown.process, shown.run, shown.device
             if max(peaks.values(), default=0) <= FAR_FULLER * peaks.get(of_shown, 0):
@@ -395,7 +395,7 @@ class View:
 
         if keyboard_of_terminal() is None:
             return "Ctrl+C quits"
-        has_devices = any(len(one.devices) > 1 for one in report.processes)
+        has_devices = any(len(row.devices) > 1 for row in report.processes)
         keys = [
             "q: quit",
             f"s: sort ({self.sort})",
@@ -411,7 +411,7 @@ class View:
         if key == "s":
             self.sort = SORTS[(SORTS.index(self.sort) + 1) % len(SORTS)]
         elif self._report is not None and key in ("p", "down", "up"):
-            runs = [(one.process, one.run) for one in self._report.processes]
+            runs = [(row.process, row.run) for row in self._report.processes]
             shown = self._report.process, self._report.run
             self.process, self.run = _next(runs, shown, -1 if key == "up" else 1)
             self.device = None

@@ -124,7 +124,7 @@ def found_in(candidate: Candidate, progress: Progress, rank: str | None, lines: 
     line = read_line(candidate.line)
     if _NO_EVENT.search(line.text):
         return None
-    record = "\n".join(one.text for one in (line, *takewhile(_continues, _after(candidate))))
+    record = "\n".join(part.text for part in (line, *takewhile(_continues, _after(candidate))))
     if not record.strip():  # a log that ends after a prefix
         record = candidate.line.decode("utf-8", "replace").strip()
     kind, match = _kind_of(record)
@@ -197,13 +197,13 @@ def _seconds(candidate: Candidate) -> int | None:
 
 def _text_of(candidate: Candidate, line: Line) -> str:
     """Return a line and those after it, also of other records: an allocator writes its statistics there."""
-    texts = (one.text for one in _after(candidate))
+    texts = (line.text for line in _after(candidate))
     return "\n".join((line.text, *takewhile(lambda text: not _NEXT_FAILURE.search(text), texts)))
 
 
 def _after(candidate: Candidate) -> Iterator[Line]:
     """Yield the lines after one, as far as they are read."""
-    return (read_line(one[:_LONGEST]) for one in context_of(candidate, is_after=True, most=24))
+    return (read_line(line[:_LONGEST]) for line in context_of(candidate, is_after=True, most=24))
 
 
 def _continues(line: Line) -> bool:
@@ -235,18 +235,18 @@ def _is_stated(text: str, match: re.Match[str], kind: Kind) -> bool:
 
 def _ends_traceback(candidate: Candidate, line: Line) -> bool:
     """Return whether a line is the exception after a traceback."""
-    before = next((one for one in context_of(candidate, is_after=False, most=1)), None)
+    before = next(context_of(candidate, is_after=False, most=1), None)
     if before is None or not re.match(r"[A-Za-z_][\w.]{0,200}(?:: |$)", line.text):
         return False
-    return any(_FRAME.match(read_line(one).text) for one in context_of(candidate, is_after=False, most=4))
+    return any(_FRAME.match(read_line(raw).text) for raw in context_of(candidate, is_after=False, most=4))
 
 
 def _numbers(kind: Kind, match: re.Match[str], text: str) -> dict[str, int | str]:
     """Return the numbers in a line and in those that follow."""
     numbers: dict[str, int | str] = {}
-    matches = [match, *(found for one in kind.details if (found := compiled(one).search(text)))]
-    for one in matches:
-        for name, value in one.groupdict().items():
+    matches = [match, *filter(None, (compiled(wording).search(text) for wording in kind.details))]
+    for detail in matches:
+        for name, value in detail.groupdict().items():
             if value is None or name in numbers:
                 continue
             if name.endswith("nbytes"):
@@ -270,8 +270,8 @@ def _frames(candidate: Candidate) -> Iterator[tuple[str, int, str]]:
     """Yield file, line and function of the frames of an exception, innermost first."""
     for raw in context_of(candidate, is_after=False, most=60):
         text = read_line(raw).text
-        if found := _FRAME.match(text):
-            yield found[1], int(found[2]), found[3] or ""
+        if match := _FRAME.match(text):
+            yield match[1], int(match[2]), match[3] or ""
         elif text.startswith("Traceback (most") or (text.strip() and not text.startswith((" ", "\t"))):
             return
 
@@ -286,10 +286,10 @@ def _named(kind: Kind | None, text: str) -> Iterator[tuple[str, str]]:
     """Yield the ranks that a line names as the cause."""
     if kind is None or kind.role != "consequence":
         return
-    if found := _TASK_OF_SRUN.search(text):
-        yield found[1], f"ended with {found[2]}"
-    for found in _HEARTBEAT.finditer(text):
-        yield found[1], "missed heartbeats"
+    if match := _TASK_OF_SRUN.search(text):
+        yield match[1], f"ended with {match[2]}"
+    for match in _HEARTBEAT.finditer(text):
+        yield match[1], "missed heartbeats"
     lines = text.split("\n")
     barrier = ""
     for place, line in enumerate(lines):
@@ -309,22 +309,22 @@ def _named(kind: Kind | None, text: str) -> Iterator[tuple[str, str]]:
 def _tasks(lines: Iterable[str]) -> Iterator[str]:
     """Yield the tasks of a list, one in each line."""
     for line in lines:
-        found = _TASKS.match(line)
-        if found is None:
+        match = _TASKS.match(line)
+        if match is None:
             return
-        yield found[1]
+        yield match[1]
 
 
-def numbers_agree(one: Mapping[str, int | str], other: Mapping[str, int | str]) -> bool:
+def numbers_agree(first: Mapping[str, int | str], other: Mapping[str, int | str]) -> bool:
     """Return whether no size differs between two lines about memory, apart from rounding.
 
     A need is only known if the total is: without it, it is a sum of the parts that the line has.
     """
-    names = {name for name in one.keys() & other.keys() if name.endswith("nbytes")}
-    if "total_nbytes" in (one.keys() ^ other.keys()) and len(names) > 1:
+    names = {name for name in first.keys() & other.keys() if name.endswith("nbytes")}
+    if "total_nbytes" in (first.keys() ^ other.keys()) and len(names) > 1:
         names.discard("needed_nbytes")
-    return all(_is_near(one[name], other[name]) for name in names)
+    return all(_is_near(first[name], other[name]) for name in names)
 
 
-def _is_near(one: int | str, other: int | str) -> bool:
-    return abs(int(one) - int(other)) <= 0.01 * max(int(one), int(other), 1)
+def _is_near(first: int | str, other: int | str) -> bool:
+    return abs(int(first) - int(other)) <= 0.01 * max(int(first), int(other), 1)

@@ -86,16 +86,16 @@ def text_start(text: str) -> tuple[int, str, str | None]:
     """Return where the text of a line begins after its prefixes, its level and its rank."""
     start, level, rank = 0, "", None
     for _ in range(4):
-        if found := RANK.match(text, start):
-            rank = rank or next(filter(None, found.groups()))
-        elif (found := _WORKER.match(text, start) or MARGIN.match(text, start)) is None and (
-            found := HEADER.match(text, start)
+        if match := RANK.match(text, start):
+            rank = rank or next(filter(None, match.groups()))
+        elif (match := _WORKER.match(text, start) or MARGIN.match(text, start)) is None and (
+            match := HEADER.match(text, start)
         ):
-            level = next(filter(None, found.groups()), level)[:1] or level
+            level = next(filter(None, match.groups()), level)[:1] or level
             level = {"C": "E", "D": "I"}.get(level, level)
-        if not found or not found[0]:
+        if not match or not match[0]:
             break
-        start = found.end()
+        start = match.end()
     return start, level, rank
 
 
@@ -104,23 +104,23 @@ def _payload(text: str) -> str:
     try:
         fields = json.loads(text)
     except ValueError:
-        found = _TEXT.search(text)  # a line that is cut
-        return _unescaped(found[1]) if found else text
+        match = _TEXT.search(text)  # a line that is cut
+        return _unescaped(match[1]) if match else text
     except RecursionError:
         return text
     texts = [fields[key] for key in _KEYS if isinstance(fields.get(key), str)][:1]
     others = [value for value in fields.values() if isinstance(value, str) and value not in texts]
-    return "\n".join([*texts, *(one for one in others if TRACEBACK in one)] or [text]).rstrip()
+    return "\n".join([*texts, *(value for value in others if TRACEBACK in value)] or [text]).rstrip()
 
 
 def _unescaped(text: str) -> str:
-    return re.sub(r"\\(.)", lambda found: {"n": "\n", "t": "\t"}.get(found[1], found[1]), text)
+    return re.sub(r"\\(.)", lambda escape: {"n": "\n", "t": "\t"}.get(escape[1], escape[1]), text)
 
 
 def time_place(line: str) -> int:
     """Return the position of the time of day in a line; -1 if it has none."""
-    found = _TIME.search(line, 0, 300 if line.startswith("{") else 80)
-    return found.start() if found else -1
+    match = _TIME.search(line, 0, 300 if line.startswith("{") else 80)
+    return match.start() if match else -1
 
 
 def seconds_at(line: bytes, place: int) -> int:
@@ -137,12 +137,12 @@ def seconds_at(line: bytes, place: int) -> int:
 @functools.lru_cache(maxsize=256)
 def _day(before: bytes) -> int:
     """Return the number of the day that stands before a time; 0 without one."""
-    found = _DATE.search(before.decode("ascii", "replace"))
-    if found is None:
+    match = _DATE.search(before.decode("ascii", "replace"))
+    if match is None:
         return 0
     try:
         # Loggers of one process write dates with and without the year.
-        return date(2001, int(found[1] or found[3]), int(found[2] or found[4])).toordinal()
+        return date(2001, int(match[1] or match[3]), int(match[2] or match[4])).toordinal()
     except ValueError:
         return 0
 
