@@ -9,6 +9,7 @@ from typing import Any
 
 from griffe import (
     Alias,
+    Expr,
     ExprSubscript,
     Extension,
     Function,
@@ -36,9 +37,10 @@ class Options(Extension):
         if not isinstance(unpacked, ExprSubscript) or unpacked.canonical_path != "typing.Unpack":
             return
         known = {parameter.name: parameter for parameter in func.parameters}
+        assert isinstance(unpacked.slice, Expr) and func.docstring is not None
         types = loader.modules_collection[unpacked.slice.canonical_path]
         function = getattr(import_module(func.module.path), func.name)
-        func.docstring.value = inspect.getdoc(function)
+        func.docstring.value = inspect.getdoc(function) or ""
         for name in known:
             del func.parameters[name]
         for name, parameter in inspect.signature(function).parameters.items():
