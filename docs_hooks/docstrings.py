@@ -37,7 +37,8 @@ class Options(Extension):
         if not isinstance(unpacked, ExprSubscript) or unpacked.canonical_path != "typing.Unpack":
             return
         known = {parameter.name: parameter for parameter in func.parameters}
-        assert isinstance(unpacked.slice, Expr) and func.docstring is not None
+        assert isinstance(unpacked.slice, Expr)
+        assert func.docstring is not None
         types = loader.modules_collection[unpacked.slice.canonical_path]
         function = getattr(import_module(func.module.path), func.name)
         func.docstring.value = inspect.getdoc(function) or ""
