@@ -1,7 +1,5 @@
 """Tables of live arrays, and of the statistics of one device."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -73,27 +71,3 @@ def test_the_middle_of_a_very_long_label_is_left_out():
     text = text_of(render(report_of(group((7,), 28, label="n" * 10**7)), max_rows=None))
     assert text.count("n") < 3000
     assert "..." in text
-
-
-HELD = dataclasses.replace(
-    report_of(
-        dataclasses.replace(group((8, 8), 256, 7), holders=tuple(f"train.params['w{n}']" for n in range(7))),
-        dataclasses.replace(group((5,), 20, 3), holders=("main() local [red]x\x1b[0m",), unheld_count=2),
-        dataclasses.replace(group((3,), 12), unheld_count=1, dtype="int8"),
-    ),
-    visible_devices=1,
-    holders="complete",
-)
-
-
-@pytest.mark.parametrize(
-    ("rows_before", "last"), [(17, "and 2 more"), (20, "and 3 more"), (48, "train.params['w0'] and 6 more")]
-)
-def test_the_more_rows_a_table_has_the_fewer_paths_has_each(rows_before, last):
-    """Together they take at most 100 lines."""
-    others = (
-        dataclasses.replace(group((size,), 4096), holders=("a",)) for size in range(10, 10 + rows_before)
-    )
-    report = dataclasses.replace(HELD, groups=(*others, *HELD.groups))
-    text = text_of(render(report, max_rows=None), width=120)
-    assert [line.split("│")[4].strip() for line in text.splitlines() if " more" in line] == [last]

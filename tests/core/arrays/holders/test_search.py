@@ -107,12 +107,11 @@ def test_running_generators_and_coroutines_have_one_path_each():
     async def outer(array):
         return await fetch(array)
 
-    for found, name, others in (
-        (next(batches(jnp.ones(3))), "batches() local array", 0),
-        (asyncio.run(outer(jnp.ones(3))), "fetch() local array", 1),
+    for holders, name in (
+        (next(batches(jnp.ones(3))), "batches() local array"),
+        (asyncio.run(outer(jnp.ones(3))), "fetch() local array"),
     ):
-        assert [path.rpartition(".")[2] for path in found.paths.values()] == [name]
-        assert [*found.other_counts.values()] == [others]
+        assert [path.rpartition(".")[2] for path in holders.paths.values()] == [name]
 
 
 def test_module_variables_are_not_locals_of_a_module_body_in_a_traceback():
@@ -125,7 +124,6 @@ def test_module_variables_are_not_locals_of_a_module_body_in_a_traceback():
     # The namespace belongs to the test here, as that of a notebook belongs to IPython.
     found = find_all([script["array"]])
     assert "<module>() local" not in found.paths[id(script["array"])]
-    assert found.other_counts[id(script["array"])] == 0
     assert kept.error is not None
 
 
@@ -168,20 +166,19 @@ def test_an_exception_keeps_the_variables_of_functions_in_its_traceback():
     )
 
 
-def test_the_shortest_path_is_named_and_the_others_are_counted():
+def test_the_shortest_path_is_named():
     def find(array, *states):
-        (path,), (others,) = (part.values() for part in find_all([array])[:2])
-        return path, others
+        (path,) = find_all([array]).paths.values()
+        return path
 
-    name = f"{test_the_shortest_path_is_named_and_the_others_are_counted.__name__}"
+    name = test_the_shortest_path_is_named.__name__
     array = jnp.ones(3)
     state = {"nested": {"w": array}, "a": array, "b": [array], "c": Params(array)}
-    assert find(array, state) == (f"{name}.<locals>.find() local array", 5)
+    assert find(array, state) == f"{name}.<locals>.find() local array"
     arrays = [array]
     del array
     found = find_all([arrays.pop()])
     assert [*found.paths.values()] == [f"{name}() local state['a']"]
-    assert [*found.other_counts.values()] == [3]
 
 
 def to_itself(w):
@@ -246,7 +243,7 @@ def test_arrays_that_only_a_cycle_refers_to_are_garbage_without_a_path():
             make(arrays[number])
         references = [*map(weakref.ref, arrays)]
         found = find_all(arrays)
-        assert found == ({}, {}, True, {*map(id, arrays)})
+        assert found == ({}, True, {*map(id, arrays)})
         arrays.clear()
         assert None not in [reference() for reference in references]
         gc.collect()
@@ -274,7 +271,7 @@ def test_the_iterable_of_a_loop_is_named_by_its_type():
     assert found == ["map[0]<list_iterator>[0][0]"]
 
 
-def test_the_variables_of_a_recursive_function_are_one_referrer():
+def test_a_path_through_a_recursive_function_names_it_once():
     state = types.SimpleNamespace(w=jnp.ones(3))
 
     def recurse(w, depth):
@@ -282,7 +279,6 @@ def test_the_variables_of_a_recursive_function_are_one_referrer():
 
     found = recurse(state.w, 8)
     assert found.paths == {id(state.w): f"{sys._getframe().f_code.co_name}.<locals>.recurse() local w"}
-    assert found.other_counts == {id(state.w): 1}
 
 
 def test_variables_of_exec_and_of_a_class_body_have_paths():
@@ -332,7 +328,6 @@ def test_user_names_come_before_library_names():
         del json.kept
     name = sys._getframe().f_code.co_name
     assert [*found.paths.values(), library] == [f"{name}() local state", "json.kept"]
-    assert [*found.other_counts.values()] == [1]
 
 
 def test_a_path_from_a_context_variable_has_its_name():

@@ -220,8 +220,8 @@ def print_array_stats(
         origins: Whether to show the allocation site of each array, in the column ``made at``: the innermost
             line outside JAX, the standard library, ``config.hidden_modules`` and installed packages other
             than ``config.user_packages``.
-        referrers: Whether to show what refers to each array, in the column ``held by``: the shortest
-            reference path, and the number of further references. Paths have forms such as
+        referrers: Whether to show what refers to the arrays of a row, in the column ``held by``: the shortest
+            reference path to one of them that begins at a name of the user. Paths have forms such as
             ``train.state.params['w']``, ``main() local batch``,
             ``closure of make_step.<locals>.step: params`` or ``generator prefetch local next_batch``. The
             search visits every object of the program and takes a second or more per million objects. On a

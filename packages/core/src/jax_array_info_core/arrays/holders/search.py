@@ -14,9 +14,9 @@ import os
 import re
 import sys
 import threading
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing
+from itertools import chain
 from time import monotonic
 from types import FrameType, FunctionType, ModuleType
 from typing import Any, NamedTuple
@@ -168,12 +168,9 @@ _SEARCHING = 0.8
 class Holders(NamedTuple):
     """What refers to some arrays, by their ``id``."""
 
-    paths: Mapping[int, str]
-    """The shortest path to each array, those from the user's names first. Arrays without a referrer that can
-    be named are missing."""
-
-    other_counts: Mapping[int, int]
-    """The number of other references to each array of ``paths``, by objects that a name leads to."""
+    paths: dict[int, str]
+    """One path to each array, the shortest that begins at a name of the user, else the shortest of all; in
+    this order. Arrays without a referrer that can be named are missing."""
 
     is_complete: bool
     """Whether this is all. False after the time limit, where a path is too long to be followed, or where
@@ -243,7 +240,6 @@ class _Search:
         self._is_complete = is_complete and self._scopes.is_complete
         self._reached = set[int]()
         self._paths: dict[int, str] = {}
-        self._path_counts = Counter[int]()
 
     def close(self) -> None:
         """Drop all references. A found frame may refer to this search, which would make a cycle."""
@@ -254,17 +250,16 @@ class _Search:
         """Return the path to each array, and the arrays to which nothing but garbage leads."""
         for owner in (Owner.USER, Owner.LIBRARY):
             self._follow(self._names_of(owner))
-        others = {key: count - 1 for key, count in self._path_counts.items()}
         self._follow(self._constants())
         tops = self._tops()
         self._follow(_type_link(thing) for thing in tops if _owner(thing) != Owner.MACHINERY)
+        paths = dict(self._paths)
         # JAX names no array, but what it holds is no garbage.
-        self._follow(self._names_of(Owner.MACHINERY), is_named=False)
-        self._follow(map(_type_link, tops), is_named=False)
+        self._follow(chain(self._names_of(Owner.MACHINERY), map(_type_link, tops)))
         # Every object that is left has a referrer, and none but those that are left: they are in cycles.
         garbage = {id(held) for thing in self._unreached() for held in referents(thing)} & self._array_ids
         is_known = self._is_complete
-        return Holders(self._paths, others, is_known, frozenset(garbage - self._reached if is_known else ()))
+        return Holders(paths, is_known, frozenset(garbage - self._reached if is_known else ()))
 
     def _is_late(self, part: float = 1.0) -> bool:
         """Return whether the given part of the time limit has passed, and report progress."""
@@ -333,27 +328,19 @@ class _Search:
             return [Link("", link.to) for link in links]
         return links
 
-    def _follow(self, roots: Iterable[Link], *, is_named: bool = True) -> None:
-        """Follow links from some roots, breadth first.
-
-        Args:
-            roots: The first links of the paths. Only those to the objects found count.
-            is_named: Whether the paths name arrays.
-        """
-        # A recursive function has the same variables in each of its frames.
-        named = {(link.text, id(link.to)): link for link in roots if id(link.to) in self._found}
-        level = [(link.text, link.to) for link in named.values()]
+    def _follow(self, roots: Iterable[Link]) -> None:
+        """Follow links breadth first from those roots that are objects found, and add the paths to arrays."""
+        level = [(link.text, link.to) for link in roots if id(link.to) in self._found]
         names = {path for path, _ in level}
         for _ in range(_MOST_LINKS):
             deeper: list[tuple[str, Any]] = []
             for path, thing in level:
                 key = id(thing)
-                if is_named and key in self._array_ids:
-                    self._paths.setdefault(key, path)
-                    self._path_counts[key] += 1
                 if key in self._reached or self._is_end(thing):
                     continue
                 self._reached.add(key)
+                if key in self._array_ids:
+                    self._paths[key] = path
                 # The shards of an array are named by the path to it.
                 if key not in self._array_ids or key in self._bases:
                     # The own name of a function is enough where a variable has the same name.

@@ -129,11 +129,8 @@ refer to them for one step only."""
 class Referrers(NamedTuple):
     """What refers to new arrays."""
 
-    paths: Mapping[Site, tuple[str, ...]] = MappingProxyType({})
-    """The reference paths to the arrays of each site, one for each array."""
-
-    other_counts: Mapping[Site, int] = MappingProxyType({})
-    """The number of other references to the arrays of each site."""
+    paths: Mapping[Site, str | None] = MappingProxyType({})
+    """A reference path to an array of each site, or None where none was found."""
 
     garbage_counts: Mapping[Site, int] = MappingProxyType({})
     """The number of arrays of each site that only reference cycles keep alive."""
@@ -167,23 +164,21 @@ def find_referrers(
     # No `:=`: up to Python 3.11, it would make a cell that refers to the last array.
     read = (now.references[number]() for number in chain.from_iterable(numbers.values()))
     arrays = [array for array in read if array is not None]
-    found = find_holders(arrays, max_seconds=max_seconds, on_progress=on_progress)
+    holders = find_holders(arrays, max_seconds=max_seconds, on_progress=on_progress)
     id_of = {array_number(array): id(array) for array in arrays}
     ids = {site: [id_of[number] for number in keys if number in id_of] for site, keys in numbers.items()}
     paths = {
-        site: _most_frequent_first(found.paths[key] for key in keys if key in found.paths)
+        site: _most_frequent(holders.paths[key] for key in keys if key in holders.paths)
         for site, keys in ids.items()
     }
-    others = {site: sum(found.other_counts.get(key, 0) for key in keys) for site, keys in ids.items()}
-    garbage = {site: len(found.garbage.intersection(keys)) for site, keys in ids.items()}
-    return Referrers(paths, others, garbage, "complete" if found.is_complete else "incomplete")
+    garbage = {site: len(holders.garbage.intersection(keys)) for site, keys in ids.items()}
+    return Referrers(paths, garbage, "complete" if holders.is_complete else "incomplete")
 
 
-def _most_frequent_first(paths: Iterable[str]) -> tuple[str, ...]:
-    """Return the paths to several arrays, each once. Paths that differ in numbers alone are alike."""
+def _most_frequent(paths: Iterable[str]) -> str | None:
+    """Return the first of the most frequent paths. Paths that differ in numbers alone are alike."""
     alike = by_key((re.sub("[0-9]+", "0", path), path) for path in paths)
-    ordered = sorted(alike.values(), key=len, reverse=True)
-    return tuple(dict.fromkeys(chain.from_iterable(ordered)))
+    return max(alike.values(), key=len)[0] if alike else None
 
 
 def origin_growths(
@@ -223,8 +218,7 @@ def origin_growths(
             rose_nbytes=trend.by.nbytes,
             stopped_at=trend.stopped_at,
             rose_content=site.content if site in growing else None,
-            holders=found.paths.get(site, ()),
-            other_holder_count=found.other_counts.get(site, 0),
+            holder=found.paths.get(site),
             garbage_count=found.garbage_counts.get(site, 0),
         )
         growths.append(growth)

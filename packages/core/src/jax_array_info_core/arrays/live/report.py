@@ -21,6 +21,8 @@ from .census import Census, Kind, device_bytes, known_origins, profile_nbytes
 
 _Key = tuple[Kind, str | None, str | None]
 """Kind, label and, for a view, the array whose buffers it shares."""
+_GroupKey = tuple[Any, ...]
+"""The values that the arrays of a group share."""
 
 
 class LiveArrays:
@@ -45,23 +47,34 @@ class LiveArrays:
         """Return the number of arrays of each kind. Views take no memory and are left out."""
         return sums_by_key((kind, count) for (kind, _, base), count in self._counts.items() if base is None)
 
-    def groups(self, found: Holders | None = None) -> tuple[LiveArrayGroup, ...]:
+    def groups(self, holders: Holders | None = None) -> tuple[LiveArrayGroup, ...]:
         """Return groups of arrays that differ at most in their devices, the largest first.
 
         Args:
-            found: What refers to each array; None without a search for it.
+            holders: What refers to each array; None without a search for it.
         """
         keys_of = by_key((_shown(*key), key) for key in self._counts)
-        ids_of: dict[tuple[Any, ...], list[int]] = {}
-        if found is not None:
-            # jax.live_arrays() lists the newest first. Paths are listed from the oldest array.
-            rows = zip(self._arrays, *self._columns, strict=False)
-            ids_of = by_key((_shown(*key), id(array)) for array, *key in reversed(list(rows)))
-        groups = [
-            self._group(keys, {} if found is None else _held(found, ids_of[shown]))
-            for shown, keys in keys_of.items()
-        ]
+        held = {} if holders is None else self._held(holders)
+        groups = [self._group(keys, held.get(shown, {})) for shown, keys in keys_of.items()]
         return tuple(sorted(groups, key=_largest_first))
+
+    def _held(self, holders: Holders) -> dict[_GroupKey, dict[str, Any]]:
+        """Return the fields of each group that say what refers to its arrays."""
+        rows = zip(self._arrays, *self._columns, strict=False)
+        group_of = {id(array): _shown(*key) for array, *key in rows}
+        # The first path to one of the arrays of a group comes last, and replaces the others.
+        paths = {group_of[number]: path for number, path in reversed(holders.paths.items())}
+        garbage = Counter(group_of[number] for number in holders.garbage)
+        known = holders.paths.keys() | holders.garbage
+        unheld = Counter(group for number, group in group_of.items() if number not in known)
+        return {
+            group: {
+                "holder": paths.get(group),
+                "unheld_count": unheld[group],
+                "garbage_count": garbage[group],
+            }
+            for group in group_of.values()
+        }
 
     def _group(self, keys: Sequence[_Key], held: Mapping[str, Any]) -> LiveArrayGroup:
         kind, label, views_of = keys[0]
@@ -79,17 +92,7 @@ class LiveArrays:
         )
 
 
-def _held(found: Holders, ids: Sequence[int]) -> dict[str, Any]:
-    """Return the fields of a group that say what refers to its arrays."""
-    return {
-        "holders": tuple(dict.fromkeys(found.paths[key] for key in ids if key in found.paths)),
-        "other_holder_count": sum(found.other_counts.get(key, 0) for key in ids),
-        "unheld_count": sum(key not in found.paths and key not in found.garbage for key in ids),
-        "garbage_count": sum(key in found.garbage for key in ids),
-    }
-
-
-def _shown(kind: Kind, *others: Any) -> tuple[Any, ...]:
+def _shown(kind: Kind, *others: Any) -> _GroupKey:
     """Return the key of the group of an array: all but its devices, and whether any is in this process."""
     return (kind.template, bool(kind.local_devices), *others)
 
@@ -141,9 +144,9 @@ def live_array_report(
         origins: Whether to add the allocation site of each group: the innermost line outside JAX, the
             standard library, ``config.hidden_modules`` and installed packages other than
             ``config.user_packages``.
-        referrers: Whether to add the shortest reference path to each array, and the number of further
-            references. Paths begin at variables of modules or running functions, closures, generators or
-            classes.
+        referrers: Whether to add a reference path to an array of each group, the shortest that begins at a
+            name of the user. Paths begin at variables of modules or running functions, closures, generators
+            or classes.
         max_seconds: Time limit of the search for referrers, in seconds. None removes the limit.
         on_progress: Function that is called repeatedly during the search, with the seconds since its start.
 
@@ -170,8 +173,10 @@ def live_array_report(
             arrays = [array for array in arrays if device in array.sharding.device_set]
         live = LiveArrays(arrays, origins=origins)
         held = device_bytes(devices, profile, live.counts())
-        found = find_holders(arrays, max_seconds=max_seconds, on_progress=on_progress) if referrers else None
-        groups = live.groups(found)
+        holders = None
+        if referrers:
+            holders = find_holders(arrays, max_seconds=max_seconds, on_progress=on_progress)
+        groups = live.groups(holders)
         if device is not None:
             groups = tuple(
                 dataclasses.replace(group, device_counts=_of_device(device, group.device_counts))
@@ -187,7 +192,7 @@ def live_array_report(
         nbytes_source=held.source,
         host_nbytes=_of_device(device, held.in_host),
         origins=known_origins() if origins else "not asked",
-        holders="not asked" if found is None else "complete" if found.is_complete else "incomplete",
+        holders="not asked" if holders is None else "complete" if holders.is_complete else "incomplete",
         device=None if device is None else device.id,
     )
 

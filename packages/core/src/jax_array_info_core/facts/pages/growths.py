@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ...base.grouping import by_key
 from ...base.quantities import counted, format_bytes, format_devices
+from ...base.text import clipped
 from ..reports import CollectedArrays, GrowthReport, Origin, OriginGrowth
 from ..reports.devices import DeviceNbytes
 from ..reports.growth import collected_together, origins_together
@@ -24,7 +25,6 @@ from .blocks import (
     said,
     that_apply,
 )
-from .folds import folded_references
 from .words import (
     NO_ALLOCATION_SITES,
     SEARCH_INCOMPLETE,
@@ -194,10 +194,9 @@ def _held(growth: OriginGrowth, report: GrowthReport) -> str:
         return ", held by reference cycles"
     if not growth.count or report.holders == "not asked":
         return ""
-    held, garbage = folded_references(growth.holders), growth.garbage_count
-    others = len(held) - 1 + growth.other_holder_count
-    paths = [f"held by {path}{f' and {more(others)}' if others else ''}" for path in held[:1]]
-    cycles = [f"{f'{garbage} ' if held else ''}{garbage_words(garbage)}"] if garbage else []
+    path, garbage = growth.holder, growth.garbage_count
+    paths = [f"held by {clipped(path)}"] if path else []
+    cycles = [f"{f'{garbage} ' if path else ''}{garbage_words(garbage)}"] if garbage else []
     return "".join(f", {words}" for words in paths + cycles or [no_referrer(report.holders)])
 
 

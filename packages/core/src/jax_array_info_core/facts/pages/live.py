@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from ...base.grouping import by_key
 from ...base.quantities import counted, format_bytes
+from ...base.text import clipped
 from ..reports.live import (
     By,
     LiveArrayGroup,
@@ -21,7 +22,6 @@ from ..reports.live import (
     is_in_host_memory,
 )
 from .blocks import CHECK, Block, Column, Limited, Row, Table, counted_path, more, that_apply
-from .folds import folded_references
 from .words import (
     NO_ALLOCATION_SITES,
     SEARCH_INCOMPLETE,
@@ -213,11 +213,7 @@ def _total_rows(report: LiveArrayReport, by: TotalsBy) -> list[LiveArrayRow]:
 
 NARROW = 80
 """Pages up to this width have no column ``of total``."""
-MAX_PATHS = 5
-"""Maximum number of reference paths per row."""
-_MOST_LINES = 100
-"""Maximum number of lines with paths of all rows, but for one of each."""
-_HELD_BY = Column("held by", "names", meaning="reference paths that keep the arrays alive")
+_HELD_BY = Column("held by", "names", meaning="reference path that keeps an array of the row alive")
 _OF_TOTAL = Column(
     "of total",
     "number",
@@ -316,15 +312,13 @@ def live_page(
     where = "" if report.device is None else f" on {device_words(report, report.device)}"
 
     def show(shown: Sequence[LiveArrayRow]) -> list[Row]:
-        # The more rows, the fewer paths.
-        most_paths = max(1, min(MAX_PATHS, _MOST_LINES // max(1, len(shown))))
-        return [_row(one, report, by, most_paths) for one in shown]
+        return [_row(row, report, by) for row in shown]
 
     def totals(shown: Sequence[LiveArrayRow]) -> list[Row]:
-        left = largest[len(shown) :]
-        told = [*shown, *([rest_row(report, by, left)] if left else []), *small, *scalars]
+        hidden = largest[len(shown) :]
+        rows = [*shown, *([rest_row(report, by, hidden)] if hidden else []), *small, *scalars]
         # Rows that do not add up to the total are on other devices, or share buffers.
-        is_sum = sum(row.sum_nbytes for row in told) == nbytes + host_nbytes
+        is_sum = sum(row.sum_nbytes for row in rows) == nbytes + host_nbytes
         total = {"size": format_bytes(nbytes), "of": "" if is_sum else "fullest device"}
         return [on_host, total] if host_nbytes else [total]
 
@@ -332,10 +326,10 @@ def live_page(
         title=f"allocated jax arrays{where}{'' if by == 'shape' else f' by {by}'}",
         columns=[*_columns(report, by)],
         sections=[
-            Limited(largest, show, lambda left: show([rest_row(report, by, left)])),
+            Limited(largest, show, lambda hidden: show([rest_row(report, by, hidden)])),
             show(small),
             show(scalars),
-            Limited(largest, totals, lambda left: (), most=len(largest)),  # its rows are counted once
+            Limited(largest, totals, lambda _: (), most=len(largest)),  # its rows are counted once
         ],
         groupings=_GROUPINGS,
         caption="\n".join(
@@ -358,18 +352,20 @@ def live_page(
 def _columns(report: LiveArrayReport, by: By) -> list[Column]:
     if by == "shape":
         is_sharded = report.visible_devices > 1
-        return [one._replace(is_kept=is_sharded) if one.name == "sharded" else one for one in _SHAPES]
+        return [
+            column._replace(is_kept=is_sharded) if column.name == "sharded" else column for column in _SHAPES
+        ]
     size = "per device" if by == "device" or report.device is not None else "max per device"
     # The report has no bytes on the devices of other processes.
     devices = "all" if len(report.device_nbytes) >= report.visible_devices else "local"
     every = "with host memory" if by == "device" else f"{devices} devices"
     heads = (size, "of total", every, "arrays", "made at" if by == "origin" else by, "held by")
-    return [one for one in _GROUPS if one.title in heads]
+    return [column for column in _GROUPS if column.title in heads]
 
 
-def _row(row: LiveArrayRow, report: LiveArrayReport, by: By, most_paths: int) -> Row:
+def _row(row: LiveArrayRow, report: LiveArrayReport, by: By) -> Row:
     """Return the cells of a row. The sum of several rows has no more than its bytes, its count and words."""
-    held = _references(row, report, most_paths) if row.groups and report.holders != "not asked" else ""
+    held = _references(row, report) if row.groups and report.holders != "not asked" else ""
     cells: Row = {
         "size": format_bytes(row.nbytes) + (" each" if row.is_each else ""),
         "of total": "" if row.share is None else f"{row.share:.1%}",
@@ -413,19 +409,19 @@ def _sharded_lines(row: LiveArrayRow, report: LiveArrayReport) -> Iterator[str]:
     device, on all devices for any other. Views are where their array is.
     """
     group, counts = row.groups[0], held_counts(row.groups)
-    each, over, here = group.device_count, group.replicated_over, "" if counts else "not on this process"
-    if each > 1:
+    devices, over, here = group.device_count, group.replicated_over, "" if counts else "not on this process"
+    if devices > 1:
         copies = copies_words(group.unreduced, group.partial_sums, group.replicas, over)
-        mark = "replicated" if over and group.replicas == each else CHECK
+        mark = "replicated" if over and group.replicas == devices else CHECK
         yield f"{mark} ({', '.join(filter(None, (f'{format_bytes(group.nbytes)} total', copies, here)))})"
     elif here:
         yield here
     if row.spec:
         yield row.spec
-    expected = {device for device, _ in report.device_nbytes[: 1 if each == 1 else None]}
+    expected = {device for device, _ in report.device_nbytes[: 1 if devices == 1 else None]}
     is_together = all(count == row.count for count in counts.values())
     if counts and group.views_of is None and not (is_together and expected <= set(counts)):
-        yield f"{'on' if is_together else f'each on {each} of'} {device_words(report, *counts)}"
+        yield f"{'on' if is_together else f'each on {devices} of'} {device_words(report, *counts)}"
 
 
 def _all_garbage(report: LiveArrayReport) -> str:
@@ -435,14 +431,9 @@ def _all_garbage(report: LiveArrayReport) -> str:
     return f"{arrays} ({size}) {are} garbage in reference cycles: gc.collect() frees {them}."
 
 
-def _references(row: LiveArrayRow, report: LiveArrayReport, most: int) -> Sequence[str]:
-    """Return the reference paths of the arrays of a row, one line each; a single one with their number."""
-    paths = folded_references(path for group in row.groups for path in group.holders)
-    lines = paths[:most]
-    others = len(paths) - len(lines) + sum(group.other_holder_count for group in row.groups)
-    if others:
-        rest = f"and {more(others)}"
-        lines = [f"{lines[0]} {rest}"] if most == 1 else [*lines, rest]
+def _references(row: LiveArrayRow, report: LiveArrayReport) -> Sequence[str]:
+    """Return the reference path of a row, and lines for the arrays of the row that have none."""
+    lines = [clipped(group.holder) for group in row.groups if group.holder][:1]
     garbage = sum(group.garbage_count for group in row.groups)
     for count, words in (
         (garbage, garbage_words(garbage)),

@@ -77,13 +77,10 @@ class OriginGrowth:
     caller_count: quantities.Count = 1
     """Number of lines that called the allocation site for these arrays."""
 
-    holders: tuple[str, ...] = ()
-    """Shortest reference path to each new array, such as ``train.losses[0]``, if they increased from step to
-    step: to the oldest 1000, with the most frequent paths first, where paths that differ in numbers alone are
-    alike. Empty if they were not requested (``referrers=True``)."""
-
-    other_holder_count: quantities.Size = 0
-    """Number of further references to these arrays, besides the last one of each path."""
+    holder: str | None = None
+    """Reference path to one of the new arrays, such as ``train.losses[0]``, if they increased from step to
+    step: the most frequent of the shortest paths to the oldest 1000, where paths that differ in numbers alone
+    are alike. None if no path was requested (``referrers=True``) or found."""
 
     garbage_count: quantities.Size = 0
     """Number of these arrays that only reference cycles keep alive, found by the same search; 0 if it was

@@ -197,12 +197,9 @@ class LiveArrayGroup(ArrayType):
     origin: Origin | None = None
     """Allocation site; None if it was not requested (``origins=True``) or is unknown."""
 
-    holders: tuple[str, ...] = ()
-    """Shortest reference path to each array, such as ``train.state.params['w']``; empty if they were not
-    requested (``referrers=True``)."""
-
-    other_holder_count: quantities.Size = 0
-    """Number of further references to the arrays, besides the last one of each path."""
+    holder: str | None = None
+    """Reference path to one of the arrays, such as ``train.state.params['w']``: the shortest that begins at a
+    name of the user. None if no path was requested (``referrers=True``) or found."""
 
     unheld_count: quantities.Size = 0
     """Number of arrays for which no referrer was found, garbage apart."""
