@@ -133,12 +133,12 @@ def devices_per_host(count: int, hosts: Any) -> int:
 
 def _on_topology(axes: MeshAxes, topology: str, dcn: Mapping[str, int] | None) -> MeshReport:
     """Return the report of a mesh on a topology."""
-    found = parse_topology(topology)
+    parsed_topology = parse_topology(topology)
     try:
-        ordered, order = ordered_devices(found, axes.shape, dcn)
+        ordered, order = ordered_devices(parsed_topology, axes.shape, dcn)
     except TopologyError:
         # jax.make_mesh refuses axes that share a side of the torus.
-        ordered, order = ordered_devices(found, axes.shape, dcn, splits_axes=True)
+        ordered, order = ordered_devices(parsed_topology, axes.shape, dcn, splits_axes=True)
         order += ", allow_split_physical_axes=True"
     devices = ordered.ravel().tolist()
     ids, platform, processes = device_placement(devices)
@@ -150,7 +150,7 @@ def _on_topology(axes: MeshAxes, topology: str, dcn: Mapping[str, int] | None) -
         links=mesh_links(places, axes.shape),
         hosts=_hosts(ids, places),
         slices=_owners(ids, places.slices),
-        topology=found.name,
+        topology=parsed_topology.name,
         order=order,
     )
 
@@ -173,7 +173,7 @@ def _owners(ids: NDArray[Any], owners: NDArray[Any] | None) -> Processes:
 
 def _crossing(axes: MeshAxes, devices: Sequence[Any], links: Sequence[AxisLinks]) -> Finding | None:
     """Return the finding for axes that cross hosts, and would not in JAX's order of the devices."""
-    if all(one.leaves_host == "never" for one in links):
+    if all(link.leaves_host == "never" for link in links):
         return None
     slices = _usual_slices(axes, len({getattr(device, "slice_index", 0) for device in devices}), links)
     usual = usual_order(devices, axes.shape, slices)
@@ -210,11 +210,11 @@ def _crossing(axes: MeshAxes, devices: Sequence[Any], links: Sequence[AxisLinks]
 
 def _usual_slices(axes: MeshAxes, slice_count: int, links: Sequence[AxisLinks]) -> dict[str, int] | None:
     """Return the slices along each axis, all along one that can hold them; None for one slice."""
-    able = [one for one in links if axes.shape[one.axis] % slice_count == 0]
+    able = [link for link in links if axes.shape[link.axis] % slice_count == 0]
     if slice_count == 1 or not able:
         return None
     # A slice of GPUs counts as a host.
     spanning = max(
-        able, key=lambda one: (one.groups_over_slices, one.groups_over_hosts or 0, -one.group_count)
+        able, key=lambda link: (link.groups_over_slices, link.groups_over_hosts or 0, -link.group_count)
     )
     return {name: slice_count if name == spanning.axis else 1 for name in axes.names}

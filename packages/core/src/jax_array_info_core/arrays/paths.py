@@ -79,9 +79,9 @@ def key_path_keys(entries: Sequence[Any]) -> list[Any]:
 def _key_of(entry: Any) -> Any:
     """Return the key, the name or the index in an entry of JAX's key paths."""
     for name in ("key", "name", "idx"):
-        found = getattr(entry, name, None)
-        if found is not None:
-            return found
+        key = getattr(entry, name, None)
+        if key is not None:
+            return key
     return entry
 
 
@@ -110,11 +110,11 @@ def distinct_paths(paths: Sequence[str]) -> list[str]:
     taken = set(paths)
     if len(taken) == len(paths):
         return list(paths)
-    found: dict[str, None] = {}
+    distinct: dict[str, None] = {}
     for path in paths:
         text, count = path, 1
-        while text in found or (text != path and text in taken):
+        while text in distinct or (text != path and text in taken):
             count += 1
             text = f"{path}#{count}"
-        found[text] = None
-    return list(found)
+        distinct[text] = None
+    return list(distinct)

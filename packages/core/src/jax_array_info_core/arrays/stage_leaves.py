@@ -74,14 +74,19 @@ def with_requested(
         outputs: Outputs of the program.
         requested: What each of them is requested to be inside the function.
     """
-    found = []
-    for output, one in zip(outputs, requested, strict=True):
-        if one is not None and output.asked is None and output.is_asked_known and one.shape == output.shape:
-            asked = describe_sharding(one.sharding, len(output.shape))
+    described = []
+    for output, request in zip(outputs, requested, strict=True):
+        if (
+            request is not None
+            and output.asked is None
+            and output.is_asked_known
+            and request.shape == output.shape
+        ):
+            asked = describe_sharding(request.sharding, len(output.shape))
             if same_sharding(asked, output.got):
                 output = replace(output, asked=asked)
-        found.append(output)
-    return tuple(found)
+        described.append(output)
+    return tuple(described)
 
 
 def _argument_path(leaf: ProgramLeaf) -> str:
@@ -89,10 +94,10 @@ def _argument_path(leaf: ProgramLeaf) -> str:
 
     JAX calls one of ``*rest`` ``rest[0]``, and one of ``**options`` ``options['key']``.
     """
-    found = _IN_VARIABLE.fullmatch(leaf.name or "")
-    name = [leaf.name] if found is None else [found["number"] or found["key"]]
-    if found is not None and found["number"]:
-        name.insert(0, found["name"])
+    match = _IN_VARIABLE.fullmatch(leaf.name or "")
+    name = [leaf.name] if match is None else [match["number"] or match["key"]]
+    if match is not None and match["number"]:
+        name.insert(0, match["name"])
     return path_text([*name, *key_path_keys(leaf.keys)])
 
 

@@ -93,10 +93,10 @@ class Walk:
         elif not self._opens_boxes and not is_leaf and (content := content_of(value)) is not value:
             self.enter(path, value, [("", content)])
             self.visit([("", content)], path, (*ancestors, id(value)))
-        elif (found := self._once(value, leaf_of)) is not None:
-            if found is value:
+        elif (leaf := self._once(value, leaf_of)) is not None:
+            if leaf is value:
                 self._array_types.add(cls)
-            self.add_array(path, found)
+            self.add_array(path, leaf)
         else:
             self.add_other(path, value)
 
@@ -177,9 +177,9 @@ def _own_entries(value: Any, notation: Notation) -> Entries | None:
 
 def _has_jax_array(entries: Entries, notation: Notation) -> bool:
     """Return whether a JAX array, or an abstract one, is among entries or below them."""
-    found, known = [entry for _, entry in entries], set[int]()
-    while found and len(known) < _MOST_SEARCHED:
-        value = found.pop()
+    pending, known = [entry for _, entry in entries], set[int]()
+    while pending and len(known) < _MOST_SEARCHED:
+        value = pending.pop()
         if id(value) in known:
             continue
         known.add(id(value))
@@ -188,7 +188,7 @@ def _has_jax_array(entries: Entries, notation: Notation) -> bool:
                 return True
             continue
         below = _registered_entries(value, notation) or _own_entries(value, notation) or ()
-        found += [entry for _, entry in below]
+        pending += [entry for _, entry in below]
     return False
 
 

@@ -64,12 +64,12 @@ def program_margin(report: ProgramReport) -> Margin:
     title = Text("lines that ", "bold").append("move", _SENT).append(" or ").append("keep", _KEPT)
     margin = Margin(title.append(" bytes, per device and call"), ("sent", "live"))
     _mark_collectives(margin, report)
-    for one in report.rematerializations:
-        if one.origin is not None:
-            change = f"resharded by full replication {one.change(report.mesh)}".rstrip()
-            each = "" if one.count == 1 else " each"
-            size = "" if one.nbytes is None else f"{format_bytes(one.nbytes)}{each}"
-            margin.line(one.origin).notes.append(Note(counted_path(change, one.count), size, _SENT))
+    for reshard in report.rematerializations:
+        if reshard.origin is not None:
+            change = f"resharded by full replication {reshard.change(report.mesh)}".rstrip()
+            suffix = "" if reshard.count == 1 else " each"
+            size = "" if reshard.nbytes is None else f"{format_bytes(reshard.nbytes)}{suffix}"
+            margin.line(reshard.origin).notes.append(Note(counted_path(change, reshard.count), size, _SENT))
     for constraint in report.constraints or ():
         if constraint.origin is not None and (constraint.is_padded or constraint.is_unknown):
             state = "padded inside the program" if constraint.is_padded else "not found in the program"
@@ -84,15 +84,15 @@ def program_margin(report: ProgramReport) -> Margin:
 
 def _mark_collectives(margin: Margin, report: ProgramReport) -> None:
     """Add the collectives to their lines; those with the same words have one note with their sum."""
-    for line, ones in margin.by_line(report.collectives, lambda one: one.origin):
-        bounded = [one for one in ones if one.bound_nbytes is not None]
+    for line, ones in margin.by_line(report.collectives, lambda collective: collective.origin):
+        bounded = [collective for collective in ones if collective.bound_nbytes is not None]
         line.is_uncertain = len(bounded) < len(ones)
         line.weight = most_nbytes(bounded) or 0
-        bound = f"{AT_MOST} " if any(one.times is None for one in bounded) else ""
+        bound = f"{AT_MOST} " if any(collective.times is None for collective in bounded) else ""
         sent = f"{bound}{format_bytes(line.weight)}" if line.weight else ""
         line.cells["sent"] = " + ".join(filter(None, (sent, "?" if line.is_uncertain else "")))
         for words, alike in by_key(
-            (", ".join(_collective_words(one, report.mesh)), one) for one in ones
+            (", ".join(_collective_words(collective, report.mesh)), collective) for collective in ones
         ).items():
             several = len(alike) > 1
             size = sent_words(sent_by(alike), has_loops=False) if several else total_words(alike[0])
@@ -105,16 +105,20 @@ def _mark_kept(margin: Margin, report: ProgramReport) -> None:
     Scalars such as the counters of loops have no notes where other temporaries are far larger.
     """
     temporaries = report.memory.temporaries if report.memory is not None else ()
-    least = max((one.nbytes * one.count for one in temporaries), default=0) / _LEAST_SHARE
-    large = [one for one in temporaries if one.nbytes * one.count >= least]
-    for line, ones in margin.by_line(large, lambda one: one.origin):
-        line.other_nbytes += sum(one.nbytes * one.count for one in ones)
-        shown, rest = split_rows(ones, _MOST_TEMPORARIES)
-        for one in shown:
-            line.notes.append(Note(_temporary_words(one), format_bytes(one.nbytes * one.count), _KEPT))
-        if rest:
-            size = format_bytes(sum(one.nbytes * one.count for one in rest))
-            line.notes.append(Note(f"{sum(one.count for one in rest)} more, live at once", size, _KEPT))
+    least = max((temporary.nbytes * temporary.count for temporary in temporaries), default=0) / _LEAST_SHARE
+    large = [temporary for temporary in temporaries if temporary.nbytes * temporary.count >= least]
+    for line, ones in margin.by_line(large, lambda temporary: temporary.origin):
+        line.other_nbytes += sum(temporary.nbytes * temporary.count for temporary in ones)
+        shown, others = split_rows(ones, _MOST_TEMPORARIES)
+        for temporary in shown:
+            line.notes.append(
+                Note(_temporary_words(temporary), format_bytes(temporary.nbytes * temporary.count), _KEPT)
+            )
+        if others:
+            size = format_bytes(sum(temporary.nbytes * temporary.count for temporary in others))
+            line.notes.append(
+                Note(f"{sum(temporary.count for temporary in others)} more, live at once", size, _KEPT)
+            )
     for buffer in report.out_of_memory.buffers if report.out_of_memory is not None else ():
         if buffer.origin is not None:
             line = margin.line(buffer.origin)
@@ -186,15 +190,15 @@ def _mark_findings(margin: Margin, report: PropagationReport, kind: str) -> None
         line.weight = (line.weight or 0) + nbytes
         line.cells[_HEADS[kind]] = format_bytes(nbytes) if nbytes else ""
         line.columns.update(entry.fact.columns for entry in entries if entry.fact.columns is not None)
-        shown, rest = split_rows(entries, _MOST_ENTRIES)
+        shown, others = split_rows(entries, _MOST_ENTRIES)
         for entry in shown:
             head = counted_path(f"{_BEFORE[kind]}{entry.head}", entry.times)
             facts = filter(None, (head, entry.fact.phase, *caller_notes(line.origin)))
             line.notes.append(Note(", ".join(facts), entry.size, _LOOKS[kind]))
             line.notes += [Note(("  ", *pieces)) for pieces in entry.details]
-        if rest:
-            size = format_bytes(sum(entry.total_nbytes for entry in rest))
-            count = sum(entry.times for entry in rest)
+        if others:
+            size = format_bytes(sum(entry.total_nbytes for entry in others))
+            count = sum(entry.times for entry in others)
             line.notes.append(Note(f"{count} more: {_HEADS[kind]}", size, _LOOKS[kind]))
 
 
@@ -202,13 +206,13 @@ def _mark_values(margin: Margin, report: PropagationReport) -> None:
     """Add the largest values to their lines, each with its spec and its origins."""
     for line, rows in margin.by_line(value_rows(report.values), lambda row: row.value.origin):
         line.other_nbytes = max(row.value.nbytes or 0 for row in rows)
-        shown, rest = split_rows(rows, _MOST_VALUES)
+        shown, others = split_rows(rows, _MOST_VALUES)
         for row in shown:
             origins = (piece for pieces in row.origins for piece in (", ", *pieces))
             words = f"{value_spec_words(row.value)}  {row.type_words} {some(row.ops, 2)}"
             line.notes.append(Note((words, *origins), size_words(row.value.nbytes, row.times)))
-        if rest:
-            line.notes.append(Note(f"{sum(row.times for row in rest)} more values"))
+        if others:
+            line.notes.append(Note(f"{sum(row.times for row in others)} more values"))
 
 
 def _mark_origins(margin: Margin, report: PropagationReport) -> None:
@@ -223,11 +227,11 @@ def _mark_origins(margin: Margin, report: PropagationReport) -> None:
     for target, origin in places.items():
         if target in users:
             margin.line(origin).notes[:0] = _user_notes(users[target])
-    leaves = [one for one in (*report.arguments, *report.outputs) if one.path in users]
-    for path, found in folded(leaves, lambda one: (one.type, one.spec)):
-        first, paths = found[0], [one.path for one in found]
+    leaves = [leaf for leaf in (*report.arguments, *report.outputs) if leaf.path in users]
+    for path, alike in folded(leaves, lambda leaf: (leaf.type, leaf.spec)):
+        first, paths = alike[0], [leaf.path for leaf in alike]
         words = f"{path}  {type_text(first.dtype, first.shape)} {leaf_spec_words(first)}".rstrip()
-        notes = _user_notes(user for one in paths for user in users[one])
+        notes = _user_notes(user for name in paths for user in users[name])
         margin.leaves.append(LeafLine(words, paths, [*notes]))
 
 
@@ -235,7 +239,7 @@ def _uses(report: PropagationReport) -> Iterator[tuple[Origin, AxisOrigin]]:
     """Yield the lines of conflicts and values, conflicts first, each with the origin of a mesh axis."""
     for conflict in report.conflicts:
         if conflict.origin is not None:
-            yield from ((conflict.origin, each.axis_origin) for each in conflict.operands)
+            yield from ((conflict.origin, operand.axis_origin) for operand in conflict.operands)
     for value in report.values:
         if value.origin is not None:
             yield from ((value.origin, axis) for axis in value.axes)
@@ -244,7 +248,7 @@ def _uses(report: PropagationReport) -> Iterator[tuple[Origin, AxisOrigin]]:
 def _user_notes(users: Iterable[tuple[str, Link]]) -> Iterator[Note]:
     """Yield a note for each mesh axis with the lines that have it from here."""
     for mesh_axis, links in by_key(dict.fromkeys(users)).items():
-        shown, rest = split_rows(links, _MOST_USERS)
+        shown, others = split_rows(links, _MOST_USERS)
         joined = [piece for link in shown for piece in (", ", link)]
-        more = (f" and {len(rest)} more",) if rest else ()
+        more = (f" and {len(others)} more",) if others else ()
         yield Note((f"origin of {mesh_axis} in ", *joined[1:], *more))

@@ -76,9 +76,9 @@ class _Page:
             cells += [_div(_escaped(line.cells.get(head, "")), _NUMBER_CELL) for head in heads]
             cells.append(_div(code, _LINE_CELL))
         looks = f"display:grid;grid-template-columns:{'auto ' * len(heads)}minmax(0,1fr);gap:0 2ch"
-        left = len(self._costly) - len(shown)
-        rest = _div(f"and {counted(left, 'more line', 'more lines')}", f"color:{GREY}") if left else ""
-        return f"<div><b>{self._margin.title.plain}</b></div>{_div(''.join(cells), looks)}{rest}"
+        hidden = len(self._costly) - len(shown)
+        ending = _div(f"and {counted(hidden, 'more line', 'more lines')}", f"color:{GREY}") if hidden else ""
+        return f"<div><b>{self._margin.title.plain}</b></div>{_div(''.join(cells), looks)}{ending}"
 
     def _file(self, file: SourceFile) -> Iterator[str]:
         """Yield the elements of a file."""
@@ -113,24 +113,24 @@ class _Page:
     def _noted(self, name: str, looks: str, code: str, indent: int, notes: Iterable[Note]) -> str:
         """Return a row with notes in the margin."""
         anchor = f' id="{name}"' if name else ""
-        found = "".join(self._note(note, name) for note in notes)
+        words = "".join(self._note(note, name) for note in notes)
         margin = f"flex:1 1 44ch;{_WRAPPED};padding-left:{indent + 6}ch;text-indent:-2ch"
-        beside = _div(found, margin) if found else ""
-        own = f"flex:1 1 56ch;min-width:0;{_WRAPPED};padding-left:{indent}ch;text-indent:-{indent}ch"
-        return f'<div{anchor} style="{looks}">{_div(code, own)}{beside}</div>'
+        beside = _div(words, margin) if words else ""
+        code_looks = f"flex:1 1 56ch;min-width:0;{_WRAPPED};padding-left:{indent}ch;text-indent:-{indent}ch"
+        return f'<div{anchor} style="{looks}">{_div(code, code_looks)}{beside}</div>'
 
-    def _note(self, note: Note, own: str) -> str:
+    def _note(self, note: Note, row_id: str) -> str:
         """Return a note of the row with an id; the row has no links to itself."""
         words = "".join(
-            _escaped(one) if isinstance(one, str) else self._link(one, own) for one in note.pieces
+            _escaped(piece) if isinstance(piece, str) else self._link(piece, row_id) for piece in note.pieces
         )
         size = f"<b>{_escaped(note.size)}</b>  " if note.size else ""
         return f"<div>{size}{words}</div>"
 
-    def _link(self, link: Link, own: str = "") -> str:
+    def _link(self, link: Link, row_id: str = "") -> str:
         """Return a link, or its words if the page does not have what it leads to."""
         name, words = self._ids.get(link.target), _escaped(link.words)
-        return words if name in (None, own) else f'<a href="#{name}" style="{_LINK}">{words}</a>'
+        return words if name in (None, row_id) else f'<a href="#{name}" style="{_LINK}">{words}</a>'
 
 
 def _ids(lines: Sequence[MarkedLine], leaves: Sequence[LeafLine], prefix: str) -> Mapping[Target, str]:

@@ -223,8 +223,8 @@ class Margin:
             origin_of: Function that returns the line of a row; None if it is unknown.
         """
         placed = ((origin, row) for row in rows if (origin := origin_of(row)) is not None)
-        for found in by_key((line_target(origin), (origin, row)) for origin, row in placed).values():
-            yield self.line(found[0][0]), [row for _, row in found]
+        for placed_rows in by_key((line_target(origin), (origin, row)) for origin, row in placed).values():
+            yield self.line(placed_rows[0][0]), [row for _, row in placed_rows]
 
 
 def caller_notes(origin: Origin) -> Iterator[str]:
@@ -232,8 +232,8 @@ def caller_notes(origin: Origin) -> Iterator[str]:
 
     As in tables, ``config.callers`` adds the lines that called it.
     """
-    yield from (f"in {one}" for one in origin.skipped)
-    yield from (f"from {one}" for one in origin.callers[: config.callers - 1])
+    yield from (f"in {caller}" for caller in origin.skipped)
+    yield from (f"from {caller}" for caller in origin.callers[: config.callers - 1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +296,7 @@ def source_files(lines: Sequence[MarkedLine]) -> list[SourceFile]:
 def _source_file(file: str, marked: dict[int, MarkedLine]) -> SourceFile:
     source = source_lines(file)
     note = "" if source else "source not available"
-    if source and not all(_is_as_traced(one.origin, source) for one in marked.values()):
+    if source and not all(_is_as_traced(line.origin, source) for line in marked.values()):
         source, note = [], "changed since it was traced: only the traced lines are shown"
     origin = next(iter(marked.values())).origin
     return SourceFile(

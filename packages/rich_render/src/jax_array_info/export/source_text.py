@@ -66,31 +66,31 @@ def source_text(margin: Margin, *, max_rows: int | None = 20) -> RenderableType:
         margin: The lines.
         max_rows: Maximum number of lines with notes. None shows all.
     """
-    shown, rest = split_rows(margin.lines, max_rows)
+    shown, hidden = split_rows(margin.lines, max_rows)
 
     def make(console: Console, options: ConsoleOptions) -> RenderableType:
         width = options.max_width
-        found = [line for file in source_files(shown) for line in _file_lines(console, file, width)]
-        if found:
-            found[:0] = [Text(), margin.title]
-        if rest:
-            found.append(Text(f"and {counted(len(rest), 'more line', 'more lines')}", style.ASIDE))
-        if found and margin.leaves:
-            found += [*_leaf_lines(margin.leaves, max_rows, width), Text()]
-        return Group(*found)
+        lines = [line for file in source_files(shown) for line in _file_lines(console, file, width)]
+        if lines:
+            lines[:0] = [Text(), margin.title]
+        if hidden:
+            lines.append(Text(f"and {counted(len(hidden), 'more line', 'more lines')}", style.ASIDE))
+        if lines and margin.leaves:
+            lines += [*_leaf_lines(margin.leaves, max_rows, width), Text()]
+        return Group(*lines)
 
     return style.ForConsole(make)
 
 
 def _leaf_lines(leaves: Sequence[LeafLine], max_rows: int | None, width: int) -> Iterator[Text]:
     """Yield arguments and outputs with their notes."""
-    shown, rest = split_rows(leaves, max_rows)
+    shown, hidden = split_rows(leaves, max_rows)
     yield from (Text(), Text("arguments and outputs", "bold"))
     for leaf in shown:
         yield from (Text(line) for line in wrapped(_safe(leaf.words), width))
         yield from (Text(_GAP).append_text(note) for note in _notes(leaf.notes, max(1, width - len(_GAP))))
-    if rest:
-        yield Text(f"and {len(rest)} more", style.ASIDE)
+    if hidden:
+        yield Text(f"and {len(hidden)} more", style.ASIDE)
 
 
 def _file_lines(console: Console, file: SourceFile, width: int) -> Iterator[Text]:

@@ -41,26 +41,26 @@ def areas_picture(
     """
     has_blocks = encoding.lower().startswith("utf")
     labels = AreaPlan(chart, 1).labels()
-    left = max(map(len, labels))
-    plan = AreaPlan(chart, max(width - left - 2, 8))
+    indent = max(map(len, labels))
+    plan = AreaPlan(chart, max(width - indent - 2, 8))
     rows = max(height // plan.steps, 1) * plan.steps
     if not plan.points:
         return Text("no points")
     cells = _Cells(plan, rows, use_color=use_color, has_blocks=has_blocks)
-    lines = [Text(" " * (left + 2) + words) for words in _peak_lines(plan, has_blocks)]
+    lines = [Text(" " * (indent + 2) + words) for words in _peak_lines(plan, has_blocks)]
     upright, tee, corner, flat, tick = "│┤└─┬" if has_blocks else "|++-+"
     for row in reversed(range(rows)):
         number, is_between = divmod(row + 1, rows // plan.steps)
         label = "" if is_between else labels[number]
-        line = Text(f"{label:>{left}} {upright if is_between else tee}")
+        line = Text(f"{label:>{indent}} {upright if is_between else tee}")
         lines.append(line.append_text(cells.line(row)))
     room = max(cell_len(words) for _, words in plan.ticks(2)) + 4
     ticks = plan.ticks(max(plan.columns // max(room, 12), 1))
-    lines.append(Text(f"{labels[0]:>{left}} {corner}{_tick_line(ticks, plan.columns, flat, tick)}"))
+    lines.append(Text(f"{labels[0]:>{indent}} {corner}{_tick_line(ticks, plan.columns, flat, tick)}"))
     safe = [(column, printable(words, encoding)) for column, words in ticks]
     for words in (_words_at(safe, plan.columns), _mark_line(plan, encoding)):
         if words:
-            lines.append(Text(" " * (left + 2) + words))
+            lines.append(Text(" " * (indent + 2) + words))
     return Text("\n").join([*lines, *cells.legend(width, encoding)])
 
 
@@ -107,7 +107,7 @@ class _Cells:
         if share == self._EIGHTHS:
             return self._block(share), Style(color=self.colors[most])
         # A cell has two colors: those of the two largest areas in it.
-        lower, upper = sorted(sorted(seen)[-2:], key=lambda each: self.plan.areas.index(each[1]))
+        lower, upper = sorted(sorted(seen)[-2:], key=lambda piece: self.plan.areas.index(piece[1]))
         eighths = round(self._EIGHTHS * lower[0] / (lower[0] + upper[0]))
         return self._block(eighths), Style(color=self.colors[lower[1]], bgcolor=self.colors[upper[1]])
 
@@ -210,12 +210,12 @@ def areas_figure(chart: AreaChart) -> Figure:
     if not plan.points:
         return Figure(0, 0, ())
     labels = plan.labels()
-    left = max(text_width(label, SIZE) for label in labels) + 8
+    indent = max(text_width(label, SIZE) for label in labels) + 8
     top = _LABEL + 6 if plan.peak_column is not None else 4
     parts = [*_grid(plan, labels), *_fills(plan), *_lines(plan), *_tooltips(plan), *_axis_words(plan)]
     bottom = _LABEL * (1 + bool(chart.marks)) + 4
-    place = f"translate({left:.0f} {top})"
-    plot = Figure(left + _WIDTH + 2, top + _HEIGHT + bottom, (element("g", *parts, transform=place),))
+    place = f"translate({indent:.0f} {top})"
+    plot = Figure(indent + _WIDTH + 2, top + _HEIGHT + bottom, (element("g", *parts, transform=place),))
     figure = stacked([plot, _legend(plan)])
     return Figure(figure.width, figure.height, figure.parts, printable(clipped(chart.peak_words)) or "bytes")
 

@@ -87,14 +87,14 @@ def axis_steps(most: int) -> tuple[int, int]:
     unit = 1
     while most > 3072 * unit:
         unit *= 1024
-    found = [
+    scales = [
         (number * count, count, number)
         for number in map(float, _NICE)
         for count in _STEPS
         if number * count * unit >= most and (number * count <= 1024 or number in (256, 512))
         if unit > 1 or number.is_integer()
     ]
-    _, count, number = min(found)
+    _, count, number = min(scales)
     return int(number * unit), count
 
 
@@ -124,13 +124,13 @@ class AreaPlan:
         positions = self.chart.positions
         if not positions:
             return []
-        found = []
+        indices = []
         for column in range(self.columns):
             # Of several points at one place, the last holds to the next place.
             first = max(bisect_left(positions, self.place(column) + 1e-9 * self.extent) - 1, 0)
             stop = max(bisect_left(positions, self.place(column + 1)), first + 1)
-            found.append(max(range(first, stop), key=self.totals.__getitem__))
-        return found
+            indices.append(max(range(first, stop), key=self.totals.__getitem__))
+        return indices
 
     def labels(self) -> list[str]:
         """Return the labels of the y axis, from zero."""
@@ -179,12 +179,12 @@ class AreaPlan:
 
     def names(self, room: int, encoding: str = "utf-8") -> list[tuple[int, str, str]]:
         """Return index, bytes and name of each area in the legend, the highest first."""
-        found = [
+        areas = [
             (area, self.bytes_words(area), printable(clipped(self.chart.areas[area].name), encoding))
             for area in reversed(self.areas)
         ]
         dots = marks(encoding).skipped_columns
-        return [(area, nbytes, shortened(name, room, dots)) for area, nbytes, name in found]
+        return [(area, nbytes, shortened(name, room, dots)) for area, nbytes, name in areas]
 
     def legend_title(self) -> str:
         """Return what the bytes of the legend are."""

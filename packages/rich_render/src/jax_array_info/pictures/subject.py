@@ -40,7 +40,7 @@ class Frames:
 
     def __init__(self, grids: Grids, hosts: Processes, slices: Processes = ()) -> None:
         ids = grids.device_ids
-        owners = [_owners(ids, found) for found in (hosts, slices) if found]
+        owners = [_owners(ids, processes) for processes in (hosts, slices) if processes]
         self._most = (2 if slices else 1) if owners else 0
         self._across = self._weights(owners, axis=2, shape=ids.shape[:-1])
         self._down = self._weights(owners, axis=1, shape=ids.shape[:-1])
@@ -52,19 +52,19 @@ class Frames:
         weights = np.full(long, self._most, np.int8)
         inner = np.moveaxis(weights, axis, -1)[..., 1:-1]
         inner[...] = 0
-        for weight, found in enumerate(owners, 1 + self._most - len(owners)):
-            inner[np.diff(np.moveaxis(found, axis, -1)) != 0] = weight
+        for weight, numbers in enumerate(owners, 1 + self._most - len(owners)):
+            inner[np.diff(np.moveaxis(numbers, axis, -1)) != 0] = weight
         return weights
 
     def across(self, facet: int, row: int) -> list[int]:
         """Return the weights of the vertical lines of a row: before each cell, and after the last."""
-        found: list[int] = self._across[facet, row].tolist()
-        return found
+        weights: list[int] = self._across[facet, row].tolist()
+        return weights
 
     def down(self, facet: int, line: int) -> list[int]:
         """Return the weights of the horizontal line above a row, or below the last, at each cell."""
-        found: list[int] = self._down[facet, line].tolist()
-        return found
+        weights: list[int] = self._down[facet, line].tolist()
+        return weights
 
     def is_framed(self, facets: Sequence[int], line: int) -> bool:
         """Return whether a horizontal line is part of a frame in any of some grids."""
@@ -77,10 +77,10 @@ def _owners(ids: NDArray[Any], owners: Processes) -> NDArray[np.int64]:
     numbers = np.repeat(np.arange(len(owners)), [len(devices) for _, devices in owners])
     order = np.argsort(known)
     at = np.minimum(np.searchsorted(known, ids, sorter=order), len(known) - 1)
-    found = np.sort(numbers[order[at]], axis=-1)
+    owners_at = np.sort(numbers[order[at]], axis=-1)
     # A set: repetitions are moved to the end.
-    found[..., 1:][np.diff(found) == 0] = len(owners)
-    sets = np.sort(found, axis=-1).reshape(-1, ids.shape[-1])
+    owners_at[..., 1:][np.diff(owners_at) == 0] = len(owners)
+    sets = np.sort(owners_at, axis=-1).reshape(-1, ids.shape[-1])
     return np.unique(sets, axis=0, return_inverse=True)[1].reshape(ids.shape[:-1])
 
 
@@ -194,7 +194,7 @@ def mesh_subject(report: MeshReport, encoding: str = "utf-8") -> Subject:
         (report.order is not None, f", order: {printable(report.order or '', encoding)}"),
     )
     caption = "".join(facts)
-    lines = [f"{printable(clipped(each.axis), encoding)}: {link_words(each)}" for each in report.links]
+    lines = [f"{printable(clipped(links.axis), encoding)}: {link_words(links)}" for links in report.links]
     lines += [printable(str(finding), encoding) for finding in report.findings]
     return Subject(
         report.layout,
@@ -300,13 +300,13 @@ def footer(
     lines = [*subject.links, *_process_lines(layout, max_width)]
     processes = layout.processes if subject.is_mesh else ()
     frames = [
-        f"{frame} {counted(len(found), *nouns)}"
-        for frame, found, nouns in (
+        f"{frame} {counted(len(groups), *nouns)}"
+        for frame, groups, nouns in (
             (host_frame, subject.hosts, ("host", "hosts")),
             (host_frame, () if subject.hosts else processes, ("process", "processes")),
             (slice_frame, subject.slices, ("slice", "slices")),
         )
-        if found
+        if groups
     ]
     if frames:
         lines.insert(0, "  ".join(frames))
@@ -351,7 +351,7 @@ def link_words(links: AxisLinks) -> str:
     """
     from jax_array_info_core.geometry.layouts.links import LINK_WORDS  # arrays have no links
 
-    kinds = {each.link for each in links.neighbors}
+    kinds = {neighbors.link for neighbors in links.neighbors}
     if not kinds:
         return "one device"
     if len(links.neighbors) == 1:
@@ -398,10 +398,10 @@ def _form_words(links: AxisLinks) -> str:
     return sides if links.form is None else f", {links.form} of {links.chip_count}{sides}"
 
 
-def _hops(each: Neighbors) -> str:
-    if each.link != "ici":
+def _hops(neighbors: Neighbors) -> str:
+    if neighbors.link != "ici":
         return ""
-    return "hops unknown" if each.hops is None else counted(each.hops, "hop", "hops")
+    return "hops unknown" if neighbors.hops is None else counted(neighbors.hops, "hop", "hops")
 
 
 def _counted(links: AxisLinks, form: str) -> str:
@@ -409,7 +409,10 @@ def _counted(links: AxisLinks, form: str) -> str:
     from jax_array_info_core.geometry.layouts.links import LINK_WORDS
 
     pieces = (
-        (format_number(each.pair_count), form.format(link=LINK_WORDS[each.link], hops=_hops(each)).strip())
-        for each in links.neighbors
+        (
+            format_number(neighbors.pair_count),
+            form.format(link=LINK_WORDS[neighbors.link], hops=_hops(neighbors)).strip(),
+        )
+        for neighbors in links.neighbors
     )
     return ", ".join(f"{count} × {words}" for count, words in pieces)

@@ -240,9 +240,9 @@ def _borders(subject: Subject, plan: SvgPlan, number: int) -> Iterator[Element]:
         weights = frames.down(facet, line)
         for column in plan.columns:
             add(weights[column.shard], f"M{column.start:.1f} {y:.1f}h{column.size:.1f}")
-    for weight, found in strokes.items():
-        if found:
-            path, wide = "".join(found), width * (_SLICE_WIDTH if weight == 2 else 1)
+    for weight, pieces in strokes.items():
+        if pieces:
+            path, wide = "".join(pieces), width * (_SLICE_WIDTH if weight == 2 else 1)
             yield element("path", d=path, stroke="#000", stroke_width=wide, stroke_linecap="square")
             yield element("path", d=path, stroke="#fff", stroke_width=0.4 * wide, stroke_linecap="square")
 
@@ -252,11 +252,11 @@ def _edges(spans: Sequence[Span], *, has_outline: bool) -> Iterator[tuple[int, f
     if has_outline:
         yield spans[0].shard, spans[0].start
         yield spans[-1].shard + 1, spans[-1].end
-    for one, other, middle in between(spans):
-        if other.shard == one.shard + 1:
+    for span, other, middle in between(spans):
+        if other.shard == span.shard + 1:
             yield other.shard, middle
         else:
-            yield one.shard + 1, one.end
+            yield span.shard + 1, span.end
             yield other.shard, other.start
 
 

@@ -43,7 +43,7 @@ def fitting_labels(
         for labels in formats:
             for size in SIZES:
                 lines = (label_lines(labels.write(group), width, height, size) for group in groups)
-                if all(0 < len(each) <= most_lines for each in lines):
+                if all(0 < len(label) <= most_lines for label in lines):
                     return labels, size
     return None, SIZES[-1]
 
@@ -131,12 +131,12 @@ class SvgPlan:
 
 def between(spans: Sequence[Span]) -> list[tuple[Span, Span, float]]:
     """Return each pair of adjacent rows or columns, and the middle between them."""
-    return [(one, other, (one.end + other.start) / 2) for one, other in pairwise(spans)]
+    return [(span, other, (span.end + other.start) / 2) for span, other in pairwise(spans)]
 
 
 def gaps(spans: Sequence[Span]) -> list[float]:
     """Return the middles of the gaps between rows or columns."""
-    return [middle for one, other, middle in between(spans) if other.shard > one.shard + 1]
+    return [middle for span, other, middle in between(spans) if other.shard > span.shard + 1]
 
 
 def plan_alike(subjects: Sequence[Subject], scale: float, most_cells: int) -> list[SvgPlan]:
@@ -266,9 +266,9 @@ def _distances(shards: Sequence[int]) -> list[int]:
     return [GAP if after == before + 1 else GAP_OF_OMITTED for before, after in pairwise(shards)]
 
 
-def _extent(shards: Sequence[int], each: float) -> float:
+def _extent(shards: Sequence[int], size: float) -> float:
     """Return the total length of rows or columns of one size, with their gaps."""
-    return len(shards) * each + sum(_distances(shards))
+    return len(shards) * size + sum(_distances(shards))
 
 
 def _spans(lengths: Sequence[int], shards: Sequence[int], size: float) -> tuple[Span, ...]:
@@ -359,5 +359,5 @@ def spaced(numbers: Sequence[tuple[str, float, float]]) -> list[tuple[str, float
     return [(words, at) for words, at, _ in chosen]
 
 
-def _apart(one: tuple[str, float, float], other: tuple[str, float, float]) -> bool:
-    return other[1] - one[1] >= (one[2] + other[2]) / 2
+def _apart(number: tuple[str, float, float], other: tuple[str, float, float]) -> bool:
+    return other[1] - number[1] >= (number[2] + other[2]) / 2

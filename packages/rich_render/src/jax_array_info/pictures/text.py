@@ -187,8 +187,8 @@ def _rule(title: str, width: int, marks: style.Marks) -> list[str]:
     room = width - cell_len(title) - 2
     if room < 2:
         return wrapped(title, width)
-    left = room // 2
-    return [f"{marks.horizontal * left} {title} {marks.horizontal * (room - left)}"]
+    before = room // 2
+    return [f"{marks.horizontal * before} {title} {marks.horizontal * (room - before)}"]
 
 
 def _wrapped(notes: Iterable[str], width: int) -> list[str]:

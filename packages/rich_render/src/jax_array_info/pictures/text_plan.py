@@ -133,8 +133,8 @@ def text_plan(formats: Sequence[Labels], grids: Grids, canvas: Canvas) -> TextPl
         *long, bare = formats
         short = [bare, *(_letters(grids, long[-1]) if replicas > 1 else [])]
         for labels, is_ruled in [
-            *((each, True) for each in (*long, *short)),
-            *((each, False) for each in short),
+            *((labels, True) for labels in (*long, *short)),
+            *((labels, False) for labels in short),
         ]:
             plan = _unthinned(labels, grids, canvas, is_ruled=is_ruled)
             if plan and not plan.is_wrapped:

@@ -43,12 +43,16 @@ def _areas(report: TimelineReport, smallest: float) -> list[Area]:
         if series.kind != "origin" or max(series.nbytes) >= smallest * max(report.in_use)
     ]
     small = [series.nbytes for series in report.series if series not in large]
-    others = [one for one in large if one.kind == "other arrays"]
-    together = [sum(values) for values in zip(*small, *(one.nbytes for one in others), strict=True)]
+    others = [series for series in large if series.kind == "other arrays"]
+    together = [sum(values) for values in zip(*small, *(series.nbytes for series in others), strict=True)]
     return [
-        *(Area(name=one.name, values=one.nbytes) for one in large if one.kind == "origin"),
+        *(Area(name=series.name, values=series.nbytes) for series in large if series.kind == "origin"),
         *([Area(name="other arrays", values=together, is_rest=True)] if together else []),
-        *(Area(name=one.name, values=one.nbytes, is_rest=True) for one in large if one.kind == "not arrays"),
+        *(
+            Area(name=series.name, values=series.nbytes, is_rest=True)
+            for series in large
+            if series.kind == "not arrays"
+        ),
     ]
 
 
@@ -60,7 +64,10 @@ def _program_chart(report: ProgramTimelineReport) -> AreaChart:
             f"operation {report.points[point]} of {report.operation_count}: {report.operations[point]}"
         ),
         tick_words=lambda place: grouped(int(place)),
-        areas=[Area(name=one.name, values=one.nbytes, is_rest=one.kind != "line") for one in report.series],
+        areas=[
+            Area(name=series.name, values=series.nbytes, is_rest=series.kind != "line")
+            for series in report.series
+        ],
         peak=report.peak,
         peak_words="" if report.peak is None else f"peak {format_bytes(report.total_nbytes[report.peak])}",
     )

@@ -39,26 +39,26 @@ def all_referrers(
         is_end: Returns whether the search stops at an object, without searching for its referrers.
         is_late: Returns whether the time limit is reached.
     """
-    found = {id(target): target for target in targets}
-    wanted, fresh = set(found), set[int]()
+    referrers = {id(target): target for target in targets}
+    wanted, fresh = set(referrers), set[int]()
     chunks: list[Sequence[Any]] = []
     chunks_with_referents = _with_referents(heap)
     while wanted:
         for chunk, held in chunks_with_referents:
             if is_late():
-                return found, False
+                return referrers, False
             chunks.append(chunk)
             if wanted.isdisjoint(map(id, held)):
                 continue
             for thing in _referring_to(wanted, chunk):
-                if id(thing) not in found and id(thing) not in ignored:
-                    found[id(thing)] = thing
+                if id(thing) not in referrers and id(thing) not in ignored:
+                    referrers[id(thing)] = thing
                     if not is_end(thing):
                         wanted.add(id(thing))
                         fresh.add(id(thing))
         chunks_with_referents = ((chunk[::-1], referents(*chunk)) for chunk in reversed(chunks))
         chunks, wanted, fresh = [], fresh, set()
-    return found, True
+    return referrers, True
 
 
 def _referring_to(wanted: set[int], chunk: Sequence[Any]) -> Iterator[Any]:
@@ -93,14 +93,14 @@ def near(roots: Iterable[Any], *, is_end: Callable[[Any], bool]) -> list[Any]:
         roots: The objects to start from.
         is_end: Returns whether to leave out an object and its referents.
     """
-    found: dict[int, Any] = {}
+    reached: dict[int, Any] = {}
     fresh = list(roots)
-    while fresh and len(found) < _MOST_NEAR:
-        unseen = {id(thing): thing for thing in fresh if id(thing) not in found and gc.is_tracked(thing)}
+    while fresh and len(reached) < _MOST_NEAR:
+        unseen = {id(thing): thing for thing in fresh if id(thing) not in reached and gc.is_tracked(thing)}
         opened = {key: thing for key, thing in unseen.items() if not is_end(thing)}
-        found.update(opened)
+        reached.update(opened)
         fresh = referents(*opened.values())
-    return list(reversed(found.values()))
+    return list(reversed(reached.values()))
 
 
 def listed_heap() -> list[Any]:

@@ -101,8 +101,8 @@ def key_text(key: Any, depth: int = 0) -> str:
         text = repr(key)
     elif cls is tuple and depth < _DEEPEST_KEY:
         parts = [key_text(part, depth + 1) for part in key[:_MOST_PARTS]]
-        rest = ["…"] * (len(key) > _MOST_PARTS)
-        text = f"({', '.join(parts + rest)}{',' * (len(key) == 1)})"
+        ellipsis = ["…"] * (len(key) > _MOST_PARTS)
+        text = f"({', '.join(parts + ellipsis)}{',' * (len(key) == 1)})"
     elif issubclass(cls, enum.Enum):
         text = f"{type_name(cls)}.{word(object.__getattribute__(key, '_name_'))}"
     elif word(module_of(cls)) == "numpy" and issubclass(cls, np.integer):
@@ -332,7 +332,9 @@ class Reader:
             return links
         # Then the objects without a name. The items of the instance dict are attributes, so it is left out.
         left_out = {id(cls), *(id(link.to) for link in links)}
-        left_out.update(id(_read(one, thing)) for name, one in self._storage(cls) if name == "__dict__")
+        left_out.update(
+            id(_read(descriptor, thing)) for name, descriptor in self._storage(cls) if name == "__dict__"
+        )
         text = "{…}" if issubclass(cls, (set, frozenset)) else f"<{type_name(cls)}>"
         for held in referents(thing):
             if id(held) in among and id(held) not in left_out:
@@ -391,12 +393,12 @@ class Reader:
         """Return the names and C descriptors of a class's slots and its instance dict."""
         known = self._descriptors.get(id(cls))
         if known is None:
-            found: dict[str, Any] = {}
+            members: dict[str, Any] = {}
             for base in _mro_of(cls):
                 # As in attribute lookup, the first class in the method resolution order wins.
                 for name, value in _class_items(base):
-                    found.setdefault(word(name), value)
-            storage = [(name, value) for name, value in found.items() if _is_storage(name, value)]
+                    members.setdefault(word(name), value)
+            storage = [(name, value) for name, value in members.items() if _is_storage(name, value)]
             # The entry keeps the class alive, so that no other class can get its id.
             known = self._descriptors[id(cls)] = (cls, storage)
         return known[1]
@@ -422,8 +424,8 @@ def _read(descriptor: Any, thing: object) -> Any:
 
 def _fields(cls: type) -> tuple[Any, ...]:
     """Return the field names of a NamedTuple class, and an empty tuple for any other class."""
-    found = (_namespace_of(base).get("_fields") for base in _mro_of(cls))
-    return next((fields for fields in found if type(fields) is tuple), ())
+    values = (_namespace_of(base).get("_fields") for base in _mro_of(cls))
+    return next((fields for fields in values if type(fields) is tuple), ())
 
 
 def copied_items(mapping: dict[Any, Any]) -> list[Named]:

@@ -277,7 +277,7 @@ class _Search:
         namespaces = self._scopes.namespaces
         # Classes and modules lead to most other objects.
         ends = (type, ModuleType)
-        return near(values, is_end=lambda one: id(one) in namespaces or issubclass(type(one), ends))
+        return near(values, is_end=lambda thing: id(thing) in namespaces or issubclass(type(thing), ends))
 
     def _is_end(self, thing: Any) -> bool:
         return id(thing) in self._scopes.namespaces or begins_paths(thing)

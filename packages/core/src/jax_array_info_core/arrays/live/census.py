@@ -177,7 +177,7 @@ class Census:
         the same type, in JAX one object: it is compared by identity first.
         """
         latest: dict[int, tuple[Any, Any, Any, Kind]] = {}
-        found = []
+        kinds = []
         for array in arrays:
             sharding, aval = array.sharding, array.aval
             traceback = traceback_of(array) if self._has_origins else None
@@ -186,8 +186,8 @@ class Census:
                 kind = self._kind_of(array.shape, array.dtype, sharding, traceback)
                 # Held, so that no other aval gets its identity.
                 last = latest[_identity(aval)] = (aval, sharding, traceback, kind)
-            found.append(last[3])
-        return found
+            kinds.append(last[3])
+        return kinds
 
     def update(
         self, live_arrays: Callable[[], Iterable[Any]], pause: Callable[[], None] | None = None
@@ -214,8 +214,8 @@ class Census:
         kinds: dict[int, Kind] = {}
         for keys in turn.pieces(references, _SEARCHED):
             kinds.update((key, kind) for key in keys if (kind := before.kinds.get(key) or read.get(key)))
-        found = (_views(piece) for piece in turn.pieces(references.values(), _SEARCHED))
-        now = Alive(references, kinds, set().union(*found) & references.keys())
+        views = (_views(piece) for piece in turn.pieces(references.values(), _SEARCHED))
+        now = Alive(references, kinds, set().union(*views) & references.keys())
         owners = now.owners
         turn.end_if_long()
         former = before.owners
@@ -248,11 +248,11 @@ class _Turn:
 
     def pieces(self, values: Iterable[_T], size: int) -> Iterator[list[_T]]:
         """Yield the values in pieces, with pauses between them; in one piece if there are no pauses."""
-        rest = iter(values)
-        following = list(islice(rest, size if self._pause else None))
+        remaining = iter(values)
+        following = list(islice(remaining, size if self._pause else None))
         while piece := following:
             yield piece
-            following = list(islice(rest, size))
+            following = list(islice(remaining, size))
             if following:
                 self.end_if_long()
 

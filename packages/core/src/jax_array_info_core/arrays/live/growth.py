@@ -109,7 +109,7 @@ def collect_arrays(census: Census, live_arrays: Callable[[], list[Any]]) -> tupl
     for number in before.owners - census.alive.owners:
         kind = before.kinds[number]
         freed.setdefault(kind.line, Counter())[kind] += 1
-    found = [
+    collected = [
         CollectedArrays(
             **called(site, counts),
             content=largest_content(counts),
@@ -118,7 +118,7 @@ def collect_arrays(census: Census, live_arrays: Callable[[], list[Any]]) -> tupl
         )
         for site, counts in freed.items()
     ]
-    return tuple(sorted(found, key=lambda arrays: (-arrays.nbytes, -arrays.count, arrays.content)))
+    return tuple(sorted(collected, key=lambda arrays: (-arrays.nbytes, -arrays.count, arrays.content)))
 
 
 _MOST_SEARCHED = 1000
@@ -160,7 +160,7 @@ def find_referrers(
     numbers = by_key(
         (site_of(kind, sites), number) for number, kind in reversed([*now.kinds.items()]) if number in new
     )
-    numbers = {site: found[:_MOST_SEARCHED] for site, found in numbers.items() if site in sites}
+    numbers = {site: ages[:_MOST_SEARCHED] for site, ages in numbers.items() if site in sites}
     # No `:=`: up to Python 3.11, it would make a cell that refers to the last array.
     read = (now.references[number]() for number in chain.from_iterable(numbers.values()))
     arrays = [array for array in read if array is not None]
@@ -185,7 +185,7 @@ def origin_growths(
     new: Mapping[Kind, int],
     freed: Mapping[Kind, int],
     trends: Trends,
-    found: Referrers,
+    referrers: Referrers,
 ) -> tuple[OriginGrowth, ...]:
     """Return the growth of each allocation site, steady growth first.
 
@@ -193,7 +193,7 @@ def origin_growths(
         new: The number of arrays of each kind that are alive now and were not at entry.
         freed: The number of arrays of each kind that were alive at entry and are not now.
         trends: The trends over the steps since entry.
-        found: What refers to the new arrays of each site that rose.
+        referrers: What refers to the new arrays of each site that rose.
     """
     growing = trends.growing()
     new_at, freed_at = by_site(new, growing), by_site(freed, growing)
@@ -218,8 +218,8 @@ def origin_growths(
             rose_nbytes=trend.by.nbytes,
             stopped_at=trend.stopped_at,
             rose_content=site.content if site in growing else None,
-            holder=found.paths.get(site),
-            garbage_count=found.garbage_counts.get(site, 0),
+            holder=referrers.paths.get(site),
+            garbage_count=referrers.garbage_counts.get(site, 0),
         )
         growths.append(growth)
     return tuple(sorted(growths, key=_rising_first))
@@ -360,12 +360,12 @@ class ArrayTracker:
             freed = collect_arrays(self._census, self._live_arrays) if collect else ()
             held = self._measured()
             now, before, trends = self._census.alive, entry.alive, entry.trends
-            found = Referrers()
+            search = Referrers()
             if referrers:
-                found = find_referrers(
+                search = find_referrers(
                     now, before, trends.growing(), max_seconds=max_seconds, on_progress=on_progress
                 )
-            origins = origin_growths(now.counts_without(before), before.counts_without(now), trends, found)
+            origins = origin_growths(now.counts_without(before), before.counts_without(now), trends, search)
             steps = trends.steps
         return GrowthReport(
             platform=jax.local_devices(backend=self._platform)[0].platform,
@@ -381,7 +381,7 @@ class ArrayTracker:
             origins_known=known_origins(),
             collected=collect,
             freed_by_collection=freed,
-            holders=found.holders,
+            holders=search.holders,
             view_count=len(now.views),
         )
 

@@ -113,10 +113,10 @@ def _called(frame: FrameType, offset: int) -> Any:
     if not names:
         return _NOT_FOUND
     root, *attributes = names
-    found = frame.f_locals.get(root, frame.f_globals.get(root, _NOT_FOUND))
+    value = frame.f_locals.get(root, frame.f_globals.get(root, _NOT_FOUND))
     for attribute in attributes:
-        found = inspect.getattr_static(found, attribute, _NOT_FOUND)
-    return found
+        value = inspect.getattr_static(value, attribute, _NOT_FOUND)
+    return value
 
 
 def _names(frame: FrameType, offset: int) -> Iterator[str]:
@@ -125,13 +125,13 @@ def _names(frame: FrameType, offset: int) -> Iterator[str]:
     The code of ``self.step(x)`` begins at the same column as its parts ``self`` and ``self.step``.
     """
     instructions = [*dis.get_instructions(frame.f_code)]
-    call = next((one for one in instructions if one.offset == offset), None)
+    call = next((instruction for instruction in instructions if instruction.offset == offset), None)
     if call is None or call.positions is None:
         return
-    for one in instructions:
-        place = one.positions
-        if one.offset >= offset or place is None or not isinstance(one.argval, str):
+    for instruction in instructions:
+        place = instruction.positions
+        if instruction.offset >= offset or place is None or not isinstance(instruction.argval, str):
             continue
         begins_alike = (place.lineno, place.col_offset) == (call.positions.lineno, call.positions.col_offset)
-        if begins_alike and one.opname.startswith("LOAD_"):
-            yield one.argval
+        if begins_alike and instruction.opname.startswith("LOAD_"):
+            yield instruction.argval

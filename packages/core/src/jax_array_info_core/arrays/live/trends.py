@@ -150,18 +150,18 @@ class Trends:
         Where a line as a whole has stronger evidence than any one of its shapes, it is returned instead. A
         history that gets longer is such a case, since each length is another shape.
         """
-        found = {site: trend for site in self._runs if (trend := self._trend(site)).rank}
+        trends = {site: trend for site in self._runs if (trend := self._trend(site)).rank}
         ranks: dict[Origin | None, int] = {}
-        for site, trend in found.items():
+        for site, trend in trends.items():
             if site.content is not None:
                 ranks[site.origin] = max(trend.rank, ranks.get(site.origin, 0))
         merged = {
             site.origin
-            for site, trend in found.items()
+            for site, trend in trends.items()
             if site.content is None and trend.rank > ranks.get(site.origin, 0)
         }
         return {
-            site: trend for site, trend in found.items() if (site.content is None) == (site.origin in merged)
+            site: trend for site, trend in trends.items() if (site.content is None) == (site.origin in merged)
         }
 
     def _trend(self, site: Site) -> Trend:
@@ -188,7 +188,8 @@ class Trends:
         if self.steps < _SEVERAL:
             return None
         growth, *others = (
-            self._last.get(one, _NOTHING).since(self._first.get(one, _NOTHING)) for one in (site, *without)
+            self._last.get(place, _NOTHING).since(self._first.get(place, _NOTHING))
+            for place in (site, *without)
         )
         for other in others:
             growth = growth.since(other)

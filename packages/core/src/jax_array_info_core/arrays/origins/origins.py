@@ -146,7 +146,7 @@ class UserLines:
         # XLA repeats the frames of loops and calls that it inlines.
         user = [*without_repeats(frame for owner, frame in frames[place:] if owner is best)]
         # What calls the code of a module is an import, or the program that runs a script.
-        last = next((number for number, one in enumerate(user) if one.function == "<module>"), len(user))
+        last = next((number for number, frame in enumerate(user) if frame.function == "<module>"), len(user))
         nearest, *callers = user[: last + 1]
         return Origin(
             file=nearest.file,
@@ -165,14 +165,14 @@ class UserLines:
 
     def nearest(self, described: Iterable[_Described]) -> _Described | None:
         """Return the first of some operations with a line outside JAX and libraries, else with any line."""
-        best, found = None, None
-        for one in described:
-            owner = min((self.owner(file) for file, _, _ in one.frames), default=None)
+        best, first = None, None
+        for operation in described:
+            owner = min((self.owner(file) for file, _, _ in operation.frames), default=None)
             if owner is not None and (best is None or owner < best):
-                best, found = owner, one
+                best, first = owner, operation
                 if owner <= Owner.PACKAGE:
                     break
-        return found
+        return first
 
 
 def _code_at(line: SourceLine) -> str:
@@ -184,12 +184,12 @@ def _code_at(line: SourceLine) -> str:
 
 def _plain(stack: Stack) -> Iterator[SourceLine]:
     """Yield the frames of a stack, those of comprehensions with the names of their functions."""
-    rest = iter(stack)
-    for file, line, function in rest:
+    frames = iter(stack)
+    for file, line, function in frames:
         # Some versions of JAX record qualified names.
         name = function.rpartition(".")[2]
         # Up to Python 3.11, a comprehension is a function with its own frame.
-        while name in _COMPREHENSIONS and (outer := next(rest, None)):
+        while name in _COMPREHENSIONS and (outer := next(frames, None)):
             name = outer[2].rpartition(".")[2]
         yield SourceLine(file=file, line=line, function=name, cell=cell_number(file))
 
@@ -307,13 +307,13 @@ def described_for_user(function: Any, is_hidden: Callable[[str], bool]) -> Descr
         function: A jitted function.
         is_hidden: A function that returns whether a file belongs to JAX or to a library that is hidden.
     """
-    found = described(function, is_hidden)
-    if found.is_jax_own:
-        found = described(function, files_of(JAX_MODULES))
-        if found.code is not None and is_hidden(found.code.co_filename):
-            is_renamed = found.code.co_name not in (found.plain, "__call__", "__init__")
-            return found._replace(code=None) if is_renamed else found
-    return found
+    description = described(function, is_hidden)
+    if description.is_jax_own:
+        description = described(function, files_of(JAX_MODULES))
+        if description.code is not None and is_hidden(description.code.co_filename):
+            is_renamed = description.code.co_name not in (description.plain, "__call__", "__init__")
+            return description._replace(code=None) if is_renamed else description
+    return description
 
 
 def wrapped_functions(function: Any) -> list[Any]:

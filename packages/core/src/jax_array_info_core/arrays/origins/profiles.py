@@ -79,7 +79,9 @@ def samples(data: bytes, *, with_lines: bool = True) -> Iterator[Sample]:
         return strings[index]
 
     try:
-        sample_types = [(string(each.type), string(each.unit)) for each in profile.sample_type]
+        sample_types = [
+            (string(value_type.type), string(value_type.unit)) for value_type in profile.sample_type
+        ]
         if not set(_MEMORY) <= set(sample_types):
             names = ", ".join(printable(f"{sample_type} in {unit}") for sample_type, unit in sample_types)
             raise ProfileError(f"the data is a pprof profile of {names}, not of JAX device memory")
@@ -223,7 +225,7 @@ def _labels(sample: Sample) -> tuple[str | None, str]:
 def _largest_first(row: ProfileRow) -> tuple[object, ...]:
     origin = row.origin
     lines = [origin, *origin.callers] if origin else []
-    place = [(one.file, one.line, one.function) for one in lines]
+    place = [(line.file, line.line, line.function) for line in lines]
     device = row.device or ""
     return (-row.nbytes, row.kind, place, len(device), device)  # cpu:10 after cpu:9
 

@@ -133,13 +133,13 @@ def uneven_counts(shape: Sequence[int], counts: Sequence[int]) -> tuple[UnevenAx
 def _fitting(dim: int, mesh: Mapping[str, int]) -> tuple[str, ...]:
     """Return the fewest mesh axes with the largest product that divides a length."""
     # By product: there are at most as many as the length has divisors.
-    found: dict[int, tuple[str, ...]] = {1: ()}
+    names_of: dict[int, tuple[str, ...]] = {1: ()}
     for name, size in mesh.items():
-        for product, names in list(found.items()) if size > 1 else ():
+        for product, names in list(names_of.items()) if size > 1 else ():
             larger, longer = product * size, (*names, name)
-            if dim % larger == 0 and len(longer) < len(found.get(larger, (*longer, name))):
-                found[larger] = longer
-    return found[max(found)]
+            if dim % larger == 0 and len(longer) < len(names_of.get(larger, (*longer, name))):
+                names_of[larger] = longer
+    return names_of[max(names_of)]
 
 
 def spec_layout(shape: Sequence[int], mesh: Any, spec: SpecLike, *, uneven: bool = False) -> ShardingLayout:
@@ -335,8 +335,8 @@ def xla_reports(text: str, mesh: Any = None, shape: Sequence[int] | None = None)
     require(text, str, 'an XLA sharding as text, such as "{devices=[2,4]<=[8]}"')
     sizes = None if mesh is None else mesh_sizes(mesh)
     return [
-        _explained(one, one.mesh if sizes is None else sizes, one.shape if shape is None else shape)
-        for one in parse_copied(text, sizes)
+        _explained(copied, copied.mesh if sizes is None else sizes, copied.shape if shape is None else shape)
+        for copied in parse_copied(text, sizes)
     ]
 
 
@@ -402,5 +402,5 @@ def _explained(copied: Copied, mesh: Mapping[str, int] | None, shape: Sequence[i
 def _subgroup_nouns(subgroups: Sequence[str]) -> str:
     """Return the nouns for what the devices of one tile hold besides partial sums, such as ``replicas``."""
     nouns = {"replicated": "replicas", "manual": "manual parts"}
-    found = (nouns.get(subgroup, subgroup) for subgroup in subgroups if subgroup != "unreduced")
-    return " and ".join(dict.fromkeys(found)) or "replicas"
+    held = (nouns.get(subgroup, subgroup) for subgroup in subgroups if subgroup != "unreduced")
+    return " and ".join(dict.fromkeys(held)) or "replicas"

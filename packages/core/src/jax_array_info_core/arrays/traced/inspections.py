@@ -168,7 +168,7 @@ class LoweredModule(ModuleListener):
             if succeeded:
                 group.compiled(calls)
             for inspection in chain.from_iterable(calls):
-                inspection.found.clear()
+                inspection.results.clear()
         for repeats in self.repeats.values():
             repeats.ended()
         # The next compilation reports again, even if its results are the same.
@@ -338,18 +338,18 @@ class PendingGroup:
         results = _distinct(chain.from_iterable(map(_copies, calls)))
         if self._is_tracing:
             # Up to JAX 0.6, shard_map without jit compiles each operation separately.
-            for found, _ in results:
-                for index, result in found.items():
+            for members, _ in results:
+                for index, result in members.items():
                     self.computed(index, result.report)
             return
         outside, self._computed = self._computed, {}
-        for found, first in results:
-            inside = {index: result.report for index, result in found.items()}
+        for members, first in results:
+            inside = {index: result.report for index, result in members.items()}
             self.deliver({**outside, **inside}, order=first.order, site=first.site)
 
     def deliver(
         self,
-        found: Mapping[int, ArrayReport],
+        inspected: Mapping[int, ArrayReport],
         missing: str = UNUSED,
         order: Order | None = None,
         site: CallSite | None = None,
@@ -357,7 +357,7 @@ class PendingGroup:
         """Deliver the reports on all values.
 
         Args:
-            found: Reports by index, in addition to those known while tracing.
+            inspected: Reports by index, in addition to those known while tracing.
             missing: Reason why the sharding of the other values is unknown.
             order: Position in the program; the position of the trace when None.
             site: Call site that requested the reports, if they are delivered elsewhere.
@@ -365,7 +365,7 @@ class PendingGroup:
 
         def reports() -> list[ArrayReport]:
             unknown = {index: member.report_unknown(missing) for index, member in self.waiting.items()}
-            by_index = {**unknown, **self.known, **found}
+            by_index = {**unknown, **self.known, **inspected}
             return [by_index[index] for index in range(self._count)]
 
         self._deliver(reports, order or self.position.traced, site)
@@ -409,7 +409,7 @@ class MemberInspection(Inspection):
     """One inspection of a value of a group."""
 
     pending: PendingMember
-    found: list[_Result] = field(default_factory=list)
+    results: list[_Result] = field(default_factory=list)
     """The results of the current compilation: one for each copy of the inspection that XLA makes."""
 
     is_in_program: bool = False
@@ -425,13 +425,13 @@ class MemberInspection(Inspection):
         calls[-1].append(self)
 
     def _has_result(self) -> bool:
-        return bool(self.found)
+        return bool(self.results)
 
     def _resolve(self, result: str, read_sharding: Callable[[], KnownSharding]) -> None:
         report = self.pending.report(read_sharding)
         if self.is_in_program:
             key = None if result == REMOVED else (result, self.batch)
-            self.found.append(_Result(key, report))
+            self.results.append(_Result(key, report))
         else:
             self.pending.group.computed(self.pending.index, report, self.order, self.site)
 
@@ -442,11 +442,11 @@ _Results = tuple[dict[int, _Result], MemberInspection]
 
 def _copies(call: Sequence[MemberInspection]) -> Iterator[_Results]:
     """Yield the results of a call: several if XLA copies it, as when it inlines a function."""
-    for copy in range(max(len(inspection.found) for inspection in call)):
+    for copy in range(max(len(inspection.results) for inspection in call)):
         results = {
-            inspection.pending.index: inspection.found[min(copy, len(inspection.found) - 1)]
+            inspection.pending.index: inspection.results[min(copy, len(inspection.results) - 1)]
             for inspection in call
-            if inspection.found
+            if inspection.results
         }
         yield results, call[0]
 

@@ -158,17 +158,17 @@ def from_compiler(
         return _inside_shard_map(facts, place.mesh, place.manual, sharding)
     devices, mesh = compilation_target(module)
     description = _description(sharding, mesh, place.device_count)
-    found = ShardingFacts(description=description)
+    sharding_facts = ShardingFacts(description=description)
     if len(devices) == place.device_count:
         placed = device_placement(devices)
-        found = ShardingFacts(
+        sharding_facts = ShardingFacts(
             description=description,
             layout=_layout(tuple(map(int, shape)), sharding, description, placed),
             devices=device_facts(devices, placed.ids, placed.processes),
         )
     return KnownSharding(
         source="compiler",
-        sharding=found,
+        sharding=sharding_facts,
         batch=batch,
         manual_axes=facts.known.manual_axes,
     )
@@ -180,11 +180,11 @@ def _inside_shard_map(
     """Return the manual axes of a value inside shard_map, and its sharding over the other mesh axes."""
     auto = some_axes(mesh, set(mesh.names) - manual)
     spec = spec_of_xla(sharding, auto.shape) if auto.names else None
-    found = facts.known.sharding
+    known = facts.known.sharding
     if spec is not None:
-        found = ShardingFacts(description=ShardingDescription(type="NamedSharding", spec=spec, mesh=auto))
+        known = ShardingFacts(description=ShardingDescription(type="NamedSharding", spec=spec, mesh=auto))
     return KnownSharding(
-        source="manual", sharding=found, batch=facts.known.batch, manual_axes=some_axes(mesh, manual)
+        source="manual", sharding=known, batch=facts.known.batch, manual_axes=some_axes(mesh, manual)
     )
 
 
