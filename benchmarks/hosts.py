@@ -75,7 +75,7 @@ def write(folder: Path) -> int:
         text = f"{summary_to_json(own_summary)}\n{line}\n"
         size = len(text)
         if process == OLDER:
-            text = text.replace('"schema_version": 2', '"schema_version": 1')
+            text = text.replace('"schema_version": 3', '"schema_version": 2')
         (folder / f"process-{process}.json").write_text(text[: size // 2] if process == DAMAGED else text)
     return size
 

@@ -58,7 +58,6 @@ def lines() -> list[RecordLine]:
         devices=devices,
         in_use_source="arrays",
         every=1.0,
-        origins_known="known",
     )
     groups = [
         RecordGroup(

@@ -256,10 +256,7 @@ def _sent_by(collectives):
 
     return {
         **total(collectives),
-        "by_kind": by("kind"),
-        "by_axes": by("axes"),
         "by_kind_and_axes": by("kind", "axes"),
-        "by_line": by("origin"),
         "by_phase": by("phase"),
     }
 

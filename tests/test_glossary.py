@@ -60,7 +60,7 @@ def reports():
     for choice in schema["oneOf"]:
         name = choice["$ref"].rpartition("/")[2]
         for made in covering(schema, name, lambda *_: "qx", TURNS)[0]:
-            yield from_json(json.dumps({"report": name, "schema_version": 2, **made}))
+            yield from_json(json.dumps({"report": name, "schema_version": 3, **made}))
 
 
 def columns_of_pages():

@@ -156,7 +156,7 @@ def test_findings_exit_with_1_unless_their_codes_are_ignored(call, tmp_path):
     (tmp_path / "process-9.json").unlink()
     damaged, older = tmp_path / "process-7.json", tmp_path / "process-11.json"
     damaged.write_text(damaged.read_text()[:200])
-    older.write_text(older.read_text().replace('"schema_version": 2', '"schema_version": 1'))
+    older.write_text(older.read_text().replace('"schema_version": 3', '"schema_version": 1'))
     result = call("hosts", str(tmp_path), "--format", "json")
     report = from_json(result.stdout)
     assert (result.returncode, result.stderr) == (1, "")

@@ -35,7 +35,7 @@ def reports():
     schema = json_schema()
     names = [choice["$ref"].rpartition("/")[2] for choice in schema["oneOf"]]
     whole = [
-        {"report": name, "schema_version": 2, **made}
+        {"report": name, "schema_version": 3, **made}
         for name in names
         for made in covering(schema, name, lambda _, field: field, 12)[0][:3]
     ]

@@ -113,7 +113,7 @@ def test_the_text_of_every_field_is_printed_literally():
     fields, shown, others = [], set(), []
 
     def show(name, made):
-        report = from_json(json.dumps({"report": name, "schema_version": 2, **made}))
+        report = from_json(json.dumps({"report": name, "schema_version": 3, **made}))
         for text in (*as_text(report, 2000), *as_pages(report, 2000)):
             assert not harmful(text), name
             # Ignore line breaks and case: titles are wrapped, and platforms are in capitals.
@@ -141,7 +141,7 @@ def anything(draw):
     """Return JSON data that the schema allows, or a report with a few changed values."""
     if draw(st.booleans()):
         name = draw(st.sampled_from(REPORTS))
-        return {"report": name, "schema_version": 2, **draw(admitted_by(SCHEMA, name))}
+        return {"report": name, "schema_version": 3, **draw(admitted_by(SCHEMA, name))}
     made = draw(st.sampled_from(BASES))
     for _ in range(draw(st.integers(1, 3))):
         made = changed(made, draw)
@@ -157,7 +157,7 @@ def anything(draw):
 @example(
     {
         "report": "ShardingLayout",
-        "schema_version": 2,
+        "schema_version": 3,
         "shape": [0],
         "device_ids": [[0, 1]],
         "partial_sums": 2,

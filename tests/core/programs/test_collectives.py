@@ -172,7 +172,7 @@ def test_totals_add_up_and_begin_with_the_most_bytes():
     found = kept("0.12.0.1", "checkpoint")
     assert [one.total_nbytes for one in found] == sorted((one.total_nbytes for one in found), reverse=True)
     totals = totals_of(found)
-    for name in ("by_kind", "by_axes", "by_kind_and_axes", "by_line", "by_phase"):
+    for name in ("by_kind_and_axes", "by_phase"):
         rows = getattr(totals, name)
         assert sum(row.nbytes for row in rows) == totals.nbytes
         assert [row.nbytes for row in rows] == sorted((row.nbytes for row in rows), reverse=True)
@@ -184,11 +184,10 @@ def test_totals_count_what_is_unknown():
     unknown = Collective(**facts, axes=("y",), count=2, times=None)
     totals = totals_of([known, unknown])
     assert (totals.nbytes, totals.unknown_count) == (60, 2)
-    assert [(row.axes, row.nbytes, row.unknown_count) for row in totals.by_axes] == [
+    assert [(row.axes, row.nbytes, row.unknown_count) for row in totals.by_kind_and_axes] == [
         (("x",), 60, 0),
         (("y",), 0, 2),
     ]
-    assert [(row.nbytes, row.unknown_count) for row in totals.by_kind] == [(60, 2)]
 
 
 def at(line, name=None):

@@ -145,7 +145,7 @@ def test_keys_are_the_field_names():
     report = memory_report(jax.devices()[0], {"num_allocs": 3, "bytes_in_use": 5})
     assert json.loads(to_json(report)) == {
         "report": "MemoryReport",
-        "schema_version": 2,
+        "schema_version": 3,
         "device": "cpu:0",
         "stats": [["bytes_in_use", 5]],
         "allocation_count": 3,
@@ -195,7 +195,7 @@ def test_derived_fields_are_optional_and_recomputed():
 
 GOOD = {
     "report": "ShardingLayout",
-    "schema_version": 2,
+    "schema_version": 3,
     "shape": [4],
     "device_ids": [[0], [1]],
     "platform": None,
@@ -234,19 +234,19 @@ MESH = {"axes": {"names": ["a"], "sizes": [2]}, "device_count": 2}
 def tree_json(*rows, meshes=(MESH,), **fields):
     """Return the JSON of a tree with these rows, each with some fields of ``ROW`` replaced."""
     report = {"name": None, "type_name": "dict", "rows": [{**ROW, **row} for row in rows], "meshes": meshes}
-    return json.dumps({"report": "TreeReport", "schema_version": 2, **report, **fields})
+    return json.dumps({"report": "TreeReport", "schema_version": 3, **report, **fields})
 
 
 def diff_json(**fields):
     report = {"before_name": None, "after_name": None, **fields}
-    return json.dumps({"report": "TreeDiff", "schema_version": 2, **report})
+    return json.dumps({"report": "TreeDiff", "schema_version": 3, **report})
 
 
 def reshard_json(*rows, **fields):
     row = {"path": "w", "shape": [4], "dtype": "int8", "before": None, "after": None}
     row = {**row, "device_nbytes": 1, "nbytes": 2, "process_nbytes": None}
     report = {"name": None, "rows": [{**row, **changed} for changed in rows], **fields}
-    return json.dumps({"report": "ReshardReport", "schema_version": 2, **report})
+    return json.dumps({"report": "ReshardReport", "schema_version": 3, **report})
 
 
 UNEVEN = {"axis": 0, "shape": [4], "names": ["a"], "count": 3, "fitting": [], "fitting_count": 1}
@@ -273,7 +273,7 @@ PART = {
         (good(report="Nothing"), "must name one of .*, got 'Nothing'"),
         (
             good(schema_version=99),
-            "schema_version 99 cannot be read, only 2: use the version",
+            "schema_version 99 cannot be read, only 3: use the version",
         ),
         (good(shape="x"), r"not a valid ShardingLayout: .*\$\.shape"),
         (good(device_ids=[[0], [1, 2]]), "not a valid ShardingLayout"),
@@ -314,7 +314,7 @@ PART = {
             json.dumps(
                 {
                     "report": "MeshReport",
-                    "schema_version": 2,
+                    "schema_version": 3,
                     "axes": {"names": ["a"], "sizes": [4]},
                     "layout": {"shape": [2], "device_ids": [[0], [1]]},
                 }

@@ -110,8 +110,8 @@ DAMAGES = {
     "cut in the report": (lambda text: text[:-100], TRUNCATED),
     "without a report": (lambda text: text[: text.index("\n") + 1], TRUNCATED),
     "another version": (
-        lambda text: text.replace('"schema_version": 2', '"schema_version": 7'),
-        "schema_version 7 cannot be read, only 2",
+        lambda text: text.replace('"schema_version": 3', '"schema_version": 7'),
+        "schema_version 7 cannot be read, only 3",
     ),
     "without a summary": (lambda text: text[text.index("\n") + 1 :], NO_SUMMARY),
     "a long line": (
@@ -241,7 +241,7 @@ def test_every_problem_of_a_thousand_files_is_one_line(tmp_path):
         "process 5 ×2: float32[3], P('data',) over data=2, 64.0 B each: only here",
         "process 5: float32[8,4], layers/0: P('data',) over data=2, 64.0 B: not here",
         "process-9.json: truncated: copy it again",
-        "process-11.json: schema_version 7 cannot be read, only 2: use the version of jax-array-info that wrote"
+        "process-11.json: schema_version 7 cannot be read, only 3: use the version of jax-array-info that wrote"
         " the file",
     ]
 

@@ -148,7 +148,7 @@ def test_views_are_left_out():
         ({"process": 3, "process_count": 3}, "process 3 of 3"),
         ({"process_count": 10**12}, "process 0 of 1,?000,?000,?000,?000"),
         ({"process": -1}, "Expected `int` >= 0"),
-        ({"schema_version": 1}, "schema_version 1 cannot be read, only 2"),
+        ({"schema_version": 1}, "schema_version 1 cannot be read, only 3"),
         ({"report": "TreeReport"}, "must name one of HostSummary, got 'TreeReport'"),
     ],
 )

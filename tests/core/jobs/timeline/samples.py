@@ -40,7 +40,6 @@ def record_start(**fields: object) -> RecordStart:
         "devices": (RecordDevice(id=0, name="cuda:0", bytes_limit=2**34),),
         "in_use_source": "arrays",
         "every": 1.0,
-        "origins_known": "known",
     }
     return RecordStart(**{**plain, **fields})  # type: ignore[arg-type]
 

@@ -42,7 +42,6 @@ EVERY_LINE = [
         devices=(RecordDevice(id=4, name="cuda:4", bytes_limit=2**40),),
         in_use_source="allocator",
         every=1.0,
-        origins_known="known",
     ),
     RecordGroup(
         id=0,
@@ -74,7 +73,6 @@ EVERY_LINE = [
         origin=SourceLine(file="/a\nb\udcff.py", line=3, function="make"),
         waits_in="jax.device_get",
         threads=(RecordThread(name="Thread-1 (\x1b[31m)"),),
-        left_out=1,
     ),
     RecordEnd(time=5.0, reason="raised", message="KeyError: 'x'"),
 ]
@@ -103,7 +101,7 @@ def test_every_text_is_read_as_it_was_written(text, line):
             assert read_line(encoded(changed)) == changed
 
 
-LITERAL = ("reason", "in_use_source", "origins_known")
+LITERAL = ("reason", "in_use_source")
 
 
 @pytest.mark.newest

@@ -237,7 +237,6 @@ def test_a_line_is_bounded():
     finally:
         done.set()
     assert len(stall.threads) == MOST_THREADS
-    assert stall.left_out >= 41 - MOST_THREADS - 1
     assert max(len(one.frames) for one in stall.threads) == MOST_FRAMES
     assert len(encoded(stall)) < 2**18
     assert encoded(stall).endswith(b"\n")

@@ -273,7 +273,6 @@ def test_unusual_leaves_are_checked_without_errors():
     tree = {"d": deleted, "k": keys, "n": np.zeros(3), "s": "text", "none": None}
     report = check_report(tree, expect=PathRules({"d": P(), "k": P()}))
     assert report.avoidable_nbytes == 64 * 8 * 7 // 8
-    assert report.numpy_count == 1
     found = []
     jax.make_jaxpr(lambda tree: found.append(check_report(tree, expect=P("x"))) or tree)({"w": keys})
     assert (found[0].leaf_count, found[0].unknown_count) == (1, 1)

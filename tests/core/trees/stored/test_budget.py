@@ -20,7 +20,7 @@ def on_a_mesh_of_its_own(number):
 
 def report(**row):
     row = {"path": "w", "kind": "planned", "shape": [8], "dtype": "int8", **row}
-    return {"report": "TreeReport", "schema_version": 2, "name": None, "type_name": "dict", "rows": [row]}
+    return {"report": "TreeReport", "schema_version": 3, "name": None, "type_name": "dict", "rows": [row]}
 
 
 FILES = {
@@ -28,7 +28,7 @@ FILES = {
     "unconstrained": report(spec={"axes": [[]], "unconstrained": [2**29]}),
     "text as device ids": {
         "report": "ShardingLayout",
-        "schema_version": 2,
+        "schema_version": 3,
         "shape": [],
         "device_ids": [*"ab" * 10**4, "x" * 10**5],
     },

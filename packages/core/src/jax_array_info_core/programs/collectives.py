@@ -434,10 +434,7 @@ def totals_of(collectives: Iterable[Collective], bandwidths: Mapping[Link, int] 
         unknown_count=total.unknown_count,
         bound_nbytes=most_nbytes(rows),
         per_iteration=total.per_iteration,
-        by_kind=_totals(rows, "kind"),
-        by_axes=_totals(rows, "axes"),
         by_kind_and_axes=_totals(rows, "kind", "axes"),
-        by_line=_totals(rows, "origin"),
         by_phase=_totals(rows, "phase"),
         by_link=_by_link(rows, bandwidths or {}),
     )
@@ -459,7 +456,6 @@ def _by_link(rows: Iterable[Collective], bandwidths: Mapping[Link, int]) -> tupl
                 nbytes=total.nbytes,
                 unknown_count=total.unknown_count,
                 per_iteration=total.per_iteration,
-                bytes_per_second=bandwidth,
                 # A larger number may be none of a float.
                 least_seconds=None if bandwidth is None else min(sure, LARGEST) / bandwidth,
             )

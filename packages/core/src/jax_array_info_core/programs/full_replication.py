@@ -230,7 +230,6 @@ class _Described:
             before_dtype=moved.before.dtype,
             before_axes=gathered_axes([moved], self.mesh),
             path=self._path(moved),
-            is_used_in_parts=value.is_sliced,
             origin=None if nearest is None else self.lines.origin(nearest.frames),
         )
 

@@ -144,10 +144,6 @@ class AdviceReport(Displayed):
     unproved: quantities.Size = 0
     """Number of changes that may help and are not listed: the time was over, or their proof failed."""
 
-    skipped: quantities.Size = 0
-    """Number of changes that were not compiled: they give the same shardings as another one, or the time was
-    over."""
-
     seconds: quantities.Time = 0.0
     """Time that it took, in seconds."""
 

@@ -45,10 +45,6 @@ class CheckReport(Displayed):
     ignored_count: quantities.Size = 0
     """Number of leaves in ``ignore``. Their bytes count as memory."""
 
-    numpy_count: quantities.Size = 0
-    """Number of checked leaves that are NumPy arrays, on the host. They have no sharding and take no device
-    memory."""
-
     elsewhere: tuple[ElsewhereBytes, ...] = ()
     """Checked leaves that take no memory of JAX's devices, by place, as in ``TreeReport``."""
 

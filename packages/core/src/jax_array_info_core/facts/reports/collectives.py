@@ -156,9 +156,6 @@ class SentBytes:
     axes: tuple[str, ...] | None = None
     """Mesh axes; None if unknown, or in totals that are not by axes."""
 
-    origin: Origin | None = None
-    """Line."""
-
     phase: Phase | None = None
     """Forward or backward pass."""
 
@@ -178,7 +175,6 @@ def sent_by(
     *,
     kind: str | None = None,
     axes: tuple[str, ...] | None = None,
-    origin: Origin | None = None,
     phase: Phase | None = None,
 ) -> SentBytes:
     """Return the bytes that collectives send, with what they have in common."""
@@ -187,7 +183,6 @@ def sent_by(
     return SentBytes(
         kind=kind,
         axes=axes,
-        origin=origin,
         phase=phase,
         nbytes=sum(row.total_nbytes or 0 for row in rows),
         unknown_count=sum(row.count for row in rows if row.times is None),
@@ -210,9 +205,6 @@ class SentOverLink:
 
     per_iteration: tuple[PerIteration, ...] = ()
     """Bytes of those in loops of unknown length, in one iteration of each loop."""
-
-    bytes_per_second: quantities.Count | None = None
-    """Bandwidth of the link per device and direction, as given to ``program_report``; None if not given."""
 
     least_seconds: float | None = None
     """Lower bound of the time that the device needs to send them: bytes divided by the bandwidth. It
@@ -274,17 +266,8 @@ class SentTotals:
     """Bytes of the collectives in loops of unknown length, in one iteration of each loop. A loop that is in
     another one follows it."""
 
-    by_kind: tuple[SentBytes, ...] = ()
-    """By operation."""
-
-    by_axes: tuple[SentBytes, ...] = ()
-    """By mesh axes."""
-
     by_kind_and_axes: tuple[SentBytes, ...] = ()
     """By operation and mesh axes."""
-
-    by_line: tuple[SentBytes, ...] = ()
-    """By source line."""
 
     by_phase: tuple[SentBytes, ...] = ()
     """By pass."""

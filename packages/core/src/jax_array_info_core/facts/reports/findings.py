@@ -153,9 +153,6 @@ class Finding:
     nbytes: quantities.Total | None = None
     """Bytes per device that the finding is about; None if bytes do not apply."""
 
-    nbytes_after: quantities.Total | None = None
-    """Bytes per device of leaves on fewer devices, if they were sharded like the mesh could; else None."""
-
     leaves: tuple[FindingLeaf, ...] = ()
     """The leaves, the most bytes first."""
 

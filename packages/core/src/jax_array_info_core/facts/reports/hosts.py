@@ -185,12 +185,6 @@ class HostsReport(Displayed):
     differences: tuple[HostDifference, ...] = ()
     """Processes whose set of arrays differs, by process index."""
 
-    reference: quantities.Size | None = None
-    """Index of the first process with the most frequent set of arrays; None if no set is known."""
-
-    alike_count: quantities.Size = 0
-    """Number of processes with the most frequent set of arrays."""
-
     findings: tuple[Finding, ...] = ()
     """Missing processes, different arrays and files that could not be read."""
 
@@ -199,12 +193,6 @@ class HostsReport(Displayed):
 
     syntax: Syntax = "python"
     """Language in which the printed report names arguments."""
-
-    fullest: quantities.Size | None = field(init=False, default=None, compare=False)
-    """Index of the process with the most bytes; None without processes."""
-
-    emptiest: quantities.Size | None = field(init=False, default=None, compare=False)
-    """Index of the process with the fewest bytes; None without processes."""
 
     fullest_nbytes: quantities.Total = field(init=False, default=0, compare=False)
     """Bytes of the fullest process."""
@@ -219,14 +207,10 @@ class HostsReport(Displayed):
         machines = {host.boot_id for host in self.hosts}
         if None in machines:
             machines = {host.host_name for host in self.hosts}
-        derived: dict[str, int] = {"machine_count": len(machines)}
-        if self.hosts:
-            most = max(self.hosts, key=lambda host: host.nbytes)
-            least = min(self.hosts, key=lambda host: host.nbytes)
-            derived |= {"fullest": most.process, "fullest_nbytes": most.nbytes}
-            derived |= {"emptiest": least.process, "emptiest_nbytes": least.nbytes}
-        for name, value in derived.items():
-            object.__setattr__(self, name, value)
+        nbytes = [host.nbytes for host in self.hosts]
+        object.__setattr__(self, "machine_count", len(machines))
+        object.__setattr__(self, "fullest_nbytes", max(nbytes, default=0))
+        object.__setattr__(self, "emptiest_nbytes", min(nbytes, default=0))
 
     @property
     def passed(self) -> bool:

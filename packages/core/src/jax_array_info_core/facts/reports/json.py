@@ -22,8 +22,9 @@ from .record import LINES
 from .tree import TreeMesh, TreeReport
 
 _NESTED = "nested as (*shard_counts, partial_sums * replicas)"
-SCHEMA_VERSION = 2
-"""Version of the JSON form, raised when a field is removed or changes its meaning."""
+SCHEMA_VERSION = 3
+"""Version of the JSON form. It rises by one for each release that removes or renames a field, or changes its
+meaning: a file of another version is refused. A new field has a default and does not raise it."""
 
 _REPORTS: dict[str, type] = {report.__name__: report for report in get_args(Report)}
 

@@ -78,9 +78,6 @@ class RecordStart:
     every: float
     """Seconds between samples."""
 
-    origins_known: Literal["known", "not told by this jax"]
-    """Availability of allocation sites."""
-
     job: str | None = None
     """Id of the job, as the scheduler names it, such as ``123_4`` for a task of a SLURM array. None without
     one."""
@@ -230,9 +227,6 @@ class RecordStall:
 
     threads: tuple[RecordThread, ...] = ()
     """Stacks of the threads, that of ``origin`` first: at most 16."""
-
-    left_out: quantities.Size = 0
-    """Number of threads that are not in ``threads``."""
 
     def __post_init__(self) -> None:
         if len(self.threads) > MOST_THREADS or any(len(one.frames) > MOST_FRAMES for one in self.threads):

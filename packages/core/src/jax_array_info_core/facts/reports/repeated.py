@@ -56,9 +56,6 @@ class RepeatedValue(ArrayType):
     path: str | None = None
     """Path of the argument that is gathered; None if something else is."""
 
-    is_used_in_parts: bool = False
-    """Whether each device uses its own part of the value."""
-
     origin: Origin | None = None
     """Line of the operation."""
 

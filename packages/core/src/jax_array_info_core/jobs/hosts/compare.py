@@ -85,8 +85,6 @@ def hosts_of(
         missing=missing,
         unread=every_unread,
         differences=differences,
-        reference=None if reference is None else reference.process,
-        alike_count=alike,
         findings=reported(findings, ignore_codes),
         ignored_codes=tuple(ignore_codes),
         syntax=syntax,

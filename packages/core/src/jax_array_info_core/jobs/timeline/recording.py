@@ -15,7 +15,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from ...arrays.live.census import known_origins
 from ...base.files.descriptors import LostError
 from ...base.text import plain_text
 from ...compat.processes import has_backends, process_count, process_index
@@ -369,7 +368,6 @@ class Recording:
                 ),
                 in_use_source="allocator" if has_statistics else "arrays",
                 every=self._every,
-                origins_known=known_origins(),
             )
         )
         self._segment_count += 1

@@ -153,7 +153,6 @@ def _stall(stepper: int, step: int, mark: str | None, seconds: float) -> RecordS
         origin=_line(frames[place]),
         waits_in=_call(frames[:place]),
         threads=tuple(threads),
-        left_out=max(len(order) - MOST_THREADS, 0),
     )
 
 

@@ -144,7 +144,7 @@ def advised(
         reasons = tuple(map(collective_words, report.collectives[:_MOST_REASONS]))
         advice = replace(advice, reason=reason, reasons=reasons)
     if advice.reason is not None:
-        return replace(advice, skipped=len(edits), seconds=now() - start)
+        return replace(advice, seconds=now() - start)
     tries = _tried(engine, edits, most, lambda: now() < stop, deadline)
     proofs = _proved(engine, base, tries.measured, lambda: now() < deadline, deadline)
     better, trades = (
@@ -158,7 +158,6 @@ def advised(
         tried=len(tries.measured),
         failed=len(tries.refused) + len(proofs.refused),
         unproved=proofs.late + len(proofs.refused),
-        skipped=len(edits) - len(tries.measured) - len(tries.refused),
         seconds=now() - start,
         caveats=(*base.caveats, *_failures(tries, proofs)),
     )

@@ -264,7 +264,6 @@ def _report(tree: Any, options: CheckOptions, question: Question) -> CheckReport
         meshes=tuple(dict.fromkeys(mesh.axes for mesh in report.meshes if mesh.axes is not None)),
         leaf_count=len(rows),
         ignored_count=len(report.rows) - len(rows),
-        numpy_count=sum(row.kind == "numpy" for row in rows),
         elsewhere=elsewhere_bytes(rows),
         unsharded_count=sum(
             row.sharding is None and row.mesh is None and row.kind in UNPLACED for row in rows

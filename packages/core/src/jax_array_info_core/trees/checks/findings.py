@@ -369,7 +369,6 @@ def fewer_devices(
             ignore=Option("ignore"),
         ),
         nbytes=now,
-        nbytes_after=then,
         leaves=most_first(leaves),
     )
 
