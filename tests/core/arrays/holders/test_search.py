@@ -397,14 +397,14 @@ def test_an_unfinished_search_returns_the_best_path_so_far(missed, path, monkeyp
     train.trainer.model.layers = {"dense": layer}
     layer.w = jnp.ones(3)
     arrays, missing = [layer.w], set(map(id, missed(train)))
-    all_referrers = search.all_referrers
+    all_referrers = search._all_referrers
     del layer
 
     def some_referrers(*args, **options):
         found, _ = all_referrers(*args, **options)
         return {key: thing for key, thing in found.items() if key not in missing}, False
 
-    monkeypatch.setattr(search, "all_referrers", some_referrers)
+    monkeypatch.setattr(search, "_all_referrers", some_referrers)
     try:
         found = find_holders(arrays, max_seconds=None)
     finally:
