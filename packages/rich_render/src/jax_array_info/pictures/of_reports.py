@@ -40,7 +40,7 @@ def picture(report: Any, console: Console, *, width: int, encoding: str, use_col
                 mesh=report if name == "MeshReport" else None,
             )
         case "TimelineReport" | "ProgramTimelineReport":
-            from .timeline import timeline_picture
+            from .areas import timeline_picture
 
             drawn = timeline_picture(report, width=width, use_color=areas_color, encoding=encoding)
         case _:
@@ -56,7 +56,7 @@ def figure(report: Any) -> Figure:
     """
     match type(report).__name__:
         case "TimelineReport" | "ProgramTimelineReport":
-            from .timeline import timeline_figure
+            from .areas import timeline_figure
 
             return timeline_figure(report)
     raise TypeError(f"a {type(report).__name__} has no figure")

@@ -160,7 +160,7 @@ def find_referrers(
     numbers = by_key(
         (site_of(kind, sites), number) for number, kind in reversed([*now.kinds.items()]) if number in new
     )
-    numbers = {site: ages[:_MOST_SEARCHED] for site, ages in numbers.items() if site in sites}
+    numbers = {site: keys[:_MOST_SEARCHED] for site, keys in numbers.items() if site in sites}
     # No `:=`: up to Python 3.11, it would make a cell that refers to the last array.
     read = (now.references[number]() for number in chain.from_iterable(numbers.values()))
     arrays = [array for array in read if array is not None]

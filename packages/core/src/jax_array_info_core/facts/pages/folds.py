@@ -167,18 +167,18 @@ def _folded_at(groups: list[_Group], place: int) -> list[_Group]:
         return id(group) if is_short else (group.facts, group.pieces[:place], group.pieces[place + 1 :])
 
     folded = []
-    for found in by_key((key(group), group) for group in groups).values():
-        if len(found) == 1:
-            folded.append(found[0])
+    for alike in by_key((key(group), group) for group in groups).values():
+        if len(alike) == 1:
+            folded.append(alike[0])
             continue
-        first = found[0].pieces
-        members = by_key((int(group.pieces[place]), one) for group in found for one in group.members)
+        first = alike[0].pieces
+        members = by_key((int(group.pieces[place]), member) for group in alike for member in group.members)
         # In a name, as in ``wi_0`` and ``wi_1``, a number is an index if there are at least three.
         is_key = first[place - 1].endswith("/") or (place == 1 and not first[0])
         is_index = is_key and (first[place + 1].startswith("/") or not first[place + 1])
         for text, run in number_ranges(members, least=2 if is_index else 3):
             pieces = (*first[:place], text, *first[place + 1 :])
-            folded.append(_Group(pieces, found[0].facts, sorted(m for n in run for m in members[n])))
+            folded.append(_Group(pieces, alike[0].facts, sorted(m for n in run for m in members[n])))
     return folded
 
 

@@ -48,7 +48,7 @@ _COLUMNS = (
 TABLES = {"new and freed jax arrays": _COLUMNS}
 """Columns of the table, by its title."""
 _GROUPINGS = (
-    [[one.name] for one in _COLUMNS],
+    [[column.name] for column in _COLUMNS],
     [["new", "new size"], ["freed", "freed size"], ["largest", "made at"]],
 )
 
@@ -88,13 +88,13 @@ def _table(report: GrowthReport, changed: Sequence[OriginGrowth]) -> Table:
             "made at": _site(growth) if is_known else "",
         }
 
-    def rest(left: Sequence[OriginGrowth]) -> Row:
-        return {**_amounts(origins_together(left)), "largest": more(len(left))}
+    def others(hidden: Sequence[OriginGrowth]) -> Row:
+        return {**_amounts(origins_together(hidden)), "largest": more(len(hidden))}
 
     return Table(
         f"new and freed jax arrays{f' after {_steps(report)}' if report.steps else ''}",
         _COLUMNS,
-        [limited(changed, row, rest)],
+        [limited(changed, row, others)],
         _GROUPINGS,
         caption="\n".join(notes),
         breaks="words",
@@ -121,20 +121,22 @@ def _rises(
 ) -> Limited[OriginGrowth, Block]:
     """Return the rise of arrays: of those that rose at every step, at several, or no more after some step."""
 
-    def each(one: OriginGrowth) -> str:
-        since = f"since step {one.stopped_at}, ", "until then"
-        return _rise(report, [one], f"in {one.rose_steps} of", since, _risen(one) + _held(one, report))
+    def line(growth: OriginGrowth) -> str:
+        since = f"since step {growth.stopped_at}, ", "until then"
+        made = _risen(growth) + _held(growth, report)
+        return _rise(report, [growth], f"in {growth.rose_steps} of", since, made)
 
-    def rest(left: Sequence[OriginGrowth]) -> Iterator[str]:
-        for alike in by_key((one.stopped_at is None and one.rose_every_step, one) for one in left).values():
-            lines = len({str(one.origin) for one in alike})
+    def others(hidden: Sequence[OriginGrowth]) -> Iterator[str]:
+        kinds = ((growth.stopped_at is None and growth.rose_every_step, growth) for growth in hidden)
+        for alike in by_key(kinds).values():
+            lines = len({str(growth.origin) for growth in alike})
             made = f"made at {more(lines, 'line', 'lines')}"
             yield _rise(report, alike, "in some of", ("any more: ", "before"), made)
 
     return Limited(
         risen,
-        lambda shown: said(map(each, shown), look, hang=0),
-        lambda left: said(rest(left), look, hang=0),
+        lambda shown: said(map(line, shown), look, hang=0),
+        lambda hidden: said(others(hidden), look, hang=0),
     )
 
 
@@ -190,7 +192,7 @@ def _risen(growth: OriginGrowth) -> str:
 def _held(growth: OriginGrowth, report: GrowthReport) -> str:
     """Return what holds the arrays, or that reference cycles did if none is alive; empty if not known."""
     freed = () if growth.count or growth.origin is None else report.freed_by_collection
-    if any(_place(one) == _place(growth) for one in freed):
+    if any(_place(arrays) == _place(growth) for arrays in freed):
         return ", held by reference cycles"
     if not growth.count or report.holders == "not asked":
         return ""
@@ -219,10 +221,10 @@ def _sums(report: GrowthReport) -> Iterator[str]:
     yield from that_apply((report.view_count, f"{views} the memory of other arrays"))
     for place, alike in (("", report.device_growth), (" in host memory", report.host_growth)):
         for devices, nbytes, gained in alike:
-            each = " each" if len(devices) > 1 else ""
+            suffix = " each" if len(devices) > 1 else ""
             gain = f"{more_or_less(gained)} than" if gained else "same as"
             names = format_devices(report.platform, devices)
-            yield f"{names}: {format_bytes(nbytes)}{each}{place}, {gain} at the start"
+            yield f"{names}: {format_bytes(nbytes)}{suffix}{place}, {gain} at the start"
     shared = "Shared buffers are counted once per array above, and once per device here."
     yield from that_apply((report.is_shared, shared))
 
@@ -235,14 +237,14 @@ def _collection(report: GrowthReport) -> Iterator[Listing]:
         f"gc.collect() freed {number}{' that reference counting had not:' if freed else ''}", hang=0
     )
 
-    def rest(left: Sequence[CollectedArrays]) -> str:
-        total = collected_together(left)
-        return f"{more(len(left))}: {_arrays(total)}, {_bytes(total.device_nbytes)}"
+    def others(hidden: Sequence[CollectedArrays]) -> str:
+        total = collected_together(hidden)
+        return f"{more(len(hidden))}: {_arrays(total)}, {_bytes(total.device_nbytes)}"
 
     yield Limited(
         freed,
         lambda shown: said(map(_collected, shown), indent=2),
-        lambda left: said([rest(left)], indent=2),
+        lambda hidden: said([others(hidden)], indent=2),
     )
 
 

@@ -89,18 +89,18 @@ def all_totals(report: LiveArrayReport) -> tuple[LiveArrayTotal, ...]:
     for by in get_args(TotalsBy):
         if by == "origin" and not has_origins:
             continue
-        found = (
+        unsorted = (
             _by_device(report)
             if by == "device"
-            else [_total(by, of, groups) for of, groups in groups_by_total(report, by).items()]
+            else [_total(by, value, groups) for value, groups in groups_by_total(report, by).items()]
         )
-        totals += sorted(found, key=lambda total: (-total.nbytes, -total.total_nbytes, total.of))
+        totals += sorted(unsorted, key=lambda total: (-total.nbytes, -total.total_nbytes, total.of))
     return tuple(totals)
 
 
 def groups_by_total(report: LiveArrayReport, by: TotalsBy) -> dict[str, list[LiveArrayGroup]]:
     """Return the groups of a report by the value of a property; by device, a group is in several totals."""
-    return by_key((of, group) for group in report.groups for of in _common(report, group, by))
+    return by_key((value, group) for group in report.groups for value in _common(report, group, by))
 
 
 def _common(report: LiveArrayReport, group: LiveArrayGroup, by: TotalsBy) -> list[str]:
@@ -119,11 +119,11 @@ def device_words(report: LiveArrayReport, *devices: int) -> str:
     return f"{report.platform}:{quantities.format_device_ids(devices)}"
 
 
-def _total(by: TotalsBy, of: str, groups: Sequence[LiveArrayGroup]) -> LiveArrayTotal:
+def _total(by: TotalsBy, value: str, groups: Sequence[LiveArrayGroup]) -> LiveArrayTotal:
     held = held_nbytes(groups)
     return LiveArrayTotal(
         by=by,
-        of=of,
+        of=value,
         count=sum(group.count for group in groups),
         nbytes=max(held.values(), default=0),
         total_nbytes=held.total(),
