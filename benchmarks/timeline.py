@@ -87,7 +87,6 @@ def sample(second: int) -> RecordSample:
         peak=(use,) * DEVICES,
         groups=groups,
         counts=counts,
-        other_count=9000,
         other_nbytes=(0,) * DEVICES,
     )
 

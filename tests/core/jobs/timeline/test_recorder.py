@@ -64,7 +64,7 @@ def test_other_arrays_are_summed_on_each_device(no_arrays, tmp_path):
     kept = [jax.device_put(np.zeros(8 * n, np.int8), sharding) for n in range(1, 81)]
     lines = recorded(tmp_path)
     sample = of_kind(lines, "sample")[-1]
-    assert (len(sample.groups), sample.other_count) == (50, 30)
+    assert len(sample.groups) == 50
     assert sample.other_nbytes == (sum(range(1, 31)),) * 8
     assert sample.in_use == (sum(range(1, 81)),) * 8
     full = recorded(tmp_path, Failure(1.0, "out", 7, threading.Event()))

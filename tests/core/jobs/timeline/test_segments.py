@@ -60,7 +60,6 @@ EVERY_LINE = [
         peak=(2**62,),
         groups=(0,),
         counts=(1,),
-        other_count=2,
         other_nbytes=(5,),
     ),
     RecordMark(time=3.5, name="größe\n\ud800", step=None, is_end=True, in_use=(5,), peak=(6,)),

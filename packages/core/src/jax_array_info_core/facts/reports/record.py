@@ -137,11 +137,8 @@ class RecordSample:
     counts: tuple[quantities.Size, ...] = ()
     """Number of live arrays of each of these groups."""
 
-    other_count: quantities.Size = 0
-    """Number of all other live arrays."""
-
     other_nbytes: tuple[quantities.Size, ...] = ()
-    """Bytes of the other live arrays on each device; empty if there are none."""
+    """Bytes of all other live arrays on each device; empty if they take none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -271,9 +271,8 @@ class Recording:
         self._left_out = 0
         groups = sorted(self._live.live, key=_by_nbytes) if is_full else self._live.largest(_pause)
         in_use, peak = InUse.of(memory, self._live.device_nbytes)
-        other_count, other_nbytes = self._live.count, list(self._live.device_nbytes)
+        other_nbytes = list(self._live.device_nbytes)
         for group in groups:
-            other_count -= group.count
             for place in group.facts.devices:
                 other_nbytes[place] -= group.count * group.facts.shard_nbytes
         sample = RecordSample(
@@ -282,8 +281,7 @@ class Recording:
             in_use=in_use,
             peak=peak,
             counts=tuple(group.count for group in groups),
-            other_count=other_count,
-            other_nbytes=tuple(other_nbytes) if other_count else (),
+            other_nbytes=tuple(other_nbytes) if any(other_nbytes) else (),
         )
         self._write(sample, groups)
 
