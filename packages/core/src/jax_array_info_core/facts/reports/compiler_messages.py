@@ -1,4 +1,4 @@
-"""What the compiler says of a program: values that it replicates, and what does not fit the memory."""
+"""Messages of the compiler on a program: values that it replicates, and what does not fit the memory."""
 
 from __future__ import annotations
 
